@@ -1,0 +1,54 @@
+# `make` lists the targets. Every target begins with `setup`, which is quick when there is nothing to do.
+# Java is the one that set-up chose, whatever JAVA_HOME says. Extra options for pytest: make test ARGS="-k ranges".
+
+VENV := .venv/bin
+JAVA = JAVA_HOME="$$(cat .venv/java_home)"
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow lint types imports definitions check bench dev lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+setup: ## Make .venv; finds Python 3.12+ and Java 17 or 21 by itself
+	@bash scripts/setup
+
+demo: setup ## Plan the retention of the sample repository; deletes nothing
+	@sh scripts/demo
+
+# Two workers: each that meets Spark starts a JVM (1 GB), and more would only share the same cores. A file stays on one
+# worker, so that what its tests share (a placed repository, a server) is made once.
+test: setup ## Run the tests (ARGS="…" goes to pytest)
+	$(JAVA) $(VENV)/python -m pytest -n 2 --dist loadfile -m "not slow" $(ARGS)
+
+test-slow: setup ## Run the tests that take minutes, with more random examples
+	$(JAVA) $(VENV)/python -m pytest -n 2 --dist loadfile -m slow --timeout 1800 --hypothesis-profile thorough $(ARGS)
+
+lint: setup ## Check style and formatting
+	$(VENV)/ruff check
+	$(VENV)/ruff format --check
+
+types: setup ## Check the types
+	$(VENV)/mypy
+
+imports: setup ## Check that imports point down
+	$(VENV)/lint-imports
+
+definitions: setup ## Check that Dagster can load the definitions
+	$(JAVA) $(VENV)/dagster definitions validate
+
+check: lint types imports definitions test ## Everything that CI runs
+
+bench: setup ## Run the benchmarks
+	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(JAVA) $(VENV)/python "$$benchmark" || exit 1; done
+
+dev: setup ## Start Dagster's UI and daemon on http://127.0.0.1:3000
+	$(JAVA) $(VENV)/dagster dev
+
+lock: setup ## Rebuild requirements.lock from pyproject.toml (ARGS=--upgrade for newer versions)
+	$(VENV)/uv pip compile --quiet --universal --python-version 3.12 --extra dev --generate-hashes \
+		--no-header --no-emit-index-url --no-emit-find-links --output-file requirements.lock $(ARGS) pyproject.toml
+
+clean: ## Remove what make made; run history and ledgers (.dagster, warehouses) stay
+	rm -rf .venv .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,87 @@
+"""Durations as people write them (`10d`, `36h`), and adding them to instants without leaving the calendar."""
+
+import re
+from datetime import MAXYEAR, UTC, datetime, timedelta
+
+from retention_assets.errors import ConfigurationError
+
+FOREVER = "forever"  # how a policy writes "no end"; inside, that is `None`
+
+_UNITS = {
+    "w": timedelta(weeks=1),
+    "d": timedelta(days=1),
+    "h": timedelta(hours=1),
+    "m": timedelta(minutes=1),
+    "s": timedelta(seconds=1),
+}
+_WRITTEN = re.compile(r"([0-9]+)([wdhms])")
+_LAST_INSTANT = datetime(MAXYEAR, 12, 31, 23, 59, 59, tzinfo=UTC)
+
+
+def parse_duration(text: object) -> timedelta:
+    """Return the span that `text` writes: a whole number and one unit (w, d, h, m, s). Zero is a duration.
+
+    Errors: ConfigurationError that says how to write it. A bare number is one: nobody can tell what "3" means
+    (Source: seed 004, the CLI comments).
+    """
+    written = str(text)
+    found = _WRITTEN.fullmatch(written)
+    if found is None:
+        raise ConfigurationError(f"{written!r} is not a duration: {_advice(written)}")
+    try:
+        return int(found[1]) * _UNITS[found[2]]
+    except (OverflowError, ValueError) as error:  # ValueError: more digits than int() reads
+        raise ConfigurationError(
+            f"{written[:40]!r} is too long: the longest span is {timedelta.max.days}d, or {FOREVER}"
+        ) from error
+
+
+def parse_span(text: object) -> timedelta:
+    """Return a span of retention, which must be longer than zero. Errors: ConfigurationError, as above."""
+    span = parse_duration(text)
+    if not span:
+        raise ConfigurationError(f"{str(text)!r} keeps nothing: retention is longer than zero, such as 1d")
+    return span
+
+
+def parse_grace(text: object) -> timedelta:
+    """Return a grace period; zero is allowed. Errors: ConfigurationError, as `parse_duration`."""
+    return parse_duration(text)
+
+
+def span_of_days(days: int) -> timedelta:
+    """Return whole days of retention, from the forms that write a bare number. Errors: ConfigurationError."""
+    if not 0 < days <= timedelta.max.days:
+        raise ConfigurationError(f"{days} days: retention is at least 1 day and at most {timedelta.max.days}")
+    return timedelta(days=days)
+
+
+def format_duration(span: timedelta | None) -> str:
+    """Return `span` in the largest of days, hours, minutes or seconds that divides it; `None` is for ever.
+
+    What it returns, `parse_duration` reads back. Errors: ConfigurationError for a fraction of a second.
+    """
+    if span is None:
+        return FOREVER
+    for unit in "dhms":
+        if not span % _UNITS[unit]:
+            return f"{span // _UNITS[unit]}{unit}"
+    raise ConfigurationError(f"{span!r} has a fraction of a second, which no duration here has")
+
+
+def later(instant: datetime, span: timedelta | None) -> datetime | None:
+    """Return `instant` plus `span`; `None` for ever. Past the year 9999 it stops at its end, which keeps more."""
+    if span is None:
+        return None
+    try:
+        return instant + span
+    except OverflowError:
+        return _LAST_INSTANT
+
+
+def _advice(written: str) -> str:
+    if re.fullmatch(r"[0-9]+", written):
+        return f"it has no unit, write {written}d for days (units: w, d, h, m, s)"
+    if written.startswith("-"):
+        return "it is negative; write a whole number and a unit, such as 30d"
+    return "write a whole number and one unit, such as 30d, 36h or 2w (units: w, d, h, m, s)"

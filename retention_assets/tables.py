@@ -1,0 +1,179 @@
+"""The tables between the assets: one Arrow schema each, with key, units and clock."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+INSTANT = pa.timestamp("us", tz="UTC")
+STRINGS = pa.list_(pa.field("element", pa.string(), nullable=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table's name, its key columns and its schema; writers must conform to it."""
+
+    name: str
+    key: tuple[str, ...]
+    schema: pa.Schema
+
+
+def _schema(*columns: tuple[str, pa.DataType, bool]) -> pa.Schema:
+    return pa.schema([pa.field(name, kind, nullable=nullable) for name, kind, nullable in columns])
+
+
+POLICY_TABLE = Table(
+    "policy_table",
+    key=("run_id", "rule_id", "branch"),
+    schema=_schema(
+        ("run_id", pa.string(), False),
+        ("rule_id", pa.string(), False),
+        ("prefix", pa.string(), False),
+        ("branch", pa.string(), False),  # a name or glob; empty = all branches
+        ("date_to_be_deleted", pa.date32(), True),  # null = never
+        ("policy_hash", pa.string(), False),
+    ),
+)
+
+CURRENT_RULES = Table(
+    "current_rules",
+    key=("prefix", "branch"),
+    schema=_schema(
+        ("prefix", pa.string(), False),
+        ("branch", pa.string(), False),  # empty = all branches
+        ("date_to_be_deleted", pa.date32(), True),  # null = never
+        ("last_deleted", pa.date32(), True),  # only from runs that really deleted everything; null = none did
+    ),
+)
+
+STORAGE_INVENTORY = Table(
+    "storage_inventory",
+    key=("address",),
+    schema=_schema(
+        ("address", pa.string(), False),  # canonical, relative to the storage namespace
+        ("size", pa.int64(), False),  # bytes
+        ("last_modified", INSTANT, False),  # the store's clock
+        ("etag", pa.string(), True),
+        ("source", pa.string(), False),  # listing or inventory
+    ),
+)
+
+UNCOMMITTED_OBJECTS = Table(
+    "uncommitted_objects",
+    key=("address",),
+    schema=_schema(
+        ("address", pa.string(), False),  # relative to the storage namespace
+        ("created_at", INSTANT, True),  # the server's clock
+    ),
+)
+
+COMMIT_GRAPH = Table(
+    "commit_graph",
+    key=("commit_id",),
+    schema=_schema(
+        ("commit_id", pa.string(), False),
+        ("parents", STRINGS, False),
+        ("main_parent", pa.string(), True),
+        ("created_at", INSTANT, False),  # the committer's clock
+        ("metarange_id", pa.string(), False),  # empty: the commit holds nothing
+        ("branches", STRINGS, False),  # whose head reaches the commit by any parent
+        ("head_of", STRINGS, False),
+        ("tags", STRINGS, False),
+        ("dangling", pa.bool_(), False),
+    ),
+)
+
+POTENTIAL_COMMITS = Table(
+    "potential_commits",
+    key=("commit_id",),
+    schema=_schema(
+        ("commit_id", pa.string(), False),
+        ("branches", STRINGS, False),
+        ("created_at", INSTANT, False),
+        ("metarange_id", pa.string(), False),
+        ("active", pa.bool_(), False),  # kept by committed retention
+        ("potential", pa.bool_(), False),  # may hold what came due since the last run
+        ("protected", pa.bool_(), False),  # kept by a tag or a hold
+        ("due_since", INSTANT, True),  # when the last branch let go of it; null while active
+        ("rule_id", pa.string(), True),  # the rule that let go last
+    ),
+)
+
+ACTIVE_RANGES = Table(
+    "active_ranges",
+    key=("range_id",),
+    schema=_schema(
+        ("range_id", pa.string(), False),
+        ("branches", STRINGS, False),
+        ("first_added_at", INSTANT, False),  # creation of the oldest commit of all that holds the range
+        ("active", pa.bool_(), False),
+        ("potential", pa.bool_(), False),
+        ("protected", pa.bool_(), False),
+        ("due_since", INSTANT, True),
+        ("rule_ids", STRINGS, False),
+        ("last_held_at", INSTANT, False),  # creation of the newest commit that holds it
+    ),
+)
+
+ADDRESSES = Table(
+    "addresses",
+    key=("address", "key"),
+    schema=_schema(
+        ("address", pa.string(), False),  # relative to the namespace, or an absolute URI outside it
+        ("key", pa.string(), False),  # the path in the repository
+        ("size", pa.int64(), False),  # bytes, as the entry says
+        ("branches", STRINGS, False),
+        ("added_at", INSTANT, False),
+        ("last_modified", INSTANT, True),  # as the entry says
+        ("active", pa.bool_(), False),
+        ("range_id", pa.string(), False),  # one of the ranges that hold the pair
+        ("protected", pa.bool_(), False),
+        ("due_since", INSTANT, True),
+        ("rule_ids", STRINGS, False),
+        ("last_held_at", INSTANT, False),
+    ),
+)
+
+DELETION_CANDIDATES = Table(
+    "deletion_candidates",
+    key=("address",),
+    schema=_schema(
+        ("address", pa.string(), False),  # relative to the storage namespace
+        ("size", pa.int64(), False),  # bytes, as listed
+        ("last_modified", INSTANT, False),  # the store's clock
+        ("reason", pa.string(), False),  # expired, lifecycle or unreferenced
+        ("rule_ids", STRINGS, False),
+        ("paths", STRINGS, False),
+        ("branches", STRINGS, False),
+        ("due_since", INSTANT, True),
+        ("first_committed_at", INSTANT, True),  # creation of the oldest commit that holds it
+        ("last_committed_at", INSTANT, True),  # creation of the newest commit that holds it
+    ),
+)
+
+DELETION_REPORT = Table(
+    "deletion_report",
+    key=("address",),
+    schema=_schema(
+        ("address", pa.string(), False),
+        ("size", pa.int64(), False),  # bytes
+        ("outcome", pa.string(), False),  # deleted, missing, failed, skipped, quarantined
+        ("detail", pa.string(), True),
+        ("at", INSTANT, False),  # this machine's clock
+    ),
+)
+
+TABLES = {
+    table.name: table
+    for table in (
+        POLICY_TABLE,
+        CURRENT_RULES,
+        STORAGE_INVENTORY,
+        UNCOMMITTED_OBJECTS,
+        COMMIT_GRAPH,
+        POTENTIAL_COMMITS,
+        ACTIVE_RANGES,
+        ADDRESSES,
+        DELETION_CANDIDATES,
+        DELETION_REPORT,
+    )
+}

@@ -1,0 +1,75 @@
+"""What every test stands on: a clean environment, one Spark session per process, and Hypothesis's profiles."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from pyspark.sql import SparkSession
+
+# What a developer's shell may carry and a test must not see: credentials, endpoints, other Sparks, other instances.
+FOREIGN_PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "LAKECTL_", "LAKEFS_", "RETENTION_", "DAGSTER_", "SPARK_", "PYSPARK_")
+FOREIGN_NAMES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+
+TEST_ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "testing",
+    "AWS_SECRET_ACCESS_KEY": "testing",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "NO_PROXY": "127.0.0.1,localhost",
+    "no_proxy": "127.0.0.1,localhost",
+    "PYSPARK_PYTHON": sys.executable,  # else workers take PATH's python3
+    "SPARK_LOCAL_IP": "127.0.0.1",
+}
+
+settings.register_profile("project", deadline=None)  # a first call that compiles or warms up is no failure
+settings.register_profile("thorough", settings.get_profile("project"), max_examples=2000)
+settings.load_profile("project")
+
+
+def java_home() -> str | None:
+    """Return the Java that set-up noted in this environment, else the shell's own."""
+    noted = Path(sys.prefix) / "java_home"
+    return noted.read_text(encoding="utf-8").strip() if noted.is_file() else os.environ.get("JAVA_HOME")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Take the developer's settings out of the environment, and give Dagster a home of its own."""
+    dagster_home = tmp_path_factory.mktemp("dagster_home")
+    (dagster_home / "dagster.yaml").write_text("telemetry: {enabled: false}\n", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith(FOREIGN_PREFIXES) or name in FOREIGN_NAMES:
+                patch.delenv(name)
+        for name, value in {**TEST_ENVIRONMENT, "DAGSTER_HOME": str(dagster_home)}.items():
+            patch.setenv(name, value)
+        if home := java_home():
+            patch.setenv("JAVA_HOME", home)
+        yield
+
+
+@pytest.fixture(scope="session")
+def spark(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One small local session per process; a resource that the code under test builds gets this same one."""
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("retention_assets tests")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.log.level", "ERROR")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("spark_warehouse")))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()

@@ -1,0 +1,92 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_assets.durations import (
+    format_duration,
+    later,
+    parse_duration,
+    parse_grace,
+    parse_span,
+    span_of_days,
+)
+from retention_assets.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [
+        ("10d", timedelta(days=10)),
+        ("36h", timedelta(hours=36)),
+        ("2w", timedelta(days=14)),
+        ("90m", timedelta(minutes=90)),
+        ("45s", timedelta(seconds=45)),
+    ],
+)
+def test_a_duration_is_a_number_and_a_unit(text, span):
+    assert parse_duration(text) == span
+
+
+@pytest.mark.parametrize("value", ["3", 3])
+def test_a_bare_number_is_refused_with_the_way_to_write_it(value):
+    with pytest.raises(ConfigurationError, match="no unit, write 3d for days"):
+        parse_duration(value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "d", "10", "10y", "10D", "10M", "1.5d", "1d12h", " 10d", "10d\n", "10 d", "٣d", "-3d", True, None]
+)
+def test_anything_else_is_refused(text):
+    with pytest.raises(ConfigurationError, match="is not a duration"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["999999999999d", "9" * 5000 + "s"])
+def test_a_span_beyond_the_calendar_is_refused_not_a_crash(text):
+    with pytest.raises(ConfigurationError, match="too long"):
+        parse_duration(text)
+
+
+def test_retention_of_zero_is_refused_while_a_grace_period_of_zero_is_not():
+    assert parse_grace("0h") == timedelta(0)
+    with pytest.raises(ConfigurationError, match="'0d' keeps nothing"):
+        parse_span("0d")
+
+
+@pytest.mark.parametrize("days", [0, -1, 2**31 - 1])
+def test_days_of_a_form_without_units_are_bounded(days):
+    with pytest.raises(ConfigurationError, match="at least 1 day"):
+        span_of_days(days)
+
+
+@pytest.mark.parametrize(
+    ("span", "text"),
+    [
+        (timedelta(days=28), "28d"),
+        (timedelta(hours=36), "36h"),
+        (timedelta(minutes=90), "90m"),
+        (timedelta(seconds=61), "61s"),
+        (None, "forever"),
+    ],
+)
+def test_a_span_is_written_in_the_largest_unit_that_divides_it(span, text):
+    assert format_duration(span) == text
+
+
+def test_a_fraction_of_a_second_is_not_rounded_away():
+    with pytest.raises(ConfigurationError, match="fraction of a second"):
+        format_duration(timedelta(milliseconds=1500))
+
+
+@given(st.integers(min_value=0, max_value=10**9))
+def test_what_is_written_reads_back(seconds):
+    assert parse_duration(format_duration(timedelta(seconds=seconds))) == timedelta(seconds=seconds)
+
+
+def test_a_span_past_the_year_9999_ends_with_it_and_for_ever_has_no_end():
+    made = datetime(2026, 11, 1, tzinfo=UTC)
+    assert later(made, timedelta(days=1)) == datetime(2026, 11, 2, tzinfo=UTC)
+    assert later(made, timedelta.max) == datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+    assert later(made, None) is None

@@ -1,0 +1,104 @@
+"""The saved lakeFS repositories, for every test: orchard is told by hand, meadow and thicket wander at random."""
+
+import csv
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from retention_assets.stores.sample import place_sample
+
+DATA = Path(__file__).parent / "data" / "lakefs"
+TABLES = DATA / "tables"  # single SSTables, small and large
+REPOSITORIES = ("orchard", "meadow", "thicket")
+AS_OF = datetime(2026, 11, 1, tzinfo=UTC)  # the instant that every expected file counts from
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedCandidate:
+    """One row of an expected list of candidates, as brute force found it."""
+
+    address: str  # relative to the namespace, signature included
+    size: int  # bytes
+    kind: str  # committed (held by commits, by no active one) or uncommitted (in no commit, not staged)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedObject:
+    """One row of a listing of the namespace."""
+
+    address: str  # relative to the namespace
+    size: int  # bytes
+    last_modified: datetime  # UTC, the store's clock
+    etag: str
+
+
+def place_repository(name: str, target: Path) -> Path:
+    """Copy the namespace of `name` to `target` with the store's own times, and return `target`."""
+    place_sample(DATA / name, target)
+    return target
+
+
+def namespace(name: str) -> Path:
+    """Return where the namespace lies, read only: its files have the times of the checkout."""
+    return DATA / name / "namespace"
+
+
+def policy_file(name: str, policy: str) -> Path:
+    """Return a policy file: `gc_rules.json` or `lifecycle-N.json`."""
+    return DATA / name / "policies" / policy
+
+
+@cache
+def api(name: str) -> dict[str, Any]:
+    """Return the server's own answers. One object for all tests: do not change it."""
+    answers: dict[str, Any] = json.loads((DATA / name / "api.json").read_text(encoding="utf-8"))
+    return answers
+
+
+@cache
+def listing(name: str) -> tuple[ListedObject, ...]:
+    """Return what an S3 listing of the namespace says, in its order, `_lakefs/` included."""
+    return tuple(
+        ListedObject(
+            address=row["key"].removeprefix(f"{name}/"),
+            size=int(row["size"]),
+            last_modified=datetime.fromisoformat(row["last_modified"]),
+            etag=row["etag"],
+        )
+        for row in _rows(DATA / name / "listing.csv")
+    )
+
+
+@cache
+def objects_by_commit(name: str) -> pa.Table:
+    """Return what the server lists in each commit: the truth that a reader of ranges must reproduce."""
+    return pq.read_table(DATA / name / "objects_by_commit.parquet")
+
+
+@cache
+def active_commits(name: str) -> frozenset[str]:
+    """Return the ids of the active commits under `gc_rules.json`, by the order-independent rule."""
+    return frozenset(row["commit_id"] for row in _rows(DATA / name / "expected" / "active_commits.csv"))
+
+
+@cache
+def expected(name: str, file: str) -> frozenset[ExpectedCandidate]:
+    """Return the expected candidates of one file, e.g. `retention.csv` or `lifecycle-1_alone.csv`."""
+    rows = _rows(DATA / name / "expected" / file)
+    return frozenset(ExpectedCandidate(row["address"], int(row["size"]), row["kind"]) for row in rows)
+
+
+def lifecycle_policies(name: str) -> list[str]:
+    """Return the stems of the lifecycle policies (`lifecycle-1`, …), each with its expected files."""
+    return sorted(path.stem for path in (DATA / name / "policies").glob("lifecycle-*.json"))
+
+
+def _rows(file: Path) -> list[dict[str, str]]:
+    with file.open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))

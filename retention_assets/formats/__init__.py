@@ -1,0 +1,1 @@
+"""Bytes to Arrow and back: tables and records of lakeFS. No network, no Spark; errors name the file."""

@@ -1,0 +1,158 @@
+"""Manifests of Amazon S3 Inventory: which files one delivery has, of which format, taken when.
+
+A delivery is a folder `YYYY-MM-DDTHH-MMZ` with `manifest.json` and `manifest.checksum`; the files it names lie
+elsewhere and are read by `inventory_rows`. Source: Amazon S3 User Guide, "Locating your inventory list".
+Inventories of Azure and Google storage have other columns, manifests and layouts and are not supported.
+"""
+
+import hashlib
+import re
+from collections.abc import Buffer
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from retention_assets.errors import CorruptFile
+
+REQUIRED_COLUMNS = ("bucket", "key", "size", "last_modified_date")
+
+_CSV_NAMES = {
+    "Bucket": "bucket",
+    "Key": "key",
+    "VersionId": "version_id",
+    "IsLatest": "is_latest",
+    "IsDeleteMarker": "is_delete_marker",
+    "Size": "size",
+    "LastModifiedDate": "last_modified_date",
+    "ETag": "e_tag",
+}
+_ORC_SCHEMA = re.compile(r"struct<(.*)>", re.DOTALL)
+_ORC_COLUMN = re.compile(r"\s*(\w+)\s*:[^,]*")
+_PARQUET_SCHEMA = re.compile(r"message\s+[\w.]+\s*\{(.*)\}", re.DOTALL)
+_PARQUET_COLUMN = re.compile(r"\s*(?:required|optional)\s+\w+\s+(\w+)\s*(?:\([^;]*\))?\s*")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_INSTANT = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
+
+
+def unusable(name: str, what: str, remedy: str = "Fetch it again, or use another delivery.") -> CorruptFile:
+    """Return the error for an inventory's file `name`, of which `what` is wrong; the caller raises it."""
+    return CorruptFile(f"{name}: {what}. The inventory was not used and nothing was deleted. {remedy}")
+
+
+class FileFormat(StrEnum):
+    """What the files of an inventory are: CSV compressed with gzip, ORC or Parquet."""
+
+    CSV = "CSV"
+    ORC = "ORC"
+    PARQUET = "Parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryFile:
+    """One file of an inventory as its manifest names it."""
+
+    key: str  # in the bucket that the inventory was delivered to
+    size: int  # bytes
+    md5: str  # hexadecimal, lower case
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One delivery of an inventory. It does not say which prefix of the bucket the inventory is limited to."""
+
+    name: str  # of the manifest's own object, for errors
+    source_bucket: str
+    created_at: datetime  # aware, UTC: the start of the scan. What was written after it may be missing
+    file_format: FileFormat
+    columns: tuple[str, ...]  # in the files' order; those known here in lower snake-case, others as written
+    files: tuple[InventoryFile, ...]
+
+    @property
+    def lists_versions(self) -> bool:
+        """Whether old versions and delete markers are in the files too."""
+        return "is_latest" in self.columns
+
+
+class _FileEntry(BaseModel):
+    key: str = Field(min_length=1)
+    size: int = Field(ge=0)
+    MD5checksum: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{32}$")]
+
+
+class _Document(BaseModel):
+    """`manifest.json`; keys that are not named here are ignored."""
+
+    sourceBucket: str = Field(min_length=1)  # noqa: N815 (Amazon's name)
+    version: Literal["2016-11-30"]
+    creationTimestamp: int = Field(ge=0, le=_LAST_INSTANT)  # noqa: N815 (Amazon's name); milliseconds since 1970
+    fileFormat: FileFormat  # noqa: N815 (Amazon's name)
+    fileSchema: str  # noqa: N815 (Amazon's name)
+    files: list[_FileEntry]
+
+
+def read_manifest(content: Buffer, checksum: Buffer, name: str) -> Manifest:
+    """Return what `manifest.json` says, after comparing it with `manifest.checksum`.
+
+    Args:
+        content: the bytes of `manifest.json`.
+        checksum: the bytes of `manifest.checksum`, the MD5 of `content` in hexadecimal.
+        name: of the manifest, for errors.
+
+    Raises:
+        CorruptFile: the checksum differs, the version or the format is unknown, the document or its schema cannot be
+            read, or a column is missing without which no object can be judged.
+    """
+    expected = bytes(checksum).decode("ascii", errors="replace").strip().lower()
+    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if found != expected:
+        raise unusable(name, f"its MD5 is {found}, manifest.checksum says {expected[:40]!r}")
+    try:
+        document = _Document.model_validate_json(bytes(content))
+    except ValidationError as error:
+        raise unusable(name, _first_problem(error)) from None
+    columns = _columns(document.fileFormat, document.fileSchema, name)
+    _require_columns(columns, name)
+    return Manifest(
+        name=name,
+        source_bucket=document.sourceBucket,
+        created_at=_EPOCH + timedelta(milliseconds=document.creationTimestamp),
+        file_format=document.fileFormat,
+        columns=columns,
+        files=tuple(InventoryFile(entry.key, entry.size, entry.MD5checksum.lower()) for entry in document.files),
+    )
+
+
+def _columns(file_format: FileFormat, schema: str, name: str) -> tuple[str, ...]:
+    if file_format is FileFormat.CSV:
+        names = [column.strip() for column in schema.split(",")]
+        return tuple(_CSV_NAMES.get(column, column) for column in names)
+    whole, one, separator = (
+        (_ORC_SCHEMA, _ORC_COLUMN, ",") if file_format is FileFormat.ORC else (_PARQUET_SCHEMA, _PARQUET_COLUMN, ";")
+    )
+    matched = whole.fullmatch(schema.strip())
+    parts = [part for part in matched[1].split(separator) if part.strip()] if matched else []
+    columns = [one.fullmatch(part) for part in parts]
+    if not columns or None in columns:
+        raise unusable(name, f"fileSchema is not a flat {file_format} schema: {schema[:200]!r}")
+    return tuple(column[1] for column in columns if column)
+
+
+def _require_columns(columns: tuple[str, ...], name: str) -> None:
+    required = list(REQUIRED_COLUMNS)
+    if {"version_id", "is_latest", "is_delete_marker"} & set(columns):
+        required += ["is_latest", "is_delete_marker"]  # else an old version would pass for the object
+    if missing := [column for column in required if column not in columns]:
+        raise unusable(
+            name, f"the inventory lacks {', '.join(missing)}", "Add the fields to the inventory's configuration."
+        )
+    if len(set(columns)) < len(columns):
+        raise unusable(name, f"fileSchema names a column twice: {', '.join(columns)}")
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in problem["loc"]) or "the document"
+    return f"{where}: {problem['msg']}"

@@ -1,0 +1,348 @@
+"""The loops over the bytes of a table, compiled: the only module that knows numba.
+
+Every kernel has one signature, so that it is compiled once and found in numba's cache afterwards. Compiled code
+checks no bounds, so each kernel checks every position it reads from a file. A kernel reports what is wrong by the
+number of the row (or block) where it stopped; none allocates, and each ends after one pass over its input.
+All of them are in this one module because numba's cache notices a change in the file of a kernel only, not in that
+of a function it calls.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.extending import register_jitable
+
+BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+OUT_BYTES = types.uint8[::1]
+INTS = types.Array(types.int64, 1, "C", readonly=True)
+OUT_INTS = types.int64[::1]
+OUT_TABLE = types.int64[:, ::1]
+OFFSETS = types.Array(types.int32, 1, "C", readonly=True)
+OUT_OFFSETS = types.int32[::1]
+COUNT = types.int64
+
+BLOCK_TRAILER = 5  # bytes that follow a block: type, masked checksum
+TRAILER = 8  # bytes of kind and sequence number that follow every user key
+MAX_PART = 640 << 16  # bytes of an identity or of data; source: lakeFS facts 2.2
+RECORD_MARKS = 2 * 11  # bytes beside key and value: two lengths below 2^31 and two bars
+VARINT, TEXT, MESSAGE = 0, 2, 3  # kinds of wanted fields in `decode_fields`
+
+
+def kernel(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compile a function for `signature`, from numba's cache where one can be had.
+
+    In a zip on an executor, or where neither the package nor the home can be written, numba finds no place for its
+    cache and raises; the kernel is then compiled anew in each process, which takes seconds and is right all the same.
+    """
+
+    def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+        compiler: Any = njit
+        try:
+            return compiler(signature, cache=True, nogil=True)(function)
+        except (OSError, RuntimeError):
+            return compiler(signature, nogil=True)(function)
+
+    return compiled
+
+
+@register_jitable
+def _uvarint(source, position, end):  # type: ignore[no-untyped-def]
+    """Return (64 bits, position after them); the position is -1 when the number is cut or overlong."""
+    if position >= end:
+        return np.int64(0), np.int64(-1)
+    byte = np.int64(source[np.uint64(position)])
+    value = byte & 127
+    shift = 7
+    while byte >= 128:
+        position += 1
+        if position >= end or shift > 63:
+            return value, np.int64(-1)
+        byte = np.int64(source[np.uint64(position)])
+        value |= (byte & 127) << shift
+        shift += 7
+    if shift == 70 and byte > 1:
+        return value, np.int64(-1)
+    return value, position + 1
+
+
+@register_jitable
+def _copy(source, start, target, position, length):  # type: ignore[no-untyped-def]
+    """Copy `length` bytes and return the position after them in `target`.
+
+    Unsigned indices need no test for negative ones, so that the loop becomes vector moves: 10 GB/s, not 0.8.
+    """
+    origin, goal = np.uint64(start), np.uint64(position)
+    for index in range(np.uint64(length)):
+        target[goal + index] = source[origin + index]
+    return position + length
+
+
+@kernel(COUNT(BYTES, COUNT, INTS, INTS, OUT_TABLE))
+def inspect_blocks(content, limit, offsets, lengths, frames):  # type: ignore[no-untyped-def]
+    """Fill `frames` with type, expected CRC32C and decoded size of each block; size -1 when it cannot be.
+
+    Returns -1, or the block that does not end, with its trailer, before `limit`. Snappy cannot make more than 64
+    bytes of 3, so a greater promise is a lie that nobody allocates for.
+    """
+    for block in range(len(offsets)):
+        start, length = offsets[block], lengths[block]
+        if start < 0 or length < 0 or start > limit or length > limit - start - BLOCK_TRAILER:
+            return block
+        end = start + length
+        masked = np.int64(0)
+        for index in range(4):
+            masked |= np.int64(content[end + 1 + index]) << (8 * index)
+        rotated = (masked - 0xA282EAD8) & 0xFFFFFFFF
+        frames[0, block] = content[end]
+        frames[1, block] = ((rotated >> 17) | (rotated << 15)) & 0xFFFFFFFF
+        frames[2, block] = length
+        if content[end] == 1:
+            size, after = _uvarint(content, start, end)
+            believable = after >= 0 and size >= 0 and size // 64 <= length // 3 + 1
+            frames[2, block] = size if believable else -1
+    return -1
+
+
+@kernel(types.UniTuple(COUNT, 2)(BYTES, INTS, INTS, OUT_TABLE))
+def scan_rows(blocks, starts, ends, rows):  # type: ignore[no-untyped-def]
+    """Fill `rows` with shared key length, suffix start and length, value start and length of each record.
+
+    Returns (records, -1), or (records so far, number of the bad block).
+    """
+    count = 0
+    for block in range(len(starts)):
+        position, end = starts[block], ends[block]
+        if end - position < 4:
+            return count, block
+        restarts = np.int64(0)
+        for index in range(4):
+            restarts |= np.int64(blocks[end - 4 + index]) << (8 * index)
+        end -= 4 + 4 * restarts
+        previous = np.int64(0)
+        while position < end:
+            shared, position = _uvarint(blocks, position, end)
+            if position < 0:
+                return count, block
+            unshared, position = _uvarint(blocks, position, end)
+            if position < 0:
+                return count, block
+            length, position = _uvarint(blocks, position, end)
+            if position < 0 or shared < 0 or shared > previous or unshared < 0 or length < 0:
+                return count, block
+            if unshared > end - position or length > end - position - unshared or count == rows.shape[1]:
+                return count, block
+            rows[0, count] = shared
+            rows[1, count] = position
+            rows[2, count] = unshared
+            rows[3, count] = position + unshared
+            rows[4, count] = length
+            previous = shared + unshared
+            position += unshared + length
+            count += 1
+        if position != end:
+            return count, block
+    return count, -1
+
+
+@kernel(COUNT(BYTES, OUT_TABLE, OUT_TABLE))
+def read_handles(blocks, rows, handles):  # type: ignore[no-untyped-def]
+    """Fill `handles` with offset and length from the values of index `rows`; returns -1 or the bad row."""
+    for row in range(rows.shape[1]):
+        position, end = rows[3, row], rows[3, row] + rows[4, row]
+        handles[0, row], position = _uvarint(blocks, position, end)
+        if position < 0:
+            return row
+        handles[1, row], position = _uvarint(blocks, position, end)
+        if position != end:
+            return row
+    return -1
+
+
+@kernel(COUNT(BYTES, OUT_TABLE, OUT_BYTES, OUT_OFFSETS))
+def compose_keys(blocks, rows, keys, offsets):  # type: ignore[no-untyped-def]
+    """Write the user keys one after another; returns -1 or the row whose trailer or order is wrong.
+
+    `keys` has room for one trailer more than the user keys need. Every trailer must be kind 1 (SET), sequence 0:
+    lakeFS writes nothing else, so the part of one that a key shares with its predecessor is known.
+    """
+    start = np.int64(0)
+    size = np.int64(-1)  # of the previous user key; -1 before the first
+    offsets[0] = 0
+    for row in range(rows.shape[1]):
+        shared, suffix, unshared = rows[0, row], rows[1, row], rows[2, row]
+        before, known = start, size
+        start += size if size > 0 else 0
+        size = shared + unshared - TRAILER
+        if size < 0 or shared > known + TRAILER:
+            return row
+        real = min(shared, known) if known > 0 else 0
+        position = _copy(keys, before, keys, start, real)
+        for index in range(real, shared):
+            keys[position] = 1 if index == known else 0
+            position += 1
+        _copy(blocks, suffix, keys, position, unshared)
+        for index in range(TRAILER):
+            if keys[start + size + index] != (1 if index == 0 else 0):
+                return row
+        common = min(size, known)
+        index = min(real, common)
+        while index < common and keys[before + index] == keys[start + index]:
+            index += 1
+        if index < common:
+            if keys[before + index] > keys[start + index]:
+                return row
+        elif size <= known:
+            return row
+        offsets[row + 1] = start + size
+    return -1
+
+
+@register_jitable
+def _put_part(source, start, length, target, position):  # type: ignore[no-untyped-def]
+    """Write `<decimal length><bytes>|`, as the content id hashes it."""
+    divisor = np.int64(1)
+    while length // divisor >= 10:
+        divisor *= 10
+    while divisor > 0:
+        target[position] = 48 + (length // divisor) % 10
+        position += 1
+        divisor //= 10
+    position = _copy(source, start, target, position, length)
+    target[position] = 124
+    return position + 1
+
+
+@kernel(types.UniTuple(COUNT, 2)(BYTES, OFFSETS, BYTES, OUT_TABLE, COUNT, OUT_BYTES))
+def hashed_records(keys, offsets, blocks, rows, first, target):  # type: ignore[no-untyped-def]
+    """Write what the content id hashes of the records from `first` on, as many as `target` surely has room for.
+
+    Returns (the next record, bytes written). Source: lakeFS facts 2.4.
+    """
+    position = np.int64(0)
+    for row in range(first, rows.shape[1]):
+        start = np.int64(offsets[row])
+        size = np.int64(offsets[row + 1]) - start
+        if position + size + rows[4, row] + RECORD_MARKS > len(target):
+            return row, position
+        position = _put_part(keys, start, size, target, position)
+        position = _put_part(blocks, rows[3, row], rows[4, row], target, position)
+    return rows.shape[1], position
+
+
+@kernel(COUNT(BYTES, OUT_TABLE, OUT_TABLE))
+def split_values(blocks, rows, parts):  # type: ignore[no-untyped-def]
+    """Fill `parts` with start and length of identity and of data of each value; returns -1 or the bad row.
+
+    Lengths are zig-zag varints; what follows the data is ignored. Source: lakeFS facts 2.2.
+    """
+    for row in range(rows.shape[1]):
+        position, end = rows[3, row], rows[3, row] + rows[4, row]
+        for part in range(2):
+            zigzag, position = _uvarint(blocks, position, end)
+            if position < 0 or zigzag < 0 or zigzag & 1:
+                return row
+            length = zigzag >> 1
+            if length > MAX_PART or length > end - position:
+                return row
+            parts[2 * part, row] = position
+            parts[2 * part + 1, row] = length
+            position += length
+    return -1
+
+
+@kernel(types.void(BYTES, INTS, INTS, OUT_OFFSETS, OUT_BYTES))
+def gather(source, starts, lengths, offsets, target):  # type: ignore[no-untyped-def]
+    """Copy the pieces of `source` one after another, with Arrow's offsets of them."""
+    position = np.int64(0)
+    offsets[0] = 0
+    for row in range(len(starts)):
+        position = _copy(source, starts[row], target, position, lengths[row])
+        offsets[row + 1] = position
+
+
+@register_jitable
+def _after_group(source, position, end):  # type: ignore[no-untyped-def]
+    """Return the position after an unknown group, -1 when it is malformed."""
+    depth = 1
+    while depth > 0:
+        tag, position = _uvarint(source, position, end)
+        if position < 0 or tag < 8:
+            return -1
+        wire = tag & 7
+        if wire == 3:
+            depth += 1
+        elif wire == 4:
+            depth -= 1
+        else:
+            _value, _size, position = _field(source, position, end, wire)
+            if position < 0:
+                return -1
+    return position
+
+
+@register_jitable
+def _field(source, position, end, wire):  # type: ignore[no-untyped-def]
+    """Return (number or start, length, position after) of a field that is no group; position -1 when malformed."""
+    value, size = np.int64(0), np.int64(0)
+    if wire == 0:
+        value, position = _uvarint(source, position, end)
+        return value, size, position
+    if wire == 2:
+        size, position = _uvarint(source, position, end)
+        if position < 0 or size < 0:
+            return value, size, -1
+        value = position
+    elif wire == 1:
+        size = np.int64(8)
+    elif wire == 5:
+        size = np.int64(4)
+    else:
+        return value, size, -1
+    if size > end - position:
+        return value, size, -1
+    return value, size, position + size
+
+
+@kernel(COUNT(BYTES, INTS, INTS, OUT_TABLE, OUT_TABLE, OUT_TABLE))
+def decode_fields(source, starts, lengths, plan, values, sizes):  # type: ignore[no-untyped-def]
+    """Decode the wanted fields of one protobuf message per row; returns -1 or the bad row.
+
+    `plan[level, number]` is -1, or 4 * slot + kind of a wanted field; level 1 is a message inside. A number goes to
+    `values[slot]`, a text's start and length to `values[slot]` and `sizes[slot]`, a message's presence to
+    `sizes[slot]`. The last value wins; fields unknown, or of another wire type, are passed over.
+    """
+    for row in range(len(starts)):
+        position, end = starts[row], starts[row] + lengths[row]
+        outer, level = end, 0
+        for slot in range(values.shape[0]):
+            values[slot, row] = 0
+            sizes[slot, row] = 0
+        while position < end or level == 1:
+            if position == end:
+                level, end = 0, outer
+                continue
+            tag, position = _uvarint(source, position, end)
+            if position < 0 or tag < 8 or tag >= 1 << 32:
+                return row
+            number, wire = tag >> 3, tag & 7
+            if wire == 3:
+                position = _after_group(source, position, end)
+                if position < 0:
+                    return row
+                continue
+            value, size, position = _field(source, position, end, wire)
+            if position < 0:
+                return row
+            wanted = plan[level, number] if number < plan.shape[1] else -1
+            if wanted < 0:
+                continue
+            slot, kind = wanted >> 2, wanted & 3
+            if kind == MESSAGE and wire == 2:
+                sizes[slot, row] = 1
+                level, end, position = 1, value + size, value
+            elif kind == wire:
+                values[slot, row] = value
+                sizes[slot, row] = size
+    return -1

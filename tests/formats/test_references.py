@@ -1,0 +1,134 @@
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from retention_assets.errors import CorruptFile
+from retention_assets.formats.identity import commit_id
+from retention_assets.formats.ranges import read_metarange
+from retention_assets.formats.records import BranchData, CommitData, TagData
+from retention_assets.formats.references import (
+    BRANCH_SCHEMA,
+    COMMIT_SCHEMA,
+    TAG_SCHEMA,
+    read_branches,
+    read_commits,
+    read_tags,
+)
+from retention_assets.formats.writer import write_table
+from tests.repositories import REPOSITORIES, api, namespace
+
+type Reader = Callable[[bytes, str], pa.RecordBatch]
+
+
+def read_dump(name: str, entity: str, reader: Reader) -> list[dict[str, Any]]:
+    """Return every row of one entity of the reference dump of `name`."""
+    folder = namespace(name) / "_lakefs"
+    metarange = folder / api(name)["refs_dump"][f"{entity}_meta_range_id"]
+    ranges = [
+        folder / found for found in read_metarange(metarange.read_bytes(), str(metarange))["range_id"].to_pylist()
+    ]
+    return [row for file in ranges for row in reader(file.read_bytes(), str(file)).to_pylist()]
+
+
+@pytest.mark.parametrize("name", REPOSITORIES)
+def test_the_dump_holds_every_commit_that_the_server_knows(name: str) -> None:
+    found = [
+        {
+            "id": row["commit_id"],
+            "parents": row["parents"],
+            "version": row["version"],
+            "generation": row["generation"],
+            "creation_date": int(row["created_at"].timestamp()),
+            "meta_range_id": row["metarange_id"],
+            "committer": row["committer"],
+            "message": row["message"],
+        }
+        for row in read_dump(name, "commits", read_commits)
+    ]
+    answers = [{key: commit[key] for key in found[0]} for commit in api(name)["commits"]]
+    assert found == sorted(answers, key=lambda commit: commit["id"])
+
+
+@pytest.mark.parametrize("name", REPOSITORIES)
+def test_the_dump_holds_every_branch_with_the_hidden_ones_and_every_tag(name: str) -> None:
+    branches = {row["branch_id"]: row["commit_id"] for row in read_dump(name, "branches", read_branches)}
+    tags = {row["tag_id"]: row["commit_id"] for row in read_dump(name, "tags", read_tags)}
+    assert branches == {branch["id"]: branch["commit_id"] for branch in api(name)["branches"]}
+    assert tags == {tag["id"]: tag["commit_id"] for tag in api(name)["tags"]}
+
+
+def commit_record(**changes: object) -> tuple[bytes, bytes, bytes]:
+    """A record of a commit whose id is right unless `changes` say otherwise."""
+    commit = CommitData(
+        committer="ann", message="m", meta_range_id="", creation_date={"seconds": 5}, metadata={"k": "v"}
+    )
+    commit.id = commit_id(
+        committer="ann", message="m", metarange_id="", created_seconds=5, metadata={"k": "v"}, parents=[]
+    )
+    key = commit.id.encode()
+    commit.MergeFrom(CommitData(**changes))
+    return key, key, commit.SerializeToString()
+
+
+def written(entity: str, *records: tuple[bytes, bytes, bytes]) -> bytes:
+    return write_table(records, "ranges", {"entity": entity.encode()})[1]
+
+
+def test_a_commit_without_changes_is_read() -> None:
+    assert read_commits(written("commit", commit_record()), "x")["committer"].to_pylist() == ["ann"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"committer": "bob"}, {"message": "other"}, {"parents": ["a"]}, {"metadata": {"l": ""}}, {"id": "0" * 64},
+     {"creation_date": {"seconds": 6}}, {"meta_range_id": "a"}],
+    ids=str,
+)  # fmt: skip
+def test_a_commit_that_its_id_was_not_made_of_is_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(CorruptFile, match="has the id"):
+        read_commits(written("commit", commit_record(**changes)), "x")
+
+
+def test_a_commit_under_another_identity_is_refused() -> None:
+    key, _, content = commit_record()
+    with pytest.raises(CorruptFile, match="has the id"):
+        read_commits(written("commit", (key, b"0" * 64, content)), "x")
+
+
+def test_a_commit_at_an_impossible_nanosecond_is_refused() -> None:
+    with pytest.raises(CorruptFile, match="time that cannot be"):
+        read_commits(written("commit", commit_record(creation_date={"nanos": -1})), "x")
+
+
+@pytest.mark.parametrize(
+    ("reader", "entity", "record"), [(read_branches, "branch", BranchData), (read_tags, "tag", TagData)]
+)
+def test_a_branch_or_tag_that_contradicts_its_key_is_refused(reader: Reader, entity: str, record: Any) -> None:
+    content = record(id="main", commit_id="c1").SerializeToString()
+    assert reader(written(entity, (b"main", b"c1", content)), "x").num_rows == 1
+    for key, identity in ((b"main2", b"c1"), (b"main", b"c2")):
+        with pytest.raises(CorruptFile, match="says it is 'main' at 'c1'"):
+            reader(written(entity, (key, identity, content)), "x")
+
+
+READERS = {"commit": read_commits, "branch": read_branches, "tag": read_tags}
+
+
+@pytest.mark.parametrize("entity", READERS)
+def test_each_reader_reads_its_own_entity_only(entity: str) -> None:
+    schemas = {"commit": COMMIT_SCHEMA, "branch": BRANCH_SCHEMA, "tag": TAG_SCHEMA}
+    empty = written(entity)
+    assert READERS[entity](empty, "x").schema == schemas[entity]
+    for other in READERS.keys() - {entity}:
+        with pytest.raises(CorruptFile, match=f"entity b'{entity}'"):
+            READERS[other](empty, "x")
+    with pytest.raises(CorruptFile, match="entity None"):
+        READERS[entity](write_table([], "ranges")[1], "x")
+
+
+@pytest.mark.parametrize("entity", READERS)
+def test_a_record_that_is_no_message_is_refused(entity: str) -> None:
+    with pytest.raises(CorruptFile, match=r"^x: it holds no "):
+        READERS[entity](written(entity, (b"k", b"i", b"\x0a\x05x")), "x")

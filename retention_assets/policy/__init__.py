@@ -1,0 +1,1 @@
+"""What to keep: rules, holds and their reading from text. Pure: no Spark, no store, no clock."""

@@ -1,0 +1,46 @@
+"""The rules of now beside what was last deleted under them. Source: seed 002, `current_rule`; DESIGN.md, Tables."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import date
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRow:
+    """One lifecycle row of `policy_table`."""
+
+    run_id: str
+    prefix: str
+    branch: str
+    date_to_be_deleted: date | None
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentRule:
+    """A rule of now. `last_deleted`: up to which day it was carried out whole; None: never."""
+
+    prefix: str
+    branch: str  # empty: all branches
+    date_to_be_deleted: date | None  # None: never
+    last_deleted: date | None
+
+
+def current_rules(
+    now: Iterable[RuleRow], history: Iterable[RuleRow], completed_runs: Collection[str]
+) -> tuple[CurrentRule, ...]:
+    """Return each (prefix, branch) of now with the newest day that a completed run deleted it up to.
+
+    Only runs that really deleted everything count: a plan, a partial sweep or a failed one does not move
+    `last_deleted`. Of two rules on one prefix and branch the later date counts, since any rule that is due is enough.
+    """
+    deleted: dict[tuple[str, str], date] = {}
+    for row in history:
+        if row.run_id in completed_runs and row.date_to_be_deleted is not None:
+            key = row.prefix, row.branch
+            deleted[key] = max(row.date_to_be_deleted, deleted.get(key, row.date_to_be_deleted))
+    due: dict[tuple[str, str], date | None] = {}
+    for row in now:
+        key = row.prefix, row.branch
+        days = [day for day in (due.get(key), row.date_to_be_deleted) if day is not None]
+        due[key] = max(days, default=None)
+    return tuple(CurrentRule(*key, day, deleted.get(key)) for key, day in sorted(due.items()))

@@ -1,0 +1,172 @@
+"""The rules of a policy as plain values: committed retention, holds, lifecycle. A span of `None` is for ever."""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Literal, NamedTuple
+
+from retention_assets.durations import FOREVER, later
+from retention_assets.errors import ConfigurationError
+from retention_assets.policy.matching import glob_matches, is_glob, names_branch, prefix_covers
+
+RETENTION_IDS, HOLD_IDS = "retention:", "hold:"  # how tables tell those rules from lifecycle rules
+DEFAULT_RULE = "default"  # the id of the rule for branches that no other rule names
+
+HoldKind = Literal["prefix", "branch", "tag", "commit"]
+
+
+class Kept(NamedTuple):
+    """How long something is kept, and by which rule; both `None`: for ever, for want of a rule."""
+
+    span: timedelta | None
+    rule_id: str | None
+
+    def outlasts(self, other: "Kept") -> bool:
+        """Tell whether this span is the longer one; of equal spans the lower rule id counts, so that runs agree."""
+        if self.span == other.span:
+            return (self.rule_id or "") < (other.rule_id or "")
+        return other.span is not None and (self.span is None or self.span > other.span)
+
+
+@dataclass(frozen=True, slots=True)
+class BranchRetention:
+    """How long the history of a branch, or of the branches that a glob names, is kept."""
+
+    rule_id: str
+    branch: str  # a name, or a glob
+    span: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedRetention:
+    """How long committed versions are kept, by branch. Without a default, an unnamed branch is kept for ever."""
+
+    rules: tuple[BranchRetention, ...]
+    default: timedelta | None = None
+    has_default: bool = False  # tells a default of "for ever" from no default
+
+    def __post_init__(self) -> None:
+        if self.default is not None and not self.has_default:
+            raise ConfigurationError("a default span needs has_default=True: else it would not count")
+
+    @property
+    def default_kept(self) -> Kept:
+        """What holds where no rule names the branch, and for dangling commits. Source: seed 004."""
+        return Kept(self.default, DEFAULT_RULE if self.has_default else None)
+
+    def span_for(self, branch: str) -> Kept:
+        """Return how long `branch` is kept, and the rule that says so.
+
+        An exact name beats globs, among globs the longest retention counts, and the default only where no rule names
+        the branch. Source: DESIGN.md, Decisions (policy files).
+        """
+        named = [rule for rule in self.rules if names_branch(rule.branch, branch)]
+        exact = [rule for rule in named if not is_glob(rule.branch)]
+        return _longest(Kept(rule.span, rule.rule_id) for rule in exact or named) or self.default_kept
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What must stay whatever the rules say. A path prefix, or the versions that a branch, tag or commit names."""
+
+    hold_id: str
+    kind: HoldKind
+    value: str
+    reason: str
+    until: date | None = None  # the last day (UTC) on which it holds; `None`: no end
+
+    def in_force(self, as_of: date) -> bool:
+        """Tell whether it holds on the day `as_of`; its last day still counts."""
+        return self.until is None or as_of <= self.until
+
+    def covers(self, path: str) -> bool:
+        """Tell whether this is a hold on paths that covers `path`."""
+        return self.kind == "prefix" and prefix_covers(self.value, path)
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleRule:
+    """How long objects below `prefix`, or named by `glob`, are kept after they were added, by branch."""
+
+    rule_id: str
+    prefix: str
+    default: timedelta | None
+    per_branch: Mapping[str, timedelta | None]  # names and globs
+    enabled: bool = True
+    glob: str | None = None  # counts instead of the prefix, which is empty then
+
+    def covers(self, path: str) -> bool:
+        """Tell whether the rule speaks of `path`."""
+        return prefix_covers(self.prefix, path) if self.glob is None else glob_matches(self.glob, path)
+
+    def span_for(self, branch: str) -> timedelta | None:
+        """Return the span on `branch`: its own, else the longest of the globs that name it, else the default."""
+        if branch in self.per_branch:
+            return self.per_branch[branch]
+        globs = (glob for glob in self.per_branch if is_glob(glob) and glob_matches(glob, branch))
+        found = _longest(Kept(self.per_branch[glob], glob) for glob in globs)
+        return self.default if found is None else found.span
+
+
+def due_since(rule: LifecycleRule, added: datetime, branches: Collection[str]) -> datetime | None:
+    """Return the instant from which `rule` lets a (path, address) pair go, or `None` if never.
+
+    The longest span over the branches that hold the pair counts; on no branch, the default does. A disabled rule lets
+    nothing go. `added` (UTC): creation of the oldest commit that holds the pair. Source: DESIGN.md, Lifecycle.
+    """
+    if not rule.enabled:
+        return None
+    spans = [rule.span_for(branch) for branch in branches] or [rule.default]
+    finite = [span for span in spans if span is not None]
+    return later(added, max(finite)) if len(finite) == len(spans) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """All the rules of one repository. No retention: every commit is active."""
+
+    retention: CommittedRetention | None
+    lifecycle: tuple[LifecycleRule, ...]
+    holds: tuple[Hold, ...]
+
+    @property
+    def policy_hash(self) -> str:
+        """SHA-256 (hex) of a canonical JSON; the order of files, rules and keys does not change it."""
+        canonical = {
+            "retention": None if self.retention is None else _canonical_retention(self.retention),
+            "lifecycle": sorted(_canonical_lifecycle(rule) for rule in self.lifecycle),
+            "holds": sorted(_canonical_hold(hold) for hold in self.holds),
+        }
+        text = json.dumps(canonical, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _longest(kept: Iterable[Kept]) -> Kept | None:
+    longest: Kept | None = None
+    for one in kept:
+        if longest is None or one.outlasts(longest):
+            longest = one
+    return longest
+
+
+def _text(span: timedelta | None) -> str:
+    return FOREVER if span is None else str(span)
+
+
+def _canonical_retention(retention: CommittedRetention) -> dict[str, object]:
+    return {
+        "default": _text(retention.default) if retention.has_default else None,
+        "rules": sorted([rule.rule_id, rule.branch, _text(rule.span)] for rule in retention.rules),
+    }
+
+
+def _canonical_lifecycle(rule: LifecycleRule) -> list[str]:
+    covered = ["prefix", rule.prefix] if rule.glob is None else ["glob", rule.glob]
+    branches = sorted([branch, _text(span)] for branch, span in rule.per_branch.items())
+    return [rule.rule_id, *covered, _text(rule.default), json.dumps(branches), str(rule.enabled)]
+
+
+def _canonical_hold(hold: Hold) -> list[str]:
+    return [hold.hold_id, hold.kind, hold.value, hold.reason, hold.until.isoformat() if hold.until else ""]

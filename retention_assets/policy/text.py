@@ -1,0 +1,65 @@
+"""From the text of a policy to plain mappings: YAML or JSON, where a repeated key is an error."""
+
+import json
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+
+from retention_assets.errors import ConfigurationError
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML's safe loader, except that of two equal keys the first does not silently vanish."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if repeated := _first_repeated(keys):
+            line = node.start_mark.line + 1
+            raise ConfigurationError(f"the key {repeated!r} stands twice in the mapping that begins at line {line}")
+        return super().construct_mapping(node, deep=deep)
+
+
+def mapping_of(text: str, source: str) -> dict[str, Any]:
+    """Return the mapping at the top of `text`. `source` names the text in errors.
+
+    Errors: ConfigurationError when it is neither YAML nor JSON, empty, no mapping, or has a key twice.
+    """
+    try:
+        loaded = _loaded(text)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{source}: {error}. Nothing was deleted. Keep one of them.") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2027-02-30
+        reason = " ".join(str(error).split())
+        raise ConfigurationError(f"{source}: neither YAML nor JSON: {reason}. Nothing was deleted.") from error
+    if loaded in (None, {}, [], ""):
+        raise ConfigurationError(
+            f"{source}: the document is empty. Nothing was deleted. Write a rule, or take it off the list of policies."
+        )
+    if not isinstance(loaded, dict) or not all(isinstance(key, str) for key in loaded):
+        raise ConfigurationError(f"{source}: a policy is a mapping with text as keys. Nothing was deleted.")
+    return loaded
+
+
+def _loaded(text: str) -> object:
+    if text.lstrip().startswith("{"):
+        try:
+            return json.loads(text, object_pairs_hook=_unique)
+        except json.JSONDecodeError:
+            pass  # YAML's flow style begins like that too; what is neither fails below
+    return yaml.load(text, Loader=_UniqueKeys)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if repeated := _first_repeated([key for key, _ in pairs]):
+        raise ConfigurationError(f"the key {repeated!r} stands twice in one object")
+    return dict(pairs)
+
+
+def _first_repeated(keys: list[str]) -> str | None:
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            return key
+        seen.add(key)
+    return None

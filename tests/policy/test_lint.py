@@ -1,0 +1,167 @@
+from datetime import date, timedelta
+
+import pytest
+
+from retention_assets.policy.lint import Finding, lint
+from retention_assets.policy.rules import BranchRetention, CommittedRetention, Hold, LifecycleRule, Policy
+
+DAY = date(2026, 11, 1)
+BRANCHES = ("main", "dev", "exp-1", "exp-2")
+
+
+def days(number: int) -> timedelta:
+    return timedelta(days=number)
+
+
+def retention(*rules: BranchRetention, default: int = 30) -> Policy:
+    return Policy(CommittedRetention(rules, days(default), has_default=True), (), ())
+
+
+def lifecycle(*rules: LifecycleRule) -> Policy:
+    return Policy(None, rules, ())
+
+
+def holding(*holds: Hold) -> Policy:
+    return Policy(None, (), holds)
+
+
+def found(policy: Policy, server_rules=None) -> list[Finding]:
+    return lint(policy, BRANCHES, ("v1",), ("c1",), server_rules, DAY)
+
+
+def test_a_policy_that_fits_the_repository_has_no_findings():
+    policy = Policy(
+        CommittedRetention(
+            (BranchRetention("main", "main", days(45)), BranchRetention("exp", "exp-*", days(7))), days(30), True
+        ),
+        (
+            LifecycleRule("raw", "raw", days(60), {"dev": days(14), "exp-*": None}),
+            LifecycleRule("rawest", "rawest", days(60), {}),
+            LifecycleRule("tmp", "", days(7), {}, glob="tmp/*.csv"),
+        ),
+        (Hold("audit", "prefix", "x", "audit", DAY), Hold("v1", "tag", "v1", "r"), Hold("c", "commit", "c1", "r")),
+    )
+    server = (30, {"main": 45, "exp-1": 7, "exp-2": 7})
+    assert lint(policy, BRANCHES, ("v1",), ("c1",), server, DAY) == []
+
+
+@pytest.mark.parametrize(
+    ("branch", "message"),
+    [("mian", "there is no branch 'mian'; the rule does nothing"), ("old-*", "the glob 'old-*' matches no branch")],
+)
+def test_a_rule_that_names_no_branch_is_found(branch, message):
+    (finding,) = found(retention(BranchRetention("rule", branch, days(7))))
+    assert (finding.severity, finding.rule_id) == ("warning", "rule")
+    assert finding.message.startswith(message)
+
+
+def test_globs_that_match_one_branch_are_found_with_the_one_that_counts():
+    policy = retention(BranchRetention("a", "exp-*", days(7)), BranchRetention("b", "*-2", days(9)))
+    (finding,) = found(policy)
+    assert finding.rule_id == "a"
+    assert "(rule b) both match exp-2; for exp-2 the longest counts, 9d of rule b" in finding.message
+
+
+def test_globs_overlap_only_where_no_exact_rule_decides():
+    rules = (BranchRetention("a", "exp-*", days(7)), BranchRetention("b", "*-2", days(9)))
+    assert found(retention(*rules, BranchRetention("c", "exp-2", days(1)))) == []
+
+
+def test_differences_from_the_server_are_found_for_the_default_and_each_branch():
+    policy = retention(BranchRetention("main", "main", days(45)), BranchRetention("exp", "exp-*", days(7)))
+    findings = found(policy, (31, {"main": 40, "exp-1": 7, "gone": 3}))
+    assert [(finding.rule_id, finding.message) for finding in findings] == [
+        ("default", "branch 'gone' is kept 30d here and 3d by the server's rules"),
+        ("default", "the default is 30d here and 31d on the server"),
+        ("exp", "branch 'exp-2' is kept 7d here and 31d by the server's rules"),
+        ("main", "branch 'main' is kept 45d here and 40d by the server's rules"),
+    ]
+
+
+def test_server_rules_without_rules_here_are_a_difference():
+    (finding,) = found(Policy(None, (), ()), (30, {}))
+    assert "here every commit is kept" in finding.message
+
+
+def test_days_that_a_server_takes_and_no_calendar_has_are_compared_without_a_crash():
+    assert [finding.rule_id for finding in found(retention(), (2**31 - 1, {}))] == ["default"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("branch", "mian"), ("tag", "v2"), ("commit", "c"), ("branch", "v1"), ("tag", "main")]
+)
+def test_a_hold_that_names_nothing_is_an_error(kind, value):
+    (finding,) = found(holding(Hold("h", kind, value, "r", DAY)))
+    assert finding.severity == "error"
+    assert f"the {kind} {value!r}, which does not exist" in finding.message
+
+
+def test_an_expired_hold_is_a_warning_whatever_it_names():
+    (finding,) = found(holding(Hold("h", "branch", "gone", "r", date(2026, 10, 31))))
+    assert (finding.severity, finding.rule_id) == ("warning", "h")
+    assert "expired on 2026-10-31" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "overlaps"),
+    [
+        ("raw", "raw/2024", True),
+        ("", "raw", True),
+        ("raw", "raw", True),
+        ("raw", "rawest", False),
+        ("raw/a", "raw/b", False),
+    ],
+)
+def test_lifecycle_rules_overlap_when_one_prefix_is_inside_another(one, other, overlaps):
+    findings = found(lifecycle(LifecycleRule("a", one, days(1), {}), LifecycleRule("b", other, days(1), {})))
+    assert [finding.rule_id for finding in findings] == (["a"] if overlaps else [])
+
+
+def test_a_glob_may_overlap_a_prefix():
+    (finding,) = found(
+        lifecycle(LifecycleRule("a", "tmp", days(1), {}), LifecycleRule("b", "", days(1), {}, glob="tmp/*.csv"))
+    )
+    assert "the prefix 'tmp' and the glob 'tmp/*.csv' (rule b) may overlap" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("rule", "messages"),
+    [
+        pytest.param(
+            LifecycleRule("r", "raw", days(1), {}, enabled=False), ["the rule is disabled: it never matches"], id="off"
+        ),
+        pytest.param(
+            LifecycleRule("r", "raw", None, {}), ["the rule names no days at all: it never matches"], id="no_days"
+        ),
+        pytest.param(
+            LifecycleRule("r", "raw", None, {"dev": None}),
+            ["the rule names no days at all: it never matches"],
+            id="only_for_ever",
+        ),
+        pytest.param(
+            LifecycleRule("r", "raw", None, {"gone": days(1)}),
+            [
+                "the rule has days only for branches that do not exist: it never matches",
+                "there is no branch 'gone'; its days do nothing",
+            ],
+            id="only_unknown_branches",
+        ),
+        pytest.param(
+            LifecycleRule("r", "raw", days(3), {"mian": days(90)}),
+            ["there is no branch 'mian'; its days do nothing"],
+            id="a_slip_beside_a_default",
+        ),
+    ],
+)
+def test_lifecycle_rules_that_never_match_are_found(rule, messages):
+    assert [finding.message for finding in found(lifecycle(rule))] == messages
+
+
+def test_a_disabled_rule_overlaps_nothing():
+    rules = (LifecycleRule("a", "raw", days(1), {}), LifecycleRule("b", "raw", days(1), {}, enabled=False))
+    assert [finding.rule_id for finding in found(lifecycle(*rules))] == ["b"]
+
+
+def test_errors_come_first():
+    policy = Policy(CommittedRetention((BranchRetention("a", "gone", days(1)),)), (), (Hold("z", "tag", "v9", "r"),))
+    assert [finding.severity for finding in found(policy)] == ["error", "warning"]

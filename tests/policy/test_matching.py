@@ -1,0 +1,59 @@
+import pytest
+
+from retention_assets.policy.matching import glob_matches, glob_regex, names_branch, prefix_covers
+
+
+@pytest.mark.parametrize(
+    ("prefix", "path", "covers"),
+    [
+        pytest.param("foo/bar", "foo/bar", True, id="the_path_itself"),
+        pytest.param("foo/bar", "foo/bar/x", True, id="below"),
+        pytest.param("foo/bar", "foo/bar/x/y", True, id="far_below"),
+        pytest.param("foo/bar", "foo/barn", False, id="a_longer_name"),
+        pytest.param("foo/bar", "foo", False, id="above"),
+        pytest.param("foo/bar", "a/foo/bar", False, id="elsewhere"),
+        pytest.param("foo/bar/", "foo/bar/x", True, id="trailing_slash"),
+        pytest.param("foo/bar/", "foo/barn", False, id="trailing_slash_and_a_longer_name"),
+        pytest.param("", "anything", True, id="empty_covers_everything"),
+        pytest.param("été", "été/à Ω", True, id="accents_and_spaces"),
+    ],
+)
+def test_a_prefix_is_a_directory(prefix, path, covers):
+    assert prefix_covers(prefix, path) is covers
+
+
+@pytest.mark.parametrize(
+    ("glob", "text", "matches"),
+    [
+        ("tmp/*.parquet", "tmp/a.parquet", True),
+        ("tmp/*.parquet", "tmp/a/b.parquet", False),
+        ("tmp/*.parquet", "tmp/a.parquet/part-0", False),
+        ("tmp/*.parquet", "x/tmp/a.parquet", False),
+        ("tmp/**/x", "tmp/x", True),
+        ("tmp/**/x", "tmp/a/b/x", True),
+        ("tmp/**", "tmp/a/b", True),
+        ("tmp/**", "tmpa", False),
+        ("a?c", "abc", True),
+        ("a?c", "a/c", False),
+        ("a.c", "abc", False),
+        ("[ab]", "[ab]", True),
+        ("[ab]", "a", False),
+        ("*", "line\nbreak", True),
+        ("a", "a\n", False),
+        ("*.csv", "été Ω.csv", True),
+    ],
+)
+def test_a_wildcard_stays_in_its_directory_and_nothing_else_is_special(glob, text, matches):
+    assert glob_matches(glob, text) is matches
+
+
+def test_the_regex_uses_only_what_java_reads_the_same_way():
+    regex = glob_regex("a-b c/*.x#&~**")
+    assert r"\Z" not in regex
+    assert r"\z" not in regex
+    assert regex.startswith(r"\A")
+
+
+@pytest.mark.parametrize(("pattern", "named"), [("exp-1", True), ("exp-*", True), ("exp-?", True), ("exp", False)])
+def test_a_branch_is_named_by_name_or_glob(pattern, named):
+    assert names_branch(pattern, "exp-1") is named

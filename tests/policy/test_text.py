@@ -1,0 +1,38 @@
+import pytest
+
+from retention_assets.errors import ConfigurationError
+from retention_assets.policy.text import mapping_of
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": {"b": 1}}', "a: {b: 1}", "a:\n  b: 1\n", "{a: {b: 1}}", '{\n\t"a": {"b": 1}\n}']
+)
+def test_yaml_and_json_are_read(text):
+    assert mapping_of(text, "p") == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "# nothing\n", "{}", "null", "[]", "---\n"])
+def test_an_empty_document_is_an_error(text):
+    with pytest.raises(ConfigurationError, match=r"p\.yaml: the document is empty"):
+        mapping_of(text, "p.yaml")
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', "a: 1\na: 2\n", '{"x": {"a": 1, "a": 1}}', "x: {a: 1, a: 1}"])
+def test_a_key_that_stands_twice_is_an_error(text):
+    with pytest.raises(ConfigurationError, match="p: the key 'a' stands twice"):
+        mapping_of(text, "p")
+
+
+@pytest.mark.parametrize(
+    "text", ["a: [", '{"a": }}', "a: 2027-02-30", "!!python/object/apply:os.getcwd []", "a: 1\n---\nb: 2\n", "[" * 5000]
+)
+def test_what_is_neither_yaml_nor_json_is_an_error_in_one_line(text):
+    with pytest.raises(ConfigurationError, match="p: neither YAML nor JSON") as raised:
+        mapping_of(text, "p")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["just words", "[1, 2]", "3", "false", "1: a", "yes: a"])
+def test_what_is_no_mapping_of_text_is_an_error(text):
+    with pytest.raises(ConfigurationError, match="a mapping with text as keys"):
+        mapping_of(text, "p")

@@ -1,0 +1,1 @@
+"""Which versions are kept: pure walks over commits. No Spark, no Dagster, no store, no clock."""

@@ -1,0 +1,81 @@
+"""Inventories that the store delivered, read on executors into rows of `storage_inventory`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from retention_assets.config import Repository
+from retention_assets.errors import ConfigurationError, ObjectMissing
+from retention_assets.formats.inventory import Manifest
+from retention_assets.formats.inventory_addresses import addresses_below, require_bucket_listed
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.inventory import Inventory
+from retention_assets.tables import STORAGE_INVENTORY
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Objects of the namespace as delivered inventories list them; `created_at` is the oldest scan's start (UTC)."""
+
+    frame: DataFrame
+    created_at: datetime
+
+
+def delivered_inventory(spark: SparkSession, repository: Repository) -> Delivered:
+    """Return the newest complete delivery of each inventory of the repository, joined.
+
+    Where inventories overlap, the newest row of an object counts. Errors: ObjectMissing when an inventory has no
+    complete delivery, ConfigurationError when none is of the namespace's bucket, CorruptFile for what does not
+    verify.
+    """
+    opened = [_newest(access, expected) for access, expected in inventory_accesses(repository)]
+    require_bucket_listed([manifest for _, manifest in opened], repository.namespace)
+    files = [(place, file) for place, (_, manifest) in enumerate(opened) for file in range(len(manifest.files))]
+    table = pa.table({"place": [place for place, _ in files], "file": [file for _, file in files]})
+    width = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
+    rows = spark.createDataFrame(table.cast(pa.schema([("place", pa.int64()), ("file", pa.int64())])))
+    listed = rows.repartition(width).mapInArrow(
+        _reader(opened, repository.namespace), from_arrow_schema(STORAGE_INVENTORY.schema)
+    )
+    newest = F.max_by(F.struct(*STORAGE_INVENTORY.schema.names), "last_modified").alias("row")
+    frame = listed.groupBy("address").agg(newest).select("row.*")
+    return Delivered(frame, min(manifest.created_at for _, manifest in opened))
+
+
+def inventory_accesses(repository: Repository) -> list[tuple[StoreAccess, str]]:
+    """Return where each inventory of the repository is delivered, and the format that is expected of it."""
+    return [(StoreAccess(url, options), settings.format) for settings, url, options in repository.inventories()]
+
+
+def _newest(access: StoreAccess, expected: str) -> tuple[StoreAccess, Manifest]:
+    inventory = Inventory(access)
+    delivery = inventory.newest_complete()
+    if delivery is None:
+        raise ObjectMissing(
+            f"{inventory.url}: no complete inventory has been delivered there. Nothing was deleted. Wait for one (its "
+            "manifest.checksum comes last), or remove `inventory` so that the store is listed."
+        )
+    manifest = inventory.load_manifest(delivery)
+    if manifest.file_format.value.lower() != expected.lower():
+        raise ConfigurationError(
+            f"{inventory.url}: the inventory's files are {manifest.file_format.value}, `inventory.format` says "
+            f"{expected}. Nothing was deleted. Correct it."
+        )
+    return access, manifest
+
+
+def _reader(opened: Sequence[tuple[StoreAccess, Manifest]], namespace: str):  # type: ignore[no-untyped-def]
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        inventories: Mapping[int, Inventory] = {place: Inventory(access) for place, (access, _) in enumerate(opened)}
+        for batch in batches:
+            for place, file in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+                manifest = opened[place][1]
+                for rows in inventories[place].read(manifest, manifest.files[file]):
+                    yield addresses_below(rows, namespace)
+
+    return read

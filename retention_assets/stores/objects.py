@@ -1,0 +1,122 @@
+"""Objects behind a URL, read: S3, GCS, Azure, local files or this process's memory, through obstore.
+
+Errors are of our own tree, one line each, and never hold a value of the options. `deletion.py` deletes.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from obstore.exceptions import BaseError
+
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.failures import LIST, READ, Action, Failure, failure_of
+
+__all__ = ["LISTING", "ObjectFacts", "ObjectReader", "OpenStore", "StoreAccess"]
+
+LISTING = pa.schema(
+    (
+        pa.field("path", pa.string(), nullable=False),  # relative to the URL
+        pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=False),  # the store's clock
+        pa.field("size", pa.int64(), nullable=False),  # bytes
+        pa.field("e_tag", pa.string(), nullable=True),  # without the quotes of HTTP, as inventories have it
+    )
+)
+
+_ROWS_PER_BATCH = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFacts:
+    """One object as the store describes it: bytes, the store's clock, its ETag without quotes."""
+
+    path: str
+    size: int
+    last_modified: datetime
+    e_tag: str | None
+
+
+class OpenStore:
+    """An opened place of objects. Paths are relative to its URL and written without a leading slash."""
+
+    def __init__(self, access: StoreAccess) -> None:
+        self._access = access
+        self._store: Any = access.open()
+
+    def describe(self, path: str) -> str:
+        """Return `path` as messages name it: with the URL that it is relative to."""
+        return f"{self._access.url}/{path}"
+
+    def _failure(self, call: Callable[[], object]) -> Failure | None:
+        try:
+            call()
+        except (BaseError, OSError, ValueError) as error:
+            return failure_of(error, self._access.options.values())
+        return None
+
+
+class ObjectReader(OpenStore):
+    """What may be asked about objects. Nothing here changes any.
+
+    Every method raises ObjectMissing, AccessDenied or, for the rest, StoreError, with the URL, the path and the
+    remedy in one line. A prefix is a directory, with or without a trailing slash: `data` covers `data/x`, not
+    `database/x`; the empty one covers everything.
+    """
+
+    def read(self, path: str) -> bytes:
+        """Return the object's bytes."""
+        return self._call(lambda: bytes(self._store.get(path).bytes()), path, READ)
+
+    def head(self, path: str) -> ObjectFacts:
+        """Return what the store says about the object."""
+        meta = self._call(lambda: self._store.head(path), path, READ)
+        return ObjectFacts(meta["path"], meta["size"], meta["last_modified"], _unquoted(meta["e_tag"]))
+
+    def list(self, prefix: str = "") -> Iterator[pa.RecordBatch]:
+        """Yield the objects below `prefix`, at any depth, as `LISTING`; where nothing is, nothing comes.
+
+        A failure in the middle raises: a listing is whole, or an error.
+        """
+        chunks = self._call(lambda: self._store.list(prefix or None, chunk_size=_ROWS_PER_BATCH), prefix, LIST)
+        while chunk := self._call(lambda: next(chunks, None), prefix, LIST):
+            yield _batch(chunk)
+
+    def list_direct(self, prefix: str = "") -> Iterator[pa.RecordBatch]:
+        """Yield the objects that lie directly below `prefix`, as `LISTING`."""
+        if objects := self._level(prefix)["objects"]:
+            yield _batch(objects)
+
+    def prefixes(self, prefix: str = "") -> Sequence[str]:
+        """Return the directories directly below `prefix`: whole paths, each with a trailing slash, sorted."""
+        return sorted(f"{name}/" for name in self._level(prefix)["common_prefixes"])
+
+    def holds_objects(self, prefix: str) -> bool:
+        """Return whether anything lies below `prefix`."""
+        return next(self.list(prefix), None) is not None
+
+    def _level(self, prefix: str) -> Mapping[str, Any]:
+        return self._call(lambda: self._store.list_with_delimiter(prefix or None), prefix, LIST)
+
+    def _call[T](self, call: Callable[[], T], path: str, action: Action) -> T:
+        try:
+            return call()
+        except (BaseError, OSError, ValueError) as error:
+            failure = failure_of(error, self._access.options.values())
+        # Raised out here: the store's own error, which may hold signed addresses, stays out of the traceback.
+        raise failure.as_error(self._access.url, path, action)
+
+
+def _batch(objects: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    columns = [
+        pa.array([row["path"] for row in objects], pa.string()),
+        pa.array([row["last_modified"] for row in objects], LISTING.field("last_modified").type),
+        pa.array([row["size"] for row in objects], pa.int64()),
+        pa.array([_unquoted(row["e_tag"]) for row in objects], pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=LISTING)
+
+
+def _unquoted(e_tag: str | None) -> str | None:
+    return e_tag.strip('"') if e_tag else None

@@ -1,0 +1,188 @@
+"""Ranges and metaranges of a namespace, read on executors, each once, and kept by id between runs.
+
+Both are immutable and named by their content, so what was read once need not be read again. A batch of rows counts
+only when the list of its ids was written whole after it.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import batched
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from retention_assets.formats.addresses import canonical_addresses
+from retention_assets.formats.ranges import read_metarange, read_range
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.objects import ObjectReader
+from retention_assets.stores.warehouse import Warehouse
+
+COMMITTED = "_lakefs"  # where lakeFS keeps ranges and metaranges below a namespace
+_AT_ONCE = 8  # files fetched at once by one task: hides the store's latency, bounds memory to a few hundred MB
+
+_FILE_BYTES = pa.field("file_bytes", pa.int64())  # a file's size on its first row, 0 on others: sums to bytes read
+_BATCH = pa.field("batch", pa.string())  # which run read the file
+METARANGE_RANGES = pa.schema(
+    [("metarange_id", pa.string()), ("range_id", pa.string()), ("count", pa.int64()), _FILE_BYTES]
+)
+RANGE_ENTRIES = pa.schema(
+    [
+        ("range_id", pa.string()),
+        ("key", pa.string()),
+        ("address", pa.string()),
+        ("size", pa.int64()),
+        ("last_modified", pa.timestamp("us", tz="UTC")),
+        _FILE_BYTES,
+    ]
+)
+
+Decode = Callable[[bytes, str, str], pa.RecordBatch]  # content, name of the file, id
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of table file: the column of its id, the rows it gives, and where they are kept."""
+
+    name: str
+    id_column: str
+    schema: pa.Schema
+    decode: Decode
+
+
+def metaranges() -> Kind:
+    """Return the kind that gives the ranges of each metarange, with the entries that each must have."""
+
+    def decode(content: bytes, name: str, metarange_id: str) -> pa.RecordBatch:
+        rows = read_metarange(content, name)
+        ids = pa.repeat(metarange_id, rows.num_rows)
+        columns = [ids, rows["range_id"], rows["count"], _on_first_row(len(content), rows.num_rows)]
+        return pa.record_batch(columns, schema=METARANGE_RANGES)
+
+    return Kind("metarange_ranges", "metarange_id", METARANGE_RANGES, decode)
+
+
+def ranges(namespace: str) -> Kind:
+    """Return the kind that gives the entries of each range, their addresses made canonical for `namespace`."""
+
+    def decode(content: bytes, name: str, range_id: str) -> pa.RecordBatch:
+        rows = read_range(content, name)
+        address = canonical_addresses(rows["address"], rows["address_type"], namespace)
+        ids = pa.repeat(range_id, rows.num_rows)
+        size = _on_first_row(len(content), rows.num_rows)
+        columns = [ids, rows["key"], address, rows["size"], rows["last_modified"], size]
+        return pa.record_batch(columns, schema=RANGE_ENTRIES)
+
+    return Kind("range_entries", "range_id", RANGE_ENTRIES, decode)
+
+
+def _on_first_row(value: int, rows: int) -> pa.Array:
+    return pa.array(np.concatenate([[value], np.zeros(rows - 1)]) if rows else [], pa.int64())
+
+
+def read_tables(ids: DataFrame, kind: Kind, access: StoreAccess) -> DataFrame:
+    """Return the rows of each table file named in `ids` (one column, distinct), read on executors."""
+    decode = kind.decode
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reader = ObjectReader(access)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for batch in batches:
+                for group in batched(batch.column(0).to_pylist(), _AT_ONCE):
+                    names = [f"{COMMITTED}/{table_id}" for table_id in group]
+                    for table_id, name, content in zip(group, names, pool.map(reader.read, names), strict=True):
+                        yield decode(content, reader.describe(name), table_id)
+
+    return ids.mapInArrow(read, from_arrow_schema(kind.schema))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a run had to fetch: files that no earlier run had read."""
+
+    files: int
+    bytes: int
+
+
+class TableCache:
+    """The rows of table files that earlier runs read, by id, in the warehouse.
+
+    `run_id` names what this run adds. A `full` run believes only what it reads itself; its rows then count for later
+    runs, since of a file that was read twice the newest batch counts.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        warehouse: Warehouse,
+        repository: str,
+        access: StoreAccess,
+        run_id: str,
+        *,
+        full: bool = False,
+    ) -> None:
+        self._spark = spark
+        self._warehouse = warehouse
+        self._repository = repository
+        self._access = access
+        self._run_id = run_id
+        self._full = full
+
+    def rows(self, ids: DataFrame, kind: Kind) -> tuple[DataFrame, Reading]:
+        """Return the rows of all files in `ids` (column `kind.id_column`), fetching those not read before.
+
+        Errors: of the files and the store, as the executors meet them.
+        """
+        wanted = ids.select(kind.id_column).distinct()
+        missing = wanted.join(self._known(kind), on=kind.id_column, how="left_anti").cache()
+        files = missing.count()
+        size = self._fetch(missing, kind) if files else 0
+        missing.unpersist()
+        read = self._known(kind).join(wanted, on=kind.id_column, how="left_semi")
+        rows = self._read(kind.name, [*kind.schema, _BATCH], self._batches(kind))
+        return rows.join(read, on=[kind.id_column, _BATCH.name], how="left_semi"), Reading(files, size)
+
+    def _fetch(self, missing: DataFrame, kind: Kind) -> int:
+        """Read the missing files and keep their rows; return their bytes."""
+        width = int(self._spark.conf.get("spark.sql.shuffle.partitions") or 2)
+        batch = F.lit(name := self._next_batch(kind)).alias(_BATCH.name)
+        observed = Observation()
+        rows = read_tables(missing.repartition(width), kind, self._access).select("*", batch)
+        counted = rows.observe(observed, F.sum(_FILE_BYTES.name).alias("bytes"))
+        counted.write.mode("errorifexists").parquet(self._place(kind.name, name))
+        missing.select("*", batch).coalesce(1).write.mode("errorifexists").parquet(self._place(_ids_of(kind), name))
+        return observed.get["bytes"] or 0
+
+    def _known(self, kind: Kind) -> DataFrame:
+        """Return (id, batch) of each file that was read, with its newest batch."""
+        batches = [name for name in self._batches(kind) if not self._full or name.endswith(self._run_id)]
+        ids = self._read(_ids_of(kind), [pa.field(kind.id_column, pa.string()), _BATCH], batches)
+        return ids.groupBy(kind.id_column).agg(F.max(_BATCH.name).alias(_BATCH.name))
+
+    def _batches(self, kind: Kind) -> list[str]:
+        """Return the batches whose ids were written whole, which happens after their rows were."""
+        names = self._warehouse.directories(self._repository, _ids_of(kind))
+        return [name for name in names if self._warehouse.is_complete(self._repository, _ids_of(kind), name)]
+
+    def _next_batch(self, kind: Kind) -> str:
+        """Return a name that sorts after all others, also after those of batches that were cut off."""
+        names = self._warehouse.directories(self._repository, kind.name)
+        newest = max((int(name.partition("-")[0]) for name in names), default=0)
+        return f"{newest + 1:08d}-{self._run_id}"
+
+    def _read(self, name: str, columns: list[pa.Field], batches: list[str]) -> DataFrame:
+        schema = pa.schema(columns)
+        if not batches:
+            return self._spark.createDataFrame(schema.empty_table())
+        places = [self._place(name, batch) for batch in batches]
+        return self._spark.read.schema(from_arrow_schema(schema)).parquet(*places)
+
+    def _place(self, name: str, batch: str) -> str:
+        return self._warehouse.location(self._repository, name, batch)
+
+
+def _ids_of(kind: Kind) -> str:
+    return f"{kind.name}_ids"

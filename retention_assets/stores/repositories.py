@@ -1,0 +1,91 @@
+"""A configured repository, opened: its store, its source of references, its policy."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from retention_assets.config import Repository
+from retention_assets.errors import ConfigurationError
+from retention_assets.policy.documents import Document, from_server, join, read_document
+from retention_assets.policy.rules import Policy
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.lakefs import GCRules, LakeFSSource
+from retention_assets.stores.lakefs_dump import DumpSource
+from retention_assets.stores.objects import ObjectReader
+
+Clock = Callable[[], datetime]
+
+_SERVER = "server"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRepository:
+    """What a run needs of a repository. Errors while opening are ConfigurationError, before anything is read."""
+
+    repository: Repository
+    access: StoreAccess
+    source: LakeFSSource
+
+    def policy(self) -> Policy:
+        """Return the policy that the files in `policy:` make together. Errors: ConfigurationError, file and key."""
+        return join([self._document(name) for name in self.repository.settings.policy])
+
+    def _document(self, name: str) -> Document:
+        if name == _SERVER:
+            rules = self.source.rules()
+            return Document(_SERVER, Policy(None, (), ())) if rules is None else from_server(*_days(rules))
+        path = self.repository.path(name)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(
+                f"{path}: cannot be read ({error.__class__.__name__}). Nothing was deleted. "
+                f"Correct repositories.{self.repository.name}.policy in {self.repository.file}."
+            ) from error
+        return read_document(text, str(path))
+
+
+def open_repository(repository: Repository, clock: Clock) -> OpenRepository:
+    """Open the store and the source of `repository`; nothing is fetched yet but a dump's own file."""
+    access = StoreAccess(repository.storage, repository.storage_options())
+    return OpenRepository(repository, access, _source(repository, access, clock))
+
+
+def _source(repository: Repository, access: StoreAccess, clock: Clock) -> LakeFSSource:
+    settings = repository.settings
+    if settings.source.api is not None:
+        from retention_assets.stores.lakefs_api import ApiSource  # half a second that only an API needs
+
+        access_key, secret_key = repository.api_keys()
+        return ApiSource(
+            url=settings.source.api.url,
+            access_key=access_key,
+            secret_key=secret_key,
+            repository=settings.source.api.repository or repository.name,
+            namespace=repository.namespace,
+            access=access,
+            clock=clock,
+        )
+    where = str(repository.path(settings.source.dump or ""))
+    return DumpSource(access, _dump(repository, access), settings.staged, where)
+
+
+def _dump(repository: Repository, access: StoreAccess) -> Any:
+    """Return the dump's document: from a file beside the configuration, or from the namespace itself."""
+    name = repository.settings.source.dump or ""
+    path = repository.path(name)
+    try:
+        text = ObjectReader(access).read(name).decode() if name.startswith("_lakefs/") else path.read_text("utf-8")
+        return json.loads(text)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"{path}: the dump cannot be read ({error.__class__.__name__}). Nothing was deleted. Make it with "
+            f"`lakectl refs-dump lakefs://{repository.name} -o {path.name}` and name it in "
+            f"repositories.{repository.name}.source.dump of {repository.file}."
+        ) from error
+
+
+def _days(rules: GCRules) -> tuple[int, dict[str, int]]:
+    return rules.default_days, dict(rules.branches)

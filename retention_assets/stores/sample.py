@@ -1,0 +1,97 @@
+"""Puts a saved repository in place: the files of its namespace, with the sizes and times its listing names.
+
+A checkout gives every file today's time, and the grace period counts from the store's time; so a sample is never
+used where it lies.
+"""
+
+import csv
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from retention_assets.errors import CorruptFile, StoreError
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    path: str  # relative to the namespace
+    size: int  # bytes
+    last_modified: datetime  # aware, the store's clock
+
+
+def place_sample(source: Path, target: Path) -> int:
+    """Copy `source`'s namespace to `target` and return the number of files there.
+
+    `source` holds `namespace/` and `listing.csv` (key, size, last_modified, etag; keys begin with the repository's
+    name). Each listed file gets its listed time; one that was left out of the sample becomes an empty (sparse) file of
+    the listed size. An older copy at `target` is replaced.
+
+    Errors: StoreError when `source` is incomplete, or `target` holds something else than such a copy; CorruptFile when
+    a file is unlisted or has not its listed size. `target` is then as it was.
+    """
+    listed = list(_read_listing(source / "listing.csv"))
+    _require_replaceable(source, target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = target.with_name(f"{target.name}.placing")
+    shutil.rmtree(fresh, ignore_errors=True)  # of a copy that was interrupted
+    try:
+        shutil.copytree(source / "namespace", fresh, copy_function=shutil.copyfile)
+        _require_all_listed(fresh, {entry.path for entry in listed})
+        for entry in listed:
+            _settle(fresh, entry)
+        shutil.rmtree(target, ignore_errors=True)
+        fresh.rename(target)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return len(listed)
+
+
+def _read_listing(listing: Path) -> Iterator[_Listed]:
+    if not listing.is_file():
+        raise StoreError(f"{listing}: there is no such file, so no sample. Nothing was copied.")
+    with listing.open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            yield _Listed(
+                path=row["key"].partition("/")[2],
+                size=int(row["size"]),
+                last_modified=datetime.fromisoformat(row["last_modified"]),
+            )
+
+
+def _require_replaceable(source: Path, target: Path) -> None:
+    """Refuse to remove what is no copy of a namespace, or holds the sample itself."""
+    if source.resolve().is_relative_to(target.resolve()) or target.resolve().is_relative_to(source.resolve()):
+        raise StoreError(f"{target}: a sample cannot be placed over {source}. Nothing was removed. Name another place.")
+    if target.exists() and not (target / "_lakefs").is_dir() and (not target.is_dir() or any(target.iterdir())):
+        raise StoreError(
+            f"{target}: there is something that is no copy of a namespace (it has no _lakefs/). Nothing was removed. "
+            "Name an empty place."
+        )
+
+
+def _require_all_listed(namespace: Path, listed: set[str]) -> None:
+    there = {path.relative_to(namespace).as_posix() for path in namespace.rglob("*") if path.is_file()}
+    if unlisted := sorted(there - listed):
+        raise CorruptFile(
+            f"listing.csv does not name {unlisted[0]!r} ({len(unlisted):,} such files), so their times are unknown. "
+            "Nothing was placed. Restore the sample: `git checkout` its folder."
+        )
+
+
+def _settle(namespace: Path, entry: _Listed) -> None:
+    """Give one file its listed time, after making it when the sample came without it."""
+    path = namespace / entry.path
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            file.truncate(entry.size)
+    elif path.stat().st_size != entry.size:
+        raise CorruptFile(
+            f"{entry.path}: {path.stat().st_size:,} bytes, but listing.csv says {entry.size:,}. Nothing was placed. "
+            "Restore the sample: `git checkout` its folder (without line-end conversion)."
+        )
+    seconds = entry.last_modified.timestamp()
+    os.utime(path, (seconds, seconds))

@@ -1,0 +1,136 @@
+"""Where our own tables lie: one directory per table and day, with the facts of its making beside the rows.
+
+Rows are written and read by Spark; this module names the places, and reads and writes the small documents.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, date, datetime
+from typing import Any
+
+from obstore.exceptions import NotFoundError
+from obstore.store import LocalStore, from_url
+from pyspark.sql import DataFrame, SparkSession
+
+from retention_assets.errors import TableContractError
+
+FACTS = "_facts.json"  # Spark passes over names that begin with an underscore
+_SUCCESS = "_SUCCESS"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was true when a partition was made. Instants are UTC, by this machine's clock unless said otherwise."""
+
+    taken_at: datetime  # the picture in the table is no older than this
+    rows: int
+    run_id: str
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of one partition, when their picture was taken (UTC), and what else must be known of them."""
+
+    frame: DataFrame
+    taken_at: datetime
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+class Warehouse:
+    """The tables of all repositories below one root: a local path, or a URL that Spark and obstore both read."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root.rstrip("/")
+        if "://" in self._root:
+            self._store: Any = from_url(self._root.replace("s3a://", "s3://", 1))
+        else:
+            self._store = LocalStore(self._root, mkdir=True)
+
+    def location(self, *parts: str) -> str:
+        """Return where Spark finds a directory of the warehouse."""
+        return "/".join((self._root, *parts))
+
+    def partition(self, repository: str, table: str, day: date) -> str:
+        """Return the directory of one partition."""
+        return self.location(repository, table, day.isoformat())
+
+    def is_complete(self, *parts: str) -> bool:
+        """Return whether Spark finished writing the directory."""
+        return self._exists("/".join((*parts, _SUCCESS)))
+
+    def require(self, repository: str, table: str, day: date) -> str:
+        """Return the partition's directory. Errors: TableContractError that names the command that makes it."""
+        if not self.is_complete(repository, table, day.isoformat()):
+            raise TableContractError(
+                f"{repository}: {table} of {day} is not there, or its writing was cut off. Nothing was deleted. "
+                f"Make it: `retention plan {repository} --as-of {day}`."
+            )
+        return self.partition(repository, table, day)
+
+    def rows(self, spark: SparkSession, repository: str, table: str, day: date) -> Rows:
+        """Return a partition with its facts. Errors: TableContractError naming the command that makes it."""
+        facts = self.facts(repository, table, day)
+        return Rows(spark.read.parquet(self.partition(repository, table, day)), facts.taken_at, facts.notes)
+
+    def directories(self, *parts: str) -> list[str]:
+        """Return the names of the directories below a place, sorted; none when the place is not there."""
+        prefix = "/".join(parts)
+        found = self._store.list_with_delimiter(prefix)["common_prefixes"]
+        return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in found)
+
+    def write_facts(self, repository: str, table: str, day: date, facts: Facts) -> None:
+        """Lay the facts beside the rows, after the rows."""
+        document = {**asdict(facts), "taken_at": facts.taken_at.isoformat()}
+        self.write_document(document, repository, table, day.isoformat(), FACTS)
+
+    def facts(self, repository: str, table: str, day: date) -> Facts:
+        """Return the facts of a partition. Errors: TableContractError when its writing did not end."""
+        self.require(repository, table, day)
+        document = self.read_document(repository, table, day.isoformat(), FACTS)
+        if document is None:
+            raise TableContractError(
+                f"{repository}: {table} of {day} was written, its facts were not. Nothing was deleted. "
+                f"Make it again: `retention plan {repository} --as-of {day}`."
+            )
+        return Facts(
+            datetime.fromisoformat(document["taken_at"]).astimezone(UTC),
+            document["rows"],
+            document["run_id"],
+            document["notes"],
+        )
+
+    def write_document(self, document: Mapping[str, Any], *parts: str) -> None:
+        """Write a small JSON document, whole or not at all."""
+        text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False)
+        self._store.put("/".join(parts), text.encode())
+
+    def read_document(self, *parts: str) -> dict[str, Any] | None:
+        """Return a JSON document, or None when there is none."""
+        try:
+            content = bytes(self._store.get("/".join(parts)).bytes())
+        except (FileNotFoundError, NotFoundError):
+            return None
+        document = json.loads(content)
+        if not isinstance(document, dict):
+            raise TableContractError(f"{self.location(*parts)}: is not a JSON object")
+        return document
+
+    def documents(self, *parts: str) -> list[str]:
+        """Return the names of the JSON documents in a directory, sorted."""
+        objects = self._store.list_with_delimiter("/".join(parts))["objects"]
+        names = (entry["path"].rsplit("/", 1)[-1] for entry in objects)
+        return sorted(name for name in names if name.endswith(".json"))
+
+    def remove_document(self, *parts: str) -> None:
+        """Remove a document; one that is not there is fine."""
+        if self._exists("/".join(parts)):
+            self._store.delete("/".join(parts))
+
+    def _exists(self, path: str) -> bool:
+        try:
+            self._store.head(path)
+        except (FileNotFoundError, NotFoundError):
+            return False
+        return True

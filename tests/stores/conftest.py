@@ -1,0 +1,55 @@
+"""An S3 server over HTTP, one per process; a bucket of its own for each test that asks."""
+
+from collections.abc import Iterator
+from itertools import count
+from urllib.request import Request, urlopen
+
+import boto3  # type: ignore[import-untyped]
+import pytest
+from moto.server import ThreadedMotoServer
+
+from tests.stores.s3 import REGION, Bucket, statement
+
+_NUMBERS = count()
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint(clean_environment: None) -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3_endpoint: str) -> Bucket:
+    """An empty bucket, whose server takes any credentials."""
+    made = Bucket(s3_endpoint, f"lake-{next(_NUMBERS)}", "any-access-key", "any-secret-key")
+    made.client().create_bucket(Bucket=made.name)
+    return made
+
+
+@pytest.fixture
+def guarded(bucket: Bucket) -> Iterator[Bucket]:
+    """The same bucket once its server checks signatures, by a user who may not list, nor delete `theirs/2`."""
+    iam = boto3.client("iam", endpoint_url=bucket.endpoint, region_name=REGION)
+    name = f"user-of-{bucket.name}"
+    iam.create_user(UserName=name)
+    key = iam.create_access_key(UserName=name)["AccessKey"]
+    allowed = statement("Allow", ["s3:GetObject", "s3:DeleteObject"], "*")
+    iam.put_user_policy(UserName=name, PolicyName="no-listing", PolicyDocument=allowed)
+    s3 = bucket.client()
+    for path in ("mine/1", "theirs/2", "mine/3"):
+        s3.put_object(Bucket=bucket.name, Key=path, Body=b"1")
+    theirs = f"arn:aws:s3:::{bucket.name}/theirs/*"
+    s3.put_bucket_policy(Bucket=bucket.name, Policy=statement("Deny", ["s3:DeleteObject"], theirs, Principal="*"))
+    _check_signatures_after(bucket.endpoint, "0")
+    yield Bucket(bucket.endpoint, bucket.name, key["AccessKeyId"], key["SecretAccessKey"])
+    _check_signatures_after(bucket.endpoint, "inf")
+
+
+def _check_signatures_after(endpoint: str, requests: str) -> None:
+    plain = {"Content-Type": "text/plain"}
+    with urlopen(Request(f"{endpoint}/moto-api/reset-auth", requests.encode(), plain, method="POST")):
+        pass

@@ -1,0 +1,150 @@
+"""What the stand-in for a lakeFS server knows: repositories that tests may change while it answers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from retention_assets.formats.ranges import RELATIVE, read_metarange
+from retention_assets.formats.records import Entry
+from retention_assets.formats.sstable import read_table
+from tests.repositories import DATA, api, listing
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Repository:
+    """One repository, open to change. Commits and rules are the server's own JSON."""
+
+    name: str
+    namespace: str
+    created: int  # unix seconds
+    branches: dict[str, str] = field(default_factory=dict)  # hidden ones too
+    hidden: set[str] = field(default_factory=set)
+    tags: dict[str, str] = field(default_factory=dict)
+    commits: dict[str, Json] = field(default_factory=dict)
+    unfindable: set[str] = field(default_factory=set)  # commits that a look-up by id denies (hazard H16)
+    rules: Json | None = None
+    dump: Json = field(default_factory=dict)  # the ids of the tables that every dump gives
+    dump_polls: int = 0  # how often a dump is asked about before it is done
+    dump_error: str | None = None
+    changes: Sequence[Json] = ()  # staged: branch, path, physical_address, type
+    sizes: Mapping[str, int] = field(default_factory=dict)  # bytes by physical address
+    run_id: str = ""  # of prepare_uncommitted
+    pages: Sequence[bool] = (True,)  # of prepare_uncommitted: whether each has rows
+    commits_run_id: str = ""  # of prepare_commits
+    files: Path | None = None  # where the namespace's files are
+
+    def answer(self) -> Json:
+        """Return the repository as the API describes it."""
+        return {
+            "creation_date": self.created,
+            "default_branch": "main",
+            "id": self.name,
+            "read_only": False,
+            "storage_id": "",
+            "storage_namespace": self.namespace,
+        }
+
+    def commit_of(self, ref: str) -> str | None:
+        """Return the commit that a branch, a tag or an id names."""
+        by_id = ref if ref in self.commits and ref not in self.unfindable else None
+        return self.branches.get(ref) or self.tags.get(ref) or by_id
+
+    def log(self, head: str, *, first_parent: bool) -> Iterator[Json]:
+        """Yield the commits that `head` reaches in the server's order: date, generation, id, all descending."""
+        waiting, seen = [head], {head}
+        while waiting:
+            waiting.sort(key=lambda commit_id: self._rank(self.commits[commit_id]))
+            commit = self.commits[waiting.pop()]
+            yield commit
+            parents = commit["parents"][:1] if first_parent else commit["parents"]
+            waiting += [parent for parent in parents if parent not in seen]
+            seen.update(parents)
+
+    @staticmethod
+    def _rank(commit: Json) -> tuple[int, int, str]:
+        return commit["creation_date"], commit["generation"], commit["id"]
+
+    def add_commit(self, commit_id: str, *parents: str, created: int | None = None) -> str:
+        """Make a commit that holds what its first parent holds, and return its id."""
+        old = self.commits[parents[0]]
+        self.commits[commit_id] = {
+            **old,
+            "id": commit_id,
+            "parents": list(parents),
+            "creation_date": created or old["creation_date"] + 3_600,
+            "generation": 1 + max(self.commits[parent]["generation"] for parent in parents),
+        }
+        return commit_id
+
+    def objects(self, ref: str) -> Iterator[Json]:
+        """Yield the objects of a commit by path, from its ranges, as `objects/stat` describes them."""
+        metarange = self.read(self.commits[self.commit_of(ref) or ""]["meta_range_id"])
+        for range_id in read_metarange(metarange, "metarange")["range_id"].to_pylist():
+            table = read_table(self.read(range_id), "range")
+            for key, value in zip(table.keys.to_pylist(), table.values.to_pylist(), strict=True):
+                entry = Entry.FromString(value)
+                inside = entry.address_type == RELATIVE
+                yield {
+                    "checksum": entry.e_tag,
+                    "content_type": entry.content_type,
+                    "metadata": dict(entry.metadata),
+                    "mtime": entry.last_modified.seconds,
+                    "path": key.decode(),
+                    "path_type": "object",
+                    "physical_address": f"{self.namespace}/{entry.address}" if inside else entry.address,
+                    "size_bytes": entry.size,
+                }
+
+    def read(self, table_id: str) -> bytes:
+        """Return the file of a range or metarange."""
+        return ((self.files or Path()) / "_lakefs" / table_id).read_bytes()
+
+
+def saved(name: str) -> Repository:
+    """Return one of the saved repositories as its server knew it, to be changed at will."""
+    known = api(name)
+    visible = {branch["id"] for branch in known["branches_without_hidden"]}
+    branches = {branch["id"]: branch["commit_id"] for branch in known["branches"]}
+    (prepared,) = known["prepare_uncommitted"]
+    namespace = known["repository"]["storage_namespace"]
+    return Repository(
+        name=name,
+        namespace=namespace,
+        created=known["repository"]["creation_date"],
+        branches=branches,
+        hidden=branches.keys() - visible,
+        tags={tag["id"]: tag["commit_id"] for tag in known["tags"]},
+        commits={commit["id"]: dict(commit) for commit in known["commits"]},
+        rules={
+            "branches": sorted(known["gc_rules"]["branches"], key=lambda rule: rule["branch_id"]),
+            "default_retention_days": known["gc_rules"]["default_retention_days"],
+        },
+        dump=dict(known["refs_dump"]),
+        changes=known["staged"],
+        sizes={f"{namespace}/{entry.address}": entry.size for entry in listing(name)},
+        run_id=prepared["run_id"],
+        commits_run_id=known["prepare_commits"]["result"]["run_id"],
+        files=DATA / name / "namespace",
+    )
+
+
+def bare() -> tuple[Repository, ...]:
+    """Return the repositories that the recorded requests mention and of which nothing else is known."""
+    root = "5f67fc5da12cf7f026c770cb3103fca42a4378a238269d6972e85889260ba021"
+    first = {
+        "committer": "", "creation_date": 1780293600, "generation": 1, "id": root, "message": "Repository created",
+        "meta_range_id": "", "metadata": {}, "parents": [], "version": 1,
+    }  # fmt: skip
+
+    def made(name: str, namespace: str, created: int, rules: Json | None) -> Repository:
+        return Repository(name, namespace, created, {"main": root}, commits={root: dict(first)}, rules=rules)
+
+    return (
+        made("fen", "s3://lake/deep/er/fen", 1783123201, None),
+        made("heath", "s3://lake/heath", 1780531200, None),
+        made("never", "s3://lake/never", 1780531200, None),
+        made("norules", "s3://lake/norules", 1780531200, {"branches": None, "default_retention_days": 10}),
+    )

@@ -1,0 +1,47 @@
+"""A bucket on the test's S3 server."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import boto3  # type: ignore[import-untyped]
+
+from retention_assets.stores.objects import StoreAccess
+
+REGION = "us-east-1"
+
+
+def statement(effect: str, actions: list[str], resource: str, **more: str) -> str:
+    """Return a policy of one statement."""
+    allowed = {"Effect": effect, "Action": actions, "Resource": resource, **more}
+    return json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Where it is and who asks."""
+
+    endpoint: str
+    name: str
+    access_key: str
+    secret_key: str
+
+    def access(self, prefix: str = "", **options: str) -> StoreAccess:
+        """Return the way to `prefix` in the bucket; `options` replace those that fit."""
+        fitting = {
+            "endpoint": self.endpoint,
+            "region": REGION,
+            "access_key_id": self.access_key,
+            "secret_access_key": self.secret_key,
+        }
+        return StoreAccess(f"s3://{self.name}/{prefix}", fitting | options)
+
+    def client(self) -> Any:
+        """Return boto3's client, to arrange and to look without the code under test."""
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key,
+            region_name=REGION,
+        )

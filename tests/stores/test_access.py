@@ -1,0 +1,113 @@
+"""Where a store is and how to reach it; above all: what must never be printed."""
+
+import pickle
+import traceback
+from pathlib import Path
+
+import pytest
+
+from retention_assets.errors import ConfigurationError
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.objects import ObjectReader
+
+SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
+OPTIONS = {"access_key_id": "AKIAEXAMPLE", "secret_access_key": SECRET, "region": "eu-central-1"}
+
+
+def test_no_way_of_printing_shows_a_value_of_the_options() -> None:
+    access = StoreAccess("s3://lake/orchard", OPTIONS)
+    shown = f"{access!r} {access} {access.options!r} {access.options} {[access]}"
+    assert not [value for value in OPTIONS.values() if value in shown]
+    assert "secret_access_key: ***" in repr(access)
+
+
+def test_travels_to_another_process_whole() -> None:
+    access = StoreAccess("s3://lake/orchard", OPTIONS)
+    arrived = pickle.loads(pickle.dumps(access))
+    assert arrived == access
+    assert dict(arrived.options) == OPTIONS
+    assert hash(arrived) == hash(access)
+    assert "***" in repr(arrived)
+
+
+def test_memory_does_not_travel_since_another_process_would_find_it_empty() -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read by another"):
+        pickle.dumps(StoreAccess("memory://lake"))
+
+
+def test_memory_of_one_name_is_one_store() -> None:
+    StoreAccess("memory://one-name").open().put("x", b"1")
+    assert ObjectReader(StoreAccess("memory://one-name")).read("x") == b"1"
+    assert not ObjectReader(StoreAccess("memory://another-name")).holds_objects("")
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "root"),
+    [
+        pytest.param("s3a://lake/a/b/", OPTIONS, "S3Store(bucket='lake', prefix='a/b')", id="s3a"),
+        pytest.param("s3n://lake", OPTIONS, "S3Store(bucket='lake')", id="s3n"),
+        pytest.param("gs://lake/p", {"skip_signature": "true"}, "GCSStore(bucket='lake', prefix='p')", id="gs"),
+        pytest.param(
+            "az://lake/p",
+            {"account_name": "acct", "account_key": "a2V5"},
+            "AzureStore(container_name='lake', account_name='acct', prefix='p')",
+            id="az",
+        ),
+        pytest.param(
+            "abfss://lake@acct.dfs.core.windows.net/p/q",
+            {"account_key": "a2V5"},
+            "AzureStore(container_name='lake', account_name='acct', prefix='p/q')",
+            id="abfss",
+        ),
+        pytest.param(
+            "https://acct.blob.core.windows.net/lake/p",
+            {"account_key": "a2V5"},
+            "AzureStore(container_name='lake', account_name='acct', prefix='p')",
+            id="azure_https",
+        ),
+    ],
+)
+def test_each_spelling_opens_its_store_at_its_prefix(url: str, options: dict[str, str], root: str) -> None:
+    assert repr(StoreAccess(url, options).open()).replace('"', "'") == root
+
+
+def test_a_file_url_is_a_literal_path(tmp_path: Path) -> None:
+    (tmp_path / "100%25 #1").mkdir()
+    (tmp_path / "100%25 #1" / "x").write_bytes(b"1")
+    assert ObjectReader(StoreAccess(f"file://{tmp_path}/100%25 #1/")).read("x") == b"1"
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "message"),
+    [
+        pytest.param("s3://lake", {"acess_key_id": SECRET}, r"storage_options\.acess_key_id", id="misspelt"),
+        pytest.param("s3://lake", {"default_headers": SECRET}, r"storage_options\.default_headers", id="not_offered"),
+        pytest.param("s3://lake", {"allow_http": SECRET}, r"storage_options\.allow_http must be", id="no_flag"),
+        pytest.param("s3://lake", {"timeout": SECRET}, r"options given \(timeout\)", id="no_duration"),
+        pytest.param("az://lake/p", {"account_key": SECRET}, "az:// needs account_name", id="azure_without_account"),
+        pytest.param("file:///tmp", {"region": SECRET}, r"storage_options\.region", id="option_of_a_directory"),
+        pytest.param("memory://m", {"region": SECRET}, r"storage_options\.region", id="option_of_memory"),
+    ],
+)
+def test_a_wrong_option_is_named_without_its_value(url: str, options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        StoreAccess(url, options).open()
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        pytest.param("ftp://host/x", "not a place of objects", id="unknown_scheme"),
+        pytest.param("https://example.com/x", "not a place of objects", id="any_web_server"),
+        pytest.param("/var/lake", "must be a URL", id="no_url"),
+        pytest.param("local://repo", "Set `storage:`", id="local"),
+        pytest.param(f"s3://key:{SECRET.replace('/', '')}@lake/x", "holds a password", id="password"),
+        pytest.param(f"https://acct.blob.core.windows.net/c?sig={SECRET}", "holds a password or", id="signature"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused_at_once(url: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        StoreAccess(url)
+    assert SECRET.replace("/", "") not in str(caught.value)
+    assert SECRET not in str(caught.value)

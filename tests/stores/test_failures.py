@@ -1,0 +1,143 @@
+"""What a store's refusal looks like to a reader of the log: one line, the remedy, no secret, soon."""
+
+import pickle
+import time
+import traceback
+from collections.abc import Callable
+
+import pytest
+
+from retention_assets.errors import AccessDenied, ObjectMissing, RetentionError, StoreError
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.deletion import ObjectDeleter, Outcome
+from retention_assets.stores.failures import READ, Kind, failure_of, scrubbed
+from retention_assets.stores.objects import ObjectReader
+from tests.stores.s3 import Bucket
+from tests.stores.servers import server_that_hangs_up
+
+WRONG = "wrong-secret/with+signs=="
+
+Ask = Callable[[ObjectReader], object]
+
+
+def list_all(reader: ObjectReader) -> object:
+    return list(reader.list("data"))
+
+
+def read_one(reader: ObjectReader) -> object:
+    return reader.read("data/x")
+
+
+def refusal(access: StoreAccess, ask: Ask) -> RetentionError:
+    """The error that `ask` meets, after checking what holds for every one of them."""
+    started = time.monotonic()
+    with pytest.raises(StoreError) as caught:
+        ask(ObjectReader(access))
+    error = caught.value
+    assert time.monotonic() - started < 15
+    assert "\n" not in str(error)
+    assert len(str(error)) < 600
+    assert str(error).startswith(f"{access.url}: cannot ")
+    trace = "".join(traceback.format_exception(error))
+    assert not [value for value in access.options.values() if value in str(error) or value in repr(error)]
+    assert access.options["secret_access_key"] not in trace
+    assert "Debug source" not in trace
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    return error
+
+
+@pytest.mark.parametrize("ask", [list_all, read_one])
+def test_a_wrong_secret_is_told_from_a_denial(guarded: Bucket, ask: Ask) -> None:
+    error = refusal(guarded.access(secret_access_key=WRONG), ask)
+    assert isinstance(error, AccessDenied)
+    assert "SignatureDoesNotMatch" in str(error)
+    assert "Check the credentials in `storage_options`" in str(error)
+
+
+def test_an_unknown_key_is_told_from_a_denial(guarded: Bucket) -> None:
+    error = refusal(guarded.access(access_key_id="AKIAUNKNOWNUNKNOWN00"), list_all)
+    assert isinstance(error, AccessDenied)
+    assert "InvalidAccessKeyId" in str(error)
+
+
+def test_a_denied_listing_names_the_permission_that_is_missing(guarded: Bucket) -> None:
+    error = refusal(guarded.access("ns"), list_all)
+    assert isinstance(error, AccessDenied)
+    assert "cannot list 'data': the store denied it (AccessDenied). The listing was not used." in str(error)
+    assert "s3:ListBucket" in str(error)
+
+
+@pytest.mark.parametrize("ask", [list_all, read_one])
+def test_a_missing_bucket_is_no_missing_object(bucket: Bucket, ask: Ask) -> None:
+    missing = Bucket(bucket.endpoint, "no-such-lake", bucket.access_key, bucket.secret_key)
+    error = refusal(missing.access(), ask)
+    assert type(error) is StoreError
+    assert "the bucket does not exist (NoSuchBucket)" in str(error)
+
+
+@pytest.mark.parametrize("ask", [list_all, read_one])
+def test_an_endpoint_where_nothing_listens(bucket: Bucket, ask: Ask) -> None:
+    error = refusal(bucket.access(endpoint="http://127.0.0.1:1"), ask)
+    assert "the store cannot be reached" in str(error)
+    assert "Check the option `endpoint`" in str(error)
+
+
+def test_an_endpoint_that_hangs_up(bucket: Bucket) -> None:
+    with server_that_hangs_up() as endpoint:
+        error = refusal(bucket.access(endpoint=endpoint), list_all)
+    assert "the store cannot be reached" in str(error)
+
+
+def test_a_failure_in_the_middle_of_a_listing_is_an_error(bucket: Bucket) -> None:
+    store = bucket.access("ns").open()
+    for number in range(3):
+        store.put(f"data/{number}", b"")
+    bucket.client().put_object(Bucket=bucket.name, Key="ns/data//odd", Body=b"")
+    with pytest.raises(StoreError, match="empty path segment"):
+        list(ObjectReader(bucket.access("ns")).list("data"))
+
+
+class TestDeletion:
+    def test_where_some_are_denied_each_has_its_own_answer(self, guarded: Bucket) -> None:
+        deletions = ObjectDeleter(guarded.access()).delete_all(["mine/1", "theirs/2", "mine/3", "mine/gone"])
+        assert [done.outcome for done in deletions] == [
+            Outcome.DELETED, Outcome.FAILED, Outcome.DELETED, Outcome.DELETED,
+        ]  # fmt: skip
+        assert deletions[1].detail == "the store denied it (AccessDenied)"
+
+    def test_a_missing_bucket_is_no_success(self, bucket: Bucket) -> None:
+        missing = Bucket(bucket.endpoint, "no-such-lake", bucket.access_key, bucket.secret_key)
+        deletions = ObjectDeleter(missing.access()).delete_all(["a", "b"])
+        assert [done.outcome for done in deletions] == [Outcome.FAILED, Outcome.FAILED]
+        assert "the bucket does not exist" in str(deletions[0].detail)
+
+    def test_an_unreachable_store_is_given_up_at_once(self, bucket: Bucket) -> None:
+        started = time.monotonic()
+        paths = [f"data/{number}" for number in range(500)]
+        deletions = ObjectDeleter(bucket.access(endpoint="http://127.0.0.1:1")).delete_all(paths)
+        assert {done.outcome for done in deletions} == {Outcome.FAILED}
+        assert "outcome is unknown" in str(deletions[-1].detail)
+        assert time.monotonic() - started < 15
+
+    def test_details_hold_no_secret(self, guarded: Bucket) -> None:
+        (deletion,) = ObjectDeleter(guarded.access(secret_access_key=WRONG)).delete_all(["mine/1"])
+        assert deletion.outcome is Outcome.FAILED
+        assert WRONG not in str(deletion)
+
+
+class TestWords:
+    def test_a_signed_address_in_a_store_s_words_is_cut(self) -> None:
+        told = failure_of(ValueError("Error performing GET https://a.example/c?sig=SIGNATURE&se=1 in 2ms"), ())
+        assert told.kind is Kind.OTHER
+        assert "SIGNATURE" not in told.detail
+
+    def test_a_secret_is_scrubbed_plain_and_encoded(self) -> None:
+        assert scrubbed("a wrong/key+= b wrong%2Fkey%2B%3D c", ["wrong/key+="]) == "a *** b *** c"
+
+    def test_an_endless_message_is_cut(self) -> None:
+        error = failure_of(ValueError("x" * 5_000), ()).as_error("s3://lake", "a", READ)
+        assert len(str(error)) < 500
+
+    def test_an_absent_file_is_an_object_missing(self) -> None:
+        error = failure_of(FileNotFoundError("Object at location x not found"), ()).as_error("file:///l", "x", READ)
+        assert isinstance(error, ObjectMissing)

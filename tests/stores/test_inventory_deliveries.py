@@ -1,0 +1,196 @@
+import pickle
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from retention_assets.errors import CorruptFile, ObjectMissing
+from retention_assets.formats.inventory_addresses import addresses_below
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.inventory import Delivery, Inventory, covering_deliveries, scan_start
+from tests.inventories import MadeInventory, Row, listed_rows, make_inventory, with_manifest
+
+DAY = date(2026, 11, 2)
+WEEK = timedelta(days=8)
+
+
+def at(day: int, hour: int = 0, minute: int = 0) -> datetime:
+    return datetime(2026, 11, day, hour, minute, tzinfo=UTC)
+
+
+def incomplete(made: MadeInventory) -> MadeInventory:
+    """Return the delivery as it is before its checksum is written."""
+    checksum = f"{made.folder}/{made.delivery}/manifest.checksum"
+    return replace(made, objects={key: content for key, content in made.objects.items() if key != checksum})
+
+
+def delivered(directory: Path, *times: datetime, still_coming: tuple[datetime, ...] = (), **options) -> Inventory:
+    """Return an inventory of the bucket `lake` whose scans began at `times`, written in this order."""
+    rows = options.pop("rows", [Row("orchard/data/a")])
+    for time in times:
+        made = make_inventory(rows, "lake", time, "Parquet", files=1, **options)
+        url = (incomplete(made) if time in still_coming else made).write_to(directory)
+    return Inventory(StoreAccess(url))
+
+
+def found_addresses(deliveries: list[Delivery], namespace: str) -> list[str]:
+    """Return the addresses that all files of the deliveries list together."""
+    found = []
+    for delivery in deliveries:
+        manifest = delivery.inventory.load_manifest(delivery.name)
+        for file in manifest.files:
+            for batch in delivery.inventory.read(manifest, file):
+                found += addresses_below(batch, namespace)["address"].to_pylist()
+    return found
+
+
+def test_deliveries_are_sorted_by_time_whenever_they_came(tmp_path):
+    inventory = delivered(tmp_path, at(9), at(2, 13, 7), at(10), at(2))
+    assert inventory.deliveries() == [
+        "2026-11-02T00-00Z",
+        "2026-11-02T13-07Z",
+        "2026-11-09T00-00Z",
+        "2026-11-10T00-00Z",
+    ]
+    assert [scan_start(name) for name in inventory.deliveries()] == [at(2), at(2, 13, 7), at(9), at(10)]
+
+
+def test_what_lies_beside_the_deliveries_is_none(tmp_path):
+    inventory = delivered(tmp_path, at(2))
+    folder = Path(inventory.url.removeprefix("file://"))
+    assert sorted(entry.name for entry in folder.iterdir()) == ["2026-11-02T00-00Z", "data", "hive"]
+    assert inventory.deliveries() == ["2026-11-02T00-00Z"]
+
+
+def test_a_folder_without_deliveries_has_none(tmp_path):
+    inventory = Inventory(StoreAccess(f"file://{tmp_path}"))
+    assert (inventory.deliveries(), inventory.newest_complete()) == ([], None)
+
+
+def test_a_delivery_without_its_checksum_is_not_complete(tmp_path):
+    inventory = delivered(tmp_path, at(2), at(3), still_coming=(at(3),))
+    assert [inventory.is_complete(name) for name in inventory.deliveries()] == [True, False]
+    assert inventory.newest_complete() == "2026-11-02T00-00Z"
+    with pytest.raises(ObjectMissing, match=r"2026-11-03T00-00Z/manifest\.checksum"):
+        inventory.load_manifest("2026-11-03T00-00Z")
+
+
+def test_an_incomplete_delivery_counts_once_its_checksum_came(tmp_path):
+    inventory = delivered(tmp_path, at(2), at(3), still_coming=(at(3),))
+    delivered(tmp_path, at(3))
+    assert inventory.newest_complete() == "2026-11-03T00-00Z"
+
+
+@pytest.mark.parametrize(
+    ("not_after", "expected"),
+    [
+        pytest.param(at(3), "2026-11-03T00-00Z", id="the_instant_itself"),
+        pytest.param(at(3) - timedelta(seconds=1), "2026-11-02T00-00Z", id="a_second_before"),
+        pytest.param(at(1), None, id="before_all"),
+    ],
+)
+def test_deliveries_that_began_later_do_not_count(tmp_path, not_after, expected):
+    assert delivered(tmp_path, at(2), at(3), at(4)).newest_complete(not_after) == expected
+
+
+def test_the_files_of_a_delivery_give_what_the_store_listed(tmp_path):
+    rows = listed_rows("orchard")
+    inventory = delivered(tmp_path, at(2), rows=rows)
+    expected = [row.key.removeprefix("orchard/") for row in rows if not row.key.startswith("orchard/_lakefs/")]
+    assert found_addresses([Delivery(inventory, "2026-11-02T00-00Z")], "s3://lake/orchard") == expected
+
+
+def test_an_access_that_was_shipped_to_another_process_reads_the_same(tmp_path):
+    access = StoreAccess(delivered(tmp_path, at(2)).url)
+    manifest = Inventory(access).load_manifest("2026-11-02T00-00Z")
+    shipped, its_manifest = pickle.loads(pickle.dumps((access, manifest)))
+    (batch,) = Inventory(shipped).read(its_manifest, its_manifest.files[0])
+    assert batch["key"].to_pylist() == ["orchard/data/a"]
+
+
+def test_an_inventory_is_read_from_a_store_of_objects():
+    made = make_inventory([Row("orchard/data/a b")], "lake", at(2), "CSV")
+    access = StoreAccess(f"memory://deliveries/{made.folder}")
+    for key, content in made.objects.items():
+        access.open().put(key.removeprefix(f"{made.folder}/"), content)
+    inventory = Inventory(access)
+    assert inventory.newest_complete() == made.delivery
+    assert found_addresses([Delivery(inventory, made.delivery)], "s3://lake/orchard") == ["data/a b"]
+
+
+def test_a_missing_file_is_named(tmp_path):
+    inventory = delivered(tmp_path, at(2))
+    manifest = inventory.load_manifest("2026-11-02T00-00Z")
+    (tmp_path / manifest.files[0].key).unlink()
+    with pytest.raises(ObjectMissing, match=f"data/{Path(manifest.files[0].key).name}"):
+        inventory.read(manifest, manifest.files[0])
+
+
+def test_an_altered_manifest_is_refused_with_its_place(tmp_path):
+    inventory = delivered(tmp_path, at(2))
+    place = f"{inventory.url}/2026-11-02T00-00Z/manifest.json"
+    Path(place.removeprefix("file://")).write_bytes(b"{}")
+    with pytest.raises(CorruptFile, match=f"{place}: its MD5"):
+        inventory.load_manifest("2026-11-02T00-00Z")
+
+
+@pytest.mark.parametrize("key", ["elsewhere/lake/daily/data/a", "inventories/lake/daily/../../secret", "data/a"])
+def test_a_file_outside_the_inventory_is_refused(tmp_path, key):
+    made = make_inventory([Row("a")], "lake", at(2), "CSV")
+    url = with_manifest(made, files=[{"key": key, "size": 1, "MD5checksum": "0" * 32}]).write_to(tmp_path / "bucket")
+    inventory = Inventory(StoreAccess(url))
+    manifest = inventory.load_manifest(made.delivery)
+    with pytest.raises(CorruptFile, match="does not lie in the inventory's folder"):
+        inventory.read(manifest, manifest.files[0])
+
+
+def test_inventories_of_two_prefixes_cover_a_day_together(tmp_path):
+    data = delivered(tmp_path, at(2), rows=[Row("orchard/data/a")], config_id="data")
+    rest = delivered(tmp_path, at(1), rows=[Row("orchard/b"), Row("orchards/c")], config_id="rest", prefix="other")
+    deliveries = covering_deliveries([data, rest], DAY, WEEK)
+    assert [delivery.name for delivery in deliveries] == ["2026-11-02T00-00Z", "2026-11-01T00-00Z"]
+    assert found_addresses(deliveries, "s3://lake/orchard") == ["data/a", "b"]
+
+
+def test_inventories_of_two_buckets_give_each_namespace_its_own(tmp_path):
+    rows = {"lake": [Row("orchard/data/a")], "pond": [Row("orchard/data/b")]}
+    urls = [make_inventory(rows[name], name, at(2), "ORC").write_to(tmp_path) for name in rows]
+    deliveries = covering_deliveries([Inventory(StoreAccess(url)) for url in urls], DAY, WEEK)
+    assert found_addresses(deliveries, "s3://lake/orchard") == ["data/a"]
+    assert found_addresses(deliveries, "s3://pond/orchard") == ["data/b"]
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        pytest.param([at(1), at(2), at(3)], "2026-11-02T00-00Z", id="the_next_day_does_not_count"),
+        pytest.param([at(2), at(2, 23, 59)], "2026-11-02T23-59Z", id="the_last_of_the_day"),
+        pytest.param([at(1)], "2026-11-01T00-00Z", id="an_older_one_that_is_young_enough"),
+    ],
+)
+def test_the_newest_delivery_of_the_day_or_before_covers_it(tmp_path, times, expected):
+    (delivery,) = covering_deliveries([delivered(tmp_path, *times)], DAY, timedelta(days=2))
+    assert delivery.name == expected
+
+
+@pytest.mark.parametrize(
+    ("times", "still_coming"),
+    [
+        pytest.param([at(3)], (), id="only_a_later_one"),
+        pytest.param([datetime(2026, 10, 31, 23, 59, tzinfo=UTC)], (), id="only_one_that_is_too_old"),
+        pytest.param([at(2)], (at(2),), id="only_an_incomplete_one"),
+    ],
+)
+def test_a_day_that_one_inventory_does_not_cover_is_not_covered(tmp_path, times, still_coming):
+    good = delivered(tmp_path / "good", at(2))
+    other = delivered(tmp_path / "other", *times, still_coming=still_coming)
+    with pytest.raises(ObjectMissing, match=f"{other.url}: no complete delivery covers 2026-11-02"):
+        covering_deliveries([good, other], DAY, timedelta(days=2))
+
+
+def test_a_folder_named_like_a_time_that_is_none_is_refused(tmp_path):
+    inventory = delivered(tmp_path, at(2))
+    (Path(inventory.url.removeprefix("file://")) / "2026-13-01T00-00Z").mkdir()
+    with pytest.raises(CorruptFile, match="'2026-13-01T00-00Z': is no delivery"):
+        covering_deliveries([inventory], DAY, WEEK)

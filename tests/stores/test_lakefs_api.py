@@ -1,0 +1,441 @@
+"""What a server does while it is asked, and what it gets wrong: each hazard has a test that fails if it is built in."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_assets.errors import CorruptFile, ObjectMissing, SourceError
+from retention_assets.stores.lakefs import GCRules, staged_folder
+from retention_assets.stores.lakefs_api import ApiSource
+from retention_assets.stores.objects import StoreAccess
+from tests.repositories import api, place_repository
+from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, Answer, LakeFSServer, serving
+from tests.stores.lakefs_world import Repository, bare, saved
+
+NOW = datetime(2026, 11, 21, 4, tzinfo=UTC)
+STAGED = staged_folder(api("orchard")["prepare_uncommitted"][0]["run_id"])
+LOST_RUN = "ftk8401ksduf4a1dflo0"  # a run whose files the server never uploaded
+PREPARE = "/gc/prepare_uncommited"
+BRANCHES = "/orchard/branches"
+NEW, NEWER = "a" * 64, "b" * 64
+
+
+class Clock:
+    """Seconds pass when it is read, and when someone sleeps."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+        self.slept: list[float] = []
+
+    def __call__(self) -> datetime:
+        self.now += timedelta(seconds=1)
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += timedelta(seconds=seconds)
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The namespace of orchard; no test changes it."""
+    return place_repository("orchard", tmp_path_factory.mktemp("lake") / "orchard")
+
+
+@pytest.fixture
+def orchard() -> Repository:
+    return saved("orchard")
+
+
+@pytest.fixture
+def server(orchard: Repository) -> Iterator[LakeFSServer]:
+    with serving(orchard, *bare()) as running:
+        yield running
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def open_source(server: LakeFSServer, clock: Clock, pristine: Path) -> Callable[..., ApiSource]:
+    def opened(**different: Any) -> ApiSource:
+        settings: dict[str, Any] = {
+            "url": server.url,
+            "access_key": ACCESS_KEY,
+            "secret_key": SECRET_KEY,
+            "repository": "orchard",
+            "namespace": "s3://lake/orchard",
+            "access": StoreAccess(f"file://{pristine}"),
+            "clock": clock,
+            "sleep": clock.sleep,
+        }
+        return ApiSource(**settings | different)
+
+    return opened
+
+
+@pytest.fixture
+def source(open_source: Callable[..., ApiSource]) -> ApiSource:
+    return open_source()
+
+
+def asked(server: LakeFSServer, end: str, method: str = "GET") -> int:
+    return sum(call.method == method and call.path.endswith(end) for call in server.calls)
+
+
+class TestStaged:
+    @pytest.mark.parametrize(
+        "pages",
+        [
+            pytest.param([True, False], id="the_last_page_is_empty"),
+            pytest.param([False, True], id="the_first_page_is_empty"),
+            pytest.param([False, True, False, False], id="most_pages_are_empty"),
+        ],
+    )
+    def test_an_empty_page_does_not_hide_the_others(  # hazard H3
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer, pages: list[bool]
+    ) -> None:
+        orchard.pages = pages
+        assert len(source.staged().files) == 1
+        assert asked(server, PREPARE, "POST") == len(pages)
+
+    def test_files_that_no_page_names_are_found_by_the_run(self, source: ApiSource, orchard: Repository) -> None:
+        orchard.pages = [False]  # hazard H3, seen from the folder
+        assert len(source.staged().files) == 1
+
+    def test_when_nothing_is_staged_the_list_is_empty(self, source: ApiSource, orchard: Repository) -> None:
+        orchard.run_id, orchard.pages = LOST_RUN, [False]
+        assert source.staged().files == ()
+
+    def test_a_file_that_the_server_wrote_and_the_store_lacks_is_an_error(
+        self, source: ApiSource, orchard: Repository
+    ) -> None:
+        orchard.run_id = LOST_RUN
+        with pytest.raises(SourceError, match=r"wrote 1 files .* has 0"):
+            source.staged()
+
+    def test_each_page_with_rows_must_have_a_file(self, source: ApiSource, orchard: Repository) -> None:
+        orchard.pages = [True, True]
+        with pytest.raises(SourceError, match=r"wrote 2 files .* has 1"):
+            source.staged()
+
+    def test_a_branch_that_vanishes_during_the_scan_makes_it_start_over(  # hazard H4
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        def lose() -> None:
+            del orchard.branches["b1"]
+            orchard.run_id, orchard.pages = LOST_RUN, [False]
+
+        def recover() -> None:
+            orchard.run_id, orchard.pages = saved("orchard").run_id, [True]
+
+        server.before("POST", PREPARE, lose)
+        server.before("POST", PREPARE, recover, nth=2)
+        assert len(source.staged().files) == 1
+
+    def test_a_hidden_branch_that_vanishes_counts_as_well(  # hazards H4 and H18
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        server.before("POST", PREPARE, lambda: orchard.branches.pop("hidden-replica"))
+        source.staged()
+        assert asked(server, PREPARE, "POST") == 2
+
+    def test_a_scan_that_fails_for_a_vanished_branch_starts_over(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        path = "/repositories/orchard/gc/prepare_uncommited"
+
+        def fail() -> None:
+            del orchard.branches["b1"]
+            server.override[path] = Answer(500, {"message": "branch not found"})
+
+        server.before("POST", PREPARE, fail)
+        server.before("GET", BRANCHES, server.override.clear, nth=2)
+        assert len(source.staged().files) == 1
+
+    def test_a_scan_that_fails_for_another_reason_is_an_error(self, source: ApiSource, server: LakeFSServer) -> None:
+        server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(500, {"message": "disk full"})
+        with pytest.raises(SourceError, match="disk full"):
+            source.staged()
+
+    def test_branches_that_keep_vanishing_end_the_run(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        for nth, branch in enumerate(["b1", "dev", "feature-long-lived"], start=1):
+            server.before("POST", PREPARE, lambda name=branch: orchard.branches.pop(name), nth)  # type: ignore[misc]
+        with pytest.raises(SourceError, match="during each of 3 attempts"):
+            source.staged()
+
+    def test_it_is_taken_before_the_server_is_asked_to_write(
+        self, source: ApiSource, server: LakeFSServer, clock: Clock
+    ) -> None:
+        first: list[datetime] = []
+        server.before("POST", PREPARE, lambda: first.append(clock.now))
+        assert source.staged().taken_at <= first[0] < clock()
+
+    def test_a_list_that_started_over_is_taken_at_its_own_start(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer, clock: Clock
+    ) -> None:
+        began: list[datetime] = []
+        server.before("POST", PREPARE, lambda: orchard.branches.pop("b1"))
+        server.before("POST", PREPARE, lambda: began.append(clock.now), nth=2)
+        assert source.staged().taken_at == began[0]
+
+    def test_a_continuation_that_does_not_end_is_an_error(self, source: ApiSource, server: LakeFSServer) -> None:
+        answer = {"run_id": "r1", "gc_uncommitted_location": "", "continuation_token": "dGhlIHNhbWU="}
+        server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
+        with pytest.raises(SourceError, match="pages that do not end"):
+            source.staged()
+
+    @pytest.mark.parametrize("run_id", ["../../data", "", "a/b"])
+    def test_a_run_whose_name_could_lead_elsewhere_is_an_error(
+        self, source: ApiSource, server: LakeFSServer, run_id: str
+    ) -> None:
+        answer = {"run_id": run_id, "gc_uncommitted_location": ""}
+        server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
+        with pytest.raises(SourceError, match="Nothing was believed"):
+            source.staged()
+
+    @pytest.mark.parametrize(
+        "location",
+        [
+            pytest.param("s3a://lake/orchard/{folder}/", id="s3a"),
+            pytest.param("s3://lake/orchard/{folder}", id="no_slash"),
+        ],
+    )
+    def test_a_location_in_another_spelling_is_inside(
+        self, source: ApiSource, server: LakeFSServer, orchard: Repository, location: str
+    ) -> None:
+        answer = {"run_id": orchard.run_id, "gc_uncommitted_location": location.format(folder=STAGED)}
+        server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
+        assert len(source.staged().files) == 1
+
+    @pytest.mark.parametrize("place", ["s3://lake/orchards", "s3://elsewhere/orchard", "file:///lake/orchard"])
+    def test_a_location_outside_of_the_namespace_is_an_error(
+        self, source: ApiSource, server: LakeFSServer, orchard: Repository, place: str
+    ) -> None:
+        answer = {"run_id": orchard.run_id, "gc_uncommitted_location": f"{place}/{STAGED}/"}
+        server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
+        with pytest.raises(SourceError, match="outside of s3://lake/orchard"):
+            source.staged()
+
+    def test_the_absolute_path_of_a_local_server_is_inside(
+        self, open_source: Callable[..., ApiSource], server: LakeFSServer, orchard: Repository
+    ) -> None:
+        orchard.namespace = "local://orchard"
+        location = f"local:///var/lakefs/block/orchard/{STAGED}/"
+        answer = {"run_id": orchard.run_id, "gc_uncommitted_location": location}
+        server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
+        assert len(open_source(namespace="local://orchard").staged().files) == 1
+
+
+class TestReferences:
+    def test_a_commit_whose_look_up_is_denied_is_there(  # hazard H16
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        orchard.unfindable = set(orchard.commits)
+        assert source.references().commits.keys() == orchard.commits.keys()
+        assert not [call.path for call in server.calls if "/orchard/commits/" in call.path]
+
+    def test_a_branch_that_moves_during_the_dump_brings_its_commits(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        head = orchard.branches["main"]
+
+        def move() -> None:
+            orchard.branches["main"] = orchard.add_commit(
+                NEWER, orchard.add_commit(NEW, head), orchard.tags["release-2026-q2"]
+            )
+            orchard.unfindable = {NEW, NEWER}
+
+        server.before("GET", "/orchard/dump", move)
+        references = source.references()
+        assert references.branches["main"] == NEWER
+        assert references.commits[NEWER].parents == (NEW, orchard.tags["release-2026-q2"])
+        assert references.commits[NEW].parents == (head,)
+        assert len(references.commits) == 57
+
+    def test_a_commit_from_a_log_counts_as_made_at_the_end_of_its_second(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        head = orchard.branches["main"]
+        created = int(NOW.timestamp())
+        server.before(
+            "GET", "/orchard/dump", lambda: orchard.branches.update(main=orchard.add_commit(NEW, head, created=created))
+        )
+        assert source.references().commits[NEW].created_at == NOW.replace(microsecond=999_999)
+
+    def test_a_move_deeper_than_one_page_of_the_log_is_followed(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        def move() -> None:
+            head = orchard.branches["main"]
+            for number in range(1_200):
+                head = orchard.add_commit(f"{number:064}", head)
+            orchard.branches["main"] = head
+
+        server.before("GET", "/orchard/dump", move)
+        assert len(source.references().commits) == 1_255
+
+    def test_a_hidden_branch_that_moves_is_followed(  # hazard H18
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        old = orchard.branches["hidden-replica"]
+        move = {"hidden-replica": NEW}
+        server.before("GET", "/orchard/dump", lambda: (orchard.add_commit(NEW, old), orchard.branches.update(move)))
+        references = source.references()
+        assert references.branches["hidden-replica"] == NEW
+        assert NEW in references.commits
+
+    def test_a_tag_set_on_a_new_commit_during_the_dump_is_followed(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        head = orchard.branches["main"]
+        server.before("GET", "/orchard/dump", lambda: orchard.tags.update(fresh=orchard.add_commit(NEW, head)))
+        references = source.references()
+        assert references.tags["fresh"] == NEW
+        assert NEW in references.commits
+
+    def test_a_branch_that_vanishes_during_the_dump_makes_it_start_over(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        server.before("GET", "/orchard/dump", lambda: orchard.branches.pop("b1"))
+        references = source.references()
+        assert "b1" not in references.branches
+        assert asked(server, "/orchard/dump", "POST") == 2
+
+    def test_a_branch_that_vanishes_before_its_log_is_read_makes_it_start_over(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        move = {"b1": orchard.add_commit(NEW, orchard.branches["b1"])}
+        server.before("GET", "/orchard/dump", lambda: orchard.branches.update(move))
+        server.before("GET", "/refs/b1/commits", lambda: orchard.branches.pop("b1"))
+        assert "b1" not in source.references().branches
+        assert asked(server, "/orchard/dump", "POST") == 2
+
+    def test_a_head_that_no_log_explains_is_not_returned(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        old = orchard.branches["main"]
+        orchard.add_commit(NEW, old)
+        for nth in (1, 2, 3):  # each time the branch is listed it has moved, and has moved back when its log is read
+            server.before("GET", "/orchard/dump", lambda: orchard.branches.update(main=NEW), nth)
+            server.before("GET", "/refs/main/commits", lambda: orchard.branches.update(main=old), nth)
+        with pytest.raises(SourceError, match="during each of 3 attempts"):
+            source.references()
+
+    def test_what_happened_before_they_were_taken_is_not_missing(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer, clock: Clock
+    ) -> None:
+        began: list[datetime] = []
+        server.before("GET", "/orchard/dump", lambda: orchard.branches.pop("b1"))
+        server.before("POST", "/orchard/dump", lambda: began.append(clock.now), nth=2)
+        assert source.references().taken_at <= began[0]
+        assert source.references().taken_at > began[0]
+
+    def test_a_dump_is_waited_for_with_growing_pauses(
+        self, source: ApiSource, orchard: Repository, clock: Clock
+    ) -> None:
+        orchard.dump_polls = 8
+        assert len(source.references().commits) == 55
+        assert clock.slept == [0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0]
+
+    def test_a_dump_that_is_never_done_is_given_up(self, source: ApiSource, orchard: Repository, clock: Clock) -> None:
+        orchard.dump_polls = 10_000
+        with pytest.raises(SourceError, match="was not done after 1:00:00"):
+            source.references()
+        assert sum(clock.slept) < timedelta(hours=1.1).total_seconds()
+
+    def test_a_dump_that_fails_tells_why(self, source: ApiSource, orchard: Repository) -> None:
+        orchard.dump_error = "no space left on device"
+        with pytest.raises(SourceError, match="failed: no space left on device"):
+            source.references()
+
+    @pytest.mark.parametrize("metarange_id", ["", "../../etc/passwd", "dummy"])
+    def test_a_dump_without_a_table_of_commits_is_an_error(
+        self, source: ApiSource, orchard: Repository, metarange_id: str
+    ) -> None:
+        orchard.dump["commits_meta_range_id"] = metarange_id
+        with pytest.raises(SourceError, match="no metarange's id"):
+            source.references()
+
+    def test_a_table_that_is_not_in_the_store_is_named(self, source: ApiSource, orchard: Repository) -> None:
+        orchard.dump["commits_meta_range_id"] = "0" * 64
+        with pytest.raises(ObjectMissing, match="0" * 64):
+            source.references()
+
+    def test_an_altered_table_is_not_believed(
+        self, open_source: Callable[..., ApiSource], orchard: Repository, tmp_path: Path
+    ) -> None:
+        lake = place_repository("orchard", tmp_path / "orchard")
+        file = lake / "_lakefs" / orchard.dump["commits_meta_range_id"]
+        file.write_bytes(file.read_bytes()[:-60] + bytes(7) + file.read_bytes()[-53:])
+        with pytest.raises(CorruptFile, match=file.name):
+            open_source(access=StoreAccess(f"file://{lake}")).references()
+
+
+class TestRules:
+    def test_null_branches_are_no_branches(self, open_source: Callable[..., ApiSource]) -> None:  # hazard H17
+        assert open_source(repository="norules", namespace="s3://lake/norules").rules() == GCRules(10, {})
+
+    def test_rules_that_were_never_set_are_none(self, open_source: Callable[..., ApiSource]) -> None:
+        assert open_source(repository="never", namespace="s3://lake/never").rules() is None
+
+    def test_of_two_rules_for_a_branch_the_last_counts(self, source: ApiSource, orchard: Repository) -> None:
+        rules = [{"branch_id": "main", "retention_days": days} for days in (5, 50)]
+        orchard.rules = {"default_retention_days": 7, "branches": rules}
+        assert source.rules() == GCRules(7, {"main": 50})
+
+    def test_a_repository_that_vanishes_has_no_rules_to_be_none(self, source: ApiSource, server: LakeFSServer) -> None:
+        server.before("GET", "/settings/gc_rules", lambda: server.repositories.pop("orchard"))
+        with pytest.raises(SourceError, match="repository not found"):
+            source.rules()
+
+    @pytest.mark.parametrize(
+        "rules",
+        [
+            pytest.param({"branches": []}, id="no_default"),
+            pytest.param({"default_retention_days": "7", "branches": []}, id="text_for_days"),
+            pytest.param({"default_retention_days": 7, "branches": {"main": 5}}, id="branches_of_another_form"),
+            pytest.param({"default_retention_days": 7, "branches": [{"branch_id": "main"}]}, id="branch_without_days"),
+            pytest.param({"default_retention_days": True, "branches": []}, id="true_for_days"),
+        ],
+    )
+    def test_rules_of_another_form_are_not_believed(
+        self, source: ApiSource, orchard: Repository, rules: dict[str, Any]
+    ) -> None:
+        orchard.rules = rules
+        with pytest.raises(SourceError, match="Nothing was believed"):
+            source.rules()
+
+
+class TestRepository:
+    @pytest.mark.parametrize("namespace", ["s3://lake/orchard/", "s3a://lake/orchard"])
+    def test_another_spelling_of_the_namespace_is_the_same(
+        self, open_source: Callable[..., ApiSource], namespace: str
+    ) -> None:
+        assert open_source(namespace=namespace).rules() is not None
+
+    @pytest.mark.parametrize("ask", [ApiSource.staged, ApiSource.references, ApiSource.rules])
+    def test_a_repository_that_lies_elsewhere_is_refused(
+        self, open_source: Callable[..., ApiSource], server: LakeFSServer, ask: Callable[[ApiSource], object]
+    ) -> None:
+        with pytest.raises(SourceError, match="keeps it in s3://lake/orchard, but `namespace` is s3://lake/meadow"):
+            ask(open_source(namespace="s3://lake/meadow"))
+        assert {call.method for call in server.calls} == {"GET"}
+
+    @pytest.mark.parametrize("ask", [ApiSource.staged, ApiSource.references, ApiSource.rules])
+    def test_an_unknown_repository_is_an_error(
+        self, open_source: Callable[..., ApiSource], ask: Callable[[ApiSource], object]
+    ) -> None:
+        with pytest.raises(SourceError, match="repository not found") as caught:
+            ask(open_source(repository="nope"))
+        assert "source.api.repository" in str(caught.value)
+
+    def test_the_server_s_own_grace_is_told(self, source: ApiSource) -> None:
+        assert source.grace() == timedelta(hours=24)

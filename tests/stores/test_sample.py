@@ -1,0 +1,131 @@
+"""Placing a saved repository."""
+
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from retention_assets.errors import CorruptFile, StoreError
+from retention_assets.stores.sample import place_sample
+from tests.repositories import DATA, REPOSITORIES, listing
+
+PROJECT = Path(__file__).parents[2]
+
+
+def tree(root: Path) -> dict[str, tuple[int, datetime]]:
+    """Size and time of each file below `root`."""
+    return {
+        path.relative_to(root).as_posix(): (path.stat().st_size, datetime.fromtimestamp(path.stat().st_mtime, UTC))
+        for path in root.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A sample of three files; one has a comma in its name, one came without its bytes."""
+    source = tmp_path / "small"
+    (source / "namespace" / "_lakefs").mkdir(parents=True)
+    (source / "namespace" / "data").mkdir()
+    (source / "namespace" / "_lakefs" / "dummy").write_bytes(b"d")
+    (source / "namespace" / "data" / "a,signature").write_bytes(b"four")
+    (source / "listing.csv").write_text(
+        "key,size,last_modified,etag\n"
+        "small/_lakefs/dummy,1,2026-06-01T06:00:00Z,x\n"
+        '"small/data/a,signature",4,2026-06-02T06:00:00Z,x\n'
+        "small/data/left_out,1000,2026-06-03T06:00:00Z,x\n",
+        encoding="utf-8",
+    )
+    return source
+
+
+@pytest.mark.parametrize("name", REPOSITORIES)
+def test_every_listed_file_is_there_with_its_size_and_time_and_no_other(name: str, tmp_path: Path) -> None:
+    placed = place_sample(DATA / name, tmp_path / "lake")
+    assert tree(tmp_path / "lake") == {entry.address: (entry.size, entry.last_modified) for entry in listing(name)}
+    assert placed == len(listing(name))
+
+
+def test_bytes_are_copied_and_left_out_files_become_zeros(small: Path, tmp_path: Path) -> None:
+    place_sample(small, tmp_path / "lake")
+    assert (tmp_path / "lake" / "data" / "a,signature").read_bytes() == b"four"
+    assert (tmp_path / "lake" / "data" / "left_out").read_bytes() == bytes(1000)
+
+
+def test_an_older_copy_is_replaced_with_all_that_happened_to_it(small: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    place_sample(small, lake)
+    before = tree(lake)
+    (lake / "data" / "left_out").unlink()
+    (lake / "_lakefs" / "dummy").write_bytes(b"changed")
+    (lake / "data" / "new").touch()
+    place_sample(small, lake)
+    assert tree(lake) == before
+
+
+def test_what_an_interrupted_copy_left_does_not_stay(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "lake.placing").mkdir()
+    (tmp_path / "lake.placing" / "half").touch()
+    place_sample(small, tmp_path / "lake")
+    assert not (tmp_path / "lake.placing").exists()
+    assert not (tmp_path / "lake" / "half").exists()
+
+
+def test_a_place_that_holds_something_else_is_refused_and_left_alone(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("years", encoding="utf-8")
+    with pytest.raises(StoreError, match="no copy of a namespace"):
+        place_sample(small, tmp_path / "home")
+    assert (tmp_path / "home" / "thesis.tex").read_text(encoding="utf-8") == "years"
+
+
+@pytest.mark.parametrize("inside", [".", "namespace", "..", "elsewhere"])
+def test_a_sample_is_never_placed_over_itself(small: Path, inside: str) -> None:
+    before = tree(small)
+    with pytest.raises(StoreError, match="cannot be placed over"):
+        place_sample(small, small / inside)
+    assert tree(small) == before
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        pytest.param(("data/a,signature", b"four\r\n"), "6 bytes, but listing.csv says 4", id="line_ends_converted"),
+        pytest.param(("data/stray", b"?"), "does not name 'data/stray'", id="a_file_that_is_not_listed"),
+    ],
+)
+def test_a_damaged_sample_is_refused_and_the_older_copy_stays(
+    small: Path, tmp_path: Path, damage: tuple[str, bytes], message: str
+) -> None:
+    place_sample(small, tmp_path / "lake")
+    before = tree(tmp_path / "lake")
+    (small / "namespace" / damage[0]).write_bytes(damage[1])
+    with pytest.raises(CorruptFile, match=message):
+        place_sample(small, tmp_path / "lake")
+    assert tree(tmp_path / "lake") == before
+    assert not (tmp_path / "lake.placing").exists()
+
+
+def test_a_folder_without_a_listing_is_no_sample(small: Path, tmp_path: Path) -> None:
+    (small / "listing.csv").unlink()
+    with pytest.raises(StoreError, match=r"listing\.csv: there is no such file"):
+        place_sample(small, tmp_path / "lake")
+    assert not (tmp_path / "lake").exists()
+
+
+def test_the_demo_holds_the_same_repository_as_the_tests(tmp_path: Path) -> None:
+    place_sample(PROJECT / "demo" / "orchard", tmp_path / "demo")
+    place_sample(DATA / "orchard", tmp_path / "tests")
+    assert tree(tmp_path / "demo") == tree(tmp_path / "tests")
+
+
+def test_the_copy_of_a_read_only_sample_can_be_written_and_replaced(small: Path, tmp_path: Path) -> None:
+    for path in (small / "namespace").rglob("*"):
+        if path.is_file():
+            path.chmod(0o444)
+    place_sample(small, tmp_path / "lake")
+    assert (tmp_path / "lake" / "_lakefs" / "dummy").stat().st_mode & stat.S_IWUSR
+    (tmp_path / "lake" / "_lakefs" / "dummy").write_bytes(b"changed")
+    place_sample(small, tmp_path / "lake")
+    assert (tmp_path / "lake" / "_lakefs" / "dummy").read_bytes() == b"d"

@@ -1,0 +1,1 @@
+"""The only code that changes a store: plan, guards, approval, deletion, ledger."""

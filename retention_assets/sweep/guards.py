@@ -1,0 +1,172 @@
+"""The guards: what must hold before a plan stands. Each says what it saw; one that fails leaves no candidates.
+
+Each looks at the tables themselves, not at how they were decided, so that a fault there meets a second opinion.
+Source: DESIGN.md, Invariants.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from retention_assets.history.references import References
+from retention_assets.sweep.plan import Amount
+from retention_assets.transforms.candidates import CANDIDATE, STATES, UNREFERENCED, Horizon
+from retention_assets.transforms.names import is_generated, issued_at
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One guard's answer: what it demands, whether that holds, and what it saw."""
+
+    guard: str
+    passed: bool
+    saw: str
+
+
+def heads_present(references: References) -> Verdict:
+    """Every branch and every tag names a commit that is there; else commits are missing that keep objects."""
+    named = {**references.branches, **{f"tag {tag}": commit for tag, commit in references.tags.items()}}
+    unknown = sorted(name for name, commit in named.items() if commit not in references.commits)
+    if not references.branches:
+        return Verdict("heads_present", False, "there is no branch at all, not even the default one")
+    saw = f"{unknown[0]} names a commit that is not among those read" if unknown else f"{len(named):,} heads, all there"
+    return Verdict("heads_present", not unknown, saw)
+
+
+def ranges_complete(metarange_ranges: DataFrame, range_entries: DataFrame, ranges: DataFrame) -> Verdict:
+    """Every range has as many entries as its metarange says; else live addresses are missing."""
+    told = metarange_ranges.join(ranges.select("range_id"), on="range_id", how="inner").select("range_id", "count")
+    found = range_entries.groupBy("range_id").agg(F.count(F.lit(1)).alias("found"))
+    row = (
+        told.distinct()
+        .join(found, on="range_id", how="left")
+        .where(F.coalesce(F.col("found"), F.lit(0)) != F.col("count"))
+        .agg(F.count(F.lit(1)).alias("short"), F.min("range_id").alias("first"))
+        .first()
+    )
+    assert row is not None
+    saw = f"{row['short']:,} ranges, {row['first']} first, lack entries" if row["short"] else "every range is whole"
+    return Verdict("ranges_complete", not row["short"], saw)
+
+
+def listing_complete(unlisted: Sequence[str]) -> Verdict:
+    """Every prefix that the store names and that has objects gave some to the listing; else the listing was cut."""
+    saw = "every prefix of the store was listed"
+    if unlisted:
+        saw = f"{len(unlisted):,} prefixes, {unlisted[0]} first, have objects that were not listed"
+    return Verdict("listing_complete", not unlisted, saw)
+
+
+def namespaces_apart(repository: str, namespaces: Mapping[str, tuple[str, ...]]) -> Verdict:
+    """No other repository lies inside this one's namespace or storage, nor around it."""
+    mine = namespaces[repository]
+    overlapping = sorted(
+        other
+        for other, places in namespaces.items()
+        if other != repository and any(_overlap(place, own) for place in places for own in mine)
+    )
+    saw = f"{overlapping[0]} shares its place" if overlapping else f"{mine[0]} is its own"
+    return Verdict("namespaces_apart", not overlapping, saw)
+
+
+def _overlap(one: str, other: str) -> bool:
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
+
+
+def live_listed(live: DataFrame, inventory: DataFrame, collected: DataFrame, listed_at: Horizon) -> tuple[Verdict, int]:
+    """Every live address is in the listing, or we collected it ourselves; else the listing may lack others too.
+
+    What is younger than the listing's horizon may have come after it. Returns the number collected as well.
+    Source: DESIGN.md, invariant 7.
+    """
+    known_since = F.coalesce(issued_at(F.col("address")), F.col("last_modified"))
+    must_be_there = known_since.isNull() | listed_at.passed_by(known_since)  # unknown is not young here
+    unlisted = live.where(must_be_there).join(inventory, on="address", how="left_anti")
+    row = (
+        unlisted.join(collected.withColumn("was_collected", F.lit(True)), on="address", how="left")
+        .agg(
+            F.count_if(F.col("was_collected").isNull()).alias("missing"),
+            F.min(F.when(F.col("was_collected").isNull(), F.col("address"))).alias("first"),
+            F.count_if(F.col("was_collected").isNotNull()).alias("collected"),
+        )
+        .first()
+    )
+    assert row is not None
+    saw = "every live address is listed"
+    if row["missing"]:
+        saw = f"{row['missing']:,} live addresses, {row['first']} first, are not in the listing: it may lack others too"
+    return Verdict("live_listed", not row["missing"], saw), row["collected"]
+
+
+def live_not_empty(live: int, listed: int) -> Verdict:
+    """Something is live where something lies; else everything would go."""
+    passed = live > 0 or listed == 0
+    return Verdict("live_not_empty", passed, f"{live:,} live addresses, {listed:,} objects listed")
+
+
+def live_not_shrunk(live: int, before: int | None, most: float) -> Verdict:
+    """The live set did not lose more than a share `most` of itself since the last plan."""
+    if not before:
+        return Verdict("live_not_shrunk", True, f"{live:,} live addresses, no plan before this one")
+    lost = max(0.0, 1 - live / before)
+    saw = f"{live:,} live addresses, {before:,} in the plan before: {lost:.0%} fewer, {most:.0%} is the most allowed"
+    if lost > most:
+        saw += "; if that is meant, raise guards.max_live_shrink of this repository"
+    return Verdict("live_not_shrunk", lost <= most, saw)
+
+
+def candidates_allowed(
+    candidates: DataFrame, live: DataFrame, horizon: Horizon, inventory: DataFrame, *, staged_known: bool
+) -> tuple[Verdict, ...]:
+    """Return the guards that look at each candidate: old enough, generated by lakeFS, not live, known, and listed."""
+    marks = {
+        "nothing_young": ~horizon.clears(F.col("reason")),
+        "nothing_unknown": (F.col("reason") == UNREFERENCED) & F.lit(not staged_known),
+        "only_generated_names": ~is_generated(F.col("address")),
+        "nothing_live": F.col("is_live").isNotNull(),
+        "only_listed": F.col("is_listed").isNull(),
+    }
+    complaints = {
+        "nothing_young": "younger than the grace period",
+        "only_generated_names": "not of a name that lakeFS generates",
+        "nothing_live": "live",
+        "nothing_unknown": "in no commit while nobody knows what is staged",
+        "only_listed": "not in the listing as they are in the plan",
+    }
+    joined = candidates.join(live.select("address", F.lit(True).alias("is_live")), on="address", how="left").join(
+        inventory.select("address", "size", "last_modified", F.lit(True).alias("is_listed")),
+        on=["address", "size", "last_modified"],
+        how="left",
+    )
+    aggregates = [F.count_if(mark).alias(name) for name, mark in marks.items()]
+    firsts = [F.min(F.when(mark, F.col("address"))).alias(f"first_{name}") for name, mark in marks.items()]
+    row = joined.agg(F.count(F.lit(1)).alias("rows"), *aggregates, *firsts).first()
+    assert row is not None
+    return tuple(
+        Verdict(
+            name,
+            not row[name],
+            f"{row[name]:,} of {row['rows']:,} candidates, {row[f'first_{name}']} first, are {complaints[name]}"
+            if row[name]
+            else f"none of {row['rows']:,} candidates is {complaints[name]}",
+        )
+        for name in marks
+    )
+
+
+def totals_balance(totals: Mapping[str, Amount], listed: int, candidates: Amount) -> Verdict:
+    """Listed = kept + young + held + foreign + candidates, in objects. Source: DESIGN.md, invariant 9."""
+    by_state = sum(totals.get(state, Amount()).objects for state in STATES)
+    planned = totals.get(CANDIDATE, Amount())
+    passed = by_state == listed and planned == candidates
+    saw = f"{listed:,} listed = " + " + ".join(f"{totals.get(state, Amount()).objects:,} {state}" for state in STATES)
+    if not passed:
+        saw = f"{saw} does not hold, or the plan's {candidates.objects:,} candidates are others"
+    return Verdict("totals_balance", passed, saw)
+
+
+def refusals(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Return the guards that refused."""
+    return [verdict for verdict in verdicts if not verdict.passed]

@@ -1,0 +1,178 @@
+"""Making a plan: judge what is listed, let the guards look, and keep the plan only if none refuses."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from retention_assets.policy.rules import Policy
+from retention_assets.stores.storage import FELL_BACK
+from retention_assets.stores.warehouse import Rows, Warehouse
+from retention_assets.sweep import guards
+from retention_assets.sweep.guards import Verdict
+from retention_assets.sweep.ledger import collected_addresses
+from retention_assets.sweep.plan import Amount, Plan, keep_plan, last_plan, plan_hash, withdraw_plan
+from retention_assets.transforms.candidates import Horizon, candidates, holders, judged, live_addresses
+from retention_assets.transforms.digest import candidates_digest
+from retention_assets.transforms.lifecycle import with_lifecycle
+
+KNOWN = "known"  # note of `uncommitted_objects`: whether the staged list is known at all
+_OLD_REFERENCES = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """The tables that a plan is made from, each with the instant it was taken."""
+
+    inventory: Rows
+    staged: Rows
+    graph: Rows
+    addresses: Rows
+
+    @property
+    def staged_known(self) -> bool:
+        """Whether there is a staged list. Unknown is not empty."""
+        return self.staged.notes[KNOWN] == "true"
+
+    @property
+    def oldest(self) -> datetime:
+        """The oldest of listing, staged list (when known) and references."""
+        taken = [self.inventory.taken_at, self.graph.taken_at]
+        return min([*taken, self.staged.taken_at] if self.staged_known else taken)
+
+    def branches(self) -> list[str]:
+        """Return the names of all branches, hidden ones too."""
+        heads = self.graph.frame.select(F.explode("head_of").alias("branch"))
+        return sorted(row["branch"] for row in heads.collect())
+
+    @property
+    def blocked(self) -> str | None:
+        """Why deleting by these pictures is refused. Source: DESIGN.md, The way data flows."""
+        if not self.staged_known:
+            return "no staged list is known, so that what is staged cannot be told from what is not."
+        if self.staged.taken_at > self.graph.taken_at:
+            return (
+                f"the staged list ({self.staged.taken_at:%Y-%m-%d %H:%M:%S} UTC) is newer than the references "
+                f"({self.graph.taken_at:%Y-%m-%d %H:%M:%S} UTC): what was committed in between is in neither."
+            )
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a plan is made under."""
+
+    repository: str
+    day: date
+    policy: Policy
+    policy_run: str
+    grace: timedelta
+    token_life: timedelta
+    max_live_shrink: float
+    now: datetime
+    run_id: str
+
+    @property
+    def as_of(self) -> datetime:
+        """The first instant of the day, UTC. Source: DESIGN.md, Decisions (As of)."""
+        return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
+
+    def held_prefixes(self) -> list[str]:
+        """Return the path prefixes that holds in force keep."""
+        return [hold.value for hold in self.policy.holds if hold.kind == "prefix" and hold.in_force(self.day)]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The candidates, none if a guard refused, with the plan and what the guards said."""
+
+    candidates: DataFrame
+    plan: Plan | None
+    verdicts: Sequence[Verdict]
+
+    def numbers(self) -> dict[str, float | str]:
+        """Return what Dagster plots of the plan, by name; bytes are as listed."""
+        if self.plan is None:
+            return {"plan_hash": "none: a guard refused"}
+        states = {f"{state}_objects": amount.objects for state, amount in self.plan.totals.items()}
+        sizes = {f"{state}_bytes": amount.bytes for state, amount in self.plan.totals.items()}
+        return {"plan_hash": self.plan.plan_hash, "live_addresses": self.plan.live, **states, **sizes}
+
+
+def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures: Pictures) -> Planned:
+    """Return the plan of `terms.day`, kept in the warehouse if no guard refuses it; else nothing stands."""
+    withdraw_plan(warehouse, terms.repository, terms.day)
+    horizon = Horizon(pictures.oldest, terms.grace, terms.token_life)
+    prefixes = terms.held_prefixes()
+    inventory, staged = pictures.inventory.frame, pictures.staged.frame
+    pairs = with_lifecycle(pictures.addresses.frame, terms.policy.lifecycle, pictures.branches(), terms.as_of)
+    known = pictures.staged_known
+    objects = judged(inventory, holders(pairs, prefixes), staged, horizon, staged_known=known).cache()
+    totals = _totals(objects)
+    chosen = candidates(objects).cache()
+    live = live_addresses(pairs, staged, prefixes).cache()
+    live_count = live.count()
+    before = last_plan(warehouse, terms.repository, terms.day)
+    listed = Horizon(pictures.inventory.taken_at, terms.grace)
+    live_listed, collected = guards.live_listed(
+        live, inventory, collected_addresses(spark, warehouse, terms.repository), listed
+    )
+    amount = _amount(chosen)
+    verdicts = (
+        live_listed,
+        guards.live_not_empty(live_count, sum(total.objects for total in totals.values())),
+        guards.live_not_shrunk(live_count, before.live if before else None, terms.max_live_shrink),
+        *guards.candidates_allowed(chosen, live, horizon, inventory, staged_known=known),
+        guards.totals_balance(totals, inventory.count(), amount),
+    )
+    objects.unpersist()
+    if guards.refusals(verdicts):
+        return Planned(chosen.limit(0), None, verdicts)
+    references = pictures.graph.notes["references_hash"]
+    plan = Plan(
+        repository=terms.repository,
+        day=terms.day,
+        plan_hash=plan_hash(terms.repository, terms.policy.policy_hash, references, candidates_digest(chosen)),
+        policy_hash=terms.policy.policy_hash,
+        policy_run=terms.policy_run,
+        references_hash=references,
+        candidates=amount,
+        totals=totals,
+        live=live_count,
+        collected=collected,
+        warnings=tuple(_warnings(terms, pictures)),
+        blocked=pictures.blocked,
+        made_at=terms.now,
+        run_id=terms.run_id,
+    )
+    keep_plan(warehouse, plan)
+    return Planned(chosen, plan, verdicts)
+
+
+def _totals(objects: DataFrame) -> Mapping[str, Amount]:
+    rows = objects.groupBy("state").agg(F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes")).collect()
+    return {row["state"]: Amount(row["objects"], row["bytes"]) for row in sorted(rows)}
+
+
+def _amount(chosen: DataFrame) -> Amount:
+    row = chosen.agg(F.count(F.lit(1)).alias("objects"), F.coalesce(F.sum("size"), F.lit(0)).alias("bytes")).first()
+    assert row is not None
+    return Amount(row["objects"], row["bytes"])
+
+
+def _warnings(terms: Terms, pictures: Pictures) -> list[str]:
+    warnings = []
+    if pictures.blocked:
+        warnings.append(f"This plan cannot be carried out: {pictures.blocked}")
+    if terms.now - pictures.graph.taken_at > _OLD_REFERENCES:
+        warnings.append(
+            f"The references are of {pictures.graph.taken_at:%Y-%m-%d %H:%M} UTC. What was brought back to life since "
+            "is not known; take a new dump before deleting."
+        )
+    if reason := pictures.inventory.notes.get(FELL_BACK):
+        warnings.append(f"The whole store was listed, although an optimized run was asked for: {reason}.")
+    if not terms.grace:
+        warnings.append("The grace period is zero: an upload that is not yet linked or committed can be a candidate.")
+    return warnings

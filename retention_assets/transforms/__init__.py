@@ -1,0 +1,1 @@
+"""Pure `DataFrame -> DataFrame` functions. No Dagster, no store, no `sparkContext`, no RDD."""

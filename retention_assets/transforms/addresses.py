@@ -1,0 +1,28 @@
+"""Ranges to (path, address) pairs. Source: seed 002, steps 3 and 4 of finding addresses; DESIGN.md, Tables."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from retention_assets.transforms.ranges import release, union_of
+
+
+def addresses(active_ranges: DataFrame, range_entries: DataFrame) -> DataFrame:
+    """Return one row per (address, path) pair with the union of branches over every range that holds it.
+
+    `added_at` is the creation of the oldest commit of all that holds the pair.
+    `range_entries`: (range_id, key, address, size, last_modified), at least those of `active_ranges`.
+    """
+    return (
+        active_ranges.withColumnRenamed("first_added_at", "added_at")
+        .join(range_entries, on="range_id", how="inner")
+        .groupBy("address", "key")
+        .agg(
+            F.max("size").alias("size"),
+            union_of("branches").alias("branches"),
+            F.min("added_at").alias("added_at"),
+            F.max("last_modified").alias("last_modified"),
+            F.min("range_id").alias("range_id"),
+            union_of("rule_ids").alias("rule_ids"),
+            *release(),
+        )
+    )

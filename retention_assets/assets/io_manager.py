@@ -1,0 +1,62 @@
+"""Tables of the warehouse to and from the assets: a directory per partition, overwritten whole, facts beside it."""
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from retention_assets.assets.partitions import day_of
+from retention_assets.assets.resources import session
+from retention_assets.stores.warehouse import Facts, Rows, Warehouse
+from retention_assets.tables import TABLES
+from retention_assets.transforms.conform import conform
+
+
+class WarehouseIOManager(dg.ConfigurableIOManager):
+    """Writes an asset's partition as Parquet and reads it back. Errors: TableContractError naming what is missing."""
+
+    root: str
+    pyspark: dg.ResourceDependency[LazyPySparkResource]
+
+    def handle_output(self, context: dg.OutputContext, obj: Rows) -> None:
+        """Overwrite the partition, then lay its facts beside it: a directory without facts is not whole."""
+        repository, name = context.asset_key.path
+        day = day_of(context)
+        warehouse = Warehouse(self.root)
+        target = warehouse.partition(repository, name, day)
+        count, size = _write(conform(obj.frame, TABLES[name]), target)
+        warehouse.write_facts(repository, name, day, Facts(obj.taken_at, count, context.run_id, obj.notes))
+        context.add_output_metadata(_metadata(obj, f"{repository}.{name}", target, count, size))
+
+    def load_input(self, context: dg.InputContext) -> Rows:
+        """Return the partition that a step asks for."""
+        repository, name = context.asset_key.path
+        return Warehouse(self.root).rows(session(self.pyspark), repository, name, day_of(context))
+
+
+def _write(frame: DataFrame, target: str) -> tuple[int, int]:
+    """Write `frame` and return (rows, bytes of objects), counted by the write itself."""
+    observed = Observation()
+    size = F.sum("size") if "size" in frame.columns else F.lit(None).cast("long")
+    counted = frame.observe(observed, F.count(F.lit(1)).alias("rows"), size.alias("bytes"))
+    counted.write.mode("overwrite").parquet(target)
+    return observed.get["rows"], observed.get["bytes"] or 0
+
+
+def _metadata(obj: Rows, table: str, target: str, count: int, size: int) -> dict[str, dg.MetadataValue]:
+    metadata: dict[str, dg.MetadataValue] = {
+        "dagster/row_count": dg.MetadataValue.int(count),
+        "dagster/partition_row_count": dg.MetadataValue.int(count),
+        "dagster/column_schema": dg.MetadataValue.table_schema(_column_schema(obj.frame.schema)),
+        "dagster/table_name": dg.MetadataValue.text(table),
+        "dagster/uri": dg.MetadataValue.text(target),
+        "taken_at": dg.MetadataValue.timestamp(obj.taken_at),
+    }
+    if "size" in obj.frame.columns:
+        metadata["bytes"] = dg.MetadataValue.int(size)
+    return metadata
+
+
+def _column_schema(schema: StructType) -> dg.TableSchema:
+    return dg.TableSchema([dg.TableColumn(field.name, field.dataType.simpleString()) for field in schema.fields])

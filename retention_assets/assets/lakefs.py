@@ -1,0 +1,154 @@
+"""The asset graph of one lakeFS repository, from commits to candidates and their deletion. Source: DESIGN.md."""
+
+import dagster as dg
+import pyarrow.compute as pc
+from dagster_pyspark import LazyPySparkResource
+
+from retention_assets.assets import pictures
+from retention_assets.assets.partitions import day_of
+from retention_assets.assets.resources import session
+from retention_assets.assets.workbench import Workbench, checked
+from retention_assets.history.tables import references_of
+from retention_assets.stores.policies import POLICY_RUN, current_rules_of
+from retention_assets.stores.ranges import metaranges, ranges
+from retention_assets.stores.warehouse import Rows
+from retention_assets.sweep import guards
+from retention_assets.sweep.execute import Sweep, report
+from retention_assets.sweep.liveness import Question, commits_now
+from retention_assets.sweep.planning import Pictures, Terms, make_plan
+from retention_assets.sweep.results import write_results
+from retention_assets.transforms.addresses import addresses as pairs_of
+from retention_assets.transforms.ranges import active_ranges as ranges_of
+
+PLAN_GUARDS = (
+    "live_listed",
+    "live_not_empty",
+    "live_not_shrunk",
+    "nothing_young",
+    "nothing_unknown",
+    "only_generated_names",
+    "nothing_live",
+    "only_listed",
+    "totals_balance",
+)
+
+
+def lakefs_assets(bench: Workbench) -> list[dg.AssetsDefinition]:
+    """Return the assets of one repository, in the order in which they run."""
+    makers = (
+        pictures.policy_table,
+        pictures.current_rules,
+        pictures.storage_inventory,
+        pictures.uncommitted_objects,
+        pictures.commit_graph,
+        potential_commits,
+        active_ranges,
+        addresses,
+        deletion_candidates,
+        deletion_report,
+    )
+    return [make(bench) for make in makers]
+
+
+def potential_commits(bench: Workbench) -> dg.AssetsDefinition:
+    """Return the asset of what retention says of each commit."""
+
+    @bench.asset("potential_commits", reads=["commit_graph", "current_rules"])
+    def asset(  # type: ignore[no-untyped-def]
+        context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, commit_graph: Rows, current_rules: Rows
+    ):
+        """Every commit: kept by retention (`active`), by a tag or hold (`protected`), or due since when.
+
+        `potential`: may hold what lifecycle rules made due since they were last carried out whole.
+        """
+        references = references_of(commit_graph.frame.toArrow(), commit_graph.taken_at)
+        question = Question(bench.open(), bench.policy(day_of(context)), day_of(context))
+        commits = commits_now(question, references, current_rules_of(current_rules.frame.toArrow()))
+        counts = {name: pc.sum(commits[name]).as_py() or 0 for name in ("active", "protected", "potential")}
+        return checked(Rows(session(pyspark).createDataFrame(commits), commit_graph.taken_at), numbers=counts)
+
+    return asset
+
+
+def active_ranges(bench: Workbench) -> dg.AssetsDefinition:
+    """Return the asset of the ranges that commits hold."""
+
+    @bench.asset("active_ranges", reads=["potential_commits"])
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, potential_commits: Rows):  # type: ignore[no-untyped-def]
+        """Every range that a commit holds, with the union of its branches; metaranges are read on executors."""
+        named = potential_commits.frame.where("metarange_id != ''")
+        of_commits, reading = bench.cache(context, pyspark).rows(named, metaranges())
+        rows = Rows(ranges_of(potential_commits.frame, of_commits), potential_commits.taken_at)
+        return checked(rows, numbers={"metaranges_read": reading.files, "metarange_bytes": reading.bytes})
+
+    return asset
+
+
+def addresses(bench: Workbench) -> dg.AssetsDefinition:
+    """Return the asset of the (path, address) pairs."""
+
+    @bench.asset("addresses", reads=["potential_commits", "active_ranges"], checks=["ranges_complete"])
+    def asset(  # type: ignore[no-untyped-def]
+        context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, potential_commits: Rows, active_ranges: Rows
+    ):
+        """Every (path, address) pair of any commit; each range is read once, on executors, and cached by its id."""
+        cache = bench.cache(context, pyspark)
+        entries, reading = cache.rows(active_ranges.frame, ranges(bench.repository.namespace))
+        named = potential_commits.frame.where("metarange_id != ''")
+        of_commits, _ = cache.rows(named, metaranges())
+        verdict = guards.ranges_complete(of_commits, entries, active_ranges.frame)
+        rows = Rows(pairs_of(active_ranges.frame, entries), active_ranges.taken_at)
+        return checked(rows, [verdict], {"ranges_read": reading.files, "range_bytes": reading.bytes})
+
+    return asset
+
+
+def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
+    """Return the asset of the plan."""
+    reads = ["policy_table", "storage_inventory", "uncommitted_objects", "commit_graph", "addresses"]
+
+    @bench.asset("deletion_candidates", reads=reads, checks=PLAN_GUARDS)
+    def asset(  # type: ignore[no-untyped-def]
+        context: dg.AssetExecutionContext,
+        pyspark: LazyPySparkResource,
+        policy_table: Rows,
+        storage_inventory: Rows,
+        uncommitted_objects: Rows,
+        commit_graph: Rows,
+        addresses: Rows,
+    ):
+        """What may be deleted and why, one row per address; empty when any guard refuses."""
+        day, settings = day_of(context), bench.repository.settings
+        terms = Terms(
+            repository=bench.name,
+            day=day,
+            policy=bench.policy(day),
+            policy_run=policy_table.notes[POLICY_RUN],
+            grace=settings.grace,
+            token_life=settings.token_life,
+            max_live_shrink=settings.guards.max_live_shrink,
+            now=bench.clock(),
+            run_id=context.run_id,
+        )
+        taken = Pictures(storage_inventory, uncommitted_objects, commit_graph, addresses)
+        planned = make_plan(session(pyspark), bench.warehouse, terms, taken)
+        if settings.write_results and planned.plan:
+            write_results(bench.open().access, planned.candidates, day, context.run_id)
+        return checked(Rows(planned.candidates, taken.oldest), planned.verdicts, planned.numbers())
+
+    return asset
+
+
+def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
+    """Return the asset of what was done."""
+
+    @bench.asset("deletion_report", after=["deletion_candidates"])
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+        """The ledger of the day's plan: what became of each candidate; no rows while the mode is `plan`."""
+        sweep = Sweep(
+            session(pyspark), bench.warehouse, bench.open(), day_of(context), context.run_id, context.log.info
+        )
+        reported = report(sweep)
+        return checked(Rows(reported.ledger, bench.clock()), numbers=reported.numbers())
+
+    return asset

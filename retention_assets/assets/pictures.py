@@ -1,0 +1,104 @@
+"""The pictures a plan is made from: policy, store, staging, commits; taken in this order, each noting when.
+
+Candidates come from the older picture, liveness from the newer one. Source: DESIGN.md, The way data flows.
+"""
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+
+from retention_assets.assets.partitions import day_of
+from retention_assets.assets.resources import session
+from retention_assets.assets.workbench import Workbench, checked
+from retention_assets.history.lakefs import commit_graph as graph_of
+from retention_assets.history.tables import commit_graph_rows
+from retention_assets.stores.listing import unlisted
+from retention_assets.stores.objects import ObjectReader
+from retention_assets.stores.policies import POLICY_RUN, policy_versions, rules_in_force
+from retention_assets.stores.staged import staged_objects
+from retention_assets.stores.storage import Studio, take_picture
+from retention_assets.stores.warehouse import Rows
+from retention_assets.sweep import guards
+from retention_assets.sweep.ledger import collected_addresses
+from retention_assets.sweep.plan import references_hash
+from retention_assets.sweep.planning import KNOWN
+
+
+def policy_table(bench: Workbench) -> dg.AssetsDefinition:
+    """Return the asset of the policy."""
+
+    @bench.asset("policy_table")
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+        """Every version of the policy that a run of this day saw, by `policy_hash` and run. Source: seed 002."""
+        spark, day, policy = session(pyspark), day_of(context), bench.open().policy()
+        rows = policy_versions(spark, bench.warehouse, bench.name, day, policy, context.run_id)
+        notes = {"policy_hash": policy.policy_hash, POLICY_RUN: context.run_id}
+        return checked(Rows(rows, bench.clock(), notes), numbers=notes)
+
+    return asset
+
+
+def current_rules(bench: Workbench) -> dg.AssetsDefinition:
+    """Return the asset of the lifecycle rules in force."""
+
+    @bench.asset("current_rules", reads=["policy_table"])
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, policy_table: Rows):  # type: ignore[no-untyped-def]
+        """Each lifecycle rule of now, and up to which day it was last carried out whole. Source: seed 002."""
+        rows = rules_in_force(session(pyspark), bench.warehouse, bench.name, policy_table)
+        return checked(Rows(rows, policy_table.taken_at))
+
+    return asset
+
+
+def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
+    """Return the asset of what lies in the store."""
+
+    @bench.asset("storage_inventory", checks=["listing_complete", "namespaces_apart"])
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+        """Every object below the namespace, `_lakefs/` left out: listed, or as the store's own inventory has it."""
+        spark, opened = session(pyspark), bench.open()
+        removed = collected_addresses(spark, bench.warehouse, bench.name)
+        picture = take_picture(Studio(spark, opened, bench.warehouse, day_of(context), bench.clock, removed))
+        listed = picture.frame.cache()
+        verdicts = [
+            guards.listing_complete(unlisted(listed, picture.places, ObjectReader(opened.access))),
+            guards.namespaces_apart(bench.name, bench.places()),
+        ]
+        numbers: dict[str, float | str] = {
+            "prefixes": len(picture.places.deep),
+            "prefixes_listed": picture.listed,
+            **picture.notes,
+        }
+        return checked(Rows(listed, picture.taken_at, picture.notes), verdicts, numbers)
+
+    return asset
+
+
+def uncommitted_objects(bench: Workbench) -> dg.AssetsDefinition:
+    """Return the asset of what is staged."""
+
+    @bench.asset("uncommitted_objects", after=["storage_inventory"])
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+        """What is staged on any branch, as the server lists it; `known` is false when nobody can tell."""
+        opened = bench.open()
+        staged = opened.source.staged()
+        files = staged.files if staged else ()
+        frame = staged_objects(session(pyspark), opened.access, files, bench.repository.namespace)
+        notes = {KNOWN: str(staged is not None).lower()}
+        return checked(Rows(frame, staged.taken_at if staged else bench.clock(), notes), numbers=notes)
+
+    return asset
+
+
+def commit_graph(bench: Workbench) -> dg.AssetsDefinition:
+    """Return the asset of the commits."""
+
+    @bench.asset("commit_graph", after=["uncommitted_objects"], checks=["heads_present"])
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+        """Every commit, dangling ones too, with the branches and tags that name or reach it."""
+        references = bench.open().source.references()
+        frame = session(pyspark).createDataFrame(commit_graph_rows(graph_of(references)))
+        rows = Rows(frame, references.taken_at, {"references_hash": references_hash(references)})
+        numbers = {"branches": len(references.branches), "tags": len(references.tags)}
+        return checked(rows, [guards.heads_present(references)], numbers)
+
+    return asset

@@ -1,0 +1,81 @@
+"""The Spark session: dagster-pyspark's lazy resource, with what a local run needs and what a cluster must be sent."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
+
+from dagster_pyspark import LazyPySparkResource
+from pyspark.sql import SparkSession
+
+import retention_assets
+
+_DEFAULTS: Mapping[str, str] = {
+    "spark.app.name": "retention_assets",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.speculation": "false",  # a deletion runs once
+}
+
+
+def _local_defaults() -> dict[str, str]:
+    cores = os.cpu_count() or 1
+    return {
+        "spark.master": "local[*]",
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": str(max(2, cores)),
+    }
+
+
+def spark_resource(settings: Mapping[str, str | int | float | bool]) -> LazyPySparkResource:
+    """Return the lazy Spark resource for `spark:` of the configuration. One per process: a session is global."""
+    given = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in settings.items()}
+    local = {} if "spark.remote" in given else _local_defaults()
+    _prepare_environment()
+    return LazyPySparkResource(spark_config={**_DEFAULTS, **local, **given})
+
+
+def session(resource: LazyPySparkResource) -> SparkSession:
+    """Return the session, with this package sent to executors that run in other processes."""
+    spark = resource.spark_session
+    master = spark.conf.get("spark.master", "")
+    if not (master or "").startswith("local["):
+        _ship(spark)
+    return spark
+
+
+def _prepare_environment() -> None:
+    """Make Spark use this Python for its workers, and the Java that set-up found when JAVA_HOME names none."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    noted = Path(sys.prefix) / "java_home"
+    if noted.is_file():
+        os.environ["JAVA_HOME"] = noted.read_text(encoding="utf-8").strip()
+
+
+_shipped: set[int] = set()
+
+
+def _ship(spark: SparkSession) -> None:
+    if id(spark) in _shipped:
+        return
+    spark.addArtifacts(str(package_archive()), pyfile=True)
+    _shipped.add(id(spark))
+
+
+@cache
+def package_archive() -> Path:
+    """Return a zip of this package's modules, as executors import it."""
+    root = Path(retention_assets.__file__).parent
+    archive = Path(tempfile.mkdtemp(prefix="retention-assets-")) / "retention_assets.zip"
+    with ZipFile(archive, "w", ZIP_DEFLATED) as target:
+        for module in sorted(root.rglob("*.py")):
+            target.write(module, module.relative_to(root.parent))
+    return archive

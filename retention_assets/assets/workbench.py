@@ -1,0 +1,107 @@
+"""What the assets of one repository share: its configuration, the warehouse, the clock, and how they are declared."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+
+from retention_assets.assets.partitions import daily
+from retention_assets.assets.resources import session
+from retention_assets.config import Configuration, Repository
+from retention_assets.errors import GuardRefused
+from retention_assets.policy.rules import Policy
+from retention_assets.stores.ranges import TableCache
+from retention_assets.stores.repositories import OpenRepository, open_repository
+from retention_assets.stores.warehouse import Rows, Warehouse
+from retention_assets.sweep.guards import Verdict
+
+Clock = Callable[[], datetime]
+FULL = "retention/full"  # tag of a run that believes no earlier reading
+ROWS = dg.PythonObjectDagsterType(Rows, name="Rows")
+
+
+def utc_now() -> datetime:
+    """Return this machine's time, aware, UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Workbench:
+    """One repository of a configuration. Nothing is opened before a run asks for it."""
+
+    configuration: Configuration
+    repository: Repository
+    clock: Clock = utc_now
+
+    @property
+    def name(self) -> str:
+        """The repository's name: its key prefix, group and directory in the warehouse."""
+        return self.repository.name
+
+    @property
+    def warehouse(self) -> Warehouse:
+        """The tables of all repositories."""
+        return Warehouse(self.configuration.warehouse)
+
+    def open(self) -> OpenRepository:
+        """Open the repository's store and source."""
+        return open_repository(self.repository, self.clock)
+
+    def cache(self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> TableCache:
+        """Return the table files that earlier runs read; a run tagged `FULL` reads all of them again."""
+        full = context.run.tags.get(FULL) == "true"
+        access = self.open().access
+        return TableCache(session(pyspark), self.warehouse, self.name, access, context.run_id, full=full)
+
+    def policy(self, day: date) -> Policy:
+        """Return the policy of the day's `policy_table`. Errors: GuardRefused when its files changed since."""
+        policy = self.open().policy()
+        noted = self.warehouse.facts(self.name, "policy_table", day).notes["policy_hash"]
+        if policy.policy_hash != noted:
+            raise GuardRefused(
+                f"{self.name} {day}: the policy changed since policy_table was made. Nothing was deleted. "
+                f"Plan again: `retention plan {self.name} --as-of {day}`."
+            )
+        return policy
+
+    def places(self) -> dict[str, tuple[str, ...]]:
+        """Return where each configured repository lies: its namespace and its storage."""
+        return {name: (other.namespace, other.storage) for name, other in self.configuration.repositories.items()}
+
+    def asset(
+        self, name: str, *, after: Sequence[str] = (), reads: Sequence[str] = (), checks: Sequence[str] = ()
+    ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+        """Return the decorator of an asset: keyed and grouped by repository, daily, its checks blocking.
+
+        `after`: assets that must be older; `reads`: assets whose rows it takes; `checks`: the guards that it asks.
+        """
+        key = dg.AssetKey([self.name, name])
+        return dg.asset(
+            key=key,
+            group_name=self.name,
+            partitions_def=daily,
+            ins={other: dg.AssetIn([self.name, other], dagster_type=ROWS) for other in reads},
+            deps=[dg.AssetKey([self.name, other]) for other in after],
+            check_specs=[dg.AssetCheckSpec(guard, asset=key, blocking=True) for guard in checks],
+            dagster_type=ROWS,
+            code_version="1",
+            kinds={"pyspark", "parquet"},
+            metadata={"namespace": self.repository.namespace},
+        )
+
+
+def checked(
+    rows: Rows, verdicts: Iterable[Verdict] = (), numbers: Mapping[str, float | str] | None = None
+) -> dg.MaterializeResult[Rows]:
+    """Return the asset's rows with what its guards said, and numbers that Dagster plots."""
+    return dg.MaterializeResult(
+        value=rows,
+        check_results=[
+            dg.AssetCheckResult(check_name=verdict.guard, passed=verdict.passed, description=verdict.saw)
+            for verdict in verdicts
+        ],
+        metadata=numbers or {},
+    )

@@ -1,0 +1,24 @@
+"""What `retention lint` asks: the policy against the repository and the server's own rules."""
+
+from retention_assets.assets.workbench import utc_now
+from retention_assets.config import Repository
+from retention_assets.policy.lint import Finding, lint
+from retention_assets.stores.repositories import open_repository
+
+
+def findings_of(repository: Repository) -> list[Finding]:
+    """Return what the policy of `repository` may have wrong. Errors: ConfigurationError for what is wrong."""
+    opened = open_repository(repository, utc_now)
+    policy = opened.policy()
+    references = opened.source.references()
+    rules = opened.source.rules()
+    return list(
+        lint(
+            policy,
+            branches=references.branches,
+            tags=references.tags,
+            commits=references.commits,
+            server_rules=None if rules is None else (rules.default_days, dict(rules.branches)),
+            as_of=utc_now().date(),
+        )
+    )

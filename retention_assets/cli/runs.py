@@ -1,0 +1,133 @@
+"""A Dagster run from the command line: in this process, recorded where the UI finds it, with progress on stderr."""
+
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster._core.instance.ref import InstanceRef
+from rich.console import Console
+from rich.status import Status
+
+from retention_assets import errors
+from retention_assets.assets.partitions import daily
+from retention_assets.config import Configuration
+from retention_assets.definitions import build_definitions
+from retention_assets.errors import ConfigurationError, GuardRefused, RetentionError
+
+_OWN_ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
+_OWN_ERROR = re.compile(r"retention_assets\.errors\.(\w+): ([^\n]+)")
+_PROGRESS = "progress"
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """A run that did what it was asked to."""
+
+    run_id: str
+    home: str  # what DAGSTER_HOME must be for the UI to show it; empty when it is set already
+
+
+def run_job(
+    configuration: Configuration, job: str, day: date, console: Console, tags: Mapping[str, str] | None = None
+) -> FinishedRun:
+    """Run `job` for `day`. Errors: the RetentionError that ended it, or GuardRefused with what each guard saw."""
+    with _instance(configuration) as (instance, home), console.status(f"{job} {day}: starting") as status:
+        definitions = build_definitions(configuration, loggers={_PROGRESS: _progress_logger(status, job, day)})
+        resolved = definitions.resolve_job_def(job)
+        _require_partition(day)
+        result = resolved.execute_in_process(
+            instance=instance,
+            partition_key=day.isoformat(),
+            run_config={"loggers": {_PROGRESS: {"config": {}}}},
+            raise_on_error=False,
+            tags=tags,
+        )
+    if not result.success:
+        raise _failure(result, job)
+    return FinishedRun(result.run_id, home)
+
+
+def _require_partition(day: date) -> None:
+    if not daily.has_partition_key(day.isoformat()):
+        raise ConfigurationError(
+            f"--as-of {day}: is not a day that can be planned: from {daily.get_first_partition_key()} to today (UTC)"
+        )
+
+
+@contextmanager
+def _instance(configuration: Configuration) -> Iterator[tuple[dg.DagsterInstance, str]]:
+    """Give the instance that records the run: DAGSTER_HOME's, this project's, or one beside the configuration."""
+    os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
+    if os.environ.get("DAGSTER_HOME"):
+        home, reference = "", None
+    elif Path("dagster.yaml").is_file():
+        home, reference = "", InstanceRef.from_dir(str(_made(Path(".dagster"))), config_dir=str(Path.cwd()))
+    else:
+        home = str(_made(configuration.file.parent / ".dagster"))
+        reference = InstanceRef.from_dir(home)
+    instance = dg.DagsterInstance.from_ref(reference) if reference else dg.DagsterInstance.get()
+    with instance:
+        yield instance, home
+
+
+def _made(directory: Path) -> Path:
+    directory = directory.resolve()
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def _progress_logger(status: Status, job: str, day: date) -> dg.LoggerDefinition:
+    """Return a Dagster logger that shows which step runs, and what the assets say, on the status line."""
+
+    class Progress(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            meta: Mapping[str, Any] = getattr(record, "dagster_meta", {})
+            step = (meta.get("step_key") or "").rpartition("__")[2]
+            event = meta.get("dagster_event")
+            if event is not None and event.event_type_value == "STEP_START":
+                status.update(f"{job} {day}: {step}")
+            elif event is None and record.levelno >= logging.INFO:
+                status.console.print(meta.get("orig_message", record.getMessage()), style="dim", highlight=False)
+
+    @dg.logger(config_schema={}, description="Progress on the terminal")
+    def progress(_: dg.InitLoggerContext) -> logging.Logger:
+        logger = logging.Logger(_PROGRESS, logging.INFO)
+        logger.addHandler(Progress())
+        return logger
+
+    return progress
+
+
+def _failure(result: dg.ExecuteInProcessResult, job: str) -> RetentionError:
+    """Return what ended the run, as one of our errors."""
+    refused = [check for check in result.get_asset_check_evaluations() if not check.passed]
+    if refused:
+        lines = [f"{check.check_name}: {check.description}" for check in refused]
+        return GuardRefused(f"{job}: a guard refused. Nothing was deleted, no plan stands.\n  " + "\n  ".join(lines))
+    for event in result.all_events:
+        if event.is_step_failure:
+            return _own_error(event.step_failure_data.error, event.step_key or job, result.run_id)
+    return RetentionError(f"{job}: the run {result.run_id} failed before any step. See it in the Dagster UI.")
+
+
+def _own_error(error: Any, step: str, run_id: str) -> RetentionError:
+    chain = []
+    while error is not None:
+        chain.append(error)
+        error = error.cause
+    for link in reversed(chain):
+        if found := _OWN_ERROR.search(link.message):
+            return _OWN_ERRORS[found[1]](found[2].strip())
+        if link.cls_name in _OWN_ERRORS:
+            return _OWN_ERRORS[link.cls_name](link.message.partition(": ")[2].strip() or link.message.strip())
+    first = chain[-1].message.strip().splitlines()[0] if chain else "no reason was recorded"
+    return RetentionError(
+        f"{step.rpartition('__')[2]}: {first} Nothing more was done. The Dagster UI has the details: run {run_id}."
+    )

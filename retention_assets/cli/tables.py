@@ -1,0 +1,29 @@
+"""Tables of the warehouse for the terminal: read with pyarrow, since a look at a table should not start Spark."""
+
+from datetime import date
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.tables import TABLES
+
+
+def open_table(warehouse: Warehouse, repository: str, name: str, day: date) -> pa.Table:
+    """Return a partition, sorted by its key. Errors: TableContractError naming the command that makes it."""
+    place = warehouse.require(repository, name, day).replace("s3a://", "s3://", 1)
+    table = ds.dataset(place, format="parquet", schema=_nullable(TABLES[name].schema)).to_table()
+    return table.sort_by([(column, "ascending") for column in TABLES[name].key])
+
+
+def amounts_by(table: pa.Table, column: str) -> list[tuple[str, int, int]]:
+    """Return (value, objects, bytes) per value of `column`, sorted."""
+    grouped = table.group_by(column).aggregate([("size", "count"), ("size", "sum")]).sort_by(column)
+    sizes = pc.fill_null(grouped["size_sum"], 0).to_pylist()
+    return list(zip(grouped[column].to_pylist(), grouped["size_count"].to_pylist(), sizes, strict=True))
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    """Return the schema as Spark writes it to Parquet."""
+    return pa.schema([pa.field(field.name, field.type) for field in schema])

@@ -1,0 +1,72 @@
+"""What Dagster loads: one asset graph per repository of `retention.yaml`. `RETENTION_CONFIG` names another file."""
+
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from retention_assets.assets.io_manager import WarehouseIOManager
+from retention_assets.assets.lakefs import lakefs_assets
+from retention_assets.assets.resources import spark_resource
+from retention_assets.assets.workbench import Clock, Workbench, utc_now
+from retention_assets.config import Configuration, load_configuration
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+DEMO = Path(__file__).resolve().parent.parent / "demo" / "retention.yaml"
+REPORT = "deletion_report"
+
+
+def plan_job(repository: str) -> str:
+    """Return the name of the job that plans: everything up to the candidates."""
+    return f"{repository}_plan"
+
+
+def sweep_job(repository: str) -> str:
+    """Return the name of the job that carries a plan out, or reports its totals in `plan` mode."""
+    return f"{repository}_sweep"
+
+
+def build_definitions(
+    configuration: Configuration, *, clock: Clock = utc_now, loggers: Mapping[str, dg.LoggerDefinition] | None = None
+) -> dg.Definitions:
+    """Return the definitions of all repositories; `clock` is replaceable for tests, `loggers` are added."""
+    spark = spark_resource(configuration.spark)
+    benches = [Workbench(configuration, repository, clock) for repository in configuration.repositories.values()]
+    jobs = [job for bench in benches for job in _jobs(bench.name)]
+    return dg.Definitions(
+        assets=[asset for bench in benches for asset in lakefs_assets(bench)],
+        jobs=jobs,
+        schedules=[dg.build_schedule_from_partitioned_job(job, hour_of_day=3) for job in jobs[::2]],
+        resources={"pyspark": spark, "io_manager": WarehouseIOManager(root=configuration.warehouse, pyspark=spark)},
+        loggers=loggers,
+        executor=dg.in_process_executor,  # else every step pays for a JVM
+    )
+
+
+def _jobs(repository: str) -> "list[UnresolvedAssetJobDefinition]":
+    report = dg.AssetSelection.assets([repository, REPORT])
+    everything = dg.AssetSelection.groups(repository)
+    return [
+        dg.define_asset_job(
+            plan_job(repository),
+            selection=everything - report,
+            description=f"Plan what may be deleted from {repository}. Deletes nothing.",
+        ),
+        dg.define_asset_job(
+            sweep_job(repository),
+            selection=report,
+            description=f"Carry out the approved plan of {repository}; in mode `plan`, report its totals.",
+        ),
+    ]
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """Return the definitions of the configuration that RETENTION_CONFIG names, by default the demo's."""
+    warnings.filterwarnings("ignore", category=dg.BetaWarning)
+    return build_definitions(load_configuration(Path(os.environ.get("RETENTION_CONFIG", DEMO))))

@@ -43,6 +43,7 @@ bench: setup ## Run the benchmarks
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(JAVA) $(VENV)/python "$$benchmark" || exit 1; done
 
 dev: setup ## Start Dagster's UI and daemon on http://127.0.0.1:3000
+	@$(VENV)/retention demo --prepare
 	$(JAVA) $(VENV)/dagster dev
 
 lock: setup ## Rebuild requirements.lock from pyproject.toml (ARGS=--upgrade for newer versions)

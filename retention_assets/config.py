@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +16,20 @@ from retention_assets.errors import ConfigurationError
 
 _SECRET_OPTION = re.compile(r"secret|password|token|sas|account_key|private_key|credential", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z0-9_]+")
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML's safe loader, except that of two equal keys the first does not silently vanish."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"{key.value} stands twice", problem_mark=key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
 
 
 class _Model(BaseModel):
@@ -230,14 +244,14 @@ def load_configuration(file: Path) -> Configuration:
     """Read and check `file`. Errors: ConfigurationError with the file, the key and what is wrong, a line each."""
     file = file.resolve()
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        document = yaml.load(file.read_text(encoding="utf-8"), Loader=_UniqueKeys)
     except FileNotFoundError as error:
         raise ConfigurationError(
             f"{file}: there is no such file. Name your configuration with --config FILE or RETENTION_CONFIG."
         ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{file}: cannot be read: {error}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2027-02-30
         raise ConfigurationError(f"{file}: is not YAML: {' '.join(str(error).split())}") from error
     try:
         settings = Settings.model_validate(document)

@@ -2,9 +2,9 @@
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -37,15 +37,33 @@ def build_definitions(
     """Return the definitions of all repositories; `clock` is replaceable for tests, `loggers` are added."""
     spark = spark_resource(configuration.spark)
     benches = [Workbench(configuration, repository, clock) for repository in configuration.repositories.values()]
+    sensors, watchers = _inventory_sensors([bench for bench in benches if bench.repository.settings.inventory])
     jobs = [job for bench in benches for job in _jobs(bench.name)]
     return dg.Definitions(
         assets=[asset for bench in benches for asset in lakefs_assets(bench)],
         jobs=jobs,
         schedules=[dg.build_schedule_from_partitioned_job(job, hour_of_day=3) for job in jobs[::2]],
-        resources={"pyspark": spark, "io_manager": WarehouseIOManager(root=configuration.warehouse, pyspark=spark)},
+        sensors=sensors,
+        resources={
+            "pyspark": spark,
+            "io_manager": WarehouseIOManager(root=configuration.warehouse, pyspark=spark),
+            **watchers,
+        },
         loggers=loggers,
         executor=dg.in_process_executor,  # else every step pays for a JVM
     )
+
+
+def _inventory_sensors(
+    watching: Sequence[Workbench],
+) -> tuple[list[dg.SensorDefinition], dict[str, Any]]:
+    """Return the sensors of repositories whose store delivers inventories, and the resources they look with."""
+    if not watching:
+        return [], {}
+    from retention_assets.assets.sensors import inventory_resources, inventory_sensor  # a second, for boto3
+
+    resources = {key: resource for bench in watching for key, resource in inventory_resources(bench).items()}
+    return [inventory_sensor(bench, plan_job(bench.name)) for bench in watching], resources
 
 
 def _jobs(repository: str) -> "list[UnresolvedAssetJobDefinition]":

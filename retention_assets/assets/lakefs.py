@@ -15,7 +15,14 @@ from retention_assets.stores.warehouse import Rows
 from retention_assets.sweep import guards
 from retention_assets.sweep.execute import Sweep, report
 from retention_assets.sweep.liveness import Question, commits_now
-from retention_assets.sweep.planning import Pictures, Terms, make_plan
+from retention_assets.sweep.planning import (
+    POLICY_HASH,
+    REFERENCES_HASH,
+    Pictures,
+    Terms,
+    make_plan,
+    require_one_origin,
+)
 from retention_assets.sweep.results import write_results
 from retention_assets.transforms.addresses import addresses as pairs_of
 from retention_assets.transforms.ranges import active_ranges as ranges_of
@@ -65,7 +72,9 @@ def potential_commits(bench: Workbench) -> dg.AssetsDefinition:
         question = Question(bench.open(), bench.policy(day_of(context)), day_of(context))
         commits = commits_now(question, references, current_rules_of(current_rules.frame.toArrow()))
         counts = {name: pc.sum(commits[name]).as_py() or 0 for name in ("active", "protected", "potential")}
-        return checked(Rows(session(pyspark).createDataFrame(commits), commit_graph.taken_at), numbers=counts)
+        origin = {POLICY_HASH: question.policy.policy_hash, REFERENCES_HASH: commit_graph.notes[REFERENCES_HASH]}
+        rows = Rows(session(pyspark).createDataFrame(commits), commit_graph.taken_at, origin)
+        return checked(rows, numbers=counts)
 
     return asset
 
@@ -78,7 +87,8 @@ def active_ranges(bench: Workbench) -> dg.AssetsDefinition:
         """Every range that a commit holds, with the union of its branches; metaranges are read on executors."""
         named = potential_commits.frame.where("metarange_id != ''")
         of_commits, reading = bench.cache(context, pyspark).rows(named, metaranges())
-        rows = Rows(ranges_of(potential_commits.frame, of_commits), potential_commits.taken_at)
+        held = ranges_of(potential_commits.frame, of_commits)
+        rows = Rows(held, potential_commits.taken_at, potential_commits.notes)
         return checked(rows, numbers={"metaranges_read": reading.files, "metarange_bytes": reading.bytes})
 
     return asset
@@ -97,7 +107,7 @@ def addresses(bench: Workbench) -> dg.AssetsDefinition:
         named = potential_commits.frame.where("metarange_id != ''")
         of_commits, _ = cache.rows(named, metaranges())
         verdict = guards.ranges_complete(of_commits, entries, active_ranges.frame)
-        rows = Rows(pairs_of(active_ranges.frame, entries), active_ranges.taken_at)
+        rows = Rows(pairs_of(active_ranges.frame, entries), active_ranges.taken_at, active_ranges.notes)
         return checked(rows, [verdict], {"ranges_read": reading.files, "range_bytes": reading.bytes})
 
     return asset
@@ -131,6 +141,7 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
             run_id=context.run_id,
         )
         taken = Pictures(storage_inventory, uncommitted_objects, commit_graph, addresses)
+        require_one_origin(terms, taken)
         planned = make_plan(session(pyspark), bench.warehouse, terms, taken)
         if settings.write_results and planned.plan:
             write_results(bench.open().access, planned.candidates, day, context.run_id)
@@ -149,6 +160,7 @@ def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
             session(pyspark), bench.warehouse, bench.open(), day_of(context), context.run_id, context.log.info
         )
         reported = report(sweep)
-        return checked(Rows(reported.ledger, bench.clock()), numbers=reported.numbers())
+        notes = {"plan_hash": reported.plan.plan_hash}
+        return checked(Rows(reported.ledger, bench.clock(), notes), numbers=reported.numbers())
 
     return asset

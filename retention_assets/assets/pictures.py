@@ -19,8 +19,8 @@ from retention_assets.stores.storage import Studio, take_picture
 from retention_assets.stores.warehouse import Rows
 from retention_assets.sweep import guards
 from retention_assets.sweep.ledger import collected_addresses
-from retention_assets.sweep.plan import references_hash
-from retention_assets.sweep.planning import KNOWN
+from retention_assets.sweep.plan import references_hash, withdraw_plan
+from retention_assets.sweep.planning import KNOWN, POLICY_HASH, REFERENCES_HASH
 
 
 def policy_table(bench: Workbench) -> dg.AssetsDefinition:
@@ -29,9 +29,10 @@ def policy_table(bench: Workbench) -> dg.AssetsDefinition:
     @bench.asset("policy_table")
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
         """Every version of the policy that a run of this day saw, by `policy_hash` and run. Source: seed 002."""
+        withdraw_plan(bench.warehouse, bench.name, day_of(context))  # what it was made from is made anew
         spark, day, policy = session(pyspark), day_of(context), bench.open().policy()
         rows = policy_versions(spark, bench.warehouse, bench.name, day, policy, context.run_id)
-        notes = {"policy_hash": policy.policy_hash, POLICY_RUN: context.run_id}
+        notes = {POLICY_HASH: policy.policy_hash, POLICY_RUN: context.run_id}
         return checked(Rows(rows, bench.clock(), notes), numbers=notes)
 
     return asset
@@ -55,6 +56,7 @@ def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
     @bench.asset("storage_inventory", checks=["listing_complete", "namespaces_apart"])
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
         """Every object below the namespace, `_lakefs/` left out: listed, or as the store's own inventory has it."""
+        withdraw_plan(bench.warehouse, bench.name, day_of(context))  # what it was made from is made anew
         spark, opened = session(pyspark), bench.open()
         removed = collected_addresses(spark, bench.warehouse, bench.name)
         picture = take_picture(Studio(spark, opened, bench.warehouse, day_of(context), bench.clock, removed))
@@ -97,7 +99,7 @@ def commit_graph(bench: Workbench) -> dg.AssetsDefinition:
         """Every commit, dangling ones too, with the branches and tags that name or reach it."""
         references = bench.open().source.references()
         frame = session(pyspark).createDataFrame(commit_graph_rows(graph_of(references)))
-        rows = Rows(frame, references.taken_at, {"references_hash": references_hash(references)})
+        rows = Rows(frame, references.taken_at, {REFERENCES_HASH: references_hash(references)})
         numbers = {"branches": len(references.branches), "tags": len(references.tags)}
         return checked(rows, [guards.heads_present(references)], numbers)
 

@@ -1,7 +1,7 @@
 """What the assets of one repository share: its configuration, the warehouse, the clock, and how they are declared."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -15,8 +15,9 @@ from retention_assets.errors import GuardRefused
 from retention_assets.policy.rules import Policy
 from retention_assets.stores.ranges import TableCache
 from retention_assets.stores.repositories import OpenRepository, open_repository
-from retention_assets.stores.warehouse import Rows, Warehouse
-from retention_assets.sweep.guards import Verdict
+from retention_assets.stores.warehouse import REFUSED, Rows, Warehouse
+from retention_assets.sweep.guards import Verdict, refusals
+from retention_assets.sweep.planning import POLICY_HASH
 
 Clock = Callable[[], datetime]
 FULL = "retention/full"  # tag of a run that believes no earlier reading
@@ -59,7 +60,7 @@ class Workbench:
     def policy(self, day: date) -> Policy:
         """Return the policy of the day's `policy_table`. Errors: GuardRefused when its files changed since."""
         policy = self.open().policy()
-        noted = self.warehouse.facts(self.name, "policy_table", day).notes["policy_hash"]
+        noted = self.warehouse.facts(self.name, "policy_table", day).notes[POLICY_HASH]
         if policy.policy_hash != noted:
             raise GuardRefused(
                 f"{self.name} {day}: the policy changed since policy_table was made. Nothing was deleted. "
@@ -96,9 +97,14 @@ class Workbench:
 def checked(
     rows: Rows, verdicts: Iterable[Verdict] = (), numbers: Mapping[str, float | str] | None = None
 ) -> dg.MaterializeResult[Rows]:
-    """Return the asset's rows with what its guards said, and numbers that Dagster plots."""
+    """Return the asset's rows with what its guards said, and numbers that Dagster plots.
+
+    Dagster writes the rows even when a guard refuses: the note keeps a later step from taking them for good.
+    """
+    verdicts = list(verdicts)
+    refused = ", ".join(verdict.guard for verdict in refusals(verdicts))
     return dg.MaterializeResult(
-        value=rows,
+        value=replace(rows, notes={**rows.notes, REFUSED: refused}) if refused else rows,
         check_results=[
             dg.AssetCheckResult(check_name=verdict.guard, passed=verdict.passed, description=verdict.saw)
             for verdict in verdicts

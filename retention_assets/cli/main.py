@@ -2,8 +2,9 @@
 
 import json
 import os
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -12,17 +13,19 @@ from typing import Any
 import click
 from rich.console import Console
 
-from retention_assets.assets.workbench import FULL, utc_now
-from retention_assets.cli.rendering import column_order, human_bytes, print_amounts, print_rows
+from retention_assets.cli.rendering import AS_IT_IS, column_order, human_bytes, print_amounts, print_rows
 from retention_assets.config import Configuration, load_configuration
-from retention_assets.errors import RetentionError
+from retention_assets.errors import ConfigurationError, RetentionError, StoreError, TableContractError
+from retention_assets.policy.lint import Finding
 from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.ledger import FAILED
 from retention_assets.tables import DELETION_REPORT, TABLES
 
 _DAY = click.DateTime(["%Y-%m-%d"])
 _FORMS = click.Choice(["table", "csv", "json"])
 _SHOWN = 20  # rows of a table on a screen, when nobody says how many
 _DEMO_DAY = date(2026, 11, 1)
+
 
 progress = Console(stderr=True)  # progress and logs; results go to standard output
 screen = Console()
@@ -49,16 +52,18 @@ def _day(given: datetime | None) -> date:
     return given.date() if given else datetime.now(UTC).date()
 
 
-as_of = click.option("--as-of", "given", type=_DAY, help="The day that thresholds count from (UTC); default today.")
+as_of = click.option(
+    "--as-of", "given", metavar="YYYY-MM-DD", type=_DAY, help="The day that thresholds count from (UTC); default today."
+)
 as_json = click.option("--json", "json_wanted", is_flag=True, help="One JSON document on standard output.")
 
 
-@cli.command()
+@cli.command(short_help="Check configuration and policies.")
 @click.argument("repositories", nargs=-1)
 @as_json
 @click.pass_context
 def lint(context: click.Context, repositories: tuple[str, ...], json_wanted: bool) -> None:
-    """Check the configuration and the policies of all REPOSITORIES, or of those named."""
+    """Check the configuration and the policies of all REPOSITORIES, or of those named. Exit status 2 on errors."""
     from retention_assets.cli.linting import findings_of
 
     configuration = _configuration(context)
@@ -66,14 +71,22 @@ def lint(context: click.Context, repositories: tuple[str, ...], json_wanted: boo
     found = {name: findings_of(configuration.repository(name)) for name in names}
     if json_wanted:
         click.echo(json.dumps({name: [asdict(one) for one in findings] for name, findings in found.items()}, indent=2))
-        return
+    else:
+        _print_findings(found)
+    if any(finding.severity == "error" for findings in found.values() for finding in findings):
+        context.exit(ConfigurationError.exit_code)
+
+
+def _print_findings(found: Mapping[str, Sequence[Finding]]) -> None:
     for name, findings in found.items():
         for finding in findings:
-            screen.print(f"{name}: {finding.severity}: {finding.rule_id}: {finding.message}", soft_wrap=True)
-        screen.print(f"{name}: {len(findings)} findings" if findings else f"{name}: nothing to complain of")
+            screen.print(f"{name}: {finding.severity}: {finding.rule_id}: {finding.message}", **AS_IT_IS)
+        errors = sum(finding.severity == "error" for finding in findings)
+        amounts = f"{errors} to correct, {len(findings) - errors} to think about"
+        screen.print(f"{name}: {amounts if findings else 'nothing to complain of'}", **AS_IT_IS)
 
 
-@cli.command()
+@cli.command(short_help="Plan what may be deleted, and show it.")
 @click.argument("repository")
 @as_of
 @as_json
@@ -87,6 +100,7 @@ def plan(context: click.Context, repository: str, given: datetime | None, json_w
 def _plan(
     configuration: Configuration, repository: str, day: date, *, json_wanted: bool = False, full: bool = False
 ) -> None:
+    from retention_assets.assets.workbench import FULL
     from retention_assets.cli.runs import run_job
     from retention_assets.cli.summaries import summary_of
     from retention_assets.definitions import plan_job
@@ -96,29 +110,33 @@ def _plan(
     run = run_job(configuration, plan_job(repository), day, progress, {FULL: "true"} if full else None)
     made = load_plan(Warehouse(configuration.warehouse), repository, day)
     summary = summary_of(configuration, repository, day)
+    for warning in made.warnings:
+        progress.print(f"warning: {warning}", style="yellow", **AS_IT_IS)
     if json_wanted:
         click.echo(json.dumps({**made.document(), "summary": summary.document()}, indent=2))
         return
-    for warning in made.warnings:
-        progress.print(f"warning: {warning}", style="yellow", soft_wrap=True)
     summary.show(screen, made)
-    screen.print(f"plan {made.plan_hash}", highlight=False)
-    screen.print(_next_steps(made, run.home), highlight=False, soft_wrap=True)
+    screen.print(f"plan {made.plan_hash}", **AS_IT_IS)
+    screen.print(_next_steps(made, run.ui), **AS_IT_IS)
 
 
-def _next_steps(made: Any, home: str) -> str:
+def _program() -> str:
+    """Return how this command can be called again: by its name, or by its path where the name is not found."""
+    return "retention" if shutil.which("retention") else os.path.relpath(sys.argv[0])
+
+
+def _next_steps(made: Any, ui: str) -> str:
     day, name = made.day, made.repository
-    ui = f"DAGSTER_HOME={home} dagster dev" if home else "make dev"
     return (
-        f"\nEach object: retention show {name} deletion_candidates --as-of {day}"
-        f"\nApprove:     retention approve {name} {made.plan_hash} --as-of {day}"
+        f"\nEach object: {_program()} show {name} deletion_candidates --as-of {day}"
+        f"\nApprove:     {_program()} approve {name} {made.plan_hash} --as-of {day}"
         f"\nThe run:     {ui}"
     )
 
 
-@cli.command()
+@cli.command(short_help="Show one table of a day.", epilog=f"Tables: {', '.join(sorted(TABLES))}.")
 @click.argument("repository")
-@click.argument("table", type=click.Choice(sorted(TABLES)))
+@click.argument("table", metavar="TABLE", type=click.Choice(sorted(TABLES)))
 @as_of
 @click.option("--format", "form", type=_FORMS, default="table", help="How to print it.")
 @click.option("--limit", type=click.IntRange(min=0), help=f"At most so many rows; a table on a screen has {_SHOWN}.")
@@ -138,7 +156,7 @@ def show(
         progress.print(f"{rows.num_rows - most:,} more rows: --limit {rows.num_rows}, or --format csv", style="dim")
 
 
-@cli.command()
+@cli.command(short_help="Approve a plan by its hash.")
 @click.argument("repository")
 @click.argument("plan_hash", metavar="HASH")
 @as_of
@@ -149,16 +167,16 @@ def approve(context: click.Context, repository: str, plan_hash: str, given: date
 
     configuration = _configuration(context)
     configuration.repository(repository)
-    made = approve_plan(Warehouse(configuration.warehouse), repository, _day(given), plan_hash, utc_now())
+    made = approve_plan(Warehouse(configuration.warehouse), repository, _day(given), plan_hash, datetime.now(UTC))
     amount = made.candidates
     screen.print(
         f"Approved: {amount.objects:,} objects, {human_bytes(amount.bytes)}, of {repository} as of {made.day}.\n"
         f"Carry it out: retention sweep {repository} --as-of {made.day}",
-        highlight=False,
+        **AS_IT_IS,
     )
 
 
-@cli.command()
+@cli.command(short_help="Carry out the approved plan.")
 @click.argument("repository")
 @as_of
 @click.pass_context
@@ -171,16 +189,22 @@ def sweep(context: click.Context, repository: str, given: datetime | None) -> No
     configured = configuration.repository(repository)
     day = _day(given)
     run_job(configuration, sweep_job(repository), day, progress)
-    _report(configuration, repository, day)
+    failed = _report(configuration, repository, day)
     if configured.settings.mode == "plan":
         screen.print(
             f"The mode of {repository} is `plan`: nothing was deleted. "
             f"To delete, set `mode: delete` in {configuration.file}.",
-            soft_wrap=True,
+            **AS_IT_IS,
+        )
+    if failed:
+        raise StoreError(
+            f"{repository} {day}: {failed:,} objects failed to be deleted; the rest of the plan was carried out. Why: "
+            f"`retention show {repository} deletion_report --as-of {day} --format csv`. "
+            f"Then try those again: `retention sweep {repository} --as-of {day}`."
         )
 
 
-@cli.command()
+@cli.command(short_help="Report what became of a plan.")
 @click.argument("repository")
 @as_of
 @click.pass_context
@@ -191,20 +215,28 @@ def report(context: click.Context, repository: str, given: datetime | None) -> N
     _report(configuration, repository, _day(given))
 
 
-def _report(configuration: Configuration, repository: str, day: date) -> None:
+def _report(configuration: Configuration, repository: str, day: date) -> int:
+    """Print what became of the day's plan, and return how many objects failed to be deleted."""
     from retention_assets.cli.tables import amounts_by, open_table
     from retention_assets.sweep.plan import load_plan
 
     warehouse = Warehouse(configuration.warehouse)
     made = load_plan(warehouse, repository, day)
-    ledger = open_table(warehouse, repository, DELETION_REPORT.name, day)
-    rows = amounts_by(ledger, "outcome")
+    if not warehouse.is_complete(repository, DELETION_REPORT.name, day.isoformat()):
+        raise TableContractError(
+            f"{repository}: no sweep of {day} came to its end, so there is no report. What was begun, if anything, is "
+            f"in the ledger and is not done twice. Make one: `retention sweep {repository} --as-of {day}`."
+        )
+    rows = []
+    if warehouse.facts(repository, DELETION_REPORT.name, day).notes.get("plan_hash") == made.plan_hash:
+        rows = amounts_by(open_table(warehouse, repository, DELETION_REPORT.name, day), "outcome")
     tried = sum(objects for _, objects, _ in rows)
     left = made.candidates.objects - tried, made.candidates.bytes - sum(size for *_, size in rows)
     print_amounts(screen, f"{repository} {day}, plan {made.plan_hash[:12]}", "outcome", [*rows, ("unattempted", *left)])
+    return sum(objects for outcome, objects, _ in rows if outcome == FAILED)
 
 
-@cli.command()
+@cli.command(short_help="Plan the embedded sample.")
 @click.option("--prepare", "only_prepare", is_flag=True, help="Only lay out the sample.")
 def demo(only_prepare: bool) -> None:
     """Plan the embedded sample repository as of 2026-11-01; nothing else needs to run."""
@@ -225,5 +257,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         cli.main(args=list(arguments) if arguments is not None else None, prog_name="retention", standalone_mode=True)
     except RetentionError as error:
-        progress.print(f"error: {error}", style="red", soft_wrap=True, highlight=False, markup=False)
+        progress.print(f"error: {error}", style="red", **AS_IT_IS)
         sys.exit(error.exit_code)

@@ -1,18 +1,35 @@
-"""Tables for people and for programs: sizes with units, lists joined, `address` first."""
+"""Tables for people and for programs: sizes with units, lists joined, `address` first.
+
+CSV and JSON have every value whole. What a person sees on a screen is shortened: ids to their beginning, instants to
+the minute.
+"""
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pyarrow as pa
+from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+# What is printed as it is: a path may hold what looks like markup.
+AS_IT_IS: Any = {"soft_wrap": True, "highlight": False, "markup": False}
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _STEP = 1024
+_ID = re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b")
+_SHORT = 12  # digits of an id on a screen: enough to tell apart, and what `git` and lakeFS's UI show at most
+_LISTED = 6  # items of a list on a screen
+_BESIDE = 3  # what a column takes on a screen besides its text: two spaces and a line
+
+_INDENT, _BETWEEN = "    ", "   "
+
+Row = dict[str, Any]
 
 
 def human_bytes(size: float) -> str:
@@ -26,13 +43,13 @@ def human_bytes(size: float) -> str:
 
 def print_amounts(console: Console, title: str, first: str, rows: Sequence[tuple[str, int, int]]) -> None:
     """Print names with objects and bytes."""
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table()
     table.add_column(first)
     table.add_column("objects", justify="right")
     table.add_column("bytes", justify="right")
     for name, objects, size in rows:
-        table.add_row(name, f"{objects:,}", human_bytes(size))
-    console.print(table)
+        table.add_row(Text(name), f"{objects:,}", human_bytes(size))
+    console.print(Text(title, style="bold"), table, sep="\n")
 
 
 def column_order(names: Sequence[str]) -> list[str]:
@@ -54,7 +71,7 @@ def cell(value: Any) -> str:
 
 
 def print_rows(name: str, batches: Iterable[pa.RecordBatch], columns: list[str], form: str, limit: int | None) -> None:
-    """Print rows on standard output as a table, CSV or JSON lines joined in a list."""
+    """Print rows on standard output: for a person as a table or a block each, else as CSV or one JSON list."""
     rows = _limited((row for batch in batches for row in batch.select(columns).to_pylist()), limit)
     if form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -63,20 +80,64 @@ def print_rows(name: str, batches: Iterable[pa.RecordBatch], columns: list[str],
     elif form == "json":
         sys.stdout.write(json.dumps(list(rows), default=cell, ensure_ascii=False, indent=2) + "\n")
     else:
-        _print_table(name, list(rows), columns)
+        _print_for_a_person(Console(highlight=False), name, list(rows), columns)
 
 
-def _limited(rows: Iterator[dict[str, Any]], limit: int | None) -> Iterator[dict[str, Any]]:
+def _limited(rows: Iterator[Row], limit: int | None) -> Iterator[Row]:
     for place, row in enumerate(rows):
         if limit is not None and place >= limit:
             return
         yield row
 
 
-def _print_table(name: str, rows: list[dict[str, Any]], columns: list[str]) -> None:
-    table = Table(title=name, title_justify="left", title_style="bold")
+def _print_for_a_person(console: Console, name: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
+    """Print a table if the screen is wide enough for it, else a block of lines for each row."""
+    cells = [{column: _short_cell(column, row[column]) for column in columns} for row in rows]
+    widths = [max(len(column), *(len(texts[column]) for texts in cells), 0) for column in columns]
+    console.print(Text(name, style="bold"))
+    if sum(widths) + _BESIDE * len(columns) + 1 <= console.width:
+        _print_table(console, cells, columns)
+    else:
+        _print_blocks(console, cells, columns)
+
+
+def _print_table(console: Console, rows: Sequence[dict[str, str]], columns: Sequence[str]) -> None:
+    table = Table(box=box.HEAVY_HEAD)
     for column in columns:
-        table.add_column(column, overflow="fold", justify="right" if column == "size" else "left")
+        table.add_column(column, justify="right" if column == "size" else "left")
     for row in rows:
-        table.add_row(*(human_bytes(row[c]) if c == "size" else cell(row[c]) for c in columns))
-    Console().print(table)
+        table.add_row(*(Text(row[column]) for column in columns))
+    console.print(table)
+
+
+def _print_blocks(console: Console, rows: Sequence[dict[str, str]], columns: Sequence[str]) -> None:
+    """Print each row as its first column, and indented below it the other columns that have a value."""
+    first, *others = columns
+    for row in rows:
+        console.print(Text(row[first], style="bold"), soft_wrap=True)
+        told = [Text.assemble((column, "dim"), " ", row[column]) for column in others if row[column]]
+        for line in _packed(told, console.width - len(_INDENT)):
+            console.print(Text.assemble(_INDENT, line), soft_wrap=True)
+
+
+def _packed(parts: Iterable[Text], width: int) -> Iterator[Text]:
+    """Yield lines of as many parts as fit; a part is never broken."""
+    line = Text()
+    for part in parts:
+        if line and len(line) + len(_BETWEEN) + len(part) > width:
+            yield line
+            line = Text()
+        line = Text.assemble(line, _BETWEEN, part) if line else part
+    if line:
+        yield line
+
+
+def _short_cell(column: str, value: Any) -> str:
+    if column == "size" and value is not None:
+        return human_bytes(value)
+    if isinstance(value, list):
+        shown = [_short_cell(column, item) for item in value[:_LISTED]]
+        return "; ".join(shown if len(value) <= _LISTED else [*shown, f"{len(value) - _LISTED:,} more"])
+    if isinstance(value, datetime):
+        return f"{value.astimezone(UTC):%Y-%m-%d %H:%M}"
+    return _ID.sub(lambda found: found[0][:_SHORT], cell(value))

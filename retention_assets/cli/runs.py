@@ -17,6 +17,7 @@ from rich.status import Status
 
 from retention_assets import errors
 from retention_assets.assets.partitions import daily
+from retention_assets.assets.resources import spark_resource, start_early
 from retention_assets.config import Configuration
 from retention_assets.definitions import build_definitions
 from retention_assets.errors import ConfigurationError, GuardRefused, RetentionError
@@ -31,18 +32,18 @@ class FinishedRun:
     """A run that did what it was asked to."""
 
     run_id: str
-    home: str  # what DAGSTER_HOME must be for the UI to show it; empty when it is set already
+    ui: str  # the command whose UI shows it
 
 
 def run_job(
     configuration: Configuration, job: str, day: date, console: Console, tags: Mapping[str, str] | None = None
 ) -> FinishedRun:
     """Run `job` for `day`. Errors: the RetentionError that ended it, or GuardRefused with what each guard saw."""
-    with _instance(configuration) as (instance, home), console.status(f"{job} {day}: starting") as status:
+    _require_partition(day)
+    start_early(spark_resource(configuration.spark))
+    with _instance(configuration) as (instance, ui), console.status(f"{job} {day}: starting") as status:
         definitions = build_definitions(configuration, loggers={_PROGRESS: _progress_logger(status, job, day)})
-        resolved = definitions.resolve_job_def(job)
-        _require_partition(day)
-        result = resolved.execute_in_process(
+        result = definitions.resolve_job_def(job).execute_in_process(
             instance=instance,
             partition_key=day.isoformat(),
             run_config={"loggers": {_PROGRESS: {"config": {}}}},
@@ -51,7 +52,7 @@ def run_job(
         )
     if not result.success:
         raise _failure(result, job)
-    return FinishedRun(result.run_id, home)
+    return FinishedRun(result.run_id, ui)
 
 
 def _require_partition(day: date) -> None:
@@ -63,18 +64,24 @@ def _require_partition(day: date) -> None:
 
 @contextmanager
 def _instance(configuration: Configuration) -> Iterator[tuple[dg.DagsterInstance, str]]:
-    """Give the instance that records the run: DAGSTER_HOME's, this project's, or one beside the configuration."""
-    os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
-    if os.environ.get("DAGSTER_HOME"):
-        home, reference = "", None
+    """Give the instance that records the run, with the command whose UI shows it.
+
+    It is DAGSTER_HOME's, this project's, or one beside the configuration.
+    """
+    serve = f"RETENTION_CONFIG={configuration.file} dagster dev -m retention_assets.definitions"
+    if home := os.environ.get("DAGSTER_HOME"):
+        directory, settings, ui = Path(home), Path(home), serve
     elif Path("dagster.yaml").is_file():
-        home, reference = "", InstanceRef.from_dir(str(_made(Path(".dagster"))), config_dir=str(Path.cwd()))
+        directory, settings, ui = Path(".dagster"), Path.cwd(), f"RETENTION_CONFIG={configuration.file} make dev"
     else:
-        home = str(_made(configuration.file.parent / ".dagster"))
-        reference = InstanceRef.from_dir(home)
-    instance = dg.DagsterInstance.from_ref(reference) if reference else dg.DagsterInstance.get()
-    with instance:
-        yield instance, home
+        directory = settings = configuration.file.parent / ".dagster"
+        ui = f"DAGSTER_HOME={directory} {serve}"
+    # Without an override it prints a page about telemetry, and asks in a log for a file that need not be there.
+    logging.getLogger("dagster").setLevel(logging.ERROR)
+    quiet = {"telemetry": {"enabled": False}}
+    reference = InstanceRef.from_dir(str(_made(directory)), config_dir=str(settings), overrides=quiet)
+    with dg.DagsterInstance.from_ref(reference) as instance:
+        yield instance, ui
 
 
 def _made(directory: Path) -> Path:
@@ -93,8 +100,9 @@ def _progress_logger(status: Status, job: str, day: date) -> dg.LoggerDefinition
             event = meta.get("dagster_event")
             if event is not None and event.event_type_value == "STEP_START":
                 status.update(f"{job} {day}: {step}")
-            elif event is None and record.levelno >= logging.INFO:
-                status.console.print(meta.get("orig_message", record.getMessage()), style="dim", highlight=False)
+            elif event is None and logging.INFO <= record.levelno < logging.ERROR:  # errors are told once, at the end
+                told = meta.get("orig_message", record.getMessage())
+                status.console.print(told, style="dim", soft_wrap=True, highlight=False, markup=False)
 
     @dg.logger(config_schema={}, description="Progress on the terminal")
     def progress(_: dg.InitLoggerContext) -> logging.Logger:

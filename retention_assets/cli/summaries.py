@@ -1,21 +1,40 @@
-"""What a plan's summary says: by reason, by top prefix, by branch."""
+"""What a plan's summary says: by reason, by top prefix, by branch, and what only a duplicate keeps."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any
 
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from rich.console import Console
+from rich.text import Text
 
+from retention_assets.assets.partitions import as_of
 from retention_assets.assets.resources import session, spark_resource
-from retention_assets.cli.rendering import print_amounts
+from retention_assets.assets.workbench import utc_now
+from retention_assets.cli.rendering import AS_IT_IS, print_amounts
+from retention_assets.cli.tables import open_table
 from retention_assets.config import Configuration
+from retention_assets.stores.repositories import open_repository
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.plan import Plan
-from retention_assets.tables import DELETION_CANDIDATES
+from retention_assets.tables import ADDRESSES, COMMIT_GRAPH, DELETION_CANDIDATES
+from retention_assets.transforms.duplicates import kept_by_duplicates
+from retention_assets.transforms.lifecycle import with_lifecycle
 from retention_assets.transforms.summary import by_branch, by_reason, by_top_prefix
 
+_FEW = 3  # examples
 _MOST = 12  # rows of a summary: what a person takes in at a glance
 Amounts = list[tuple[str, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """An address that one path lets go and another one keeps."""
+
+    address: str
+    let_go: str
+    kept_by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +44,16 @@ class Summary:
     reasons: Amounts
     prefixes: Amounts
     branches: Amounts
+    duplicates: tuple[Duplicate, ...]
 
     def document(self) -> dict[str, Any]:
         """Return the summary as JSON writes it."""
         named = {"by_reason": self.reasons, "by_top_prefix": self.prefixes, "by_branch": self.branches}
-        return {
+        amounts = {
             title: [{"name": name, "objects": objects, "bytes": size} for name, objects, size in rows]
             for title, rows in named.items()
         }
+        return {**amounts, "kept_by_duplicates": [asdict(duplicate) for duplicate in self.duplicates]}
 
     def show(self, screen: Console, plan: Plan) -> None:
         """Print the summary with the plan's totals."""
@@ -41,14 +62,31 @@ class Summary:
         print_amounts(screen, "candidates by reason", "reason", self.reasons)
         print_amounts(screen, "candidates by top prefix", "prefix", self.prefixes)
         print_amounts(screen, "candidates by branch (an object counts for each branch)", "branch", self.branches)
+        if self.duplicates:
+            screen.print(Text("kept only because another path has the same object", style="bold"))
+        for one in self.duplicates:
+            screen.print(f"  {one.let_go} lets go of {one.address},\n  {one.kept_by} keeps it", **AS_IT_IS)
 
 
 def summary_of(configuration: Configuration, repository: str, day: date) -> Summary:
     """Return the summary of the day's candidates, computed by Spark."""
     spark = session(spark_resource(configuration.spark))
     candidates = Warehouse(configuration.warehouse).rows(spark, repository, DELETION_CANDIDATES.name, day).frame
-    amounts = [
+    reasons, prefixes, branches = (
         [(row["name"], row["objects"], row["bytes"]) for row in frame.limit(_MOST).collect()]
         for frame in (by_reason(candidates), by_top_prefix(candidates), by_branch(candidates))
-    ]
-    return Summary(*amounts)
+    )
+    return Summary(reasons, prefixes, branches, _duplicates(spark, configuration, repository, day))
+
+
+def _duplicates(spark: SparkSession, configuration: Configuration, repository: str, day: date) -> tuple[Duplicate, ...]:
+    """Return a few of the addresses that only a duplicate keeps."""
+    warehouse = Warehouse(configuration.warehouse)
+    policy = open_repository(configuration.repository(repository), utc_now).policy()
+    heads = open_table(warehouse, repository, COMMIT_GRAPH.name, day)["head_of"].combine_chunks().flatten()
+    pairs = warehouse.rows(spark, repository, ADDRESSES.name, day).frame
+    kept = kept_by_duplicates(with_lifecycle(pairs, policy.lifecycle, heads.to_pylist(), as_of(day)))
+    return tuple(
+        Duplicate(row["address"], ", ".join(row["let_go"][:_FEW]), ", ".join(row["kept_by"][:_FEW]))
+        for row in kept.orderBy(F.col("size").desc(), "address").limit(_FEW).collect()
+    )

@@ -67,7 +67,7 @@ def _csv_batches(content: pa.Buffer, manifest: Manifest, wanted: list[str]) -> I
         if not probe.read(1):
             return  # an empty file is no error here, but is one to Arrow's reader
     yield from csv.open_csv(
-        pa.CompressedInputStream(pa.BufferReader(content), "gzip"),  # type: ignore[arg-type]  # the stub is too narrow
+        pa.CompressedInputStream(pa.BufferReader(content), "gzip"),
         read_options=csv.ReadOptions(column_names=list(manifest.columns)),
         convert_options=csv.ConvertOptions(
             column_types=_TYPES,

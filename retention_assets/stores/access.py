@@ -15,12 +15,13 @@ from retention_assets.errors import ConfigurationError, StoreError
 
 _SCHEMES = ("s3", "gs", "az", "azure", "abfs", "abfss", "https", "file", "memory")
 _AZURE_HOST = re.compile(r"https://[^/@]+\.(blob|dfs)\.(core\.windows\.net|fabric\.microsoft\.com)(/|$)")
+_CLOUD = re.compile(r"^(aws|google|azure)_")  # obstore takes its options with and without
 _FLAGS = frozenset({"allow_http", "allow_invalid_certificates"})
 _CLIENT = _FLAGS | {"connect_timeout", "timeout", "read_timeout", "proxy_url", "proxy_excludes", "root_certificate"}
 # obstore panics, instead of raising, when one of its client's names comes among the store's options.
 _CLIENT_NOT_OFFERED = frozenset(
     {
-        "default_content_type", "default_headers", "http1_only", "http2_keep_alive_interval", "http2_only",
+        "default_content_type", "http1_only", "http2_keep_alive_interval", "http2_only",
         "http2_keep_alive_timeout", "http2_keep_alive_while_idle", "http2_max_frame_size", "pool_idle_timeout",
         "pool_max_idle_per_host", "proxy_ca_certificate", "randomize_addresses", "user_agent",
     }
@@ -94,10 +95,11 @@ class StoreAccess:
         client: dict[str, Any] = dict(_CLIENT_DEFAULTS)
         options: dict[str, Any] = {}
         for name, value in self.options.items():
-            if name.lower() in _CLIENT_NOT_OFFERED:
+            plain = _CLOUD.sub("", name.lower())
+            if plain in _CLIENT_NOT_OFFERED:
                 self._refuse(name)
-            elif name.lower() in _CLIENT:
-                client[name.lower()] = self._flag(name, value) if name.lower() in _FLAGS else value
+            elif plain in _CLIENT:
+                client[plain] = self._flag(name, value) if plain in _FLAGS else value
             else:
                 options[name] = value
         if any("endpoint" in name.lower() and value.startswith("http://") for name, value in options.items()):

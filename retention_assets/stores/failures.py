@@ -109,8 +109,8 @@ def _kind(error: Exception, text: str) -> Kind:
         (Kind.BUCKET_MISSING, any(sign in text for sign in _NO_BUCKET)),
         (Kind.OBJECT_MISSING, isinstance(error, FileNotFoundError)),
         (Kind.CREDENTIALS, status == "401" or _first(_CODE, text) in _BAD_CREDENTIALS),
-        (Kind.DENIED, status == "403" or "AccessDenied" in text or "Permission denied" in text),
         (Kind.CREDENTIALS, any(sign in text for sign in _NO_CREDENTIALS)),
+        (Kind.DENIED, status == "403" or "AccessDenied" in text or "Permission denied" in text),
         (Kind.UNREACHABLE, any(sign in text for sign in _UNREACHABLE)),
     )
     return next((kind for kind, holds in signs if holds), Kind.OTHER)

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from retention_assets.config import Repository
 from retention_assets.errors import ConfigurationError, ObjectMissing
-from retention_assets.formats.inventory import Manifest
+from retention_assets.formats.inventory import InventoryFile, Manifest
 from retention_assets.formats.inventory_addresses import addresses_below, require_bucket_listed
 from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.inventory import Inventory
@@ -75,7 +75,17 @@ def _reader(opened: Sequence[tuple[StoreAccess, Manifest]], namespace: str):  # 
         for batch in batches:
             for place, file in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
                 manifest = opened[place][1]
-                for rows in inventories[place].read(manifest, manifest.files[file]):
+                for rows in _rows(inventories[place], manifest, manifest.files[file]):
                     yield addresses_below(rows, namespace)
 
     return read
+
+
+def _rows(inventory: Inventory, manifest: Manifest, file: InventoryFile) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from inventory.read(manifest, file)
+    except ObjectMissing:
+        raise ObjectMissing(
+            f"{manifest.name}: its file {file.key!r} is not there. Nothing was deleted. Wait for the next delivery, "
+            "or remove `inventory` so that the store is listed."
+        ) from None

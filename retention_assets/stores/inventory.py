@@ -31,7 +31,7 @@ class Inventory:
     def deliveries(self) -> list[str]:
         """Return the names of all deliveries, complete or not, oldest first."""
         names = (prefix.removesuffix("/") for prefix in self._reader.prefixes())  # sorted
-        return [name for name in names if _DELIVERY.fullmatch(name)]
+        return [name for name in names if is_delivery(name)]
 
     def is_complete(self, delivery: str) -> bool:
         """Return whether everything is there: `manifest.checksum` is written last."""
@@ -93,6 +93,11 @@ class Delivery:
 
     inventory: Inventory
     name: str
+
+
+def is_delivery(name: str) -> bool:
+    """Return whether a folder is named as deliveries are; `data` and `hive` beside them are not."""
+    return _DELIVERY.fullmatch(name) is not None
 
 
 def scan_start(delivery: str) -> datetime:

@@ -99,6 +99,8 @@ class DumpSource:
     def staged(self) -> StagedList | None:
         """Return the files of the configured folder, taken when the newest was written; None without a folder.
 
+        The server began its scan some minutes before it wrote the newest file: the grace period covers those.
+
         Errors: SourceError when the folder has no files: that nothing is staged must be said by an empty file.
         """
         if self._staged is None:

@@ -137,7 +137,7 @@ class TableCache:
         Errors: of the files and the store, as the executors meet them.
         """
         wanted = ids.select(kind.id_column).distinct()
-        missing = wanted.join(self._known(kind), on=kind.id_column, how="left_anti").cache()
+        missing = wanted.join(self._kept(kind), on=kind.id_column, how="left_anti").cache()
         files = missing.count()
         size = self._fetch(missing, kind) if files else 0
         missing.unpersist()
@@ -162,10 +162,24 @@ class TableCache:
         ids = self._read(_ids_of(kind), [pa.field(kind.id_column, pa.string()), _BATCH], batches)
         return ids.groupBy(kind.id_column).agg(F.max(_BATCH.name).alias(_BATCH.name))
 
+    def _kept(self, kind: Kind) -> DataFrame:
+        """Return (id, batch) of each file that was read and whose rows are still there.
+
+        Of a metarange whose rows were lost nobody would miss the ranges: their objects would seem to be in no commit.
+        """
+        file = [pa.field(kind.id_column, pa.string()), _BATCH]
+        there = self._read(kind.name, file, self._batches(kind)).distinct()
+        return self._known(kind).join(there, on=[kind.id_column, _BATCH.name], how="left_semi")
+
     def _batches(self, kind: Kind) -> list[str]:
-        """Return the batches whose ids were written whole, which happens after their rows were."""
+        """Return the batches that were written whole: first their rows, then their ids."""
         names = self._warehouse.directories(self._repository, _ids_of(kind))
-        return [name for name in names if self._warehouse.is_complete(self._repository, _ids_of(kind), name)]
+        tables = (kind.name, _ids_of(kind))
+        return [
+            name
+            for name in names
+            if all(self._warehouse.is_complete(self._repository, table, name) for table in tables)
+        ]
 
     def _next_batch(self, kind: Kind) -> str:
         """Return a name that sorts after all others, also after those of batches that were cut off."""

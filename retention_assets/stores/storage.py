@@ -17,7 +17,7 @@ from retention_assets.stores.listing import Prefixes, list_objects, place_of, pr
 from retention_assets.stores.objects import ObjectReader
 from retention_assets.stores.repositories import Clock, OpenRepository
 from retention_assets.stores.slices import is_closed
-from retention_assets.stores.warehouse import Warehouse
+from retention_assets.stores.warehouse import FACTS, REFUSED, Warehouse
 from retention_assets.tables import STORAGE_INVENTORY
 
 _CLEAN_AT, _STORAGE, FELL_BACK = "clean_at", "storage", "fell_back"
@@ -31,6 +31,7 @@ class Older:
     taken_at: datetime
     judged_at: datetime
     clean_at: datetime
+    delivered: bool  # by the store: one that lacks a whole slice is refused by the guard of the listing
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,8 @@ def take_picture(studio: Studio) -> StoragePicture:
     now = studio.clock()
     if settings.inventory:
         delivered = delivered_inventory(studio.spark, studio.opened.repository)
-        older = Older(delivered.frame, delivered.created_at, delivered.created_at, delivered.created_at)
+        at = delivered.created_at
+        older = Older(delivered.frame, taken_at=at, judged_at=at, clean_at=at, delivered=True)
         return _completed(studio, older, now, {})
     if settings.listing == "clean":
         return _completed(studio, None, now, {})
@@ -74,22 +76,34 @@ def take_picture(studio: Studio) -> StoragePicture:
 
 def _completed(studio: Studio, older: Older | None, now: datetime, notes: Mapping[str, str]) -> StoragePicture:
     places = prefixes(ObjectReader(studio.opened.access))
-    closed = [place for place in places.deep if older and is_closed(_name(place), older.taken_at)]
-    known = set(closed)
-    fresh = Prefixes(tuple(place for place in places.deep if place not in known), places.flat)
+    closed = _unchanged(studio, older, places) if older else frozenset()
+    fresh = Prefixes(tuple(place for place in places.deep if place not in closed), places.flat)
     frame = list_objects(studio.spark, studio.opened.access, fresh)
     if older:
-        frame = frame.unionByName(_carried(studio, older.frame, closed))
+        frame = frame.unionByName(_carried(studio, older, sorted(closed)))
     clean_at = older.clean_at if older else now
     notes = {**notes, _CLEAN_AT: clean_at.isoformat(), _STORAGE: studio.opened.repository.storage}
     return StoragePicture(frame, older.judged_at if older else now, places, len(fresh.deep), notes)
 
 
-def _carried(studio: Studio, frame: DataFrame, closed: Sequence[str]) -> DataFrame:
+def _unchanged(studio: Studio, older: Older, places: Prefixes) -> frozenset[str]:
+    """Return the closed slices that count as the older picture has them.
+
+    One of which our own older picture has nothing came back since, say from a backup: it is listed.
+    """
+    token_life = studio.opened.repository.settings.token_life
+    closed = frozenset(place for place in places.deep if is_closed(_name(place), older.taken_at, token_life))
+    if older.delivered or not closed:
+        return closed
+    seen = _carried(studio, older, sorted(closed)).select(place_of(F.col("address")).alias("place")).distinct()
+    return frozenset(row["place"] for row in seen.collect())
+
+
+def _carried(studio: Studio, older: Older, closed: Sequence[str]) -> DataFrame:
     """Return the older rows of closed slices that are still there, without what our sweeps removed since."""
     kept = studio.spark.createDataFrame(pa.table({"place": pa.array(closed, pa.string())}))
     return (
-        frame.withColumn("place", place_of(F.col("address")))
+        older.frame.withColumn("place", place_of(F.col("address")))
         .join(kept, on="place", how="left_semi")
         .join(studio.collected, on="address", how="left_anti")
         .select(*STORAGE_INVENTORY.schema.names)
@@ -103,16 +117,26 @@ def _last_picture(studio: Studio, now: datetime, most: timedelta) -> Older | str
     """
     name, table = studio.opened.repository.name, STORAGE_INVENTORY.name
     days = [date.fromisoformat(day) for day in studio.warehouse.directories(name, table)]
-    whole = [day for day in days if day != studio.day and studio.warehouse.is_complete(name, table, day.isoformat())]
-    if not whole:
+    taken = {
+        day: studio.warehouse.facts(name, table, day).taken_at
+        for day in days
+        if day != studio.day and _is_whole(studio.warehouse, name, table, day.isoformat())
+    }
+    if not taken:
         return "there is no inventory of an earlier run"
-    rows = max((studio.warehouse.rows(studio.spark, name, table, day) for day in whole), key=lambda rows: rows.taken_at)
+    rows = studio.warehouse.rows(studio.spark, name, table, max(taken, key=lambda day: taken[day]))
     if rows.notes.get(_STORAGE) != studio.opened.repository.storage:
         return "the last inventory is of another storage"
     clean_at = datetime.fromisoformat(rows.notes[_CLEAN_AT])
     if now - clean_at > most:
         return f"the store was last listed whole at {clean_at:%Y-%m-%d %H:%M} UTC, too long ago"
-    return Older(rows.frame, rows.taken_at, now, clean_at)
+    return Older(rows.frame, rows.taken_at, judged_at=now, clean_at=clean_at, delivered=False)
+
+
+def _is_whole(warehouse: Warehouse, name: str, table: str, day: str) -> bool:
+    """Return whether rows and facts were written; on one that was cut off in between, or refused, nothing is built."""
+    facts = warehouse.read_document(name, table, day, FACTS) if warehouse.is_complete(name, table, day) else None
+    return facts is not None and REFUSED not in facts["notes"]
 
 
 def _name(place: str) -> str:

@@ -13,8 +13,9 @@ from obstore.exceptions import NotFoundError
 from obstore.store import LocalStore, from_url
 from pyspark.sql import DataFrame, SparkSession
 
-from retention_assets.errors import TableContractError
+from retention_assets.errors import GuardRefused, TableContractError
 
+REFUSED = "refused"  # note of a table: the guards that refused it, which is written all the same for people to see
 FACTS = "_facts.json"  # Spark passes over names that begin with an underscore
 _SUCCESS = "_SUCCESS"
 
@@ -70,8 +71,16 @@ class Warehouse:
         return self.partition(repository, table, day)
 
     def rows(self, spark: SparkSession, repository: str, table: str, day: date) -> Rows:
-        """Return a partition with its facts. Errors: TableContractError naming the command that makes it."""
+        """Return a partition with its facts.
+
+        Errors: TableContractError naming the command that makes it, GuardRefused when a guard refused what is in it.
+        """
         facts = self.facts(repository, table, day)
+        if refused := facts.notes.get(REFUSED):
+            raise GuardRefused(
+                f"{repository}: {table} of {day} was refused by {refused}. Nothing was deleted. "
+                f"Make it again: `retention plan {repository} --as-of {day}`."
+            )
         return Rows(spark.read.parquet(self.partition(repository, table, day)), facts.taken_at, facts.notes)
 
     def directories(self, *parts: str) -> list[str]:

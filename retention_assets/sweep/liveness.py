@@ -45,7 +45,7 @@ def commits_now(question: Question, references: References, rules: Sequence[Curr
     """Return `potential_commits` of the references as they are; without lifecycle rules every commit is potential."""
     nodes = commit_graph(references)
     graph = commit_graph_rows(nodes)
-    since = thresholds(rules)
+    since = thresholds(rules, references.branches)
     potential = frozenset(
         node.commit.commit_id
         for node in nodes

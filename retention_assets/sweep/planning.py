@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from retention_assets.errors import GuardRefused
 from retention_assets.policy.rules import Policy
 from retention_assets.stores.storage import FELL_BACK
 from retention_assets.stores.warehouse import Rows, Warehouse
@@ -18,6 +19,7 @@ from retention_assets.transforms.candidates import Horizon, candidates, holders,
 from retention_assets.transforms.digest import candidates_digest
 from retention_assets.transforms.lifecycle import with_lifecycle
 
+POLICY_HASH, REFERENCES_HASH = "policy_hash", "references_hash"  # notes: under which policy, from which references
 KNOWN = "known"  # note of `uncommitted_objects`: whether the staged list is known at all
 _OLD_REFERENCES = timedelta(days=1)
 
@@ -101,6 +103,20 @@ class Planned:
         return {"plan_hash": self.plan.plan_hash, "live_addresses": self.plan.live, **states, **sizes}
 
 
+def require_one_origin(terms: Terms, pictures: Pictures) -> None:
+    """Refuse addresses that were found under another policy, or from other references, than the plan would name.
+
+    So it is when single assets were made again and those between them were not.
+    """
+    origin = {POLICY_HASH: terms.policy.policy_hash, REFERENCES_HASH: pictures.graph.notes[REFERENCES_HASH]}
+    differing = sorted(name for name, value in origin.items() if pictures.addresses.notes.get(name) != value)
+    if differing:
+        raise GuardRefused(
+            f"{terms.repository} {terms.day}: the addresses have another {' and '.join(differing)} than the plan would "
+            f"name. Nothing was deleted. Plan again: `retention plan {terms.repository} --as-of {terms.day}`."
+        )
+
+
 def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures: Pictures) -> Planned:
     """Return the plan of `terms.day`, kept in the warehouse if no guard refuses it; else nothing stands."""
     withdraw_plan(warehouse, terms.repository, terms.day)
@@ -130,7 +146,7 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures:
     objects.unpersist()
     if guards.refusals(verdicts):
         return Planned(chosen.limit(0), None, verdicts)
-    references = pictures.graph.notes["references_hash"]
+    references = pictures.graph.notes[REFERENCES_HASH]
     plan = Plan(
         repository=terms.repository,
         day=terms.day,

@@ -8,10 +8,10 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from datetime import UTC, date, datetime
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -50,10 +50,12 @@ def write_results(access: StoreAccess, candidates: DataFrame, day: date, run_id:
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writer = ObjectWriter(access)
-        for rows in _grouped(batches):
+        context = TaskContext.get()
+        part = context.partitionId() if context else 0  # a task that is tried again writes over what it wrote
+        for number, rows in enumerate(_grouped(batches)):
             target = io.BytesIO()
             pq.write_table(rows, target)
-            writer.put(f"{folder}/{run_id}-{uuid4().hex[:12]}.parquet", target.getvalue())
+            writer.put(f"{folder}/{run_id}-{part:05d}-{number:05d}.parquet", target.getvalue())
             yield pa.record_batch([pa.array([rows.num_rows])], names=["rows"])
 
     rows.coalesce(8).mapInArrow(write, "rows long").agg(F.sum("rows")).collect()

@@ -1,9 +1,11 @@
-"""A server that does not keep its word."""
+"""Servers that do not keep their word."""
 
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from typing import ClassVar
 
 
 @contextmanager
@@ -20,3 +22,33 @@ def _hang_up(listener: socket.socket) -> None:
             listener.accept()[0].close()
         except OSError:
             return
+
+
+@contextmanager
+def server_that_answers(status: int, body: bytes = b"") -> Iterator[str]:
+    """Give the address of a server that has the same answer to everything."""
+    answering = type("Answering", (_Answering,), {"status": status, "body": body})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), answering)
+    Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class _Answering(BaseHTTPRequestHandler):
+    status: ClassVar[int]
+    body: ClassVar[bytes]
+
+    def do_GET(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.send_response(self.status)
+        self.send_header("Content-Length", str(len(self.body)))
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    do_POST = do_DELETE = do_HEAD = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it
+        """Stay silent."""

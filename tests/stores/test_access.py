@@ -71,6 +71,11 @@ def test_each_spelling_opens_its_store_at_its_prefix(url: str, options: dict[str
     assert repr(StoreAccess(url, options).open()).replace('"', "'") == root
 
 
+@pytest.mark.parametrize("name", ["allow_http", "AWS_ALLOW_HTTP"])
+def test_an_option_of_the_client_may_carry_the_cloud_s_name(name: str) -> None:
+    assert StoreAccess("s3://lake", {name: "true"}).open().client_options["allow_http"] == "true"
+
+
 def test_a_file_url_is_a_literal_path(tmp_path: Path) -> None:
     (tmp_path / "100%25 #1").mkdir()
     (tmp_path / "100%25 #1" / "x").write_bytes(b"1")
@@ -82,6 +87,7 @@ def test_a_file_url_is_a_literal_path(tmp_path: Path) -> None:
     [
         pytest.param("s3://lake", {"acess_key_id": SECRET}, r"storage_options\.acess_key_id", id="misspelt"),
         pytest.param("s3://lake", {"default_headers": SECRET}, r"storage_options\.default_headers", id="not_offered"),
+        pytest.param("s3://lake", {"aws_user_agent": SECRET}, r"storage_options\.aws_user_agent", id="of_the_client"),
         pytest.param("s3://lake", {"allow_http": SECRET}, r"storage_options\.allow_http must be", id="no_flag"),
         pytest.param("s3://lake", {"timeout": SECRET}, r"options given \(timeout\)", id="no_duration"),
         pytest.param("az://lake/p", {"account_key": SECRET}, "az:// needs account_name", id="azure_without_account"),

@@ -13,7 +13,7 @@ from retention_assets.stores.deletion import ObjectDeleter, Outcome
 from retention_assets.stores.failures import READ, Kind, failure_of, scrubbed
 from retention_assets.stores.objects import ObjectReader
 from tests.stores.s3 import Bucket
-from tests.stores.servers import server_that_hangs_up
+from tests.stores.servers import server_that_answers, server_that_hangs_up
 
 WRONG = "wrong-secret/with+signs=="
 
@@ -88,6 +88,13 @@ def test_an_endpoint_that_hangs_up(bucket: Bucket) -> None:
     assert "the store cannot be reached" in str(error)
 
 
+def test_a_store_that_repeats_the_secret_is_not_quoted(bucket: Bucket) -> None:
+    words = f"<Error><Code>Odd</Code><Message>{WRONG} is no key of ours</Message></Error>"
+    with server_that_answers(400, words.encode()) as endpoint:
+        error = refusal(bucket.access(endpoint=endpoint, secret_access_key=WRONG), read_one)
+    assert "the store failed (Odd): *** is no key of ours" in str(error)
+
+
 def test_a_failure_in_the_middle_of_a_listing_is_an_error(bucket: Bucket) -> None:
     store = bucket.access("ns").open()
     for number in range(3):
@@ -110,6 +117,14 @@ class TestDeletion:
         deletions = ObjectDeleter(missing.access()).delete_all(["a", "b"])
         assert [done.outcome for done in deletions] == [Outcome.FAILED, Outcome.FAILED]
         assert "the bucket does not exist" in str(deletions[0].detail)
+
+    @pytest.mark.parametrize("bulk", ["true", "false"])
+    def test_a_404_that_does_not_say_what_is_absent_is_no_success(self, bucket: Bucket, bulk: str) -> None:
+        with server_that_answers(404) as endpoint:
+            access = bucket.access(endpoint=endpoint, disable_bulk_delete=bulk)
+            deletions = ObjectDeleter(access).delete_all(["a", "b"])
+        assert [done.outcome for done in deletions] == [Outcome.FAILED, Outcome.FAILED]
+        assert "without saying that the object is absent" in str(deletions[0].detail)
 
     def test_an_unreachable_store_is_given_up_at_once(self, bucket: Bucket) -> None:
         started = time.monotonic()
@@ -137,6 +152,10 @@ class TestWords:
     def test_an_endless_message_is_cut(self) -> None:
         error = failure_of(ValueError("x" * 5_000), ()).as_error("s3://lake", "a", READ)
         assert len(str(error)) < 500
+
+    def test_a_denial_by_the_machine_s_own_credentials_service_means_there_are_none(self) -> None:
+        words = "Error performing PUT http://169.254.169.254/latest/api/token - status code: 403 Forbidden: "
+        assert failure_of(ValueError(words), ()).kind is Kind.CREDENTIALS
 
     def test_an_absent_file_is_an_object_missing(self) -> None:
         error = failure_of(FileNotFoundError("Object at location x not found"), ()).as_error("file:///l", "x", READ)

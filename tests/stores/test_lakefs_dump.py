@@ -9,6 +9,7 @@ import pytest
 
 from retention_assets.errors import AccessDenied, ConfigurationError, CorruptFile, ObjectMissing, SourceError
 from retention_assets.formats.ranges import read_metarange
+from retention_assets.formats.writer import Range, write_metarange
 from retention_assets.stores.lakefs import RULES
 from retention_assets.stores.lakefs_dump import DumpSource
 from retention_assets.stores.objects import StoreAccess
@@ -78,6 +79,22 @@ def test_an_altered_table_is_not_believed(lake: Path, table: str) -> None:
     file.write_bytes(content)
     with pytest.raises(CorruptFile, match=MANIFEST[table]):
         source(lake).references()
+
+
+def test_a_range_with_fewer_records_than_its_metarange_counts_is_not_believed(lake: Path) -> None:
+    content = (lake / "_lakefs" / MANIFEST["tags_meta_range_id"]).read_bytes()
+    ranges = read_metarange(content, "tags").drop_columns(["estimated_size"]).to_pylist()
+    more = [Range(**{**each, "count": each["count"] + 1}) for each in ranges]
+    table_id, content = write_metarange(more)
+    (lake / "_lakefs" / table_id).write_bytes(content)
+    with pytest.raises(CorruptFile, match=r"1 records where the metarange .* counts 2"):
+        source(lake, {**MANIFEST, "tags_meta_range_id": table_id}).references()
+
+
+@pytest.mark.parametrize("table", sorted(MANIFEST))
+def test_the_references_are_as_old_as_the_oldest_of_the_tables(lake: Path, table: str) -> None:
+    os.utime(lake / "_lakefs" / MANIFEST[table], (1_000, 1_000))
+    assert source(lake).references().taken_at.timestamp() == 1_000
 
 
 def test_a_table_of_another_kind_is_not_believed(lake: Path) -> None:

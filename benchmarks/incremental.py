@@ -1,0 +1,89 @@
+"""What a daily run reads of ranges and metaranges, beside a full run, and whether that grows with the history.
+
+One day: a new directory of 1 % of the objects comes, the oldest one goes. The bytes are those that executors fetched;
+the dump of the references, which a server writes anew for each run, is not among them.
+"""
+
+import argparse
+import json
+import logging
+import tempfile
+from pathlib import Path
+
+from lake import NAMESPACE, Lake
+from rich.console import Console
+from rich.table import Table
+
+from retention_assets.assets.resources import session, spark_resource
+from retention_assets.history.lakefs import commit_graph
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.lakefs_dump import DumpSource
+from retention_assets.stores.ranges import TableCache, metaranges, ranges
+from retention_assets.stores.warehouse import Warehouse
+
+_DAYS = 5  # daily runs that are averaged: where ranges happen to end makes single days differ
+
+
+def bytes_read(spark, lake: Lake, warehouse: Path, run_id: str) -> int:
+    """Return the bytes of ranges and metaranges that a run fetches which has `warehouse` from the runs before it."""
+    access = StoreAccess(f"file://{lake.namespace}")
+    dump = json.loads((lake.directory / "dump.json").read_text(encoding="utf-8"))
+    references = DumpSource(access, dump, None).references()
+    cache = TableCache(spark, Warehouse(str(warehouse)), "rolling", access, run_id)
+    named = [(node.commit.metarange_id,) for node in commit_graph(references)]
+    of_commits, first = cache.rows(spark.createDataFrame(named, "metarange_id string"), metaranges())
+    _, second = cache.rows(of_commits, ranges(NAMESPACE))
+    return first.bytes + second.bytes
+
+
+def measure(spark, directory: Path, history: int, per_day: int, window: int) -> tuple[int, int]:
+    """Return the bytes of a full run after `history` days, and of a daily run on average of the days after."""
+    lake = Lake(directory / f"lake-{history}", per_day, window, raggedness=max(per_day // 2, 2))
+    lake.directory.mkdir()
+    lake.grow(history)
+    warehouse = directory / f"warehouse-{history}"
+    full = bytes_read(spark, lake, warehouse, "full")
+    daily = []
+    for day in range(1, _DAYS + 1):
+        lake.grow(history + day)
+        daily.append(bytes_read(spark, lake, warehouse, f"day-{day}"))
+    return full, sum(daily) // _DAYS
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    parser.add_argument("--objects", type=int, default=50_000, help="objects of a commit")
+    parser.add_argument("--history", type=int, default=8, help="days before; ten times as many in the second case")
+    arguments = parser.parse_args()
+    logging.disable(logging.WARNING)
+    spark = session(spark_resource({}))
+    window = 100
+    with tempfile.TemporaryDirectory() as directory:
+        runs = {
+            days: measure(spark, Path(directory), days, arguments.objects // window, window)
+            for days in (arguments.history, 10 * arguments.history)
+        }
+    (full, daily), (_, daily_later) = runs.values()
+    figures = {
+        "objects": arguments.objects,
+        "full_bytes": full,
+        "daily_bytes": daily,
+        "reading_share": round(daily / full, 4),
+        "growth_at_10x": round(daily_later / daily, 3),
+    }
+    if arguments.json:
+        print(json.dumps(figures))
+        return
+    table = Table(title=f"{arguments.objects:,} objects, 1 % of them new")
+    for column in ("days of history", "full run reads", "daily run reads", "share"):
+        table.add_column(column, justify="right")
+    for days, (whole, part) in runs.items():
+        table.add_row(f"{days}", f"{whole:,} B", f"{part:,} B", f"{part / whole:.2%}")
+    Console().print(table)
+    print(f"reading_share {daily / full:.2%} (at most 5 %), growth_at_10x {daily_later / daily:.3f} (at most 1.3)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+import json
+from datetime import date
+
+import pytest
+
+from retention_assets.assets.arrivals import arrivals
+
+FIRST, SECOND, THIRD = "2026-10-29T01-00Z", "2026-10-30T01-00Z", "2026-10-31T01-00Z"
+
+
+def days(found) -> list[str]:
+    return [day.isoformat() for day, _ in found.days]
+
+
+def test_the_first_look_starts_the_newest_day_only():
+    found = arrivals([[FIRST, SECOND, THIRD]], None)
+    assert days(found) == ["2026-10-31"]
+    assert days(arrivals([[FIRST, SECOND, THIRD]], found.cursor)) == []
+
+
+def test_each_delivery_starts_its_day_once():
+    cursor = arrivals([[FIRST]], None).cursor
+    found = arrivals([[FIRST, SECOND]], cursor)
+    assert found.days == ((date(2026, 10, 30), SECOND),)
+    assert days(arrivals([[FIRST, SECOND]], found.cursor)) == []
+
+
+def test_a_delivery_that_comes_after_a_younger_one_starts_its_day_too():
+    cursor = arrivals([[FIRST]], None).cursor
+    cursor = arrivals([[FIRST, THIRD]], cursor).cursor
+    assert days(arrivals([[FIRST, SECOND, THIRD]], cursor)) == ["2026-10-30"]
+
+
+def test_a_second_delivery_of_one_day_starts_it_again():
+    later = "2026-10-29T13-00Z"
+    cursor = arrivals([[FIRST]], None).cursor
+    assert arrivals([[FIRST, later]], cursor).days == ((date(2026, 10, 29), later),)
+
+
+def test_a_day_waits_until_every_inventory_has_it():
+    cursor = arrivals([[FIRST], [FIRST]], None).cursor
+    assert days(arrivals([[FIRST, SECOND], [FIRST]], cursor)) == []
+    assert days(arrivals([[FIRST, SECOND], [FIRST, SECOND]], cursor)) == ["2026-10-30"]
+
+
+def test_a_flood_starts_a_few_days_a_time_and_forgets_none():
+    names = [f"2026-10-{day:02d}T01-00Z" for day in range(2, 15)]
+    cursor, started = arrivals([["2026-10-01T01-00Z"]], None).cursor, []
+    while (found := arrivals([names], cursor)).days:
+        assert len(found.days) <= 5
+        started += days(found)
+        cursor = found.cursor
+    assert started == [name[:10] for name in names]
+
+
+def test_the_cursor_does_not_grow_with_the_years():
+    cursor = None
+    for year in range(2000, 2026):
+        for month in range(1, 13):
+            cursor = arrivals([[f"{year}-{month:02d}-15T01-00Z"]], cursor).cursor
+    assert len(json.loads(cursor)["started"]) <= 3
+
+
+@pytest.mark.parametrize("complete", [[], [[]], [[FIRST], []]], ids=["no_inventory", "nothing_yet", "one_lacks_all"])
+def test_nothing_complete_starts_nothing(complete):
+    assert arrivals(complete, None).days == ()
+
+
+def test_a_look_at_nothing_keeps_the_cursor():
+    cursor = arrivals([[FIRST]], None).cursor
+    assert arrivals([[]], cursor).cursor == cursor

@@ -1,0 +1,122 @@
+"""The inventory sensor against a real S3 server, and over a directory."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import boto3
+import dagster as dg
+import pytest
+import yaml
+from moto.server import ThreadedMotoServer
+
+from retention_assets.config import load_configuration
+from retention_assets.definitions import build_definitions
+from tests.inventories import listed_rows, make_inventory
+
+CREATED = datetime(2026, 10, 30, 1, tzinfo=UTC)
+LATER = datetime(2026, 10, 31, 1, tzinfo=UTC)
+KEY, SECRET = "AKIDINVENTORY", "a-secret-of-the-inventory"
+
+
+@pytest.fixture(scope="module")
+def endpoint():
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def s3(endpoint, request):
+    client = boto3.client("s3", endpoint_url=endpoint, aws_access_key_id=KEY, aws_secret_access_key=SECRET)
+    bucket = f"inventories-{abs(hash(request.node.name))}"
+    client.create_bucket(Bucket=bucket)
+    return client, bucket
+
+
+def configuration(directory: Path, url: str, **options) -> Path:
+    repository = {
+        "kind": "lakefs",
+        "namespace": "s3://lake/orchard",
+        "source": {"dump": "dump.json"},
+        "policy": ["server"],
+        "storage_options": options,
+        "inventory": {"url": url, "format": "Parquet"},
+    }
+    file = directory / "retention.yaml"
+    file.write_text(yaml.safe_dump({"warehouse": "warehouse", "repositories": {"orchard": repository}}))
+    return file
+
+
+def definitions_of(file: Path) -> dg.Definitions:
+    return build_definitions(load_configuration(file))
+
+
+def tick(definitions: dg.Definitions, cursor: str | None = None):
+    repository = definitions.get_repository_def()
+    sensor = repository.get_sensor_def("orchard_inventory")
+    resources = {key: definitions.resources[key] for key in sensor.required_resource_keys}
+    with (
+        dg.instance_for_test() as instance,
+        dg.build_sensor_context(
+            instance=instance, cursor=cursor, repository_def=repository, resources=resources
+        ) as context,
+    ):
+        return sensor.evaluate_tick(context)
+
+
+def put(client, bucket: str, made, leave_out: str | None = None) -> None:
+    for name, content in made.objects.items():
+        if leave_out is None or not name.endswith(leave_out):
+            client.put_object(Bucket=bucket, Key=name, Body=content)
+
+
+def made_at(created: datetime):
+    return make_inventory(listed_rows("orchard"), "lake", created, "Parquet")
+
+
+def test_a_complete_inventory_starts_its_day_and_an_incomplete_one_waits(endpoint, s3, tmp_path, monkeypatch):
+    client, bucket = s3
+    monkeypatch.setenv("INVENTORY_SECRET", SECRET)
+    first, second = made_at(CREATED), made_at(LATER)
+    put(client, bucket, first)
+    put(client, bucket, second, leave_out="manifest.checksum")
+    options = {"endpoint": endpoint, "access_key_id": KEY, "secret_access_key": {"env": "INVENTORY_SECRET"}}
+    definitions = definitions_of(configuration(tmp_path, f"s3://{bucket}/{first.folder}", **options))
+    found = tick(definitions)
+    assert [(request.partition_key, request.run_key) for request in found.run_requests] == [
+        ("2026-10-30", "orchard:2026-10-30T01-00Z")
+    ]
+    assert tick(definitions, found.cursor).run_requests == []
+    put(client, bucket, second)
+    assert [request.partition_key for request in tick(definitions, found.cursor).run_requests] == ["2026-10-31"]
+
+
+def test_the_secret_is_not_in_the_resource_that_dagster_shows(endpoint, tmp_path, monkeypatch):
+    monkeypatch.setenv("INVENTORY_SECRET", SECRET)
+    options = {"endpoint": endpoint, "access_key_id": KEY, "secret_access_key": {"env": "INVENTORY_SECRET"}}
+    definitions = definitions_of(configuration(tmp_path, "s3://inventories/lake/daily", **options))
+    resource = definitions.resources["orchard_inventory_0_s3"]
+    assert SECRET not in repr(resource)
+
+
+def test_a_directory_of_deliveries_is_watched_too(tmp_path):
+    made = made_at(CREATED)
+    url = made.write_to(tmp_path / "delivered")
+    found = tick(definitions_of(configuration(tmp_path, url)))
+    assert [request.partition_key for request in found.run_requests] == ["2026-10-30"]
+
+
+def test_a_repository_without_an_inventory_has_no_sensor(tmp_path):
+    file = configuration(tmp_path, "unused")
+    document = yaml.safe_load(file.read_text())
+    del document["repositories"]["orchard"]["inventory"]
+    file.write_text(yaml.safe_dump(document))
+    assert not definitions_of(file).sensors
+
+
+def test_the_sensor_is_stopped_until_somebody_starts_it(tmp_path):
+    definitions = definitions_of(configuration(tmp_path, str(tmp_path)))
+    sensor = definitions.get_repository_def().get_sensor_def("orchard_inventory")
+    assert sensor.default_status is dg.DefaultSensorStatus.STOPPED

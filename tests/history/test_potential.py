@@ -1,0 +1,73 @@
+"""Which commits may hold what came due. Worked example: seed 002, Finding potential commits."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from retention_assets.history.potential import BEGINNING, is_potential, thresholds
+from retention_assets.policy.current import CurrentRule
+
+BRANCHES = ("b1", "b2", "b3", "main")
+MOMENT = timedelta(seconds=1)
+
+
+def january(day: int) -> datetime:
+    return datetime(1998, 1, day, tzinfo=UTC)
+
+
+def rule(branch: str, last_deleted: int | None, prefix: str = "foo/bar") -> CurrentRule:
+    day = None if last_deleted is None else date(1998, 1, last_deleted)
+    return CurrentRule(prefix, branch, date(1998, 1, 20), day)
+
+
+# The seed's table, with the third branch that it adds: all 9, b1 never (rule2 is new), b2 17, b3 5 January.
+SEED = (rule("", 9), rule("b1", 14), rule("b1", None, "foo/zoo"), rule("b2", 17), rule("b3", 5))
+SINCE = thresholds(SEED, BRANCHES)
+
+
+def test_the_minimum_of_each_branch_counts_and_never_is_the_beginning() -> None:
+    assert thresholds(SEED[1:], BRANCHES) == {"b1": BEGINNING, "b2": january(17), "b3": january(5)}
+
+
+def test_what_holds_for_all_branches_is_an_upper_bound_for_each() -> None:
+    # The seed takes b2 from the 9th although its own day is the 17th: b2 is one of all branches.
+    assert dict(SINCE) == {"": january(9), "b1": BEGINNING, "b2": january(9), "b3": january(5), "main": january(9)}
+
+
+@pytest.mark.parametrize(
+    ("branches", "after"),
+    [
+        pytest.param(("b1",), BEGINNING, id="only_from_b1_all_commits"),
+        pytest.param(("b3",), january(5), id="only_from_b3"),
+        pytest.param(("b1", "b3"), january(5), id="from_b1_or_b3"),
+        pytest.param(("b1", "b2", "b3"), january(9), id="from_b1_and_b3_and_b2"),
+        pytest.param(("main",), january(9), id="from_a_branch_without_rules_of_its_own"),
+        pytest.param((), january(9), id="from_no_branch"),
+    ],
+)
+def test_the_examples_of_the_seed(branches: tuple[str, ...], after: datetime) -> None:
+    assert is_potential(after + MOMENT, branches, SINCE)
+    assert not is_potential(after, branches, SINCE)
+
+
+def test_without_a_rule_for_all_branches_nothing_on_other_branches_or_on_none_comes_due() -> None:
+    since = thresholds([rule("b1", 5)], BRANCHES)
+    assert not is_potential(january(20), ("main",), since)
+    assert not is_potential(january(20), (), since)
+    assert is_potential(january(20), ("b1", "main"), since)
+
+
+def test_a_rule_that_keeps_for_ever_makes_no_commit_potential() -> None:
+    assert thresholds([CurrentRule("foo/bar", "gold", None, None)], ("gold",)) == {}
+
+
+def test_a_glob_speaks_of_every_branch_that_it_names() -> None:
+    rules = [rule("exp-*", 7), rule("exp-2", 3), rule("", 9)]
+    since = thresholds(rules, ("exp-1", "exp-2", "main"))
+    assert since == {"": january(9), "exp-1": january(7), "exp-2": january(3), "main": january(9)}
+
+
+def test_a_policy_that_was_never_carried_out_makes_every_commit_of_its_branches_potential() -> None:
+    since = thresholds([rule("", None)], BRANCHES)
+    assert is_potential(BEGINNING + MOMENT, (), since)
+    assert is_potential(january(1), BRANCHES, since)

@@ -1,0 +1,184 @@
+"""The picture of the store: what is listed, what an older picture still tells, and when all is listed after all."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from retention_assets.stores.storage import FELL_BACK, StoragePicture
+from retention_assets.stores.warehouse import FACTS, Warehouse
+from retention_assets.sweep.ledger import DELETED
+from retention_assets.tables import STORAGE_INVENTORY
+from tests.acceptance.runs import Run, objects_in, write_ledger
+from tests.worlds import NAME, BuiltRepository, Version, address, build_repository
+
+BEGAN = datetime(2025, 6, 1, 8, tzinfo=UTC)  # when the slice of most objects began
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+CLOSED = 60 * HOUR  # after this nothing can come into a slice any more
+RULES = {"default_retention_days": 10, "branches": []}
+FIRST, SECOND, LATE = (address(BEGAN + HOUR / 2, number, began=BEGAN) for number in range(3))
+OLDER = address(BEGAN - 30 * DAY, 3, began=BEGAN - 30 * DAY)
+SIZE = 10
+
+type Place = BuiltRepository
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    commits = [Version("root", BEGAN - DAY, {"path/first": FIRST})]
+    stored = {FIRST: BEGAN + HOUR, SECOND: BEGAN + HOUR, OLDER: BEGAN - 30 * DAY}
+    return build_repository(tmp_path, commits, {"main": "root"}, taken_at=BEGAN, objects=stored)
+
+
+def at(spark: SparkSession, place: Place, now: datetime, **settings: Any) -> Run:
+    repository = place.repository(RULES, **{"listing": "optimized", **settings})
+    return Run(spark, repository, Warehouse(str(place.directory / "warehouse")), now.date(), now)
+
+
+def keep(run: Run) -> StoragePicture:
+    picture = run.picture()
+    run.keep(picture)
+    return picture
+
+
+def addresses(picture: StoragePicture) -> set[str]:
+    return {name for name, _, _ in objects_in(picture.frame)}
+
+
+def test_a_clean_run_lists_everything_but_what_lakefs_keeps_for_itself(spark: SparkSession, place: Place) -> None:
+    beside = {"1a2b": BEGAN, "data/direct": BEGAN, "elsewhere/deep/er": BEGAN, "data/no-slice/x": BEGAN}
+    place.store(beside)
+    now = BEGAN + 60 * DAY
+    picture = at(spark, place, now, listing="clean").picture()
+    times = {**beside, FIRST: BEGAN + HOUR, SECOND: BEGAN + HOUR, OLDER: BEGAN - 30 * DAY}
+    assert objects_in(picture.frame) == {(name, SIZE, written_at) for name, written_at in times.items()}
+    assert (picture.listed, picture.taken_at) == (len(picture.places.deep), now)
+    assert FELL_BACK not in picture.notes
+
+
+def test_what_is_no_slice_is_listed_by_an_optimized_run_too(spark: SparkSession, place: Place) -> None:
+    now = BEGAN + 60 * DAY
+    keep(at(spark, place, now))
+    beside = {"1a2b", "data/direct", "elsewhere/deep/er", "data/no-slice/x"}
+    place.store(dict.fromkeys(beside, now))
+    picture = at(spark, place, now + DAY).picture()
+    assert addresses(picture) == {FIRST, SECOND, OLDER, *beside}
+    assert picture.listed == 2
+
+
+# Why an optimized run lists the whole store after all: what is done to the one earlier run, and what is said.
+
+
+def _nothing(run: Run) -> None:
+    """There is no earlier run."""
+
+
+def _long_ago(run: Run) -> None:
+    keep(replace(run, day=run.day - 8 * DAY, now=run.now - 7 * DAY - HOUR))
+
+
+def _of_another_storage(run: Run) -> None:
+    before = replace(run, day=run.day - DAY, now=run.now - DAY)
+    keep(replace(before, repository=replace(before.repository, storage=f"{run.repository.storage}/data")))
+
+
+def _of_this_day(run: Run) -> None:
+    keep(replace(run, now=run.now - HOUR))
+
+
+def _cut_off(run: Run, name: str) -> None:
+    keep(replace(run, day=run.day - DAY, now=run.now - DAY))
+    table = Path(run.warehouse.partition(NAME, STORAGE_INVENTORY.name, run.day - DAY))
+    (table / name).unlink()
+
+
+def _without_rows(run: Run) -> None:
+    _cut_off(run, "_SUCCESS")
+
+
+def _without_facts(run: Run) -> None:
+    _cut_off(run, FACTS)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "reason"),
+    [
+        pytest.param(_nothing, "there is no inventory of an earlier run", id="no_earlier_run"),
+        pytest.param(_long_ago, "the store was last listed whole at 2025-", id="last_whole_too_long_ago"),
+        pytest.param(_of_another_storage, "the last inventory is of another storage", id="of_another_storage"),
+        pytest.param(_of_this_day, "there is no inventory of an earlier run", id="only_of_this_day"),
+        pytest.param(_without_rows, "there is no inventory of an earlier run", id="its_rows_were_cut_off"),
+        pytest.param(_without_facts, "there is no inventory of an earlier run", id="its_facts_were_not_written"),
+    ],
+)
+def test_an_optimized_run_that_cannot_build_on_another_lists_everything_and_says_why(
+    spark: SparkSession, place: Place, earlier: Callable[[Run], None], reason: str
+) -> None:
+    run = at(spark, place, BEGAN + 30 * DAY)
+    earlier(run)
+    picture = run.picture()
+    assert picture.notes[FELL_BACK].startswith(reason)
+    assert picture.listed == len(picture.places.deep)
+    assert addresses(picture) == {FIRST, SECOND, OLDER}
+
+
+def test_optimized_runs_list_everything_again_when_the_last_whole_listing_is_too_old(
+    spark: SparkSession, place: Place
+) -> None:
+    """However many of them ran since, and each on the day before."""
+    start = BEGAN + 30 * DAY
+    fell_back = [FELL_BACK in keep(at(spark, place, start + days * DAY, clean_every="2d")).notes for days in range(6)]
+    assert fell_back == [True, False, False, True, False, False]
+
+
+def test_a_run_builds_on_the_picture_that_was_taken_last_whatever_its_day(spark: SparkSession, place: Place) -> None:
+    keep(at(spark, place, BEGAN + 2 * HOUR))
+    again = at(spark, place, BEGAN + CLOSED)
+    keep(replace(again, day=BEGAN.date() - 9 * DAY))
+    assert at(spark, place, BEGAN + CLOSED + HOUR).picture().listed == 0
+
+
+@pytest.mark.parametrize(
+    ("written_after", "settings"),
+    [
+        pytest.param(25 * HOUR, {}, id="25_hours_after_the_slice_began"),
+        pytest.param(48 * HOUR, {}, id="with_a_slow_clock_or_a_slow_upload"),
+        pytest.param(72 * HOUR, {"token_life": "72h"}, id="within_a_longer_token"),
+    ],
+)
+def test_a_late_upload_into_a_slice_that_was_seen_before_is_found(
+    spark: SparkSession, place: Place, written_after: timedelta, settings: dict[str, str]
+) -> None:
+    before = keep(at(spark, place, BEGAN + written_after - HOUR, **settings))
+    assert LATE not in addresses(before)
+    place.store({LATE: BEGAN + written_after})
+    after = at(spark, place, BEGAN + written_after + DAY, **settings).picture()
+    assert FELL_BACK not in after.notes
+    assert addresses(after) == {FIRST, SECOND, OLDER, LATE}
+
+
+def test_what_our_sweeps_deleted_from_a_slice_that_is_not_listed_is_not_in_the_picture(
+    spark: SparkSession, place: Place
+) -> None:
+    run = at(spark, place, BEGAN + CLOSED)
+    keep(run)
+    write_ledger(run, {SECOND: DELETED}, run.now)
+    place.remove([SECOND])
+    picture = at(spark, place, BEGAN + CLOSED + DAY).picture()
+    assert picture.listed == 0
+    assert addresses(picture) == {FIRST, OLDER}
+
+
+def test_an_old_slice_that_came_back_is_listed(spark: SparkSession, place: Place) -> None:
+    """Deleted whole, then brought back from a backup: no earlier picture tells what is in it."""
+    place.remove([OLDER])
+    keep(at(spark, place, BEGAN + CLOSED))
+    place.store({OLDER: BEGAN + CLOSED + HOUR})
+    picture = at(spark, place, BEGAN + CLOSED + DAY).picture()
+    assert picture.listed == 1
+    assert addresses(picture) == {FIRST, SECOND, OLDER}

@@ -1,0 +1,71 @@
+"""Each saved repository planned twice: tags ignored, then tags protected; the second run finds a filled cache."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.assets.lake import Lake, Run, new_lake
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What one run left; the tables themselves are overwritten by the next."""
+
+    run: Run
+    plan: Mapping[str, object] | None
+    active: frozenset[str]
+    by_reason: Mapping[str, frozenset[tuple[str, int]]]
+
+
+@dataclass(frozen=True)
+class TwicePlanned:
+    """A lake with the tables of its second run. Copy it before changing anything."""
+
+    lake: Lake
+    tags_ignored: Planned
+    tags_protected: Planned
+
+    def planned(self, tags: str) -> Planned:
+        return {"ignore": self.tags_ignored, "protect": self.tags_protected}[tags]
+
+
+AFTER_TAGS = ("potential_commits", "active_ranges", "addresses", "deletion_candidates")  # what `tags:` may change
+
+
+class Lakes:
+    """The saved repositories by name, each planned when it is first asked for."""
+
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        self._factory = factory
+        self._planned: dict[str, TwicePlanned] = {}
+
+    def __getitem__(self, name: str) -> TwicePlanned:
+        if name not in self._planned:
+            lake = new_lake(name, self._factory.mktemp(name))
+            self._planned[name] = TwicePlanned(lake, _planned(lake, "ignore"), _planned(lake, "protect", *AFTER_TAGS))
+        return self._planned[name]
+
+
+@pytest.fixture(scope="session")
+def lakes(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakes:
+    return Lakes(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def orchard(lakes: Lakes) -> TwicePlanned:
+    return lakes["orchard"]
+
+
+def _planned(lake: Lake, tags: str, *assets: str) -> Planned:
+    lake.configure(tags=tags)
+    run = lake.make(*assets) if assets else lake.plan()
+    commits = lake.table("potential_commits", ["commit_id", "active"]).to_pylist()
+    reasons = ("expired", "lifecycle", "unreferenced")
+    return Planned(
+        run=run,
+        plan=lake.plan_document(),
+        active=frozenset(row["commit_id"] for row in commits if row["active"]),
+        by_reason={reason: frozenset(lake.candidates(reason)) for reason in reasons},
+    )

@@ -1,0 +1,146 @@
+"""A saved repository with a configuration and a warehouse of its own, planned by real Dagster runs."""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from retention_assets.config import Configuration, load_configuration
+from retention_assets.definitions import build_definitions, plan_job
+from retention_assets.stores.warehouse import Warehouse
+from tests.repositories import api, place_repository, policy_file
+
+DAY = "2026-11-01"  # the day that every expected file counts from
+NOW = datetime(2026, 11, 22, tzinfo=UTC)  # a day after the server wrote its dump
+
+SLICE, OBJECT = "fu2qb0hksduf3vibnmug", "db4lqvhksduf3vibnmv0"
+FOREIGN = (  # what users put beside lakeFS's own, and what H6 takes for garbage
+    "README.md",
+    "dummy",
+    "0123456789ABCDEF0123456789ABCDEF",
+    "data/report.csv",
+    "data/2026/11/report.csv",
+    f"data/{SLICE}/report.csv",
+    f"data/{SLICE}/{OBJECT}.tmp",
+    f"data/other/data/{SLICE}/{OBJECT}",
+    f"exports/data/{SLICE}/{OBJECT}",
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run said of itself."""
+
+    success: bool
+    steps: tuple[str, ...]  # the assets that were made, in their order
+    checks: Mapping[str, bool]
+    numbers: Mapping[str, Mapping[str, Any]]  # metadata by asset
+    errors: str
+
+
+@dataclass(frozen=True)
+class Lake:
+    """One repository below `root`; everything in its configuration is relative, so that it may be copied."""
+
+    name: str
+    root: Path
+
+    @property
+    def namespace(self) -> Path:
+        return self.root / "namespace"
+
+    @property
+    def warehouse(self) -> Warehouse:
+        return Warehouse(self.configuration().warehouse)
+
+    def configuration(self) -> Configuration:
+        return load_configuration(self.root / "retention.yaml")
+
+    def configure(self, **changes: object) -> None:
+        """Write the configuration, with these keys of the repository changed."""
+        (staged,) = (self.namespace / "_lakefs/retention/gc/uncommitted").glob("*/uncommitted")
+        entry = {
+            "kind": "lakefs",
+            "namespace": f"s3://lake/{self.name}",
+            "storage": "namespace",
+            "source": {"dump": "dump.json"},
+            "staged": str(staged.relative_to(self.namespace)),
+            "policy": "policy.json",
+            **changes,
+        }
+        document = {"warehouse": "warehouse", "repositories": {self.name: entry}}
+        (self.root / "retention.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+
+    def plan(self) -> Run:
+        """Run the job that plans."""
+        job = build_definitions(self.configuration(), clock=lambda: NOW).resolve_job_def(plan_job(self.name))
+        return self._run(job, None)
+
+    def make(self, *assets: str) -> Run:
+        """Run these assets alone, as `dagster asset materialize --select` does."""
+        job = build_definitions(self.configuration(), clock=lambda: NOW).resolve_implicit_global_asset_job_def()
+        return self._run(job, [dg.AssetKey([self.name, asset]) for asset in assets])
+
+    def _run(self, job: dg.JobDefinition, selection: Sequence[dg.AssetKey] | None) -> Run:
+        with dg.DagsterInstance.ephemeral() as instance:
+            ended = job.execute_in_process(
+                partition_key=DAY, instance=instance, asset_selection=selection, raise_on_error=False
+            )
+            events = ended.get_asset_materialization_events()
+            made = [event.step_materialization_data.materialization for event in events]
+        checks = {event.check_name: event.passed for event in ended.get_asset_check_evaluations()}
+        failures = [event.step_failure_data.error for event in ended.get_step_failure_events()]
+        return Run(
+            success=ended.success,
+            steps=tuple(one.asset_key.path[-1] for one in made),
+            checks=checks,
+            numbers={one.asset_key.path[-1]: {key: value.value for key, value in one.metadata.items()} for one in made},
+            errors="\n".join(error.to_string() for error in failures if error),
+        )
+
+    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the day's partition."""
+        return pq.read_table(self.root / "warehouse" / self.name / name / DAY, columns=columns)
+
+    def candidates(self, *reasons: str) -> set[tuple[str, int]]:
+        """Return (address, size) of the candidates for these reasons; for any reason when none is named."""
+        rows = self.table("deletion_candidates", ["address", "size", "reason"]).to_pylist()
+        return {(row["address"], row["size"]) for row in rows if not reasons or row["reason"] in reasons}
+
+    def plan_document(self) -> dict[str, Any] | None:
+        """Return the day's plan, if one stands."""
+        return self.warehouse.read_document(self.name, "plans", DAY, "current.json")
+
+    def copy(self, root: Path) -> "Lake":
+        """Return the same lake in another place, to be changed at will; files keep their times."""
+        shutil.copytree(self.root, root, dirs_exist_ok=True)
+        return Lake(self.name, root)
+
+
+def new_lake(name: str, root: Path) -> Lake:
+    """Return a saved repository with its server's rules and some users' files, all old, not planned yet."""
+    lake = Lake(name, root)
+    place_repository(name, lake.namespace)
+    for path in FOREIGN:
+        put(lake, path, b"theirs")
+    (root / "dump.json").write_text(json.dumps(api(name)["refs_dump"]), encoding="utf-8")
+    (root / "policy.json").write_text(policy_file(name, "gc_rules.json").read_text("utf-8"), encoding="utf-8")
+    lake.configure()
+    return lake
+
+
+def put(lake: Lake, path: str, content: bytes, written: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+    """Put a file into the namespace, with the store's time `written`."""
+    file = lake.namespace / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    os.utime(file, (written.timestamp(), written.timestamp()))

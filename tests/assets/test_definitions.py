@@ -1,0 +1,71 @@
+"""What Dagster loads: it is sound, it is what the golden file says, and loading it touches nothing."""
+
+import json
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from retention_assets import definitions as module
+from retention_assets.definitions import build_definitions
+from retention_assets.errors import ConfigurationError
+from tests.assets.graph import GOLDEN, configuration, snapshot, written
+
+
+def test_definitions_of_several_repositories_load_and_touch_nothing(tmp_path: Path) -> None:
+    made = build_definitions(configuration(tmp_path, "orchard", "meadow"))
+    dg.Definitions.validate_loadable(made)
+    assert [path.name for path in tmp_path.iterdir()] == ["retention.yaml"]
+    keys = {tuple(key.path) for key in made.resolve_asset_graph().get_all_asset_keys()}
+    assert {key[0] for key in keys} == {"orchard", "meadow"}
+    assert {key[1] for key in keys if key[0] == "orchard"} == {key[1] for key in keys if key[0] == "meadow"}
+
+
+def test_the_graph_is_the_one_that_was_agreed(tmp_path: Path) -> None:
+    found = snapshot(build_definitions(configuration(tmp_path, "orchard")))
+    agreed = json.loads(GOLDEN.read_text("utf-8"))
+    assert json.loads(written(found)) == agreed, "if this is meant: python -m tests.assets.graph"
+
+
+def test_every_guard_blocks_and_every_asset_is_daily(tmp_path: Path) -> None:
+    found = snapshot(build_definitions(configuration(tmp_path, "orchard")))
+    assert found["checks_that_do_not_block"] == []
+    assert len({asset["partitions"] for asset in found["assets"].values()}) == 1
+    guards = [guard for asset in found["assets"].values() for guard in asset["blocking_checks"]]
+    assert len(guards) == len(set(guards)) >= 13
+
+
+def test_planning_never_includes_the_asset_that_deletes(tmp_path: Path) -> None:
+    jobs = snapshot(build_definitions(configuration(tmp_path, "orchard")))["jobs"]
+    assert "orchard/deletion_report" not in jobs["orchard_plan"]
+    assert jobs["orchard_sweep"] == ["orchard/deletion_report"]
+
+
+def test_candidates_come_from_the_older_picture_and_liveness_from_the_newer(tmp_path: Path) -> None:
+    """storage, then staged, then references, then ranges. Source: DESIGN.md, The way data flows."""
+    assets = snapshot(build_definitions(configuration(tmp_path, "orchard")))["assets"]
+    order = [
+        "storage_inventory",
+        "uncommitted_objects",
+        "commit_graph",
+        "potential_commits",
+        "active_ranges",
+        "addresses",
+    ]
+    for older, newer in zip(order, [*order[1:], "deletion_candidates"], strict=True):
+        assert f"orchard/{older}" in assets[f"orchard/{newer}"]["depends_on"], (older, newer)
+
+
+def test_the_configuration_that_dagster_loads_is_named_by_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = configuration(tmp_path, "somewhere").file
+    monkeypatch.setenv("RETENTION_CONFIG", str(file))
+    assert {key.path[0] for key in module.defs().resolve_asset_graph().get_all_asset_keys()} == {"somewhere"}
+    monkeypatch.setenv("RETENTION_CONFIG", str(tmp_path / "nowhere.yaml"))
+    with pytest.raises(ConfigurationError, match="there is no such file"):
+        module.defs()
+
+
+def test_without_one_the_demos_is_loaded() -> None:
+    dg.Definitions.validate_loadable(module.defs())

@@ -1,0 +1,196 @@
+"""What real runs refuse: the step fails, nothing after it runs, and no plan of the day stands, not even an old one."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from retention_assets.assets import pictures
+from retention_assets.errors import ConfigurationError
+from retention_assets.policy.documents import from_server
+from retention_assets.stores.repositories import open_repository
+from retention_assets.stores.storage import StoragePicture, Studio, take_picture
+from tests.assets.conftest import AFTER_TAGS, TwicePlanned
+from tests.assets.lake import DAY, NOW, SLICE, Lake, Run
+
+BEFORE_CANDIDATES = {
+    "policy_table",
+    "current_rules",
+    "storage_inventory",
+    "uncommitted_objects",
+    "commit_graph",
+    "potential_commits",
+    "active_ranges",
+    "addresses",
+}
+
+
+@pytest.fixture
+def lake(orchard: TwicePlanned, tmp_path: Path) -> Lake:
+    """A copy of orchard with the plan of its last run."""
+    copied = orchard.lake.copy(tmp_path)
+    assert copied.plan_document() is not None
+    return copied
+
+
+def refusing(run: Run) -> list[str]:
+    assert not run.success
+    return [guard for guard, passed in run.checks.items() if not passed]
+
+
+def test_a_live_object_that_is_not_listed_ends_the_run_without_candidates(lake: Lake) -> None:
+    held = lake.table("addresses", ["address", "active"]).to_pylist()
+    live = next(row["address"] for row in held if row["active"] and row["address"].startswith("data/"))
+    (lake.namespace / live).unlink()
+    run = lake.plan()
+    assert refusing(run) == ["live_listed"]
+    assert set(run.steps) == BEFORE_CANDIDATES | {"deletion_candidates"}
+    assert lake.candidates() == set()
+    assert lake.plan_document() is None
+    report = lake.make("deletion_report")
+    assert "there is no plan of 2026-11-01 that stands. Nothing was deleted" in report.errors
+    assert report.steps == ()
+
+
+def test_a_listing_that_was_cut_ends_the_run_before_anything_is_judged(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_a_slice(studio: Studio) -> StoragePicture:
+        whole = take_picture(studio)
+        frame = whole.frame.where(~whole.frame["address"].startswith(f"data/{SLICE}/"))
+        return StoragePicture(frame, whole.taken_at, whole.places, whole.listed, whole.notes)
+
+    monkeypatch.setattr(pictures, "take_picture", without_a_slice)
+    run = lake.plan()
+    assert refusing(run) == ["listing_complete"]
+    assert set(run.steps) == {"policy_table", "current_rules", "storage_inventory"}
+    assert lake.plan_document() is None
+    alone = lake.make("deletion_candidates")
+    assert not alone.success
+    assert "storage_inventory of 2026-11-01 was refused by listing_complete. Nothing was deleted" in alone.errors
+    assert lake.plan_document() is None
+
+
+def test_a_cache_that_lost_an_entry_ends_the_run_before_anything_is_judged(lake: Lake) -> None:
+    for part in (lake.root / "warehouse/orchard/range_entries").rglob("*.parquet"):
+        rows = pq.ParquetFile(part).read()
+        if rows.num_rows:
+            pq.write_table(rows.slice(1), part)
+            part.with_name(f".{part.name}.crc").unlink()
+    run = lake.plan()
+    assert refusing(run) == ["ranges_complete"]
+    assert set(run.steps) == BEFORE_CANDIDATES
+    assert lake.plan_document() is None
+    alone = lake.make("deletion_candidates")
+    assert "addresses of 2026-11-01 was refused by ranges_complete. Nothing was deleted" in alone.errors
+
+
+def test_a_cache_that_lost_whole_files_reads_them_again(orchard: TwicePlanned, lake: Lake) -> None:
+    """Of a metarange whose rows are gone nobody would miss the ranges, and their objects would be in no commit."""
+    for table in ("metarange_ranges", "range_entries"):
+        for part in (lake.root / "warehouse/orchard" / table).rglob("*.parquet"):
+            part.unlink()
+            part.with_name(f".{part.name}.crc").unlink()
+    run = lake.make("active_ranges", "addresses")
+    assert run.success, run.errors
+    assert run.numbers["active_ranges"]["dagster/row_count"] == orchard.lake.table("active_ranges").num_rows
+    assert run.numbers["addresses"]["dagster/row_count"] == orchard.lake.table("addresses").num_rows
+
+
+def test_a_repository_inside_another_is_refused(lake: Lake) -> None:
+    document = yaml.safe_load((lake.root / "retention.yaml").read_text("utf-8"))
+    inner = {**document["repositories"]["orchard"], "namespace": "s3://lake/orchard/data/inner", "storage": "inner"}
+    document["repositories"]["inner"] = inner
+    (lake.root / "retention.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    assert refusing(lake.make("storage_inventory")) == ["namespaces_apart"]
+    assert lake.plan_document() is None
+
+
+def test_a_policy_that_changes_during_a_run_ends_it(lake: Lake) -> None:
+    rules = json.loads((lake.root / "policy.json").read_text("utf-8"))
+    (lake.root / "policy.json").write_text(json.dumps({**rules, "default_retention_days": 1}), encoding="utf-8")
+    run = lake.make("potential_commits")
+    assert "the policy changed since policy_table was made. Nothing was deleted" in run.errors
+    assert run.steps == ()
+
+
+def test_candidates_are_not_made_of_addresses_found_under_another_policy(lake: Lake) -> None:
+    rules = json.loads((lake.root / "policy.json").read_text("utf-8"))
+    (lake.root / "policy.json").write_text(json.dumps({**rules, "default_retention_days": 300}), encoding="utf-8")
+    assert lake.make("policy_table").success
+    run = lake.make("deletion_candidates")
+    assert "the addresses have another policy_hash than the plan would name. Nothing was deleted" in run.errors
+    assert lake.plan_document() is None
+
+
+def test_candidates_are_not_made_of_addresses_found_from_other_references(lake: Lake) -> None:
+    facts = lake.root / "warehouse/orchard/addresses" / DAY / "_facts.json"
+    noted = json.loads(facts.read_text("utf-8"))
+    noted["notes"]["references_hash"] = "0" * 64
+    facts.write_text(json.dumps(noted), encoding="utf-8")
+    run = lake.make("deletion_candidates")
+    assert "the addresses have another references_hash than the plan would name. Nothing was deleted" in run.errors
+
+
+# ---- rules that say nothing, and rules that say zero (H5, H13)
+
+
+def test_without_rules_on_the_server_nothing_expires(orchard: TwicePlanned, lake: Lake) -> None:
+    (lake.namespace / "_lakefs/retention/gc/rules/config.json").unlink()
+    lake.configure(policy=["server"], tags="ignore")
+    run = lake.make("policy_table", "current_rules", *AFTER_TAGS)
+    assert run.success, run.errors
+    assert lake.candidates("expired", "lifecycle") == set()
+    assert lake.candidates("unreferenced") == orchard.tags_ignored.by_reason["unreferenced"]
+    assert run.numbers["potential_commits"]["active"] == lake.table("commit_graph").num_rows
+
+
+@pytest.mark.parametrize("rules", ["absent", "deleted"])
+def test_no_rules_on_the_server_are_no_retention(lake: Lake, rules: str) -> None:
+    """Deleting the rules leaves a file of no bytes. Source: lakeFS facts 1.2."""
+    file = lake.namespace / "_lakefs/retention/gc/rules/config.json"
+    file.unlink() if rules == "absent" else file.write_bytes(b"")
+    lake.configure(policy="server")
+    assert opened_policy(lake).retention is None
+
+
+def test_the_servers_rules_are_the_policy_that_its_document_writes(lake: Lake) -> None:
+    of_the_file = opened_policy(lake).policy_hash
+    lake.configure(policy="server")
+    assert opened_policy(lake).policy_hash == of_the_file
+
+
+ZERO_DAYS = {
+    "by default": {"default_retention_days": 0, "branches": []},
+    "on a branch": {"default_retention_days": 7, "branches": [{"branch_id": "main", "retention_days": 0}]},
+    "less than zero": {"default_retention_days": -1, "branches": []},
+    "in our own form": {"retention": {"default": "0d"}},
+    "of a lifecycle rule": {"rule1": {"prefix": "", "days": 0, "enabled": True}},
+}
+
+
+@pytest.mark.parametrize("days", ZERO_DAYS)
+def test_zero_days_are_refused(lake: Lake, days: str) -> None:
+    (lake.root / "policy.json").write_text(json.dumps(ZERO_DAYS[days]), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"policy\.json"):
+        opened_policy(lake)
+
+
+def test_zero_days_from_the_server_are_refused() -> None:
+    for default, branches in ((0, {}), (7, {"main": 0})):
+        with pytest.raises(ConfigurationError, match="the rules of the lakeFS server"):
+            from_server(default, branches)
+
+
+def test_a_policy_file_that_is_gone_ends_the_run_with_its_name_and_no_plan(lake: Lake) -> None:
+    (lake.root / "policy.json").unlink()
+    run = lake.make("policy_table")
+    assert not run.success
+    assert "policy.json: cannot be read (FileNotFoundError). Nothing was deleted" in run.errors
+    assert lake.plan_document() is None
+
+
+def opened_policy(lake: Lake):  # type: ignore[no-untyped-def]
+    return open_repository(lake.configuration().repository("orchard"), lambda: NOW).policy()

@@ -1,0 +1,109 @@
+"""A repository of a dozen objects, one of each kind, from which a plan can be made in a second or two."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+
+from pyspark.sql import SparkSession
+
+from retention_assets.policy.rules import CommittedRetention, Policy
+from retention_assets.stores.warehouse import Rows, Warehouse
+from retention_assets.sweep.plan import Amount, Plan, plan_hash
+from retention_assets.sweep.planning import KNOWN, Pictures, Planned, Terms, make_plan
+from retention_assets.tables import COMMIT_GRAPH
+from tests.transforms import frames
+from tests.transforms.frames import NOW, OLD, Listed, Pair, Staged, address
+
+DAY = NOW.date()
+POLICY = Policy(CommittedRetention((), timedelta(days=30), has_default=True), (), ())
+REFERENCES_HASH = "e" * 64
+
+LIVE, ALSO_LIVE, TAGGED, STAGED, DEAD, ALSO_DEAD, UNREFERENCED = (address(number) for number in range(7))
+YOUNG = address(8, NOW - timedelta(hours=1))
+FOREIGN = "data/report.csv"
+
+LISTED = tuple(
+    Listed(name) for name in (LIVE, ALSO_LIVE, TAGGED, STAGED, DEAD, ALSO_DEAD, UNREFERENCED, YOUNG, FOREIGN)
+)
+PAIRS = (
+    Pair(LIVE, "a/1", active=True),
+    Pair(ALSO_LIVE, "a/2", active=True),
+    Pair(TAGGED, "a/3", protected=True),
+    Pair(STAGED, "a/4"),
+    Pair(DEAD, "a/5", due_since=OLD, rule_ids=["retention:default"]),
+    Pair(ALSO_DEAD, "a/6", due_since=OLD, rule_ids=["retention:default"]),
+    Pair(YOUNG, "a/7"),
+    Pair(FOREIGN, "a/8"),
+)
+
+
+@dataclass(frozen=True)
+class World:
+    """What a plan is made from. All pictures are of the same instant unless a test says otherwise."""
+
+    inventory: Sequence[Listed] = LISTED
+    pairs: Sequence[Pair] = PAIRS
+    staged: Sequence[Staged] = (Staged(STAGED),)
+    staged_known: bool = True
+    listed_at: datetime = NOW
+    staged_at: datetime = NOW
+    references_at: datetime = NOW
+    references_hash: str = REFERENCES_HASH
+    policy: Policy = POLICY
+    made_at: datetime = NOW
+    run_id: str = "a-run"
+    max_live_shrink: float = 0.5
+    grace: timedelta = timedelta(hours=24)
+
+    def without(self, *addresses: str) -> "World":
+        """Return the world whose store lacks these objects."""
+        return replace(self, inventory=[row for row in self.inventory if row.address not in addresses])
+
+    def pictures(self, spark: SparkSession) -> Pictures:
+        graph = spark.createDataFrame(COMMIT_GRAPH.schema.empty_table())
+        return Pictures(
+            Rows(frames.inventory(spark, *self.inventory), self.listed_at),
+            Rows(frames.staged(spark, *self.staged), self.staged_at, {KNOWN: str(self.staged_known).lower()}),
+            Rows(graph, self.references_at, {"references_hash": self.references_hash}),
+            Rows(frames.addresses(spark, *self.pairs), self.references_at),
+        )
+
+    def plan(self, spark: SparkSession, warehouse: Warehouse) -> Planned:
+        """Make the plan of `DAY`."""
+        terms = Terms(
+            repository="orchard",
+            day=DAY,
+            policy=self.policy,
+            policy_run=self.run_id,
+            grace=self.grace,
+            token_life=timedelta(hours=24),
+            max_live_shrink=self.max_live_shrink,
+            now=self.made_at,
+            run_id=self.run_id,
+        )
+        return make_plan(spark, warehouse, terms, self.pictures(spark))
+
+
+def a_plan(**changes: object) -> Plan:
+    """Return a plan of the repository as an earlier run may have left it."""
+    plan = Plan(
+        repository="orchard",
+        day=DAY,
+        plan_hash=plan_hash("orchard", POLICY.policy_hash, REFERENCES_HASH, "a digest"),
+        policy_hash=POLICY.policy_hash,
+        policy_run="a-run",
+        references_hash=REFERENCES_HASH,
+        candidates=Amount(2, 20),
+        totals={"candidate": Amount(2, 20), "kept": Amount(3, 30)},
+        live=3,
+        collected=0,
+        warnings=("a warning",),
+        blocked=None,
+        made_at=NOW - timedelta(hours=1),
+        run_id="an-earlier-run",
+    )
+    return replace(plan, **changes)  # type: ignore[arg-type]
+
+
+def at(text: str) -> date:
+    return date.fromisoformat(text)

@@ -1,0 +1,219 @@
+"""Nothing is deleted but by a plan that somebody approved by its hash, and that is still what it was."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from retention_assets.config import load_configuration
+from retention_assets.errors import GuardRefused
+from retention_assets.stores.repositories import open_repository
+from retention_assets.stores.warehouse import Facts, Warehouse
+from retention_assets.sweep.approval import APPROVALS, approve, require_approval
+from retention_assets.sweep.execute import Sweep, carry_out
+from retention_assets.sweep.plan import Plan, keep_plan, plan_hash, withdraw_plan
+from retention_assets.transforms.digest import candidates_digest
+from tests.repositories import api, place_repository, policy_file
+from tests.sweep.small_world import DAY, a_plan
+from tests.transforms.frames import NOW, Candidate, address, candidates
+
+CANDIDATES = "deletion_candidates"
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse(str(tmp_path / "warehouse"))
+
+
+# ---- approving
+
+
+def test_a_plan_is_approved_by_its_whole_hash_in_any_case(warehouse: Warehouse) -> None:
+    plan = a_plan()
+    keep_plan(warehouse, plan)
+    with pytest.raises(GuardRefused, match=r"is not approved. Nothing was deleted. Approve it: `retention approve"):
+        require_approval(warehouse, plan)
+    assert approve(warehouse, "orchard", DAY, plan.plan_hash.upper(), NOW) == plan
+    require_approval(warehouse, plan)
+    noted = warehouse.read_document("orchard", APPROVALS, f"{plan.plan_hash}.json")
+    assert noted == {"plan_hash": plan.plan_hash, "day": "2026-11-01", "approved_at": "2026-11-01T00:00:00+00:00"}
+
+
+def test_an_approval_is_of_one_plan_of_one_repository(warehouse: Warehouse) -> None:
+    plan = a_plan()
+    keep_plan(warehouse, plan)
+    approve(warehouse, "orchard", DAY, plan.plan_hash, NOW)
+    for other in (replace(plan, plan_hash="f" * 64), replace(plan, repository="meadow")):
+        with pytest.raises(GuardRefused, match="is not approved"):
+            require_approval(warehouse, other)
+
+
+@pytest.mark.parametrize("wrong", ["", "f" * 64, a_plan().plan_hash[:12], f"{a_plan().plan_hash}0", "../plans"])
+def test_another_hash_approves_nothing(warehouse: Warehouse, wrong: str) -> None:
+    keep_plan(warehouse, a_plan())
+    with pytest.raises(GuardRefused, match=r"is not the plan of 2026-11-01, which is .* Nothing was approved"):
+        approve(warehouse, "orchard", DAY, wrong, NOW)
+    assert warehouse.documents("orchard", APPROVALS) == []
+
+
+def test_a_blocked_plan_cannot_be_approved(warehouse: Warehouse) -> None:
+    plan = a_plan(blocked="no staged list is known.")
+    keep_plan(warehouse, plan)
+    with pytest.raises(GuardRefused, match=r"cannot be carried out: no staged list is known. Nothing was approved"):
+        approve(warehouse, "orchard", DAY, plan.plan_hash, NOW)
+    assert warehouse.documents("orchard", APPROVALS) == []
+
+
+def test_a_plan_that_does_not_stand_cannot_be_approved(warehouse: Warehouse) -> None:
+    with pytest.raises(GuardRefused, match="there is no plan of 2026-11-01 that stands"):
+        approve(warehouse, "orchard", DAY, a_plan().plan_hash, NOW)
+
+
+# ---- carrying out what was approved
+
+
+@dataclass(frozen=True)
+class Approved:
+    """A repository on disk, with an approved plan that names three of its objects."""
+
+    root: Path
+    sweep: Sweep
+    plan: Plan
+
+    def write(self, *rows: Candidate) -> None:
+        """Write the day's candidates anew."""
+        warehouse = self.sweep.warehouse
+        where = warehouse.partition("orchard", CANDIDATES, DAY)
+        candidates(self.sweep.spark, *rows).write.mode("overwrite").parquet(where)
+        warehouse.write_facts("orchard", CANDIDATES, DAY, Facts(NOW, len(rows), "a-run"))
+
+    def files(self) -> dict[str, tuple[int, int]]:
+        """Return size and time of every file of the repository."""
+        found = (path for path in (self.root / "namespace").rglob("*") if path.is_file())
+        return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
+
+
+CONFIGURATION = """\
+warehouse: warehouse
+repositories:
+  orchard:
+    kind: lakefs
+    namespace: s3://lake/orchard
+    storage: namespace
+    source: {dump: dump.json}
+    policy: policy.json
+    mode: delete
+"""
+ROWS = tuple(Candidate(address(number), size=number) for number in (1, 2, 3))
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Approved:
+    root = tmp_path_factory.mktemp("approved")
+    place_repository("orchard", root / "namespace")
+    (root / "dump.json").write_text(json.dumps(api("orchard")["refs_dump"]), encoding="utf-8")
+    (root / "policy.json").write_text(policy_file("orchard", "gc_rules.json").read_text("utf-8"), encoding="utf-8")
+    (root / "retention.yaml").write_text(CONFIGURATION, encoding="utf-8")
+    configuration = load_configuration(root / "retention.yaml")
+    opened = open_repository(configuration.repository("orchard"), lambda: datetime(2026, 11, 22, tzinfo=UTC))
+    policy_hash, digest = opened.policy().policy_hash, candidates_digest(candidates(spark, *ROWS))
+    plan = a_plan(
+        policy_hash=policy_hash, plan_hash=plan_hash("orchard", policy_hash, a_plan().references_hash, digest)
+    )
+    sweep = Sweep(spark, Warehouse(configuration.warehouse), opened, DAY, "an-attempt", lambda _: None)
+    return Approved(root, sweep, plan)
+
+
+@pytest.fixture
+def approved(lake: Approved) -> Iterator[Approved]:
+    """The lake with everything in order; what a test changes is put right again."""
+    policy = (lake.root / "policy.json").read_bytes()
+    lake.write(*ROWS)
+    keep_plan(lake.sweep.warehouse, lake.plan)
+    approve(lake.sweep.warehouse, "orchard", DAY, lake.plan.plan_hash, NOW)
+    yield lake
+    (lake.root / "policy.json").write_bytes(policy)
+
+
+def forget_the_approval(lake: Approved) -> None:
+    lake.sweep.warehouse.remove_document("orchard", APPROVALS, f"{lake.plan.plan_hash}.json")
+
+
+def withdraw(lake: Approved) -> None:
+    withdraw_plan(lake.sweep.warehouse, "orchard", DAY)
+
+
+def block(lake: Approved) -> None:
+    keep_plan(lake.sweep.warehouse, replace(lake.plan, blocked="the staged list is newer."))
+
+
+def add_a_candidate(lake: Approved) -> None:
+    lake.write(*ROWS, Candidate(address(4)))
+
+
+def exchange_a_candidate(lake: Approved) -> None:
+    lake.write(*ROWS[:2], replace(ROWS[2], address=address(4)))
+
+
+def take_a_candidate_away(lake: Approved) -> None:
+    lake.write(*ROWS[:2])
+
+
+def change_the_policy(lake: Approved) -> None:
+    rules = json.loads((lake.root / "policy.json").read_text("utf-8"))
+    rules["default_retention_days"] += 1
+    (lake.root / "policy.json").write_text(json.dumps(rules), encoding="utf-8")
+
+
+def name_another_policy_in_the_plan(lake: Approved) -> None:
+    change_the_policy(lake)
+    keep_plan(lake.sweep.warehouse, replace(lake.plan, policy_hash=lake.sweep.opened.policy().policy_hash))
+
+
+CHANGES: dict[str, tuple[Callable[[Approved], None], str]] = {
+    "nobody approved it": (forget_the_approval, "is not approved"),
+    "it does not stand": (withdraw, "there is no plan of 2026-11-01 that stands"),
+    "it is blocked": (block, "the staged list is newer"),
+    "a candidate was added": (add_a_candidate, "deletion_candidates are not the approved ones"),
+    "a candidate was exchanged": (exchange_a_candidate, "deletion_candidates are not the approved ones"),
+    "a candidate was taken away": (take_a_candidate_away, "deletion_candidates are not the approved ones"),
+    "the policy changed": (change_the_policy, "the policy is not the plan's any more"),
+    "the plan was edited to name the changed policy": (
+        name_another_policy_in_the_plan,
+        "deletion_candidates are not the approved ones",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_plan_that_is_not_what_was_approved_deletes_nothing(approved: Approved, what: str) -> None:
+    change, complaint = CHANGES[what]
+    before = approved.files()
+    change(approved)
+    with pytest.raises(GuardRefused, match=f"{complaint}.*Nothing was deleted"):
+        carry_out(approved.sweep)
+    assert approved.files() == before
+    assert approved.sweep.warehouse.directories("orchard", "intents") == []
+    assert approved.sweep.warehouse.directories("orchard", "ledger") == []
+
+
+def test_the_plan_as_approved_gets_past_the_approval(approved: Approved) -> None:
+    """The dump has no staged list, so the sweep stops at its next question: which addresses are live now."""
+    before = approved.files()
+    with pytest.raises(GuardRefused, match="the staged list is unknown"):
+        carry_out(approved.sweep)
+    assert approved.files() == before
+
+
+def test_candidates_are_recognised_however_they_are_stored(approved: Approved) -> None:
+    where = approved.sweep.warehouse.partition("orchard", CANDIDATES, DAY)
+    shuffled = candidates(approved.sweep.spark, *reversed(ROWS)).repartition(3, F.col("size"))
+    shuffled.write.mode("overwrite").parquet(where)
+    approved.sweep.warehouse.write_facts("orchard", CANDIDATES, DAY, Facts(NOW, 3, "another-run"))
+    with pytest.raises(GuardRefused, match="the staged list is unknown"):
+        carry_out(approved.sweep)

@@ -1,0 +1,139 @@
+"""A sweep carries out what was approved and still holds, or nothing: on orchard on disk, through the command."""
+
+import json
+import os
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.end_to_end.command import DAY, Answer, Place, files_below, orchard_on_disk, staged_folder
+from tests.repositories import active_commits, api, objects_by_commit
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+@pytest.fixture(scope="module")
+def approved(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A plan that is approved. Not to be changed."""
+    place = orchard_on_disk(tmp_path_factory.mktemp("approved"))
+    place.write(mode="delete")
+    assert place.run("approve", place.plan()).status == 0
+    return place
+
+
+@pytest.fixture
+def place(approved: Place, tmp_path: Path) -> Place:
+    """A copy of it with the store's times, to be changed at will."""
+    directory = shutil.copytree(approved.directory, tmp_path / "copy")
+    return Place(directory, approved.settings)
+
+
+def lake(place: Place) -> dict[str, tuple[int, float]]:
+    return files_below(place.directory / "lake")
+
+
+def partition(place: Place, table: str) -> Path:
+    return place.warehouse / place.name / table / DAY
+
+
+def stage_later(place: Place) -> None:
+    """Let the staged list be newer than the dump."""
+    now = datetime.now(UTC).timestamp()
+    for file in (place.directory / "lake" / staged_folder()).iterdir():
+        os.utime(file, (now, now))
+
+
+def assert_refused(answer: Answer, *names: str) -> None:
+    assert answer.status == 1, answer
+    assert answer.out == ""
+    assert answer.err.count("error: ") == 1
+    for name in names:
+        assert name in answer.err
+
+
+def test_candidates_that_are_not_the_approved_ones_are_refused(place: Place) -> None:
+    (file,) = [path for path in partition(place, "deletion_candidates").glob("*.parquet") if pq.read_table(path)][:1]
+    rows = pq.read_table(file)
+    active = active_commits("orchard")
+    held = next(row for row in objects_by_commit("orchard").to_pylist() if row["commit_id"] in active)
+    address = held["physical_address"].removeprefix("s3://lake/orchard/")
+    addresses = pa.array([address, *rows["address"].to_pylist()[1:]])
+    pq.write_table(rows.set_column(rows.schema.get_field_index("address"), "address", addresses), file)
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    before = lake(place)
+    assert_refused(place.run("sweep"), "deletion_candidates", "Nothing was deleted", "retention plan orchard")
+    assert lake(place) == before
+
+
+def test_a_policy_that_changed_since_is_refused(place: Place) -> None:
+    rules = {"default_retention_days": 31, "branches": []}
+    (place.directory / "gc_rules.json").write_text(json.dumps(rules), encoding="utf-8")
+    before = lake(place)
+    assert_refused(place.run("sweep"), "policy", "Nothing was deleted", "retention plan orchard")
+    assert lake(place) == before
+
+
+def test_a_staged_list_that_is_not_known_any_more_is_refused(place: Place) -> None:
+    place.write(staged=None)
+    before = lake(place)
+    assert_refused(place.run("sweep"), "staged list", "Nothing was deleted")
+    assert lake(place) == before
+
+
+def test_a_staged_list_that_is_newer_than_the_references_is_refused(place: Place) -> None:
+    stage_later(place)
+    before = lake(place)
+    assert_refused(place.run("sweep"), "staged list", "newer than the references", "Nothing was deleted")
+    assert lake(place) == before
+
+
+@pytest.mark.parametrize("trouble", ["unknown", "newer"])
+def test_a_plan_without_a_staged_list_to_rely_on_warns_and_cannot_be_approved(place: Place, trouble: str) -> None:
+    if trouble == "unknown":
+        place.write(staged=None)
+    else:
+        stage_later(place)
+    before = lake(place)
+    planned = place.run("plan", "--json")
+    assert planned.status == 0, planned.err
+    document = planned.document()
+    assert any("cannot be carried out" in warning for warning in document["warnings"])
+    assert "cannot be carried out" in planned.err
+    assert_refused(place.run("approve", document["plan_hash"]), "staged list", "Nothing was approved")
+    approval = place.warehouse / place.name / "approvals" / f"{document['plan_hash']}.json"
+    approval.write_text("{}", encoding="utf-8")  # as if somebody approved it in another way
+    assert_refused(place.run("sweep"), "staged list", "Nothing was deleted")
+    assert lake(place) == before
+
+
+def test_an_attempt_that_was_cut_off_is_taken_up_again(place: Place) -> None:
+    assert place.run("sweep").status == 0
+    after, planned = lake(place), {row["address"] for row in place.rows("deletion_candidates")}
+    (whole,) = place.warehouse.glob(f"orchard/ledger/{DAY}/*/*/_SUCCESS")
+    whole.unlink()  # as if the process had died while the last rows were written
+    again = place.run("sweep")
+    assert again.status == 0, again.err
+    rows = place.rows("deletion_report")
+    assert {row["address"] for row in rows} == planned
+    assert {row["outcome"] for row in rows} == {"missing"}
+    assert lake(place) == after
+
+
+def test_what_is_about_to_be_deleted_is_noted_before(place: Place) -> None:
+    before = lake(place)
+    assert place.run("sweep").status == 0
+    (intents,) = (path for path in place.warehouse.glob(f"orchard/intents/{DAY}/*/*") if path.is_dir())
+    noted = pq.read_table(intents)
+    assert set(noted["address"].to_pylist()) == before.keys() - lake(place).keys()
+    assert noted["outcome"].null_count == noted.num_rows
+
+
+def test_the_dump_of_the_sample_is_not_older_than_its_staged_list(approved: Place) -> None:
+    """Else every test above would be about a plan that is blocked for another reason."""
+    staged = max(file.stat().st_mtime for file in (approved.directory / "lake" / staged_folder()).iterdir())
+    tables = [approved.directory / "lake" / "_lakefs" / table_id for table_id in api("orchard")["refs_dump"].values()]
+    assert staged <= min(table.stat().st_mtime for table in tables)

@@ -1,0 +1,313 @@
+"""Each guard alone stands between a wrong input, or a fault in the judging, and a plan that would delete too much."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from retention_assets.assets.lakefs import PLAN_GUARDS
+from retention_assets.errors import GuardRefused
+from retention_assets.history.references import Commit, References
+from retention_assets.stores.ranges import METARANGE_RANGES, RANGE_ENTRIES
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep import guards, planning
+from retention_assets.sweep.plan import Amount, keep_plan, last_plan, load_plan
+from retention_assets.transforms.candidates import Horizon
+from tests.sweep import small_world
+from tests.sweep.small_world import (
+    ALSO_LIVE,
+    DAY,
+    DEAD,
+    FOREIGN,
+    LIVE,
+    STAGED,
+    UNREFERENCED,
+    YOUNG,
+    World,
+    a_plan,
+)
+from tests.transforms import frames
+from tests.transforms.frames import NOW, OLD, Listed
+
+WORLD = World()
+HORIZON = Horizon(NOW, timedelta(hours=24))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A guard, and what it alone catches: a world, or a fault in what the planner makes of a good one."""
+
+    guard: str
+    world: World = WORLD
+    live_before: int = 5
+    function: str = ""  # of the planner, whose result the fault changes
+    fault: Callable[[DataFrame], DataFrame] | None = None
+
+
+def taken_for_candidate(wrong: str, reason: str = "expired") -> Callable[[DataFrame], DataFrame]:
+    """Return the fault of judging `wrong` to be a candidate."""
+
+    def fault(judged: DataFrame) -> DataFrame:
+        is_wrong = F.col("address") == wrong
+        return judged.withColumns(
+            {
+                "state": F.when(is_wrong, "candidate").otherwise(F.col("state")),
+                "reason": F.when(is_wrong, reason).otherwise(F.col("reason")),
+            }
+        )
+
+    return fault
+
+
+CASES = {
+    "a live object is not in the listing": Case("live_listed", WORLD.without(LIVE)),
+    "no commit was read, and nothing is staged": Case(
+        "live_not_empty",
+        replace(WORLD, pairs=[replace(pair, active=False, protected=False) for pair in WORLD.pairs], staged=()),
+        live_before=0,
+    ),
+    "most of what was live is not any more": Case("live_not_shrunk", live_before=9),
+    "a young object is taken for a candidate": Case(
+        "nothing_young", function="judged", fault=taken_for_candidate(YOUNG)
+    ),
+    "what may be staged is taken for a candidate": Case(
+        "nothing_unknown",
+        replace(WORLD, staged=(), staged_known=False),
+        function="judged",
+        fault=taken_for_candidate(UNREFERENCED, "unreferenced"),
+    ),
+    "a user's file is taken for a candidate": Case(
+        "only_generated_names", function="judged", fault=taken_for_candidate(FOREIGN)
+    ),
+    "an object of an active commit is taken for a candidate": Case(
+        "nothing_live", function="judged", fault=taken_for_candidate(LIVE)
+    ),
+    "a staged object is taken for a candidate": Case(
+        "nothing_live", function="judged", fault=taken_for_candidate(STAGED)
+    ),
+    "a candidate was stored at another time than the listed object": Case(
+        "only_listed",
+        function="candidates",
+        fault=lambda chosen: chosen.withColumn("last_modified", F.col("last_modified") - F.expr("INTERVAL 1 SECOND")),
+    ),
+    "an object is judged twice": Case(
+        "totals_balance",
+        function="judged",
+        fault=lambda judged: judged.unionByName(judged.where(F.col("address") == ALSO_LIVE)),
+    ),
+    "a candidate is lost on the way": Case(
+        "totals_balance", function="candidates", fault=lambda chosen: chosen.where(F.col("address") != DEAD)
+    ),
+}
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse(str(tmp_path / "warehouse"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_guard_refuses_and_no_plan_stands(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    case = CASES[name]
+    if case.fault:
+        right, fault = getattr(planning, case.function), case.fault
+        monkeypatch.setattr(planning, case.function, lambda *given, **named: fault(right(*given, **named)))
+    earlier = a_plan(live=case.live_before)
+    keep_plan(warehouse, earlier)
+    planned = case.world.plan(spark, warehouse)
+    assert [verdict.guard for verdict in planned.verdicts if not verdict.passed] == [case.guard]
+    assert sorted(verdict.guard for verdict in planned.verdicts) == sorted(PLAN_GUARDS)
+    assert planned.plan is None
+    assert planned.candidates.count() == 0
+    with pytest.raises(GuardRefused, match=r"there is no plan of 2026-11-01 that stands. Nothing was deleted"):
+        load_plan(warehouse, "orchard", DAY)
+    assert last_plan(warehouse, "orchard", DAY) == earlier  # history stays
+
+
+def test_without_a_fault_no_guard_refuses_and_the_plan_stands(spark: SparkSession, warehouse: Warehouse) -> None:
+    keep_plan(warehouse, a_plan(live=5))
+    planned = WORLD.plan(spark, warehouse)
+    assert guards.refusals(planned.verdicts) == []
+    assert sorted(row["address"] for row in planned.candidates.collect()) == sorted(
+        [DEAD, small_world.ALSO_DEAD, UNREFERENCED]
+    )
+    plan = load_plan(warehouse, "orchard", DAY)
+    assert plan == planned.plan
+    assert plan.totals == {
+        "candidate": Amount(3, 30),
+        "foreign": Amount(1, 10),
+        "held": Amount(2, 20),
+        "kept": Amount(2, 20),
+        "young": Amount(1, 10),
+    }
+    assert (plan.live, plan.candidates) == (4, Amount(3, 30))
+
+
+# ---- the guards that look at one table each, before a plan is made
+
+
+def references(branches: dict[str, str], tags: dict[str, str], *commits: str) -> References:
+    known = {name: Commit(name, (), OLD, "") for name in commits}
+    return References(known, branches, tags, NOW)
+
+
+@pytest.mark.parametrize(
+    ("seen", "saw"),
+    [
+        pytest.param(references({"main": "a", "dev": "b"}, {}, "a"), "dev names a commit", id="a_branch"),
+        pytest.param(references({"main": "a"}, {"v1": "b"}, "a"), "tag v1 names a commit", id="a_tag"),
+        pytest.param(references({}, {"v1": "a"}, "a"), "no branch at all", id="no_branch"),
+        pytest.param(references({}, {}), "no branch at all", id="nothing_at_all"),
+    ],
+)
+def test_a_head_whose_commit_was_not_read_is_refused(seen: References, saw: str) -> None:
+    verdict = guards.heads_present(seen)
+    assert not verdict.passed
+    assert saw in verdict.saw
+
+
+def test_heads_whose_commits_were_read_pass() -> None:
+    assert guards.heads_present(references({"main": "a", "v1": "b"}, {"v1": "b"}, "a", "b")).passed
+
+
+@pytest.mark.parametrize(
+    ("entries", "passed"),
+    [
+        pytest.param({"r1": 2, "r2": 1}, True, id="whole"),
+        pytest.param({"r1": 1, "r2": 1}, False, id="an_entry_short"),
+        pytest.param({"r1": 2}, False, id="a_whole_range_short"),
+        pytest.param({}, False, id="all_short"),
+        pytest.param({"r1": 4, "r2": 1}, False, id="read_twice"),
+        pytest.param({"r1": 2, "r2": 1, "r9": 7}, True, id="a_range_of_no_commit_does_not_matter"),
+    ],
+)
+def test_a_range_must_have_the_entries_that_its_metarange_counts(
+    spark: SparkSession, entries: dict[str, int], passed: bool
+) -> None:
+    told = [("m1", "r1", 2), ("m2", "r1", 2), ("m2", "r2", 1)]
+    of_commits = pa.Table.from_pylist(
+        [{"metarange_id": meta, "range_id": one, "count": count} for meta, one, count in told], schema=METARANGE_RANGES
+    )
+    found = pa.Table.from_pylist(
+        [{"range_id": one, "key": str(place)} for one, count in entries.items() for place in range(count)],
+        schema=RANGE_ENTRIES,
+    )
+    held = spark.createDataFrame(pa.table({"range_id": ["r1", "r2"]}))
+    verdict = guards.ranges_complete(spark.createDataFrame(of_commits), spark.createDataFrame(found), held)
+    assert verdict.passed is passed
+
+
+def test_a_prefix_that_has_objects_and_listed_none_is_refused() -> None:
+    assert guards.listing_complete([]).passed
+    verdict = guards.listing_complete(["data/a/", "data/b/"])
+    assert not verdict.passed
+    assert verdict.saw == "2 prefixes, data/a/ first, have objects that were not listed"
+
+
+@pytest.mark.parametrize(
+    ("other", "apart"),
+    [
+        pytest.param(("s3://lake/meadow", "s3://lake/meadow"), True, id="beside"),
+        pytest.param(("s3://lake/orchard2", "file:///srv/orchard2"), True, id="beside_with_the_same_beginning"),
+        pytest.param(("s3://lake/orchard", "file:///elsewhere"), False, id="the_same_namespace"),
+        pytest.param(("s3://lake/orchard/data/x", "file:///elsewhere"), False, id="inside_the_namespace"),
+        pytest.param(("s3://lake", "file:///elsewhere"), False, id="around_the_namespace"),
+        pytest.param(("s3://other", "file:///srv/orchard"), False, id="the_same_storage"),
+        pytest.param(("s3://other", "file:///srv/orchard/x"), False, id="inside_the_storage"),
+        pytest.param(("s3://other", "file:///srv"), False, id="around_the_storage"),
+        pytest.param(("s3://other", "s3://lake/orchard"), False, id="its_storage_is_our_namespace"),
+    ],
+)
+def test_no_other_repository_may_lie_in_or_around_this_one(other: tuple[str, str], apart: bool) -> None:
+    places = {"orchard": ("s3://lake/orchard", "file:///srv/orchard"), "other": other}
+    assert guards.namespaces_apart("orchard", places).passed is apart
+    assert guards.namespaces_apart("other", places).passed is apart
+
+
+# ---- where each guard draws its line
+
+
+def unlisted(spark: SparkSession, live: DataFrame, *collected: str) -> tuple[guards.Verdict, int]:
+    removed = spark.createDataFrame(pa.table({"address": pa.array(collected, pa.string())}))
+    return guards.live_listed(live, frames.inventory(spark, Listed(LIVE)), removed, HORIZON)
+
+
+def live(spark: SparkSession, name: str, instant: datetime | None) -> DataFrame:
+    return spark.createDataFrame(
+        pa.table({"address": [name], "last_modified": pa.array([instant], pa.timestamp("us", tz="UTC"))})
+    )
+
+
+HEX = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("name", "instant", "passed"),
+    [
+        pytest.param(LIVE, OLD, True, id="listed"),
+        pytest.param(ALSO_LIVE, OLD, False, id="issued_long_ago"),
+        pytest.param(ALSO_LIVE, NOW, False, id="issued_long_ago_and_committed_since"),
+        pytest.param(YOUNG, OLD, True, id="issued_after_the_listing_may_have_passed"),
+        pytest.param(HEX, NOW, True, id="an_old_name_stored_lately"),
+        pytest.param(HEX, OLD, False, id="an_old_name_stored_long_ago"),
+        pytest.param(HEX, None, False, id="an_old_name_of_unknown_age"),
+    ],
+)
+def test_a_live_address_must_be_listed_unless_it_may_have_come_after_the_listing(
+    spark: SparkSession, name: str, instant: datetime | None, passed: bool
+) -> None:
+    verdict, collected = unlisted(spark, live(spark, name, instant))
+    assert (verdict.passed, collected) == (passed, 0)
+
+
+def test_a_live_address_that_we_collected_is_counted_and_not_missed(spark: SparkSession) -> None:
+    both = live(spark, ALSO_LIVE, OLD).unionByName(live(spark, DEAD, OLD))
+    verdict, collected = unlisted(spark, both, ALSO_LIVE)
+    assert (verdict.passed, collected) == (False, 1)
+    assert DEAD in verdict.saw
+    verdict, collected = unlisted(spark, both, ALSO_LIVE, DEAD)
+    assert (verdict.passed, collected) == (True, 2)
+
+
+@pytest.mark.parametrize(("live_now", "listed", "passed"), [(0, 0, True), (0, 1, False), (1, 0, True), (1, 1, True)])
+def test_where_something_lies_something_is_live(live_now: int, listed: int, passed: bool) -> None:
+    assert guards.live_not_empty(live_now, listed).passed is passed
+
+
+@pytest.mark.parametrize(
+    ("live_now", "before", "most", "passed"),
+    [
+        pytest.param(50, 100, 0.5, True, id="the_most_allowed_itself"),
+        pytest.param(49, 100, 0.5, False, id="one_less"),
+        pytest.param(200, 100, 0.0, True, id="growth_is_no_loss"),
+        pytest.param(99, 100, 0.0, False, id="nothing_may_go"),
+        pytest.param(0, 100, 1.0, True, id="everything_may_go"),
+        pytest.param(0, None, 0.0, True, id="there_was_no_plan"),
+        pytest.param(0, 0, 0.0, True, id="there_was_nothing_live"),
+    ],
+)
+def test_the_live_set_may_lose_a_share_between_plans(
+    live_now: int, before: int | None, most: float, passed: bool
+) -> None:
+    assert guards.live_not_shrunk(live_now, before, most).passed is passed
+
+
+def test_an_object_that_is_listed_twice_is_refused(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Two rows of one address would delete it once and count it twice."""
+    twice = replace(WORLD, inventory=[*WORLD.inventory, Listed(DEAD)])
+    planned = twice.plan(spark, warehouse)
+    assert [verdict.guard for verdict in planned.verdicts if not verdict.passed] == ["only_listed"]
+
+
+def test_a_candidate_of_unknown_age_is_young_to_the_guard(spark: SparkSession) -> None:
+    chosen = frames.candidates(spark, frames.Candidate(DEAD)).withColumn("last_modified", F.lit(None).cast("timestamp"))
+    inventory, none_live = frames.inventory(spark, Listed(DEAD)), live(spark, LIVE, OLD)
+    verdicts = guards.candidates_allowed(chosen, none_live, HORIZON, inventory, staged_known=True)
+    assert "nothing_young" in {verdict.guard for verdict in guards.refusals(verdicts)}

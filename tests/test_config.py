@@ -1,0 +1,276 @@
+"""`retention.yaml`: every mistake names the file and the key, and no secret is ever written in it."""
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from retention_assets.config import Configuration, canonical_namespace, load_configuration
+from retention_assets.errors import ConfigurationError
+
+DEMO = Path(__file__).parent.parent / "demo" / "retention.yaml"
+ORCHARD: dict[str, Any] = {
+    "kind": "lakefs",
+    "namespace": "s3://lake/orchard",
+    "source": {"dump": "dump.json"},
+    "policy": "policy.yaml",
+}
+API: dict[str, Any] = {
+    "url": "https://lakefs.example.com",
+    "access_key": "AKIAIOSFODNN7EXAMPLE",
+    "secret_key": {"env": "THE_SECRET"},
+}
+
+
+def written(tmp_path: Path, document: object) -> Path:
+    file = tmp_path / "retention.yaml"
+    file.write_text(document if isinstance(document, str) else yaml.safe_dump(document), encoding="utf-8")
+    return file
+
+
+def loaded(tmp_path: Path, **changes: object) -> Configuration:
+    """Load a good configuration of one repository with these keys changed; `None` leaves a key out."""
+    entry = {key: value for key, value in {**ORCHARD, **changes}.items() if value is not None}
+    return load_configuration(written(tmp_path, {"warehouse": "warehouse", "repositories": {"orchard": entry}}))
+
+
+# ---- what a file may leave out
+
+
+def test_a_repository_plans_only_protects_tags_and_waits_a_day_unless_told_otherwise(tmp_path: Path) -> None:
+    settings = loaded(tmp_path).repository("orchard").settings
+    assert settings.mode == "plan"
+    assert settings.tags == "protect"
+    assert settings.grace == timedelta(hours=24)
+    assert settings.guards.max_live_shrink == 0.5
+    assert settings.policy == ["policy.yaml"]
+    assert settings.staged is None
+
+
+def test_the_demos_configuration_loads_and_deletes_nothing() -> None:
+    configuration = load_configuration(DEMO)
+    assert {entry.settings.mode for entry in configuration.repositories.values()} == {"plan"}
+
+
+def test_a_mode_may_be_set_for_one_run_without_touching_the_file(tmp_path: Path) -> None:
+    configuration = loaded(tmp_path)
+    changed = configuration.with_mode("orchard", "delete")
+    assert changed.repository("orchard").settings.mode == "delete"
+    assert configuration.repository("orchard").settings.mode == "plan"
+
+
+# ---- places
+
+
+@pytest.mark.parametrize(
+    ("namespace", "storage", "expected"),
+    [
+        pytest.param("s3://lake/orchard", None, "s3://lake/orchard", id="the_namespace_itself"),
+        pytest.param("s3a://lake/orchard//", None, "s3://lake/orchard", id="one_spelling"),
+        pytest.param("s3://lake/orchard", "s3n://mirror/orchard/", "s3://mirror/orchard", id="elsewhere"),
+        pytest.param("s3://lake/orchard", "https://a.b/c/", "https://a.b/c", id="azure"),
+        pytest.param("s3://lake/orchard", "namespace", "file://{here}/namespace", id="relative_to_the_file"),
+        pytest.param("s3://lake/orchard", "./a/../namespace/", "file://{here}/namespace", id="relative_and_roundabout"),
+        pytest.param("s3://lake/orchard", "file:///srv/lake/./x", "file:///srv/lake/x", id="a_file_url"),
+        pytest.param("s3://lake/orchard", "/srv/lake", "file:///srv/lake", id="absolute"),
+    ],
+)  # fmt: skip
+def test_storage_is_a_url_and_paths_are_relative_to_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, namespace: str, storage: str | None, expected: str
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    repository = loaded(tmp_path, namespace=namespace, storage=storage).repository("orchard")
+    assert repository.storage == expected.format(here=tmp_path.resolve())
+    assert repository.namespace == "s3://lake/orchard"
+
+
+@pytest.mark.parametrize(
+    ("warehouse", "expected"),
+    [
+        ("warehouse", "{here}/warehouse"),
+        ("/srv/warehouse", "/srv/warehouse"),
+        ("file:///srv/warehouse", "/srv/warehouse"),
+        ("s3a://lake/warehouse", "s3a://lake/warehouse"),
+    ],
+)
+def test_the_warehouse_is_a_path_or_a_url(tmp_path: Path, warehouse: str, expected: str) -> None:
+    file = written(tmp_path, {"warehouse": warehouse, "repositories": {"orchard": ORCHARD}})
+    assert load_configuration(file).warehouse == expected.format(here=tmp_path.resolve())
+
+
+def test_a_policys_path_is_relative_to_the_file(tmp_path: Path) -> None:
+    repository = loaded(tmp_path).repository("orchard")
+    assert repository.path("policies/a.yaml") == tmp_path.resolve() / "policies" / "a.yaml"
+    assert repository.path("/etc/a.yaml") == Path("/etc/a.yaml")
+
+
+@pytest.mark.parametrize("spelled", ["s3://b/p", "s3a://b/p", "s3n://b/p", "s3://b/p/", "s3a://b/p//"])
+def test_a_namespace_has_one_spelling(spelled: str) -> None:
+    assert canonical_namespace(spelled) == "s3://b/p"
+
+
+# ---- mistakes
+
+
+MISTAKES: dict[str, tuple[dict[str, object], str]] = {
+    "an unknown key": ({"modes": "delete"}, "repositories.orchard.modes: Extra inputs are not permitted"),
+    "an unknown guard": ({"guards": {"max_shrink": 1}}, "repositories.orchard.guards.max_shrink: Extra inputs"),
+    "a share above one": ({"guards": {"max_live_shrink": 1.5}}, "repositories.orchard.guards.max_live_shrink: "),
+    "an unknown kind": ({"kind": "delta"}, "repositories.orchard.kind: "),
+    "an unknown mode": ({"mode": "destroy"}, "repositories.orchard.mode: "),
+    "unknown words for tags": ({"tags": "keep"}, "repositories.orchard.tags: "),
+    "no namespace": ({"namespace": None}, "repositories.orchard.namespace: Field required"),
+    "no policy": ({"policy": None}, "repositories.orchard.policy: Field required"),
+    "an empty list of policies": ({"policy": []}, "repositories.orchard.policy: name at least one policy file"),
+    "a policy that is a number": ({"policy": [7]}, "repositories.orchard.policy.0: "),
+    "no source": ({"source": None}, "repositories.orchard.source: Field required"),
+    "an empty source": ({"source": {}}, "repositories.orchard.source: name exactly one of `dump` and `api`"),
+    "two sources": (
+        {"source": {"dump": "d", "api": API}},
+        "repositories.orchard.source: name exactly one of `dump` and `api`",
+    ),
+    "a grace period without a unit": ({"grace": 24}, "repositories.orchard.grace: '24' is not a duration: it has no"),
+    "a negative grace period": ({"grace": "-1h"}, "repositories.orchard.grace: '-1h' is not a duration: it is"),
+    "a secret key in the file": (
+        {"source": {"api": {**API, "secret_key": "wJalrXUtnFEMI"}}},
+        "repositories.orchard.source.api.secret_key: ",
+    ),
+    "no secret key": (
+        {"source": {"api": {"url": "x", "access_key": "y"}}},
+        "repositories.orchard.source.api.secret_key: Field required",
+    ),
+    "an unknown key of a secret": (
+        {"source": {"api": {**API, "secret_key": {"env": "A", "default": "hunter2"}}}},
+        "repositories.orchard.source.api.secret_key.default: Extra inputs",
+    ),
+    "an empty name of a variable": (
+        {"source": {"api": {**API, "secret_key": {"env": ""}}}},
+        "repositories.orchard.source.api.secret_key.env: ",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_told_with_its_file_and_key(tmp_path: Path, mistake: str) -> None:
+    changes, complaint = MISTAKES[mistake]
+    with pytest.raises(ConfigurationError) as told:
+        loaded(tmp_path, **changes)
+    assert str(told.value).startswith(f"{tmp_path.resolve()}/retention.yaml: {complaint}")
+    assert "hunter2" not in str(told.value)
+    assert "wJalrXUtnFEMI" not in str(told.value)
+
+
+DOCUMENTS = {
+    "a day that no calendar has": ("warehouse: 2027-02-30\n", "is not YAML: "),
+    "empty": ("", "the document: "),
+    "a list": ("- a\n- b\n", "the document: "),
+    "not YAML": ("a: [b\n", "is not YAML: "),
+    "no repositories": ("warehouse: w\n", "repositories: Field required"),
+    "an empty list of repositories": ("warehouse: w\nrepositories: {}\n", "repositories: "),
+    "no warehouse": (yaml.safe_dump({"repositories": {"orchard": ORCHARD}}), "warehouse: Field required"),
+    "an unknown key at the top": (
+        yaml.safe_dump({"warehouse": "w", "repositories": {"orchard": ORCHARD}, "repository": {}}),
+        "repository: Extra inputs",
+    ),
+    "a name that Dagster cannot have": (
+        yaml.safe_dump({"warehouse": "w", "repositories": {"or-chard": ORCHARD}}),
+        "repositories: 'or-chard': a repository's name here has letters, digits and `_` only",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", DOCUMENTS)
+def test_a_document_that_is_no_configuration_is_refused(tmp_path: Path, mistake: str) -> None:
+    text, complaint = DOCUMENTS[mistake]
+    with pytest.raises(ConfigurationError, match=re.escape(f"{tmp_path.resolve()}/retention.yaml: {complaint}")):
+        load_configuration(written(tmp_path, text))
+
+
+def test_all_mistakes_are_told_at_once_a_line_each(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as told:
+        loaded(tmp_path, mode="destroy", tags="keep", namespace=None)
+    assert len(str(told.value).splitlines()) == 3
+
+
+def test_a_file_that_is_not_there_says_how_to_name_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"there is no such file. .*--config FILE or RETENTION_CONFIG"):
+        load_configuration(tmp_path / "nowhere.yaml")
+
+
+@pytest.mark.parametrize("what", ["a directory", "not text"])
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, what: str) -> None:
+    file = tmp_path / "retention.yaml"
+    if what == "a directory":
+        file.mkdir()
+    else:
+        file.write_bytes(b"warehouse: \xff\xfe")
+    with pytest.raises(ConfigurationError, match=r"retention\.yaml: cannot be read"):
+        load_configuration(file)
+
+
+def test_a_repository_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="there is no repository 'meadow'; there are: orchard"):
+        loaded(tmp_path).repository("meadow")
+
+
+@pytest.mark.parametrize("doubled", ["    mode: delete\n", "  orchard: {}\n", "warehouse: elsewhere\n"])
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path, doubled: str) -> None:
+    """YAML would take the last one without a word: a second `mode: delete` far below the first `mode: plan`."""
+    text = yaml.safe_dump({"warehouse": "w", "repositories": {"orchard": {**ORCHARD, "mode": "plan"}}}, sort_keys=False)
+    with pytest.raises(ConfigurationError, match=r"retention\.yaml: .*(mode|orchard|warehouse).*twice"):
+        load_configuration(written(tmp_path, _after_its_like(text, doubled)))
+
+
+def _after_its_like(text: str, line: str) -> str:
+    if line.startswith("warehouse"):
+        return text.replace("repositories:", f"{line}repositories:")
+    return f"{text}{line}"
+
+
+# ---- secrets
+
+
+@pytest.mark.parametrize(
+    "option", ["secret_access_key", "aws_session_token", "sas_key", "account_key", "password", "credential", "SECRET"]
+)
+def test_a_secret_option_is_named_in_the_file_never_written(tmp_path: Path, option: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"repositories.orchard.storage_options: {option} is a secret") as told:
+        loaded(tmp_path, storage_options={option: "hunter2"})
+    assert "hunter2" not in str(told.value)
+
+
+def test_secrets_come_from_the_environment_when_they_are_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"region": "eu-west-1", "secret_access_key": {"env": "STORE_SECRET"}}
+    repository = loaded(tmp_path, storage_options=options, source={"api": API}).repository("orchard")
+    monkeypatch.setenv("STORE_SECRET", "from-the-environment")
+    monkeypatch.setenv("THE_SECRET", "the-other")
+    assert repository.storage_options() == {"region": "eu-west-1", "secret_access_key": "from-the-environment"}
+    assert repository.api_keys() == ("AKIAIOSFODNN7EXAMPLE", "the-other")
+    assert "from-the-environment" not in repr(repository)
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_a_variable_that_is_not_set_is_told_with_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str | None
+) -> None:
+    options = {"secret_access_key": {"env": "STORE_SECRET"}}
+    repository = loaded(tmp_path, storage_options=options, source={"api": API}).repository("orchard")
+    for name in ("STORE_SECRET", "THE_SECRET"):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigurationError, match=r"storage_options.secret_access_key: .*STORE_SECRET is not set"):
+        repository.storage_options()
+    with pytest.raises(ConfigurationError, match=r"source.api.secret_key: .*THE_SECRET is not set. Nothing was read"):
+        repository.api_keys()
+
+
+def test_a_dump_has_no_keys(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"repositories.orchard.source has no api"):
+        loaded(tmp_path).repository("orchard").api_keys()

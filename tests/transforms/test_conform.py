@@ -1,0 +1,53 @@
+"""A frame becomes a table's, or the contract says why not."""
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from retention_assets.errors import TableContractError
+from retention_assets.tables import STORAGE_INVENTORY, TABLES
+from retention_assets.transforms.conform import conform
+from tests.transforms.frames import Listed, inventory
+
+
+def test_columns_come_in_the_contracts_order_and_types(spark: SparkSession) -> None:
+    frame = inventory(spark, Listed("a")).select(
+        "source", "etag", F.col("size").cast("int"), "last_modified", "address"
+    )
+    made = conform(frame, STORAGE_INVENTORY)
+    assert made.columns == STORAGE_INVENTORY.schema.names
+    assert dict(made.dtypes)["size"] == "bigint"
+    assert made.first() == inventory(spark, Listed("a")).first()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_an_empty_table_of_each_contract_conforms_to_it(spark: SparkSession, name: str) -> None:
+    contract = TABLES[name]
+    made = conform(spark.createDataFrame(contract.schema.empty_table()), contract)
+    kinds = {
+        field.name: str(field.type).replace(" not null", "") for field in to_arrow_schema(made.schema, timezone="UTC")
+    }
+    assert kinds == {field.name: str(field.type).replace(" not null", "") for field in contract.schema}
+
+
+@pytest.mark.parametrize(
+    ("added", "dropped", "complaint"),
+    [
+        pytest.param({}, ["etag"], "storage_inventory: columns missing or unexpected: etag", id="missing"),
+        pytest.param({"more": "1"}, [], "storage_inventory: columns missing or unexpected: more", id="unexpected"),
+        pytest.param(
+            {"Size": "1"}, ["size"], "storage_inventory: columns missing or unexpected: Size, size", id="case"
+        ),
+        pytest.param(
+            {"size": "address"}, [], "storage_inventory: .*size", id="a_type_that_cannot_become_the_contracts"
+        ),
+    ],
+)
+def test_what_differs_is_an_error_that_names_the_table_and_the_column(
+    spark: SparkSession, added: dict[str, str], dropped: list[str], complaint: str
+) -> None:
+    frame = inventory(spark, Listed("a")).drop(*dropped)
+    frame = frame.withColumns({name: F.expr(value) for name, value in added.items()})
+    with pytest.raises(TableContractError, match=complaint):
+        conform(frame, STORAGE_INVENTORY)

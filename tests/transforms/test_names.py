@@ -1,0 +1,139 @@
+"""Which names are lakeFS's own, and when it issued them. Source of the cases: lakeFS facts 1.1, H6 and H14."""
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from retention_assets.transforms.names import is_generated, is_outside, issued_at
+from tests.repositories import REPOSITORIES, listing
+from tests.transforms.frames import OLD, address, of
+
+SLICE, XID = "gqv3epl4fd2o8m3men70", "ce8co454fd2o8m3menag"
+SIGNATURE = "3JtKavWuNJClLKEIALkPkYfJIaveOO9xr9YzQYURGzs"
+UUID, NANOID = "0fd0f0a4-7b6d-4b0e-9a3e-1f2d3c4b5a69", "mHdWMWSOf6mkzFvmPvO_X"
+ISSUED = datetime(2022, 12, 7, 17, 23, 28, tzinfo=UTC)
+
+GENERATED = {
+    "in_a_slice": f"data/{SLICE}/{XID}",
+    "with_its_signature": f"data/{SLICE}/{XID},{SIGNATURE}",
+    "sharded": f"data/!ab/c/{SLICE}/{XID}",
+    "sharded_with_digits_and_a_signature": f"data/!0z/9/{SLICE}/{XID},{SIGNATURE}",
+    "32_hex_in_the_root": "0123456789abcdef0123456789abcdef",
+    "of_the_link_era": f"data/orchard-main:{UUID}/{NANOID}",
+    "of_the_link_era_with_a_branch_of_many_marks": f"data/a.b_c-9:{UUID}/{'a' * 20}",
+}
+FOREIGN = {
+    "a_users_file_in_the_root": "README.md",
+    "the_probe_of_old": "dummy",
+    "a_users_file_in_data": "data/report.csv",
+    "a_users_folder_in_data": "data/2026/report.csv",
+    "a_users_file_in_a_slice": f"data/{SLICE}/report.csv",
+    "another_repository_below_data": f"data/other/data/{SLICE}/{XID}",
+    "another_repository_beside_data": f"other/data/{SLICE}/{XID}",
+    "a_range": f"_lakefs/{'0123456789abcdef' * 4}",
+    "a_report": f"_lakefs/retention/gc/uncommitted/{SLICE}/uncommitted/{XID}",
+    "one_level_deeper": f"data/{SLICE}/{XID}/{XID}",
+    "one_level_higher": f"data/{XID}",
+    "no_slice": f"data//{XID}",
+    "uppercase_object": f"data/{SLICE}/{XID.upper()}",
+    "uppercase_slice": f"data/{SLICE.upper()}/{XID}",
+    "uppercase_data": f"DATA/{SLICE}/{XID}",
+    "object_one_short": f"data/{SLICE}/{XID[:-1]}",
+    "object_one_long": f"data/{SLICE}/{XID}0",
+    "slice_one_short": f"data/{SLICE[:-1]}/{XID}",
+    "a_letter_that_xids_lack": f"data/{SLICE}/{XID[:-1]}w",
+    "an_empty_signature": f"data/{SLICE}/{XID},",
+    "signature_one_short": f"data/{SLICE}/{XID},{SIGNATURE[:-1]}",
+    "signature_one_long": f"data/{SLICE}/{XID},{SIGNATURE}A",
+    "signature_with_padding": f"data/{SLICE}/{XID},{SIGNATURE}=",
+    "an_extension": f"data/{SLICE}/{XID}.parquet",
+    "a_line_end_after_it": f"data/{SLICE}/{XID}\n",
+    "another_line_end_after_it": f"data/{SLICE}/{XID}\u2028",
+    "a_line_before_it": f"x\ndata/{SLICE}/{XID}",
+    "31_hex": "0123456789abcdef0123456789abcde",
+    "33_hex": "0123456789abcdef0123456789abcdef0",
+    "uppercase_hex": "0123456789ABCDEF0123456789ABCDEF",
+    "hex_in_a_folder": "folder/0123456789abcdef0123456789abcdef",
+    "a_part_of_an_upload": "0123456789abcdef0123456789abcdef-00001",
+    "shard_of_three": f"data/!abc/d/{SLICE}/{XID}",
+    "shard_without_its_second_level": f"data/!ab/{SLICE}/{XID}",
+    "shard_without_its_mark": f"data/ab/c/{SLICE}/{XID}",
+    "link_era_without_its_colon": f"data/orchard-main/{NANOID}",
+    "link_era_with_a_short_name": f"data/orchard-main:{UUID}/{'a' * 19}",
+    "legacy_file_below_data": "data/0123456789abcdef0123456789abcdef",
+    "an_absolute_uri": f"s3://lake/orchard/data/{SLICE}/{XID}",
+    "nothing": "",
+}
+
+
+@pytest.fixture(scope="module")
+def generated(spark: SparkSession) -> dict[str, bool]:
+    cases = {**GENERATED, **FOREIGN}
+    return dict(zip(cases, of(spark, list(cases.values()), pa.string(), is_generated), strict=True))
+
+
+@pytest.mark.parametrize("case", GENERATED)
+def test_names_that_lakefs_makes_are_its_own(generated: dict[str, bool], case: str) -> None:
+    assert generated[case] is True
+
+
+@pytest.mark.parametrize("case", FOREIGN)
+def test_any_other_name_is_foreign(generated: dict[str, bool], case: str) -> None:
+    assert generated[case] is False
+
+
+@pytest.mark.parametrize("repository", REPOSITORIES)
+def test_every_object_that_the_server_wrote_below_data_has_a_name_of_its_own(
+    spark: SparkSession, repository: str
+) -> None:
+    names = [entry.address for entry in listing(repository) if entry.address.startswith("data/")]
+    assert len(names) > 100
+    assert all(of(spark, names, pa.string(), is_generated))
+
+
+@pytest.mark.parametrize(
+    ("name", "issued"),
+    [
+        pytest.param(GENERATED["in_a_slice"], ISSUED, id="the_known_xid_of_the_facts"),
+        pytest.param(GENERATED["with_its_signature"], ISSUED, id="a_signature_does_not_matter"),
+        pytest.param(GENERATED["sharded"], ISSUED, id="nor_do_shards"),
+        pytest.param(
+            f"data/{XID}/{SLICE}", datetime(2041, 8, 20, 12, 2, 46, tzinfo=UTC), id="the_slice_does_not_count"
+        ),
+        pytest.param(address(7, OLD), OLD, id="an_xid_made_for_tests"),
+        pytest.param(f"data/{SLICE}/{'0' * 20}", datetime(1970, 1, 1, tzinfo=UTC), id="the_smallest_xid"),
+        pytest.param(f"data/{SLICE}/{'v' * 20}", datetime(2106, 2, 7, 6, 28, 15, tzinfo=UTC), id="the_largest_xid"),
+        pytest.param(GENERATED["32_hex_in_the_root"], None, id="hex_holds_no_time"),
+        pytest.param(GENERATED["of_the_link_era"], None, id="a_nanoid_holds_no_time"),
+        pytest.param(FOREIGN["a_users_file_in_a_slice"], None, id="foreign"),
+        pytest.param(FOREIGN["a_line_end_after_it"], None, id="foreign_by_a_line_end"),
+    ],
+)
+def test_the_objects_xid_tells_when_its_address_was_issued(
+    spark: SparkSession, name: str, issued: datetime | None
+) -> None:
+    assert of(spark, [name], pa.string(), issued_at) == [issued]
+
+
+def test_addresses_of_real_objects_were_issued_before_they_were_written(spark: SparkSession) -> None:
+    entries = [entry for entry in listing("orchard") if entry.address.startswith("data/")]
+    issued = of(spark, [entry.address for entry in entries], pa.string(), issued_at)
+    for entry, instant in zip(entries, issued, strict=True):
+        assert 0 <= (entry.last_modified - instant).total_seconds() < 24 * 3600, entry.address
+
+
+@pytest.mark.parametrize(
+    ("name", "outside"),
+    [
+        ("s3://lake/other/a", True),
+        ("https://account.blob.core.windows.net/container/a", True),
+        ("local:///srv/lake/a", True),
+        (f"data/{SLICE}/{XID}", False),
+        ("data/a://b", False),
+        ("://", False),
+    ],
+)
+def test_an_absolute_uri_lies_outside(spark: SparkSession, name: str, outside: bool) -> None:
+    assert of(spark, [name], pa.string(), is_outside) == [outside]

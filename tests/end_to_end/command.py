@@ -1,0 +1,145 @@
+"""The `retention` command, run in this process, and the configuration files it is run with."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from retention_assets.cli.main import main
+from tests.repositories import AS_OF, DATA, api, place_repository, policy_file
+
+DAY = AS_OF.date().isoformat()
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command left behind."""
+
+    status: int
+    out: str
+    err: str
+
+    def document(self) -> Any:
+        """Return standard output, which must be one JSON document."""
+        return json.loads(self.out)
+
+
+def run(*arguments: str | Path) -> Answer:
+    """Run `retention` with these arguments."""
+    out, err = StringIO(), StringIO()
+    status: int | str | None = 0
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as ended:
+            status = ended.code
+    assert isinstance(status, int)
+    return Answer(status, out.getvalue(), err.getvalue())
+
+
+@dataclass(slots=True)
+class Place:
+    """A directory with a configuration of one repository, `orchard`, whose settings may be changed."""
+
+    directory: Path
+    settings: Json
+    spark: Json = field(default_factory=dict)
+    name: str = "orchard"
+
+    @property
+    def file(self) -> Path:
+        """The configuration file."""
+        return self.directory / "retention.yaml"
+
+    @property
+    def warehouse(self) -> Path:
+        """Where the tables are."""
+        return self.directory / "warehouse"
+
+    def write(self, **changes: Any) -> None:
+        """Write the configuration with `changes` of the repository's settings; None takes one out."""
+        self.settings = {key: value for key, value in {**self.settings, **changes}.items() if value is not None}
+        document = {"warehouse": "warehouse", "spark": self.spark, "repositories": {self.name: self.settings}}
+        self.file.write_text(yaml.safe_dump(document), encoding="utf-8")
+
+    def run(self, command: str, *arguments: str | Path) -> Answer:
+        """Run a command on this repository as of the day that every expected file counts from."""
+        return run("--config", self.file, command, self.name, *arguments, "--as-of", DAY)
+
+    def plan(self) -> str:
+        """Plan, and return the plan's hash."""
+        answer = self.run("plan", "--json")
+        assert answer.status == 0, answer.err
+        return str(answer.document()["plan_hash"])
+
+    def rows(self, table: str) -> list[Json]:
+        """Return the rows of a table as `show` prints them."""
+        answer = self.run("show", table, "--format", "json")
+        assert answer.status == 0, answer.err
+        rows: list[Json] = answer.document()
+        return rows
+
+
+def staged_folder(name: str = "orchard") -> str:
+    """Return where the repository's own list of staged objects lies, relative to its namespace."""
+    return f"_lakefs/retention/gc/uncommitted/{api(name)['prepare_uncommitted'][0]['run_id']}/uncommitted/"
+
+
+def orchard(directory: Path, storage: str, options: Mapping[str, Any] | None = None) -> Place:
+    """Return a place that plans orchard at `storage`, from its dump, by the retention rules, tags ignored."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "dump.json").write_text(json.dumps(api("orchard")["refs_dump"]), encoding="utf-8")
+    (directory / "gc_rules.json").write_bytes(policy_file("orchard", "gc_rules.json").read_bytes())
+    place = Place(
+        directory,
+        {
+            "kind": "lakefs",
+            "namespace": "s3://lake/orchard",
+            "storage": storage,
+            "storage_options": dict(options or {}),
+            "source": {"dump": "dump.json"},
+            "staged": staged_folder(),
+            "policy": ["gc_rules.json"],
+            "tags": "ignore",
+        },
+    )
+    place.write()
+    return place
+
+
+def orchard_on_disk(directory: Path) -> Place:
+    """Return a place whose storage is a copy of orchard beside its configuration."""
+    place_repository("orchard", directory / "lake")
+    return orchard(directory, "lake")
+
+
+def files_below(directory: Path) -> dict[str, tuple[int, float]]:
+    """Return size and time of every file, by its path."""
+    return {
+        str(path.relative_to(directory)): (path.stat().st_size, path.stat().st_mtime)
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+def sample(address: str) -> bytes:
+    """Return the bytes of an object of orchard as the sample has them."""
+    return (DATA / "orchard" / "namespace" / address).read_bytes()
+
+
+@contextmanager
+def environment(**variables: str) -> Iterator[None]:
+    """Set variables for as long as the block lasts."""
+    from pytest import MonkeyPatch
+
+    with MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        yield

@@ -1,0 +1,21 @@
+"""An S3 server over HTTP, one per process, and orchard in a bucket of its own for each module that asks."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+
+from tests.end_to_end.s3_server import Lake, S3Server, lake, s3_server
+
+_NUMBERS = count()
+
+
+@pytest.fixture(scope="session")
+def s3(clean_environment: None) -> Iterator[S3Server]:
+    with s3_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def new_lake(s3: S3Server) -> Callable[[], Lake]:
+    return lambda: lake(s3, f"orchard-{next(_NUMBERS)}")

@@ -1,0 +1,156 @@
+"""A plan is refused, approved, carried out and carried out again: orchard in S3, by its dump and by its server."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.end_to_end.command import Answer, Json, Place, environment, orchard, sample
+from tests.end_to_end.s3_server import REGION, Lake, Listing
+from tests.repositories import active_commits, expected, listing, objects_by_commit
+from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
+from tests.stores.lakefs_world import saved
+
+pytestmark = pytest.mark.usefixtures("spark")
+WRONG_HASH = "0" * 64
+
+
+@dataclass
+class Story:
+    """What was answered, and what lay in the store after it."""
+
+    lake: Lake
+    before: Listing
+    candidates: list[Json] = field(default_factory=list)
+    plan_hash: str = ""
+    answers: dict[str, Answer] = field(default_factory=dict)
+    listings: dict[str, Listing] = field(default_factory=dict)
+    ledgers: dict[str, list[Json]] = field(default_factory=dict)
+
+    def tell(self, chapter: str, answer: Answer) -> None:
+        self.answers[chapter] = answer
+        self.listings[chapter] = self.lake.listing()
+
+    @property
+    def planned(self) -> set[str]:
+        return {row["address"] for row in self.candidates}
+
+
+@pytest.fixture(scope="module", params=["dump", "server"])
+def place(
+    request: pytest.FixtureRequest, new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Lake, Place]]:
+    lake = new_lake()
+    options = {
+        "endpoint": lake.server.endpoint,
+        "region": REGION,
+        "access_key_id": "a-key",
+        "secret_access_key": {"env": "LAKE_SECRET"},
+    }
+    with ExitStack() as stack:
+        stack.enter_context(environment(LAKE_SECRET="a-secret", LAKEFS_SECRET=SECRET_KEY))
+        made = orchard(tmp_path_factory.mktemp(request.param), lake.storage, options)
+        if request.param == "server":
+            server = stack.enter_context(serving(saved("orchard")))
+            api = {"url": server.url, "access_key": ACCESS_KEY, "secret_key": {"env": "LAKEFS_SECRET"}}
+            made.write(source={"api": api}, staged=None)
+        yield lake, made
+
+
+@pytest.fixture(scope="module")
+def story(place: tuple[Lake, Place]) -> Story:
+    lake, made = place
+    told = Story(lake, lake.listing())
+    told.plan_hash = made.plan()
+    told.candidates = made.rows("deletion_candidates")
+    told.tell("sweep in plan mode", made.run("sweep"))
+    made.write(mode="delete")
+    told.tell("sweep without approval", made.run("sweep"))
+    told.tell("approval of another hash", made.run("approve", WRONG_HASH))
+    told.tell("sweep after that approval", made.run("sweep"))
+    told.tell("approval", made.run("approve", told.plan_hash))
+    for chapter in ("sweep", "second sweep"):
+        told.tell(chapter, made.run("sweep"))
+        told.ledgers[chapter] = made.rows("deletion_report")
+    told.tell("report", made.run("report"))
+    return told
+
+
+def test_the_plan_finds_what_brute_force_finds(story: Story) -> None:
+    found = {(row["address"], row["size"]) for row in story.candidates if row["reason"] == "expired"}
+    assert found == {(row.address, row.size) for row in expected("orchard", "retention.csv") if row.kind == "committed"}
+
+
+@pytest.mark.parametrize(
+    ("chapter", "status"),
+    [
+        ("sweep in plan mode", 0),
+        ("sweep without approval", 1),
+        ("approval of another hash", 1),
+        ("sweep after that approval", 1),
+        ("approval", 0),
+    ],
+)
+def test_nothing_is_deleted_before_an_approved_sweep(story: Story, chapter: str, status: int) -> None:
+    assert story.answers[chapter].status == status
+    assert story.listings[chapter] == story.before
+
+
+def test_a_sweep_in_plan_mode_says_that_nothing_was_deleted(story: Story) -> None:
+    assert "nothing was deleted" in story.answers["sweep in plan mode"].out
+
+
+def test_a_refusal_names_the_approval_that_is_missing(story: Story) -> None:
+    refusal = story.answers["sweep without approval"].err
+    assert f"retention approve orchard {story.plan_hash}" in " ".join(refusal.split())
+    assert story.plan_hash in story.answers["approval of another hash"].err
+
+
+def test_the_listings_before_and_after_differ_by_exactly_the_plan(story: Story) -> None:
+    assert story.answers["sweep"].status == 0
+    after = story.listings["sweep"]
+    assert after.items() <= story.before.items()
+    assert story.before.keys() - after.keys() == story.planned
+
+
+def test_a_sweep_says_how_much_it_is_about_to_delete(story: Story) -> None:
+    assert f"deleting {len(story.planned):,} objects" in story.answers["sweep"].err
+
+
+def test_every_object_of_every_active_commit_is_still_readable(story: Story) -> None:
+    objects = objects_by_commit("orchard").to_pylist()
+    active = {row["physical_address"] for row in objects if row["commit_id"] in active_commits("orchard")}
+    inside = {address.removeprefix("s3://lake/orchard/") for address in active if "/orchard/" in address}
+    assert len(inside) > 100
+    for address in inside:
+        assert story.lake.read(address) == sample(address)
+
+
+def test_a_second_sweep_deletes_nothing_and_changes_no_row_of_the_ledger(story: Story) -> None:
+    assert story.answers["second sweep"].status == 0
+    assert story.listings["second sweep"] == story.listings["sweep"]
+    assert story.ledgers["second sweep"] == story.ledgers["sweep"]
+
+
+def test_the_ledger_balances_with_the_plan(story: Story) -> None:
+    ledger = story.ledgers["sweep"]
+    assert {row["outcome"] for row in ledger} == {"deleted"}
+    assert {(row["address"], row["size"]) for row in ledger} == {
+        (row["address"], row["size"]) for row in story.candidates
+    }
+    assert max(Counter(row["address"] for row in ledger).values()) == 1
+
+
+def test_the_report_shows_the_ledger(story: Story) -> None:
+    answer = story.answers["report"]
+    assert answer.status == 0
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in answer.out.splitlines() if "│" in line]
+    deleted = next(row for row in rows if row[0] == "deleted")
+    assert deleted[1] == str(len(story.planned))
+    assert next(row for row in rows if row[0] == "unattempted")[1] == "0"
+
+
+def test_the_sample_lies_in_the_bucket_with_its_own_times(story: Story) -> None:
+    assert story.before == {entry.address: (entry.size, entry.last_modified) for entry in listing("orchard")}

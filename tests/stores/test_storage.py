@@ -61,6 +61,18 @@ def test_a_clean_run_lists_everything_but_what_lakefs_keeps_for_itself(spark: Sp
     assert FELL_BACK not in picture.notes
 
 
+def test_a_second_listing_of_the_same_session_is_not_answered_from_the_cached_first(
+    spark: SparkSession, place: Place
+) -> None:
+    run = at(spark, place, BEGAN + 60 * DAY, listing="clean")
+    first = run.picture()
+    assert first.frame.cache().count() == 3
+    place.remove([SECOND])  # the places are the same as before
+    place.store({FIRST: BEGAN + 2 * HOUR})
+    assert objects_in(run.picture().frame) == {(FIRST, SIZE, BEGAN + 2 * HOUR), (OLDER, SIZE, BEGAN - 30 * DAY)}
+    first.frame.unpersist()
+
+
 def test_what_is_no_slice_is_listed_by_an_optimized_run_too(spark: SparkSession, place: Place) -> None:
     now = BEGAN + 60 * DAY
     keep(at(spark, place, now))

@@ -1,0 +1,136 @@
+"""What the assets do, step by step and without Dagster: seconds instead of minutes where many policies are judged."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from retention_assets.config import Repository
+from retention_assets.history.references import References
+from retention_assets.policy.rules import Policy
+from retention_assets.stores.ranges import TableCache, metaranges, ranges
+from retention_assets.stores.repositories import OpenRepository, open_repository
+from retention_assets.stores.staged import staged_objects
+from retention_assets.stores.storage import StoragePicture, Studio, take_picture
+from retention_assets.stores.warehouse import Facts, Warehouse
+from retention_assets.sweep.ledger import collected_addresses, ledger_location
+from retention_assets.sweep.liveness import Question, commits_now
+from retention_assets.tables import DELETION_REPORT, STORAGE_INVENTORY
+from retention_assets.transforms.addresses import addresses
+from retention_assets.transforms.candidates import UNREFERENCED, Horizon, candidates, holders, judged
+from retention_assets.transforms.conform import conform
+from retention_assets.transforms.lifecycle import with_lifecycle
+from retention_assets.transforms.ranges import active_ranges
+
+Found = tuple[str, int, str]  # address, bytes, reason
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a repository for a day, at an instant of this machine's clock."""
+
+    spark: SparkSession
+    repository: Repository
+    warehouse: Warehouse
+    day: date
+    now: datetime
+    run_id: str = "a-run"
+
+    def open(self) -> OpenRepository:
+        """Open the repository."""
+        return open_repository(self.repository, lambda: self.now)
+
+    def picture(self) -> StoragePicture:
+        """Take the picture of the store."""
+        removed = collected_addresses(self.spark, self.warehouse, self.repository.name)
+        return take_picture(Studio(self.spark, self.open(), self.warehouse, self.day, lambda: self.now, removed))
+
+    def keep(self, picture: StoragePicture) -> DataFrame:
+        """Write the picture into the warehouse as the IO manager does; return it as it was written."""
+        name, table = self.repository.name, STORAGE_INVENTORY.name
+        target = self.warehouse.partition(name, table, self.day)
+        conform(picture.frame, STORAGE_INVENTORY).write.mode("overwrite").parquet(target)
+        self.warehouse.write_facts(name, table, self.day, Facts(picture.taken_at, 0, self.run_id, picture.notes))
+        return self.spark.read.parquet(target)
+
+    def addresses(self, policy: Policy, references: References, *, full: bool = False) -> DataFrame:
+        """Return the pairs under the policy's committed retention; `full` believes no earlier reading."""
+        opened = self.open()
+        name, access = self.repository.name, opened.access
+        cache = TableCache(self.spark, self.warehouse, name, access, self.run_id, full=full)
+        rows = commits_now(Question(opened, policy, self.day), references, rules=())
+        commits = self.spark.createDataFrame(rows)
+        of_commits, _ = cache.rows(commits.where("metarange_id != ''"), metaranges())
+        held = active_ranges(commits, of_commits)
+        entries, _ = cache.rows(held, ranges(self.repository.namespace))
+        return addresses(held, entries)
+
+    def staged(self) -> tuple[DataFrame, bool, datetime]:
+        """Return what is staged, whether that is known, and when it was."""
+        opened = self.open()
+        staged = opened.source.staged()
+        files = staged.files if staged else ()
+        frame = staged_objects(self.spark, opened.access, files, self.repository.namespace)
+        return frame, staged is not None, staged.taken_at if staged else self.now
+
+    def found(self, picture: StoragePicture) -> set[Found]:
+        """Return the candidates of this moment by the whole policy and the given picture of the store."""
+        references, policy = self.open().source.references(), self.open().policy()
+        pairs = self.addresses(policy, references)
+        return self.found_among(picture, pairs, policy, references.branches, references.taken_at)
+
+    def found_among(
+        self,
+        picture: StoragePicture,
+        pairs: DataFrame,
+        policy: Policy,
+        branches: Mapping[str, str],
+        references_at: datetime,
+    ) -> set[Found]:
+        """Return the candidates by pairs that are known."""
+        staged, known, staged_at = self.staged()
+        oldest = min([picture.taken_at, references_at] + ([staged_at] if known else []))
+        settings = self.repository.settings
+        horizon = Horizon(oldest, settings.grace, settings.token_life)
+        as_of = datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
+        holding = holders(with_lifecycle(pairs, policy.lifecycle, branches, as_of), ())
+        objects = judged(picture.frame, holding, staged, horizon, staged_known=known)
+        return found_in(candidates(objects))
+
+
+def found_in(chosen: DataFrame) -> set[Found]:
+    """Return the candidates of a frame, each of which must be there once."""
+    rows = [
+        (row["address"], row["size"], row["reason"]) for row in chosen.select("address", "size", "reason").collect()
+    ]
+    assert len(rows) == len(set(rows))
+    return set(rows)
+
+
+def kinds(found: set[Found]) -> set[Found]:
+    """Return candidates with the kind that the expected files know instead of the reason."""
+    return {(name, size, "uncommitted" if why == UNREFERENCED else "committed") for name, size, why in found}
+
+
+def objects_in(inventory: DataFrame) -> set[tuple[str, int, datetime]]:
+    """Return what an inventory says lies in the store, each object once."""
+    return _rows_of(inventory.select("address", "size", "last_modified"))
+
+
+def _rows_of(frame: DataFrame) -> set[Any]:
+    table = frame.toArrow()
+    rows = list(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))
+    assert len({row[0] for row in rows}) == len(rows)
+    return set(rows)
+
+
+def write_ledger(run: Run, outcomes: Mapping[str, str], at: datetime) -> None:
+    """Write what a sweep did at that instant, by address, as it writes it."""
+    plan_hash = f"{at:%Y%m%dT%H%M%S}"
+    rows = [{"address": name, "size": 10, "outcome": outcome, "at": at} for name, outcome in outcomes.items()]
+    target = ledger_location(run.warehouse, run.repository.name, at.date(), plan_hash, "an-attempt")
+    frame = run.spark.createDataFrame(pa.Table.from_pylist(rows, schema=DELETION_REPORT.schema))
+    frame.write.mode("errorifexists").parquet(target)

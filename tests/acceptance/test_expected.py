@@ -1,0 +1,200 @@
+"""Every expected file is found exactly, whatever the store was seen by and whatever earlier runs had read.
+
+The pictures of a repository are taken once and compared with each other; each policy is then judged by one of them.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from retention_assets.config import Configuration
+from retention_assets.history.references import References
+from retention_assets.policy.lint import lint
+from retention_assets.policy.rules import Policy
+from retention_assets.stores.storage import FELL_BACK, StoragePicture
+from retention_assets.stores.warehouse import Warehouse
+from tests.acceptance.places import CASES, DAY, SAVED_AT, Case, Place, placed
+from tests.acceptance.runs import Run, kinds, objects_in
+from tests.inventories import FORMATS
+from tests.repositories import REPOSITORIES, policy_file
+from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
+from tests.stores.lakefs_world import saved
+
+NOW = SAVED_AT + timedelta(hours=1)
+COMMITS = [(False, "ignore"), (True, "ignore"), (True, "protect")]  # committed retention or not, and the tags
+
+
+@dataclass
+class Known:
+    """A saved repository, with the picture and the pairs that its cases share."""
+
+    spark: SparkSession
+    place: Place
+    picture: StoragePicture
+    references: References
+    pairs: dict[tuple[bool, str], DataFrame] = field(default_factory=dict)
+
+    def run(self, configuration: Configuration, warehouse: str = "warehouse", **changes: Any) -> Run:
+        tables = Warehouse(str(self.place.directory / warehouse))
+        return replace(Run(self.spark, configuration.repository(self.place.name), tables, DAY, NOW), **changes)
+
+    def configure(self, commits: tuple[bool, str], **settings: Any) -> Configuration:
+        """Return a configuration with such commits; which lifecycle rules there are does not matter to pairs."""
+        policies = ["gc_rules"] if commits[0] else ["lifecycle-1"]
+        return self.place.configure(policies, tags=commits[1], **settings)
+
+    def pairs_of(self, commits: tuple[bool, str]) -> DataFrame:
+        """Return the pairs by which every case with such commits is judged; read on top of earlier caches."""
+        if commits not in self.pairs:
+            run = self.run(self.configure(commits), run_id=f"run-{len(self.pairs)}")
+            self.pairs[commits] = run.addresses(run.open().policy(), self.references).cache()
+        return self.pairs[commits]
+
+
+@pytest.fixture(scope="module")
+def known_repositories(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Known]]:
+    """Each repository once, as a listing shows it; an earlier run read what was there halfway."""
+    made = {}
+    for name in REPOSITORIES:
+        place = placed(name, tmp_path_factory.mktemp(name))
+        run = Run(
+            spark,
+            place.configure(["gc_rules"]).repository(name),
+            Warehouse(str(place.directory / "warehouse")),
+            DAY,
+            NOW,
+            "earlier",
+        )
+        references = run.open().source.references()
+        run.addresses(run.open().policy(), halfway(references))
+        picture = run.picture()
+        picture.frame.cache()
+        made[name] = Known(spark, place, picture, references)
+    yield made
+    spark.catalog.clearCache()
+
+
+@pytest.fixture
+def known(known_repositories: dict[str, Known], name: str) -> Known:
+    return known_repositories[name]
+
+
+def halfway(references: References) -> References:
+    """Return the repository as it was when only the older half of main's history was there."""
+    line = [references.branches["main"]]
+    while parent := references.commits[line[-1]].main_parent:
+        line.append(parent)
+    middle = line[len(line) // 2]
+    waiting, there = [middle], {middle}
+    while waiting:
+        parents = set(references.commits[waiting.pop()].parents) - there
+        there |= parents
+        waiting += parents
+    commits = {commit_id: references.commits[commit_id] for commit_id in there}
+    return References(commits, {"main": middle}, {}, references.taken_at)
+
+
+def rows_of(pairs: DataFrame) -> list[dict[str, object]]:
+    # of a pair that several ranges hold any one may be named
+    return pairs.drop("range_id").toArrow().sort_by([("address", "ascending"), ("key", "ascending")]).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("name", "case"), [(case.repository, case) for case in CASES], ids=[str(case) for case in CASES]
+)
+def test_the_expected_candidates_are_found_and_no_other(known: Known, case: Case) -> None:
+    run = known.run(known.place.of_case(case))
+    policy, references = run.open().policy(), known.references
+    pairs = known.pairs_of(case.commits)
+    found = run.found_among(known.picture, pairs, policy, references.branches, references.taken_at)
+    assert kinds(found) == case.answer()
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+@pytest.mark.parametrize("name", REPOSITORIES)
+def test_an_inventory_of_each_format_shows_what_the_listing_shows(known: Known, file_format: str) -> None:
+    configuration = known.place.configure(["gc_rules"], inventory=known.place.deliver(file_format))
+    picture = known.run(configuration).picture()
+    assert objects_in(picture.frame) == objects_in(known.picture.frame)
+    assert picture.taken_at == SAVED_AT
+    sources = {row["source"] for row in picture.frame.where("address LIKE 'data/%'").select("source").collect()}
+    assert sources == {"inventory"}
+
+
+@pytest.mark.parametrize("name", REPOSITORIES)
+def test_an_optimized_run_shows_what_the_listing_shows_and_lists_no_old_slice(known: Known) -> None:
+    run = known.run(known.place.configure(["gc_rules"], listing="optimized"), "optimized")
+    before = replace(run, day=DAY - timedelta(days=1), now=NOW - timedelta(hours=12))
+    first = before.picture()
+    assert FELL_BACK in first.notes
+    assert first.listed == len(first.places.deep)
+    before.keep(first)
+    second = run.picture()
+    assert FELL_BACK not in second.notes
+    assert second.listed == 0
+    assert objects_in(second.frame) == objects_in(known.picture.frame)
+    assert second.taken_at == known.picture.taken_at
+
+
+@pytest.mark.parametrize("commits", COMMITS, ids=["every_commit", "retention", "retention_and_tags"])
+@pytest.mark.parametrize("name", REPOSITORIES)
+def test_a_run_that_believes_no_earlier_reading_finds_the_same_pairs(known: Known, commits: tuple[bool, str]) -> None:
+    run = known.run(known.configure(commits), run_id=f"full-{commits[0]}-{commits[1]}")
+    full = run.addresses(run.open().policy(), known.references, full=True)
+    assert rows_of(full) == rows_of(known.pairs_of(commits))
+
+
+@contextmanager
+def answered_by_a_server(known: Known, case: Case, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """Give a run of a new warehouse that asks the API instead of reading the dump."""
+    monkeypatch.setenv("LAKEFS_SECRET", SECRET_KEY)
+    repository = saved(known.place.name)
+    repository.files = known.place.directory / "lake"
+    with serving(repository) as server:
+        api = {"url": server.url, "access_key": ACCESS_KEY, "secret_key": {"env": "LAKEFS_SECRET"}}
+        yield known.run(known.place.of_case(case, source={"api": api}, staged=None), "by-api")
+
+
+@pytest.mark.parametrize(
+    ("name", "stem"),
+    [
+        ("orchard", "lifecycle-2_and_retention_tags_protect"),
+        ("meadow", "lifecycle-1_and_retention"),
+        ("thicket", "lifecycle-1_alone"),
+    ],
+)
+def test_a_server_leads_to_the_same_candidates(known: Known, stem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(known.place.name, stem)
+    with answered_by_a_server(known, case, monkeypatch) as run:
+        references = run.open().source.references()
+        assert (references.commits, references.branches, references.tags) == (
+            known.references.commits,
+            known.references.branches,
+            known.references.tags,
+        )
+        assert kinds(run.found(known.picture)) == case.answer()
+
+
+@pytest.mark.parametrize("name", ["orchard"])
+def test_days_for_a_branch_that_is_not_there_are_a_warning_and_change_nothing(known: Known) -> None:
+    case = Case("orchard", "lifecycle-1_alone")
+    document = json.loads(policy_file("orchard", "lifecycle-1.json").read_bytes())
+    document["foo-bar"]["branch_days"]["never-made"] = 1
+    known.place.add_policy("with-another-branch", document)
+    run = known.run(known.place.configure(["with-another-branch"], tags=case.tags))
+    policy, references = run.open().policy(), known.references
+    pairs = known.pairs_of(case.commits)
+    found = run.found_among(known.picture, pairs, policy, references.branches, references.taken_at)
+    assert kinds(found) == case.answer()
+    assert ("warning", "there is no branch 'never-made'; its days do nothing") in findings(policy, references)
+
+
+def findings(policy: Policy, references: References) -> list[tuple[str, str]]:
+    found = lint(policy, references.branches, references.tags, references.commits, None, DAY)
+    return [(finding.severity, finding.message) for finding in found]

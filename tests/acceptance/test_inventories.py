@@ -1,0 +1,237 @@
+"""Inventories that the store delivers, instead of a listing: which rows count, and what ends without a plan."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.ledger import DELETED, FAILED, SKIPPED
+from tests.acceptance.runs import Run, objects_in, write_ledger
+from tests.end_to_end.command import Answer
+from tests.end_to_end.command import run as retention
+from tests.inventories import FORMATS, MadeInventory, Row, make_inventory
+from tests.worlds import NAME, BuiltRepository, Version, address, build_repository
+
+NOW = datetime(2025, 11, 1, 6, tzinfo=UTC)
+DAY, HOUR, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(seconds=1)
+OLD = NOW - 100 * DAY
+DELIVERED = NOW - 5 * DAY  # the inventory is this much older than the references
+LIMIT = DELIVERED - 24 * HOUR  # by the default grace period
+RULES = {"default_retention_days": 10, "branches": []}
+
+HELD, DEAD, ALSO_DEAD = (address(OLD, number) for number in range(3))
+GONE = address(OLD, 4)  # since the inventory was made
+NEARLY_YOUNG = address(LIMIT - 2 * SECOND, 5)
+YOUNG_THEN = address(LIMIT, 6)
+WRITTEN_SINCE = address(DELIVERED + HOUR, 7)
+LATE = address(DELIVERED - 10 * HOUR, 8, began=DELIVERED - 10 * HOUR)  # written since, into an older slice
+OBJECTS = {
+    HELD: OLD,
+    DEAD: OLD,
+    ALSO_DEAD: OLD,
+    NEARLY_YOUNG: LIMIT - 2 * SECOND,
+    YOUNG_THEN: LIMIT,
+    WRITTEN_SINCE: DELIVERED + HOUR,
+    LATE: DELIVERED + 13 * HOUR,
+}
+THEN = {name: at for name, at in OBJECTS.items() if at < DELIVERED}
+SIZE = 10
+
+type Setting = dict[str, str]  # one inventory in the configuration
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> BuiltRepository:
+    commits = [Version("only", OLD, {"path/held": HELD})]
+    return build_repository(tmp_path, commits, {"main": "only"}, taken_at=NOW, objects=OBJECTS)
+
+
+def row(name: str, at: datetime = OLD, **more: Any) -> Row:
+    return Row(f"{NAME}/{name}", more.pop("size", SIZE), at, **more)
+
+
+ROWS = [row(name, at) for name, at in THEN.items()]
+
+
+def deliver(place: BuiltRepository, rows: Sequence[Row] = ROWS, folder: str = "deliveries", **more: Any) -> Setting:
+    """Deliver an inventory; return the setting that names it."""
+    file_format = more.pop("file_format", "Parquet")
+    bucket, created_at = more.pop("bucket", "lake"), more.pop("created_at", DELIVERED)
+    made = make_inventory(rows, bucket, created_at, file_format, **more)
+    return {"url": made.write_to(place.directory / folder), "format": file_format}
+
+
+def a_run(spark: SparkSession, place: BuiltRepository, *inventories: Setting) -> Run:
+    repository = place.repository(RULES, inventory=list(inventories))
+    return Run(spark, repository, Warehouse(str(place.directory / "warehouse")), NOW.date(), NOW)
+
+
+def stored(place: BuiltRepository) -> set[tuple[str, int, datetime]]:
+    return {(name, SIZE, at) for name, at in OBJECTS.items() if (place.lake / name).exists()}
+
+
+def test_objects_written_since_are_found_by_listing_the_open_slices(
+    spark: SparkSession, place: BuiltRepository
+) -> None:
+    picture = a_run(spark, place, deliver(place)).picture()
+    assert objects_in(picture.frame) == stored(place)
+    listed = {found["address"] for found in picture.frame.where("source = 'listing'").select("address").collect()}
+    assert {WRITTEN_SINCE, LATE} <= listed
+    assert not {HELD, DEAD, ALSO_DEAD} & listed
+
+
+def test_nothing_is_judged_that_was_young_when_the_inventory_was_made(
+    spark: SparkSession, place: BuiltRepository
+) -> None:
+    run = a_run(spark, place, deliver(place))
+    found = run.found(run.picture())
+    assert {name for name, _, _ in found} == {DEAD, ALSO_DEAD, NEARLY_YOUNG}
+
+
+def test_two_inventories_of_two_prefixes_count_as_one_and_what_both_list_counts_once_by_its_newest_row(
+    spark: SparkSession, place: BuiltRepository
+) -> None:
+    outdated = row(DEAD, OLD - DAY, size=3)
+    first = deliver(place, [row(HELD), outdated], "one", config_id="one")
+    others = [row(name, at) for name, at in THEN.items() if name != HELD]
+    second = deliver(place, others, "two", config_id="two", created_at=DELIVERED - DAY)
+    picture = a_run(spark, place, first, second).picture()
+    assert objects_in(picture.frame) == stored(place)
+    assert picture.taken_at == DELIVERED - DAY
+
+
+def test_an_inventory_of_another_bucket_beside_adds_nothing(spark: SparkSession, place: BuiltRepository) -> None:
+    elsewhere = deliver(place, [row(address(OLD, 99))], "other", bucket="pond")
+    picture = a_run(spark, place, deliver(place), elsewhere).picture()
+    assert objects_in(picture.frame) == stored(place)
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_old_versions_and_delete_markers_are_no_objects(
+    spark: SparkSession, place: BuiltRepository, file_format: str
+) -> None:
+    versions = [
+        row(DEAD, OLD - DAY, is_latest=False, version_id="v0", size=7),
+        row(GONE, OLD, is_latest=False, version_id="v1"),
+        row(GONE, OLD + HOUR, is_delete_marker=True, version_id="v2", size=None, etag=None),
+    ]
+    named = [replace(one, version_id="v9") for one in ROWS]
+    picture = a_run(spark, place, deliver(place, versions + named, versions=True, file_format=file_format)).picture()
+    assert objects_in(picture.frame) == stored(place)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_planned_again"),
+    [
+        pytest.param(DELETED, False, id="deleted"),
+        pytest.param(FAILED, True, id="failed"),
+        pytest.param(SKIPPED, True, id="skipped"),
+    ],
+)
+def test_what_a_sweep_of_ours_deleted_since_is_not_planned_again(
+    spark: SparkSession, place: BuiltRepository, outcome: str, is_planned_again: bool
+) -> None:
+    run = a_run(spark, place, deliver(place))
+    write_ledger(run, {DEAD: outcome}, NOW - DAY)
+    found = run.found(run.picture())
+    assert (DEAD in {name for name, _, _ in found}) is is_planned_again
+    assert ALSO_DEAD in {name for name, _, _ in found}
+
+
+def test_what_is_gone_from_a_slice_that_holds_more_stays_in_the_picture_until_the_sweep_looks(
+    spark: SparkSession, place: BuiltRepository
+) -> None:
+    run = a_run(spark, place, deliver(place))
+    place.remove([ALSO_DEAD])
+    assert ALSO_DEAD in {name for name, _, _ in objects_in(run.picture().frame)}
+
+
+# What makes an inventory unusable: each ends the plan with one error. Some change the delivery, some the settings.
+
+
+@dataclass(frozen=True)
+class Fault:
+    name: str
+    spoil: Callable[[BuiltRepository, MadeInventory], Setting]
+    status: int
+    says: str
+
+
+def _files(place: BuiltRepository, made: MadeInventory) -> list[Path]:
+    return [place.directory / "deliveries" / name for name in made.files]
+
+
+def _setting(place: BuiltRepository, made: MadeInventory, file_format: str = "Parquet") -> Setting:
+    return {"url": f"file://{place.directory / 'deliveries' / made.folder}", "format": file_format}
+
+
+def _wrong_checksum(place: BuiltRepository, made: MadeInventory) -> Setting:
+    checksum = place.directory / "deliveries" / made.folder / made.delivery / "manifest.checksum"
+    checksum.write_bytes(b"0" * 32)
+    return _setting(place, made)
+
+
+def _no_checksum(place: BuiltRepository, made: MadeInventory) -> Setting:
+    (place.directory / "deliveries" / made.folder / made.delivery / "manifest.checksum").unlink()
+    return _setting(place, made)
+
+
+def _truncated(place: BuiltRepository, made: MadeInventory) -> Setting:
+    file = _files(place, made)[0]
+    file.write_bytes(file.read_bytes()[:-20])
+    return _setting(place, made)
+
+
+def _missing(place: BuiltRepository, made: MadeInventory) -> Setting:
+    _files(place, made)[1].unlink()
+    return _setting(place, made)
+
+
+def _another_format(place: BuiltRepository, made: MadeInventory) -> Setting:
+    return _setting(place, made, "ORC")
+
+
+def _another_bucket(place: BuiltRepository, made: MadeInventory) -> Setting:
+    return deliver(place, ROWS, "pond", bucket="pond")
+
+
+def _an_old_slice_left_out(place: BuiltRepository, made: MadeInventory) -> Setting:
+    elsewhere = [one for one in ROWS if not one.key.endswith(NEARLY_YOUNG)]
+    place.store({address(OLD - DAY, 9): OLD - DAY})
+    return deliver(place, elsewhere, "part")
+
+
+FAULTS = (
+    Fault("wrong_checksum", _wrong_checksum, 3, "manifest.checksum says"),
+    Fault("no_checksum", _no_checksum, 3, "no complete inventory has been delivered"),
+    Fault("truncated_file", _truncated, 3, "bytes"),
+    Fault("missing_file", _missing, 3, "parquet' is not there. Nothing"),
+    Fault("another_format_than_configured", _another_format, 2, "`inventory.format` says ORC"),
+    Fault("another_bucket", _another_bucket, 2, "not the bucket 'lake'"),
+    Fault("an_old_slice_left_out", _an_old_slice_left_out, 1, "listing_complete: 1 prefixes"),
+)
+
+
+def plan(place: BuiltRepository) -> Answer:
+    return retention("--config", place.directory / "retention.yaml", "plan", NAME, "--as-of", NOW.date().isoformat())
+
+
+@pytest.mark.parametrize("fault", [pytest.param(fault, id=fault.name) for fault in FAULTS])
+def test_an_unusable_inventory_ends_in_one_clear_error_and_no_plan(
+    spark: SparkSession, place: BuiltRepository, fault: Fault
+) -> None:
+    made = make_inventory(ROWS, "lake", DELIVERED, "Parquet")
+    made.write_to(place.directory / "deliveries")
+    place.configure(RULES, inventory=fault.spoil(place, made))
+    answer = plan(place)
+    message = " ".join(answer.err.split())
+    assert answer.status == fault.status, message
+    assert fault.says in message
+    assert "othing was deleted" in message
+    assert "Traceback" not in message
+    assert not (place.directory / "warehouse" / NAME / "plans").exists()

@@ -1,0 +1,167 @@
+"""Optimized runs over weeks of uploads, commits, resets and sweeps: at every instant they see what a clean run sees.
+
+The store is a model's: it knows what lies there and what refers to it, so what may go is known without our code.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+
+import pytest
+from pyspark.sql import SparkSession
+
+from retention_assets.stores.storage import FELL_BACK, StoragePicture
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.ledger import DELETED
+from retention_assets.transforms.candidates import Horizon, candidates, holders, judged
+from tests.acceptance.runs import Found, Run, found_in, objects_in, write_ledger
+from tests.transforms.frames import Pair, Staged, pairs, staged
+from tests.worlds import BuiltRepository, Version, address, build_repository
+
+START = datetime(2025, 6, 1, 8, tzinfo=UTC)
+HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
+GRACE = 24 * HOUR
+TOKEN_LIFE = 24 * HOUR
+SIZE = 10
+
+
+@dataclass
+class Lake:
+    """What lies in the store and what refers to it. Every step moves the clock a little."""
+
+    random: Random
+    place: BuiltRepository
+    now: datetime = START
+    stored: dict[str, datetime] = field(default_factory=dict)
+    issued: dict[str, datetime] = field(default_factory=dict)  # addresses, some of which nothing was written to yet
+    staged: set[str] = field(default_factory=set)
+    branches: dict[str, set[str]] = field(default_factory=lambda: {"main": set()})
+    expired: set[str] = field(default_factory=set)  # held by commits, but by no active one
+    slices: list[datetime] = field(default_factory=list)  # of two servers
+
+    def step(self) -> None:
+        """Do one thing that users or servers do."""
+        self.now += timedelta(seconds=self.random.randrange(1, 40 * 60))  # so that a slice gets several addresses
+        acts = [self.upload, self.upload, self.ask_for_an_address, self.upload_late, self.commit, self.reset, self.drop]
+        self.random.choice(acts)()
+
+    def upload(self) -> None:
+        name = self._issue()
+        self._write(name)
+        self.staged.add(name)
+
+    def ask_for_an_address(self) -> None:
+        self._issue()
+
+    def upload_late(self) -> None:
+        """Write to an address within its token's life; it may be linked, or left lying."""
+        waiting = [name for name in sorted(self.issued.keys() - self.stored.keys()) if self._may_be_written(name)]
+        if waiting:
+            name = max(waiting, key=lambda name: self.now - self.issued[name])  # the latest of all uploads
+            self._write(name)
+            if self.random.random() < 0.3:
+                self.staged.add(name)
+
+    def commit(self) -> None:
+        branch = self.random.choice([*self.branches, "another"])
+        held = self.branches.setdefault(branch, set())
+        replaced = {name for name in sorted(held) if self.random.random() < 0.2}
+        self.branches[branch] = (held | self.staged) - replaced
+        self.expired |= replaced  # until something active holds it again
+        self.staged.clear()
+
+    def reset(self) -> None:
+        self.staged = {name for name in sorted(self.staged) if self.random.random() < 0.5}
+
+    def drop(self) -> None:
+        self.expired |= self.branches.pop("another", set())
+
+    def candidates(self) -> set[Found]:
+        """Return what may go at this moment, and why."""
+        live = set().union(self.staged, *self.branches.values())
+        gone: set[Found] = set()
+        for name in self.stored.keys() - live:
+            reason = "expired" if name in self.expired else "unreferenced"
+            newest = max(self.stored[name], self.issued[name].replace(microsecond=0))
+            if newest + SECOND < self.now - max(GRACE, TOKEN_LIFE):  # all its times are whole seconds
+                gone.add((name, SIZE, reason))
+        return gone
+
+    def sweep(self, gone: set[str]) -> None:
+        self.place.remove(gone)
+        for name in gone:
+            del self.stored[name]
+
+    def _issue(self) -> str:
+        """Return a new address of one of two servers, whose slices live for an hour."""
+        self.slices = [began for began in self.slices if self.now - began < HOUR] or [self.now, self.now - 30 * SECOND]
+        name = address(self.now, len(self.issued), began=self.random.choice(self.slices))
+        self.issued[name] = self.now
+        return name
+
+    def _may_be_written(self, name: str) -> bool:
+        return HOUR < self.now - self.issued[name] <= TOKEN_LIFE
+
+    def _write(self, name: str) -> None:
+        self.stored[name] = self.now
+        self.place.store({name: self.now}, SIZE)
+
+
+def judged_by(run: Run, picture: StoragePicture, lake: Lake) -> set[Found]:
+    """Return the candidates by our code, for references that are the model's."""
+    active = set().union(*lake.branches.values())
+    held = [Pair(name, f"path/{name}", active=name in active) for name in sorted(active | lake.expired)]
+    uncommitted = staged(run.spark, *(Staged(name) for name in sorted(lake.staged)))
+    horizon = Horizon(picture.taken_at, GRACE, TOKEN_LIFE)
+    holding = holders(pairs(run.spark, *held), ())
+    return found_in(candidates(judged(picture.frame, holding, uncommitted, horizon, staged_known=True)))
+
+
+def empty_lake(directory: Path, random: Random) -> Lake:
+    place = build_repository(directory, [Version("root", START, {})], {"main": "root"}, taken_at=START)
+    return Lake(random, place)
+
+
+def weeks(spark: SparkSession, lake: Lake, runs: int) -> Iterator[tuple[Run, StoragePicture, StoragePicture]]:
+    """Give, for each of several runs on later and later days, the run with its optimized and its clean picture."""
+    own = lake.place.repository({"default_retention_days": 1, "branches": []}, listing="optimized", clean_every="14d")
+    tables = Warehouse(str(lake.place.directory / "warehouse"))
+    for _ in range(runs):
+        for _ in range(lake.random.randrange(40, 160)):
+            lake.step()
+        run = Run(spark, own, tables, lake.now.date(), lake.now)
+        clean = replace(run, repository=replace(own, settings=own.settings.model_copy(update={"listing": "clean"})))
+        optimized = run.picture()
+        run.keep(optimized)
+        yield run, optimized, clean.picture()
+
+
+def compare(spark: SparkSession, directory: Path, seed: int, runs: int) -> list[int]:
+    """Compare optimized with clean runs; return how many places each optimized one left unlisted."""
+    lake = empty_lake(directory, Random(seed))
+    spared = []
+    for run, optimized, clean in weeks(spark, lake, runs):
+        assert (
+            objects_in(optimized.frame) == objects_in(clean.frame) == {(n, SIZE, at) for n, at in lake.stored.items()}
+        )
+        assert optimized.taken_at == clean.taken_at
+        found = judged_by(run, optimized, lake)
+        assert found == lake.candidates()
+        doomed = {name for name, _, _ in sorted(found) if lake.random.random() < 0.5}
+        write_ledger(run, dict.fromkeys(doomed, DELETED), lake.now)
+        lake.sweep(doomed)
+        spared.append(0 if FELL_BACK in optimized.notes else len(optimized.places.deep) - optimized.listed)
+    return spared
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_an_optimized_run_sees_what_a_clean_run_sees(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    assert sum(compare(spark, tmp_path, seed, runs=5)) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_many_optimized_runs_see_what_clean_runs_see(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    assert sum(compare(spark, tmp_path, seed, runs=10)) > 0

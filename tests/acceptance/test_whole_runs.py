@@ -1,0 +1,165 @@
+"""Whole runs of the `retention` command, Dagster and all: on tables and caches of earlier runs, and without them."""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from retention_assets.config import Configuration
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.plan import Plan, load_plan
+from tests.acceptance.places import CASES, DAY, Case, Place, placed
+from tests.acceptance.runs import Found, kinds
+from tests.end_to_end.command import files_below, run
+from tests.inventories import FORMATS
+from tests.repositories import REPOSITORIES
+from tests.worlds import NAME, BuiltRepository, Version, address, build_repository
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a run left."""
+
+    plan: Plan
+    found: set[Found]
+    listed: int  # objects that a listing showed
+
+
+def plan(configuration: Configuration, name: str, day: date, *options: str) -> Planned:
+    """Plan by the command and read what it left in the warehouse."""
+    answer = run("--config", configuration.file, "plan", name, "--as-of", day.isoformat(), *options)
+    assert answer.status == 0, answer.err
+    warehouse = Warehouse(configuration.warehouse)
+    candidates = pq.read_table(warehouse.partition(name, "deletion_candidates", day))
+    inventory = pq.read_table(warehouse.partition(name, "storage_inventory", day), columns=["source"])
+    rows = [tuple(row[key] for key in ("address", "size", "reason")) for row in candidates.to_pylist()]
+    assert len(set(rows)) == len(rows)
+    listed = pc.sum(pc.equal(inventory["source"], "listing")).as_py()
+    return Planned(load_plan(warehouse, name, day), set(rows), listed)
+
+
+def test_optimized_delivered_and_full_runs_make_the_same_plan(tmp_path: Path) -> None:
+    place = placed("orchard", tmp_path)
+    case = Case("orchard", "lifecycle-2_and_retention_tags_protect")
+    optimized = place.of_case(case, listing="optimized")
+    first = plan(optimized, "orchard", DAY - timedelta(days=1))
+    assert [text for text in first.plan.warnings if "there is no inventory of an earlier run" in text]
+    second = plan(optimized, "orchard", DAY)
+    assert not [text for text in second.plan.warnings if "optimized" in text]
+    by_inventory = place.of_case(case, inventory=place.deliver("ORC"))
+    third = plan(by_inventory, "orchard", DAY, "--full")
+    assert kinds(second.found) == kinds(third.found) == case.answer()
+    assert first.found < second.found  # a day less of age, and of what is young
+    assert third.listed == 0 < second.listed
+    assert second.plan.plan_hash == third.plan.plan_hash != first.plan.plan_hash
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Place]:
+    return {name: placed(name, tmp_path_factory.mktemp(name)) for name in REPOSITORIES}
+
+
+def _settings(place: Place) -> Iterator[dict[str, Any]]:
+    """Give the ways in which the store can be seen, over and over."""
+    for way in cycle(["clean", "optimized", *FORMATS]):
+        yield {"inventory": place.deliver(way)} if way in FORMATS else {"listing": way}
+
+
+@pytest.fixture(scope="module")
+def ways(places: dict[str, Place]) -> dict[str, Iterator[dict[str, Any]]]:
+    return {name: _settings(place) for name, place in places.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [pytest.param(case, id=str(case)) for case in CASES])
+def test_a_whole_run_after_others_finds_the_expected_candidates(
+    places: dict[str, Place], ways: dict[str, Iterator[dict[str, Any]]], case: Case
+) -> None:
+    configuration = places[case.repository].of_case(case, **next(ways[case.repository]))
+    assert kinds(plan(configuration, case.repository, DAY).found) == case.answer()
+
+
+NOW = datetime(2025, 11, 1, tzinfo=UTC)
+OLD = NOW - timedelta(days=100)
+LIVE, EXPIRED, BY_LIFECYCLE, IN_NOTHING = (address(OLD, number) for number in range(4))
+RETENTION = {"default_retention_days": 10, "branches": []}
+LIFECYCLE = {"raw-month": {"prefix": "raw", "days": 30, "enabled": True}}
+
+
+def small(directory: Path) -> BuiltRepository:
+    commits = [
+        Version("first", OLD, {"a/1": EXPIRED, "raw/1": BY_LIFECYCLE}),
+        Version("second", NOW - timedelta(days=50), {"a/1": LIVE, "raw/1": BY_LIFECYCLE}, ("first",)),
+    ]
+    objects = dict.fromkeys((LIVE, EXPIRED, BY_LIFECYCLE, IN_NOTHING), OLD)
+    return build_repository(directory, commits, {"main": "second"}, taken_at=NOW, objects=objects)
+
+
+def sweep(built: BuiltRepository, **settings: Any) -> Planned:
+    """Plan, approve and sweep; only the command writes."""
+    configuration = built.configure(RETENTION, LIFECYCLE, mode="delete", guards={"max_live_shrink": 1}, **settings)
+    planned = plan(configuration, NAME, NOW.date())
+    assert {(name, why) for name, _, why in planned.found} == {
+        (EXPIRED, "expired"),
+        (BY_LIFECYCLE, "lifecycle"),
+        (IN_NOTHING, "unreferenced"),
+    }
+    for command in (("approve", NAME, planned.plan.plan_hash), ("sweep", NAME)):
+        answer = run("--config", configuration.file, *command, "--as-of", NOW.date().isoformat())
+        assert answer.status == 0, answer.err
+    assert not (built.lake / EXPIRED).exists()
+    assert (built.lake / LIVE).exists()
+    return planned
+
+
+def test_nothing_is_written_below_the_namespace_unless_results_are_asked_for(tmp_path: Path) -> None:
+    built = small(tmp_path)
+    before = files_below(built.lake)
+    planned = sweep(built)
+    gone = {name for name, _, _ in planned.found}
+    assert files_below(built.lake) == {name: facts for name, facts in before.items() if name not in gone}
+
+
+def test_results_and_statistics_lie_beside_the_data_when_they_are_asked_for(tmp_path: Path) -> None:
+    built = small(tmp_path)
+    before = files_below(built.lake)
+    planned = sweep(built, write_results=True)
+    home = built.lake / "_lakefs/retention/lc"
+    added = set(files_below(built.lake)) - set(before)
+    assert {name.split("/")[3] for name in added} == {"addresses", "stats"}
+    assert all(name.startswith("_lakefs/retention/lc/") for name in added)
+    rows = ds.dataset(home / "addresses", partitioning=ds.partitioning(flavor="hive")).to_table().to_pylist()
+    assert sorted(rows, key=lambda row: row["address"]) == [
+        {"run_id": planned.plan.run_id, "date": "2025-11-01", "address": name, "paths": paths, "matched_rules": rules}
+        for name, paths, rules in sorted(
+            [
+                (EXPIRED, ["a/1"], ["retention:default"]),
+                (BY_LIFECYCLE, ["raw/1"], ["raw-month"]),
+                (IN_NOTHING, [], []),
+            ]
+        )
+    ]
+    with (home / "stats" / "2025-11-01.csv").open(encoding="utf-8", newline="") as lines:
+        statistics = list(csv.DictReader(lines))
+    assert [(row["plan_hash"], row["rule_id"], row["objects"], row["deleted"]) for row in statistics] == [
+        (planned.plan.plan_hash, rule, "1", "1") for rule in ("raw-month", "retention:default", "unreferenced")
+    ]
+
+
+def test_the_results_of_one_run_are_no_objects_of_the_next(tmp_path: Path) -> None:
+    built = small(tmp_path)
+    sweep(built, write_results=True)
+    configuration = built.configure(RETENTION, LIFECYCLE, mode="delete", write_results=True)
+    again = plan(configuration, NAME, NOW.date())
+    assert again.found == set()
+    assert sum(amount.objects for amount in again.plan.totals.values()) == 1

@@ -1,0 +1,230 @@
+"""Small lakeFS repositories, written in a moment: commits, a dump, a staged list, objects with times of their own.
+
+What is built is what a server would have left: ranges and metaranges named by their content, commits by theirs.
+"""
+
+import json
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from retention_assets.config import Configuration, Repository, load_configuration
+from retention_assets.formats.identity import commit_id
+from retention_assets.formats.records import BranchData, CommitData, TagData
+from retention_assets.formats.writer import Entry, Range, Record, write_metarange, write_range, write_table
+
+NAME = "grove"
+NAMESPACE = f"s3://lake/{NAME}"
+STAGED = "_lakefs/retention/gc/uncommitted/a-run/uncommitted"
+COMMITTER = "a committer"
+_DIGITS = "0123456789abcdefghijklmnopqrstuv"  # base 32 as xids write it
+_SLICES_FROM = 64_060_588_800  # 4000-01-01 in unix seconds: a slice's time runs backwards from it
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FULL, _RELATIVE = 2, 1
+_RANGE = 4  # entries of a range: few, so that a small repository has several
+
+
+def xid(seconds: int, number: int = 0) -> str:
+    """Return an xid: 32 bits of seconds, 64 bits of whatever else. Source: lakeFS facts 1.1."""
+    value = ((seconds & 0xFFFFFFFF) << 64 | number) << 4  # 96 bits in 20 digits of 5: four are left over
+    return "".join(_DIGITS[value >> shift & 31] for shift in range(95, -1, -5))
+
+
+def slice_name(began: datetime, number: int = 0) -> str:
+    """Return the name of a slice that began then; servers that began one in the same second differ in `number`."""
+    return xid(_SLICES_FROM - int(began.timestamp()), number)
+
+
+def address(issued: datetime, number: int = 0, *, began: datetime | None = None, signature: str = "") -> str:
+    """Return an address as a server issues it, in the slice that began at `began`, by default half an hour before."""
+    place = slice_name(began or issued - timedelta(minutes=30))
+    return f"data/{place}/{xid(int(issued.timestamp()), number)}" + (f",{signature}" if signature else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A commit to be written. `objects`: all that it holds, the address by path; a URI lies outside the namespace."""
+
+    name: str  # by which parents, branches and tags call it
+    created_at: datetime
+    objects: Mapping[str, str]
+    parents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltRepository:
+    """Where it was built: `lake/` is the namespace, `dump.json` the dump; policies and configuration come beside."""
+
+    directory: Path
+    commit_ids: Mapping[str, str]  # by the names of the versions
+    staged_known: bool
+
+    @property
+    def lake(self) -> Path:
+        """The namespace's directory."""
+        return self.directory / "lake"
+
+    def store(self, objects: Mapping[str, datetime], size: int = 10) -> None:
+        """Lay objects into the store, each written at its time; over what is there."""
+        for name, written_at in objects.items():
+            _write(self.lake / name, bytes(size), written_at)
+
+    def remove(self, addresses: Iterable[str]) -> None:
+        """Take objects out of the store, and the directories that this empties, which a store would not have."""
+        for name in addresses:
+            (self.lake / name).unlink()
+            if not any((self.lake / name).parent.iterdir()):
+                (self.lake / name).parent.rmdir()
+
+    def configure(self, *policies: Mapping[str, Any], **settings: Any) -> Configuration:
+        """Write `retention.yaml` with these policy documents and return it, read; settings as the file has them."""
+        names = [f"policy-{number}.json" for number in range(len(policies))]
+        for name, policy in zip(names, policies, strict=True):
+            (self.directory / name).write_text(json.dumps(policy), encoding="utf-8")
+        own = {
+            "kind": "lakefs",
+            "namespace": NAMESPACE,
+            "storage": "lake",
+            "source": {"dump": "dump.json"},
+            "policy": names,
+            **({"staged": STAGED} if self.staged_known else {}),
+        }
+        document = {"warehouse": "warehouse", "repositories": {NAME: {**own, **settings}}}
+        file = self.directory / "retention.yaml"
+        file.write_text(yaml.safe_dump(document), encoding="utf-8")
+        return load_configuration(file)
+
+    def repository(self, *policies: Mapping[str, Any], **settings: Any) -> Repository:
+        """Return the one repository of that configuration."""
+        return self.configure(*policies, **settings).repository(NAME)
+
+
+def build_repository(
+    directory: Path,
+    commits: Sequence[Version],
+    branches: Mapping[str, str],
+    tags: Mapping[str, str] | None = None,
+    staged: Collection[str] | None = (),
+    *,
+    taken_at: datetime,
+    objects: Mapping[str, datetime] | None = None,
+) -> BuiltRepository:
+    """Write a repository into `directory`, over an earlier one; objects that are there stay.
+
+    Args:
+        directory: where; it is made.
+        commits: parents before their children.
+        branches: the version that each names.
+        tags: the version that each names.
+        staged: the addresses that staging areas hold; None when nobody knows.
+        taken_at: when the staged list and the dump were taken.
+        objects: what lies in the store, by address, with the time it was written; see `BuiltRepository.store`.
+    """
+    lake = directory / "lake"
+    ids: dict[str, str] = {}
+    records = []
+    for commit in commits:
+        record = _commit_record(commit, _write_objects(lake, commit, taken_at), ids)
+        ids[commit.name] = record[0].decode()
+        records.append(record)
+    heads = [_head(BranchData, name, ids[version]) for name, version in branches.items()]
+    tagged = [_head(TagData, name, ids[version]) for name, version in (tags or {}).items()]
+    dump = {
+        "commits_meta_range_id": _write_dumped(lake, "commit", records, taken_at),
+        "branches_meta_range_id": _write_dumped(lake, "branch", heads, taken_at),
+        "tags_meta_range_id": _write_dumped(lake, "tag", tagged, taken_at),
+    }
+    (directory / "dump.json").write_text(json.dumps(dump), encoding="utf-8")
+    if staged is not None:
+        _write_staged(lake, staged, taken_at)
+    built = BuiltRepository(directory, ids, staged is not None)
+    built.store(objects or {})
+    return built
+
+
+def _write(path: Path, content: bytes, at: datetime) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    _settle(path, at)
+
+
+def _settle(path: Path, at: datetime) -> None:
+    nanoseconds = (at - _EPOCH) // timedelta(microseconds=1) * 1000  # a float would lose the last digits
+    os.utime(path, ns=(nanoseconds, nanoseconds))
+
+
+def _write_objects(lake: Path, commit: Version, at: datetime) -> str:
+    """Write the ranges and the metarange of a commit; return the metarange's id, empty for no objects."""
+    entries = [
+        Entry(path, name, size=10, address_type=_FULL if "://" in name else _RELATIVE, last_modified=commit.created_at)
+        for path, name in sorted(commit.objects.items(), key=lambda pair: pair[0].encode())
+    ]
+    if not entries:
+        return ""
+    ranges = []
+    for start in range(0, len(entries), _RANGE):
+        part = entries[start : start + _RANGE]
+        range_id, content = write_range(part)
+        _write(lake / "_lakefs" / range_id, content, at)
+        ranges.append(Range(range_id, part[0].key.encode(), part[-1].key.encode(), len(part), len(content)))
+    metarange_id, content = write_metarange(ranges)
+    _write(lake / "_lakefs" / metarange_id, content, at)
+    return metarange_id
+
+
+def _commit_record(commit: Version, metarange_id: str, ids: Mapping[str, str]) -> Record:
+    parents = [ids[parent] for parent in commit.parents]
+    seconds = int(commit.created_at.timestamp())
+    its_id = commit_id(
+        committer=COMMITTER,
+        message=commit.name,
+        metarange_id=metarange_id,
+        created_seconds=seconds,
+        metadata={},
+        parents=parents,
+    )
+    record = CommitData(
+        id=its_id,
+        committer=COMMITTER,
+        message=commit.name,
+        meta_range_id=metarange_id,
+        parents=parents,
+        version=1,
+        generation=1,
+    )
+    record.creation_date.seconds = seconds
+    return its_id.encode(), its_id.encode(), record.SerializeToString(deterministic=True)
+
+
+def _head(kind: type[BranchData] | type[TagData], name: str, its_commit: str) -> Record:
+    record = kind(id=name, commit_id=its_commit)
+    return name.encode(), its_commit.encode(), record.SerializeToString(deterministic=True)
+
+
+def _write_dumped(lake: Path, entity: str, records: Sequence[Record], at: datetime) -> str:
+    """Write one table of a dump as one range; return its metarange's id. Source: lakeFS facts 3.3."""
+    ordered = sorted(records)
+    own = {"entity": entity.encode()}
+    range_id, content = write_table(ordered, "ranges", own)
+    _write(lake / "_lakefs" / range_id, content, at)
+    ranges = [Range(range_id, ordered[0][0], ordered[-1][0], len(ordered), len(content))] if ordered else []
+    metarange_id, content = write_metarange(ranges)
+    _write(lake / "_lakefs" / metarange_id, content, at)
+    return metarange_id
+
+
+def _write_staged(lake: Path, staged: Collection[str], at: datetime) -> None:
+    seconds = pa.array([int(at.timestamp())] * len(staged), pa.int64())
+    table = pa.table({"physical_address": pa.array(list(staged), pa.string()), "creation_date": seconds})
+    folder = lake / STAGED
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "0001"
+    pq.write_table(table, file)
+    _settle(file, at)

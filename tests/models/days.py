@@ -1,0 +1,186 @@
+"""A world on disk, planned and swept day by day in one warehouse: what the assets do, without Dagster."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from retention_assets.history.lakefs import commit_graph
+from retention_assets.history.tables import commit_graph_rows
+from retention_assets.policy.current import CurrentRule
+from retention_assets.stores.policies import POLICY_RUN, current_rules_of, policy_versions, rules_in_force
+from retention_assets.stores.ranges import TableCache, metaranges, ranges
+from retention_assets.stores.repositories import OpenRepository, open_repository
+from retention_assets.stores.staged import staged_objects
+from retention_assets.stores.storage import Studio, take_picture
+from retention_assets.stores.warehouse import Facts, Rows, Warehouse
+from retention_assets.sweep.approval import approve
+from retention_assets.sweep.execute import Sweep, carry_out
+from retention_assets.sweep.guards import refusals
+from retention_assets.sweep.ledger import collected_addresses, ledger_location
+from retention_assets.sweep.liveness import Question, commits_now
+from retention_assets.sweep.plan import Plan, references_hash
+from retention_assets.sweep.planning import KNOWN, Pictures, Terms, make_plan
+from retention_assets.tables import DELETION_CANDIDATES, DELETION_REPORT, POLICY_TABLE, STORAGE_INVENTORY, TABLES
+from retention_assets.transforms.addresses import addresses
+from retention_assets.transforms.conform import conform
+from retention_assets.transforms.ranges import active_ranges
+from tests.models.truth import Rules
+from tests.models.world import World
+from tests.worlds import NAME, BuiltRepository, Version, build_repository
+
+SIZE = 10  # bytes of each object on disk
+
+
+def lay_out(world: World, directory: Path) -> BuiltRepository:
+    """Write the world into `directory`, over what it was before; what it has lost is removed."""
+    versions = [Version(name, made.at, made.objects, made.parents) for name, made in world.commits.items()]
+    built = build_repository(
+        directory, versions, world.branches, world.tags, sorted(world.staged_addresses()), taken_at=world.now
+    )
+    built.store({name: stored.at for name, stored in world.store.items()}, SIZE)
+    built.remove(on_disk(built) - world.store.keys())
+    return built
+
+
+def on_disk(built: BuiltRepository) -> set[str]:
+    """Return the objects that lie in the store, the server's own files left out."""
+    files = (str(path.relative_to(built.lake)) for path in built.lake.rglob("*") if path.is_file())
+    return {name for name in files if not name.startswith("_lakefs/")}
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan that stands, the reason of each candidate, and how many table files had to be read for it."""
+
+    plan: Plan
+    reasons: Mapping[str, str]
+    current: tuple[CurrentRule, ...]
+    files_read: int
+
+
+@dataclass(frozen=True)
+class Day:
+    """One day of one repository, in a warehouse that may know earlier days."""
+
+    spark: SparkSession
+    built: BuiltRepository
+    warehouse: Warehouse
+    world: World
+    rules: Rules
+    listing: str = "clean"
+
+    @property
+    def date(self) -> date:
+        return self.world.now.date()
+
+    @property
+    def as_of(self) -> datetime:
+        return datetime(self.date.year, self.date.month, self.date.day, tzinfo=UTC)
+
+    @property
+    def run_id(self) -> str:
+        return f"run-{self.world.now:%Y%m%dT%H%M}"
+
+    def open(self) -> OpenRepository:
+        document = self.rules.document()
+        settings: dict[str, Any] = {
+            "tags": self.rules.tags,
+            "grace": _text(self.rules.grace),
+            "token_life": _text(self.rules.token_life),
+            "listing": self.listing,
+            "guards": {"max_live_shrink": 1.0},
+        }
+        policies = [document] if any(document.values()) else []
+        return open_repository(self.built.repository(*policies, **settings), lambda: self.world.now)
+
+    def plan(self) -> Planned:
+        """Plan, and keep what a sweep needs of it. No guard may refuse."""
+        opened = self.open()
+        current = self._rules_in_force(opened)
+        pictures, files_read = self._pictures(opened)
+        settings = opened.repository.settings
+        terms = Terms(
+            repository=NAME,
+            day=self.date,
+            policy=opened.policy(),
+            policy_run=self.run_id,
+            grace=settings.grace,
+            token_life=settings.token_life,
+            max_live_shrink=settings.guards.max_live_shrink,
+            now=self.world.now,
+            run_id=self.run_id,
+        )
+        planned = make_plan(self.spark, self.warehouse, terms, pictures)
+        assert refusals(planned.verdicts) == []
+        assert planned.plan
+        kept = self._keep(DELETION_CANDIDATES.name, Rows(planned.candidates, pictures.oldest)).frame
+        reasons = {row["address"]: row["reason"] for row in kept.select("address", "reason").collect()}
+        return Planned(planned.plan, reasons, current, files_read)
+
+    def approve(self, plan: Plan) -> None:
+        approve(self.warehouse, NAME, self.date, plan.plan_hash, self.world.now)
+
+    def sweep(self, attempt: str = "a-sweep") -> Mapping[str, str]:
+        """Carry the day's approved plan out; return the outcome of each of its candidates."""
+        _, _, ledger = carry_out(Sweep(self.spark, self.warehouse, self.open(), self.date, attempt, lambda line: None))
+        return {row["address"]: row["outcome"] for row in ledger.select("address", "outcome").collect()}
+
+    def fail_half_way(self, plan: Plan, deleted: Collection[str], failed: Collection[str]) -> None:
+        """Leave what a sweep leaves whose store refused some of the deletions: their rows say so."""
+        self.built.remove(deleted)
+        outcomes = {**dict.fromkeys(deleted, "deleted"), **dict.fromkeys(failed, "failed")}
+        rows = [
+            {"address": name, "size": SIZE, "outcome": outcome, "detail": None, "at": self.world.now}
+            for name, outcome in outcomes.items()
+        ]
+        place = ledger_location(self.warehouse, NAME, self.date, plan.plan_hash, "failed-half-way")
+        self.spark.createDataFrame(pa.Table.from_pylist(rows, DELETION_REPORT.schema)).write.parquet(place)
+
+    def _rules_in_force(self, opened: OpenRepository) -> tuple[CurrentRule, ...]:
+        versions = policy_versions(self.spark, self.warehouse, NAME, self.date, opened.policy(), self.run_id)
+        table = self._keep(POLICY_TABLE.name, Rows(versions, self.world.now, {POLICY_RUN: self.run_id}))
+        return tuple(current_rules_of(rules_in_force(self.spark, self.warehouse, NAME, table).toArrow()))
+
+    def _pictures(self, opened: OpenRepository) -> tuple[Pictures, int]:
+        removed = collected_addresses(self.spark, self.warehouse, NAME)
+        picture = take_picture(Studio(self.spark, opened, self.warehouse, self.date, lambda: self.world.now, removed))
+        inventory = self._keep(STORAGE_INVENTORY.name, Rows(picture.frame, picture.taken_at, picture.notes))
+        staged = opened.source.staged()
+        assert staged
+        waiting = staged_objects(self.spark, opened.access, staged.files, opened.repository.namespace)
+        references = opened.source.references()
+        graph = self.spark.createDataFrame(commit_graph_rows(commit_graph(references)))
+        question = Question(opened, opened.policy(), self.date)
+        commits = self.spark.createDataFrame(commits_now(question, references, ()))
+        cache = TableCache(self.spark, self.warehouse, NAME, opened.access, self.run_id)
+        of_commits, metaranges_read = cache.rows(commits.where("metarange_id != ''"), metaranges())
+        held = active_ranges(commits, of_commits)
+        entries, ranges_read = cache.rows(held, ranges(opened.repository.namespace))
+        pictures = Pictures(
+            inventory,
+            Rows(waiting, staged.taken_at, {KNOWN: "true"}),
+            Rows(graph, references.taken_at, {"references_hash": references_hash(references)}),
+            Rows(addresses(held, entries).cache(), references.taken_at),
+        )
+        return pictures, metaranges_read.files + ranges_read.files
+
+    def _keep(self, table: str, rows: Rows) -> Rows:
+        """Write a partition as the IO manager does, and return it as it was written."""
+        frame: DataFrame = conform(rows.frame, TABLES[table])
+        frame.write.mode("overwrite").parquet(self.warehouse.partition(NAME, table, self.date))
+        self.warehouse.write_facts(NAME, table, self.date, Facts(rows.taken_at, 0, self.run_id, rows.notes))
+        return self.warehouse.rows(self.spark, NAME, table, self.date)
+
+
+def later(day: Day, world: World) -> Day:
+    """Return the same day after the world went on; what is on disk is what it became."""
+    return replace(day, built=lay_out(world, day.built.directory), world=world)
+
+
+def _text(span: timedelta) -> str:
+    return f"{span // timedelta(seconds=1)}s"

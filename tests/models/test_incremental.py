@@ -1,0 +1,107 @@
+"""Runs day after day find exactly what one full run finds, and both find what brute force finds."""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.ledger import LEDGER
+from tests.models.days import Day, Planned, later, lay_out, on_disk
+from tests.models.truth import Held, Lifecycle, Retention, Rules, Truth
+from tests.models.walks import AS_OF, DAY, Walk
+from tests.worlds import NAME
+
+MORNING = timedelta(hours=9, minutes=30)
+FIRST_DAY = AS_OF - 4 * DAY
+
+LONG = Rules(
+    Retention(3 * DAY, {"main": 8 * DAY}),
+    (Lifecycle("foo/bar", 5 * DAY, {"dev": 2 * DAY}), Lifecycle("tmp", None, {"main": DAY})),
+)
+HELD = replace(LONG, holds=(Held("prefix", "ref"), Held("branch", "main")))
+SHORTER = replace(LONG, lifecycle=(Lifecycle("foo/bar", 2 * DAY), Lifecycle("tmp", None, {"main": DAY})))
+OTHER = replace(LONG, lifecycle=(Lifecycle("foo", 3 * DAY, {"exp-*": DAY}),), tags="ignore")
+LONGER = replace(LONG, lifecycle=(Lifecycle("", 6 * DAY, {"gold": None}),), grace=timedelta(0))
+NONE = replace(LONG, lifecycle=(), retention=None)
+
+# How each day ends, under the policy it has: holds that end, shorter, of another prefix without tags, longer, none.
+SHORT_STORY = ((HELD, "swept"), (SHORTER, "failed half-way"), (OTHER, "swept after changes"), (LONGER, "planned"))
+LONG_STORY = (*SHORT_STORY, (NONE, "swept"), (SHORTER, "swept after changes"), (LONG, "planned"))
+CHANGES = 25  # at one moment: each morning, and between a plan and its sweep
+
+
+@dataclass
+class Story:
+    """A history lived through: the world of each morning is planned, and maybe swept, before the next."""
+
+    spark: SparkSession
+    directory: Path
+    walk: Walk
+
+    def morning(self, place: int, rules: Rules) -> Day:
+        self.walk.until(FIRST_DAY + place * DAY + MORNING - DAY / 4)
+        self.walk.some(CHANGES)
+        world = self.walk.until(FIRST_DAY + place * DAY + MORNING)
+        warehouse = Warehouse(str(self.directory / "warehouse"))
+        return Day(self.spark, lay_out(world, self.directory), warehouse, world, rules, "optimized")
+
+    def end(self, ending: str, day: Day, planned: Planned) -> set[str]:
+        """End the day, and return what was deleted on it."""
+        day.approve(planned.plan)
+        if ending == "planned":
+            return set()
+        if ending == "failed half-way":
+            names = sorted(planned.reasons)
+            gone = set(names[::2])
+            day.fail_half_way(planned.plan, gone, names[1::2])
+        else:
+            if ending == "swept after changes":
+                day = later(day, self.walk.some(CHANGES))
+            outcomes = day.sweep()
+            gone = {name for name, outcome in outcomes.items() if outcome == "deleted"}
+            now = Truth(day.world, day.rules, day.as_of)
+            assert gone == {name for name in planned.reasons if self._is_dead(name, planned, now)}
+        self.walk.world = self.walk.world.swept(gone)
+        assert on_disk(day.built) == self.walk.world.store.keys()
+        return gone
+
+    @staticmethod
+    def _is_dead(name: str, planned: Planned, now: Truth) -> bool:
+        committed_since = planned.reasons[name] == "unreferenced" and name in now.committed
+        return name not in now.live and not committed_since
+
+
+def lived_through(spark: SparkSession, directory: Path, number: int, days: Sequence[tuple[Rules, str]]) -> list[int]:
+    """Live through the days and compare each plan; return how many objects each day's end deleted."""
+    story = Story(spark, directory, Walk("w", number, FIRST_DAY - 16 * DAY, version_0=False))
+    deleted = []
+    for place, (rules, ending) in enumerate(days):
+        day = story.morning(place, rules)
+        planned = day.plan()
+        assert planned.reasons == Truth(day.world, rules, day.as_of).candidates
+        deleted.append(len(story.end(ending, day, planned)))
+    fresh = Warehouse(str(directory / "fresh"))
+    shutil.copytree(directory / "warehouse" / NAME / LEDGER, directory / "fresh" / NAME / LEDGER)
+    full = replace(day, warehouse=fresh, listing="clean").plan()
+    assert full.reasons == planned.reasons
+    assert full.plan.plan_hash == planned.plan.plan_hash  # rules, paths, branches and dates of each are the same too
+    assert full.files_read > planned.files_read > 0
+    return deleted
+
+
+@pytest.mark.timeout(900)
+def test_days_of_runs_and_one_full_run_find_what_brute_force_finds(spark: SparkSession, tmp_path: Path) -> None:
+    deleted = lived_through(spark, tmp_path, 2, SHORT_STORY)
+    assert min(deleted[:-1]) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("number", (1, *range(3, 12)))
+def test_more_histories_of_runs_find_what_brute_force_finds(spark: SparkSession, tmp_path: Path, number: int) -> None:
+    lived_through(spark, tmp_path, number, LONG_STORY)

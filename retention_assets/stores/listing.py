@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -34,7 +35,9 @@ def prefixes(reader: ObjectReader) -> Prefixes:
 def list_objects(spark: SparkSession, access: StoreAccess, places: Prefixes) -> DataFrame:
     """Return (address, size, last_modified, etag, source) of every object in `places`."""
     deep = [True] * len(places.deep) + [False] * len(places.flat)
-    rows = pa.table({"place": [*places.deep, *places.flat], "deep": deep})
+    # Of two equal plans Spark answers the second from the cached rows of the first: a listing equals no other.
+    unique = [str(uuid4())] * len(deep)
+    rows = pa.table({"place": [*places.deep, *places.flat], "deep": deep, "listing": unique})
     width = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
     frame = spark.createDataFrame(rows).repartition(width)
     return (

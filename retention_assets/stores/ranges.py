@@ -26,6 +26,7 @@ _AT_ONCE = 8  # files fetched at once by one task: hides the store's latency, bo
 
 _FILE_BYTES = pa.field("file_bytes", pa.int64())  # a file's size on its first row, 0 on others: sums to bytes read
 _BATCH = pa.field("batch", pa.string())  # which run read the file
+_ROWS = pa.field("rows", pa.int64())  # of the file
 METARANGE_RANGES = pa.schema(
     [("metarange_id", pa.string()), ("range_id", pa.string()), ("count", pa.int64()), _FILE_BYTES]
 )
@@ -153,23 +154,31 @@ class TableCache:
         rows = read_tables(missing.repartition(width), kind, self._access).select("*", batch)
         counted = rows.observe(observed, F.sum(_FILE_BYTES.name).alias("bytes"))
         counted.write.mode("errorifexists").parquet(self._place(kind.name, name))
-        missing.select("*", batch).coalesce(1).write.mode("errorifexists").parquet(self._place(_ids_of(kind), name))
+        written = missing.join(self._counts(kind, [name]).drop(_BATCH.name), on=kind.id_column, how="left")
+        ids = written.select(kind.id_column, batch, F.coalesce(_ROWS.name, F.lit(0)).alias(_ROWS.name))
+        ids.coalesce(1).write.mode("errorifexists").parquet(self._place(_ids_of(kind), name))
         return observed.get["bytes"] or 0
 
     def _known(self, kind: Kind) -> DataFrame:
-        """Return (id, batch) of each file that was read, with its newest batch."""
+        """Return (id, batch, rows) of each file that was read, with its newest batch."""
         batches = [name for name in self._batches(kind) if not self._full or name.endswith(self._run_id)]
-        ids = self._read(_ids_of(kind), [pa.field(kind.id_column, pa.string()), _BATCH], batches)
-        return ids.groupBy(kind.id_column).agg(F.max(_BATCH.name).alias(_BATCH.name))
+        ids = self._read(_ids_of(kind), [pa.field(kind.id_column, pa.string()), _BATCH, _ROWS], batches)
+        newest = F.max(F.struct(_BATCH.name, _ROWS.name)).alias("newest")
+        return ids.groupBy(kind.id_column).agg(newest).select(kind.id_column, "newest.*")
 
     def _kept(self, kind: Kind) -> DataFrame:
-        """Return (id, batch) of each file that was read and whose rows are still there.
+        """Return the files that were read and of which every row is still there.
 
         Of a metarange whose rows were lost nobody would miss the ranges: their objects would seem to be in no commit.
         """
-        file = [pa.field(kind.id_column, pa.string()), _BATCH]
-        there = self._read(kind.name, file, self._batches(kind)).distinct()
-        return self._known(kind).join(there, on=[kind.id_column, _BATCH.name], how="left_semi")
+        there = self._counts(kind, self._batches(kind)).withColumnRenamed(_ROWS.name, "there")
+        known = self._known(kind).join(there, on=[kind.id_column, _BATCH.name], how="left")
+        return known.where(F.coalesce("there", F.lit(0)) == F.col(_ROWS.name))
+
+    def _counts(self, kind: Kind, batches: list[str]) -> DataFrame:
+        """Return (id, batch, rows) as the rows themselves say."""
+        rows = self._read(kind.name, [pa.field(kind.id_column, pa.string()), _BATCH], batches)
+        return rows.groupBy(kind.id_column, _BATCH.name).agg(F.count(F.lit(1)).alias(_ROWS.name))
 
     def _batches(self, kind: Kind) -> list[str]:
         """Return the batches that were written whole: first their rows, then their ids."""

@@ -1,8 +1,11 @@
 """What real runs refuse: the step fails, nothing after it runs, and no plan of the day stands, not even an old one."""
 
 import json
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -73,18 +76,43 @@ def test_a_listing_that_was_cut_ends_the_run_before_anything_is_judged(
     assert lake.plan_document() is None
 
 
-def test_a_cache_that_lost_an_entry_ends_the_run_before_anything_is_judged(lake: Lake) -> None:
-    for part in (lake.root / "warehouse/orchard/range_entries").rglob("*.parquet"):
+def rewrite(lake: Lake, table: str, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Put other rows into each file of a table of the cache, as a fault of its storage would."""
+    for part in (lake.root / "warehouse/orchard" / table).rglob("*.parquet"):
         rows = pq.ParquetFile(part).read()
         if rows.num_rows:
-            pq.write_table(rows.slice(1), part)
+            pq.write_table(change(rows), part)
             part.with_name(f".{part.name}.crc").unlink()
+
+
+def test_a_cache_that_lost_an_entry_and_knows_nothing_of_it_ends_the_run(lake: Lake) -> None:
+    rewrite(lake, "range_entries", lambda rows: rows.slice(1))
+    left = Counter(
+        range_id
+        for part in (lake.root / "warehouse/orchard/range_entries").rglob("*.parquet")
+        for range_id in pq.ParquetFile(part).read()["range_id"].to_pylist()
+    )
+    rewrite(
+        lake,
+        "range_entries_ids",
+        lambda ids: ids.set_column(
+            ids.schema.get_field_index("rows"), "rows", pa.array([left[one] for one in ids["range_id"].to_pylist()])
+        ),
+    )
     run = lake.plan()
     assert refusing(run) == ["ranges_complete"]
     assert set(run.steps) == BEFORE_CANDIDATES
     assert lake.plan_document() is None
     alone = lake.make("deletion_candidates")
     assert "addresses of 2026-11-01 was refused by ranges_complete. Nothing was deleted" in alone.errors
+
+
+def test_a_cache_that_lost_an_entry_reads_its_range_again(orchard: TwicePlanned, lake: Lake) -> None:
+    rewrite(lake, "range_entries", lambda rows: rows.slice(1))
+    run = lake.make("active_ranges", "addresses")
+    assert run.success, run.errors
+    assert run.numbers["addresses"]["ranges_read"] > 0
+    assert run.numbers["addresses"]["dagster/row_count"] == orchard.lake.table("addresses").num_rows
 
 
 def test_a_cache_that_lost_whole_files_reads_them_again(orchard: TwicePlanned, lake: Lake) -> None:

@@ -14,6 +14,8 @@ from tests.models.walks import AS_OF, DAY
 from tests.models.world import Commit, Stored, World
 from tests.worlds import address
 
+pytestmark = pytest.mark.timeout(900)  # four plans and two sweeps, also on a machine that has other work
+
 START = AS_OF - 40 * DAY
 MORNING = timedelta(hours=9)
 RULES = Rules(Retention(3 * DAY), (Lifecycle("logs", 10 * DAY),))

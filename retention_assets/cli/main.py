@@ -121,8 +121,10 @@ def _plan(
 
 
 def _program() -> str:
-    """Return how this command can be called again: by its name, or by its path where the name is not found."""
-    return "retention" if shutil.which("retention") else os.path.relpath(sys.argv[0])
+    """Return how this command can be called again: by its name or path, with the configuration that was named."""
+    called = "retention" if shutil.which("retention") else os.path.relpath(sys.argv[0])
+    context = click.get_current_context(silent=True)
+    return f"{called} --config {context.obj}" if context and context.obj else called
 
 
 def _next_steps(made: Any, ui: str) -> str:

@@ -14,6 +14,7 @@ from obstore.store import LocalStore, from_url
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.errors import GuardRefused, TableContractError
+from retention_assets.tables import DELETION_REPORT
 
 REFUSED = "refused"  # note of a table: the guards that refused it, which is written all the same for people to see
 FACTS = "_facts.json"  # Spark passes over names that begin with an underscore
@@ -66,7 +67,7 @@ class Warehouse:
         if not self.is_complete(repository, table, day.isoformat()):
             raise TableContractError(
                 f"{repository}: {table} of {day} is not there, or its writing was cut off. Nothing was deleted. "
-                f"Make it: `retention plan {repository} --as-of {day}`."
+                f"Make it: `retention {_maker(table)} {repository} --as-of {day}`."
             )
         return self.partition(repository, table, day)
 
@@ -79,7 +80,7 @@ class Warehouse:
         if refused := facts.notes.get(REFUSED):
             raise GuardRefused(
                 f"{repository}: {table} of {day} was refused by {refused}. Nothing was deleted. "
-                f"Make it again: `retention plan {repository} --as-of {day}`."
+                f"Make it again: `retention {_maker(table)} {repository} --as-of {day}`."
             )
         return Rows(spark.read.parquet(self.partition(repository, table, day)), facts.taken_at, facts.notes)
 
@@ -101,7 +102,7 @@ class Warehouse:
         if document is None:
             raise TableContractError(
                 f"{repository}: {table} of {day} was written, its facts were not. Nothing was deleted. "
-                f"Make it again: `retention plan {repository} --as-of {day}`."
+                f"Make it again: `retention {_maker(table)} {repository} --as-of {day}`."
             )
         return Facts(
             datetime.fromisoformat(document["taken_at"]).astimezone(UTC),
@@ -143,3 +144,8 @@ class Warehouse:
         except (FileNotFoundError, NotFoundError):
             return False
         return True
+
+
+def _maker(table: str) -> str:
+    """Return the command that makes a table."""
+    return "sweep" if table == DELETION_REPORT.name else "plan"

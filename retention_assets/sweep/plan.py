@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from typing import Any
 
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.history.references import References
 from retention_assets.stores.warehouse import Warehouse
 
@@ -118,4 +118,10 @@ def _plan(document: Mapping[str, Any]) -> Plan:
         "totals": {state: Amount(**amount) for state, amount in document["totals"].items()},
         "warnings": tuple(document["warnings"]),
     }
-    return Plan(**fields)
+    try:
+        return Plan(**fields)
+    except TypeError as error:
+        raise TableContractError(
+            f"{document['repository']}: the plan of {document['day']} was written by another version. Nothing was "
+            f"deleted. Plan again: `retention plan {document['repository']} --as-of {document['day']}`."
+        ) from error

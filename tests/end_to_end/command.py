@@ -8,6 +8,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from retention_assets.cli.main import main
@@ -137,9 +138,7 @@ def sample(address: str) -> bytes:
 @contextmanager
 def environment(**variables: str) -> Iterator[None]:
     """Set variables for as long as the block lasts."""
-    from pytest import MonkeyPatch
-
-    with MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         for name, value in variables.items():
             patch.setenv(name, value)
         yield

@@ -16,6 +16,7 @@ from retention_assets.errors import ConfigurationError, StoreError
 _SCHEMES = ("s3", "gs", "az", "azure", "abfs", "abfss", "https", "file", "memory")
 _AZURE_HOST = re.compile(r"https://[^/@]+\.(blob|dfs)\.(core\.windows\.net|fabric\.microsoft\.com)(/|$)")
 _CLOUD = re.compile(r"^(aws|google|azure)_")  # obstore takes its options with and without
+_ADDRESS = re.compile(r"endpoint|base_url$")  # GCS has base_url
 _FLAGS = frozenset({"allow_http", "allow_invalid_certificates"})
 _CLIENT = _FLAGS | {"connect_timeout", "timeout", "read_timeout", "proxy_url", "proxy_excludes", "root_certificate"}
 # obstore panics, instead of raising, when one of its client's names comes among the store's options.
@@ -30,6 +31,7 @@ _CLIENT_NOT_OFFERED = frozenset(
 # A slow answer is waited for longer: a bulk deletion took up to 100 s. Source: lakeFS facts 9.
 _CLIENT_DEFAULTS = {"connect_timeout": "3s", "read_timeout": "120s", "timeout": "600s"}
 _RETRIES: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=10)}
+NO_RETRIES: Any = {"max_retries": 0}
 
 
 _from_url: Any = from_url  # its overloads want the store's kind known from the types
@@ -83,8 +85,13 @@ class StoreAccess:
             )
         return StoreAccess, (self.url, dict(self.options))
 
-    def open(self) -> Any:
-        """Return obstore's store, rooted at the URL.
+    @property
+    def is_local(self) -> bool:
+        """Whether the objects are files of this machine."""
+        return self.url.startswith("file://")
+
+    def open(self, *, retrying: bool = True) -> Any:
+        """Return obstore's store, rooted at the URL; not `retrying`, each request is sent once.
 
         Raises:
             ConfigurationError: an option is not known for this kind of store, or its value makes no sense.
@@ -102,9 +109,9 @@ class StoreAccess:
                 client[plain] = self._flag(name, value) if plain in _FLAGS else value
             else:
                 options[name] = value
-        if any("endpoint" in name.lower() and value.startswith("http://") for name, value in options.items()):
+        if any(_ADDRESS.search(name.lower()) and value.startswith("http://") for name, value in options.items()):
             client.setdefault("allow_http", True)
-        return self._open_remote(options, client)
+        return self._open_remote(options, client, _RETRIES if retrying else NO_RETRIES)
 
     def _open_here(self) -> LocalStore | MemoryStore:
         for name in self.options:
@@ -117,9 +124,9 @@ class StoreAccess:
             pass
         raise StoreError(f"{self.url}: there is no such directory. Nothing was read. Check `storage`.")
 
-    def _open_remote(self, options: dict[str, Any], client: dict[str, Any]) -> Any:
+    def _open_remote(self, options: dict[str, Any], client: dict[str, Any], retries: Any) -> Any:
         try:
-            return _from_url(self.url, config=options, client_options=client, retry_config=_RETRIES)
+            return _from_url(self.url, config=options, client_options=client, retry_config=retries)
         except UnknownConfigurationKeyError as error:
             problem = str(error)
         except (BaseError, ValueError, TypeError):

@@ -1,93 +1,92 @@
 """Deleting objects, with an answer for each. Only `sweep` calls this."""
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from enum import StrEnum
-from itertools import batched
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from random import Random
 
-from obstore.store import AzureStore, LocalStore, MemoryStore, S3Store
-
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.deletion_obstore import ObstoreDeletion
+from retention_assets.stores.deletion_s3 import S3Deletion
+from retention_assets.stores.deletion_work import AT_ONCE, DeletionWork
 from retention_assets.stores.failures import Failure, Kind
-from retention_assets.stores.objects import OpenStore
+from retention_assets.stores.outcomes import Answer, Deletion, Doomed, Outcome
+from retention_assets.stores.pace import Pace, Patience
+from retention_assets.stores.s3 import is_s3
 
-_BULK = 1_000  # keys in one DeleteObjects request; obstore cuts smaller batches for Azure
-_AT_ONCE = 10  # more than 12 deletions at a time made S3 answer SlowDown. Source: lakeFS facts 8, #5729
-_UNKNOWN = "the outcome is unknown, for the request that named it failed as a whole"
+__all__ = ["Deletion", "Doomed", "ObjectDeleter", "Outcome"]
 
-
-class Outcome(StrEnum):
-    """What became of one object. A store that cannot tell whether it was there says `deleted`."""
-
-    DELETED = "deleted"
-    MISSING = "missing"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    """What became of the object at `path`; `detail` says why it failed."""
-
-    path: str
-    outcome: Outcome
-    detail: str | None = None
+_PATIENCE = Patience()
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # the XML of a deletion in bulk does not carry them unaltered
+_NOT_PLAIN = Failure(Kind.OTHER, "not tried: the path has an empty part, `.`, `..` or a control character")
+_CONTRADICTION = Failure(Kind.OTHER, "not tried: the path was named twice, with different ETags")
+_UNKNOWN = "the outcome is unknown, for a request that named it got no clear answer"
+_GONE = "it was gone already"
 
 
-class ObjectDeleter(OpenStore):
-    """Deletes objects by path. It asks no questions: the plan, the guards and liveness are its caller's."""
+class ObjectDeleter:
+    """Deletes objects by path. It asks no questions: the plan, the guards and liveness are its caller's.
 
-    def delete_all(self, paths: Sequence[str]) -> Sequence[Deletion]:
-        """Delete objects and return what became of each, in the order of `paths`. A store's error raises nothing.
+    S3 and Azure are asked in bulk, all others one by one, up to ten requests at once. What is throttled, broken or not
+    answered is asked again, for each object that it concerns, as long as `patience` lasts; no other error is. `pace`
+    hears of every throttle: from obstore's stores (all but S3), after obstore's own four quick retries.
 
-        S3 and Azure are asked in bulk first. Where a bulk request fails for the sake of single objects, each of its
-        objects is deleted alone, so that its own answer is known. An object that is gone is a success.
+    On S3 an object doomed with an ETag goes only if it still has it; `conditional=False` deletes whatever is there.
+    A store that does not know the condition deletes whatever is there, too (see `S3Deletion`), and so does every
+    store but S3. Keep one deleter for many calls: it holds connections, and what its pace has learnt.
+
+    Raises:
+        ConfigurationError: an option is wrong, or cannot be used for deleting.
+    """
+
+    def __init__(
+        self,
+        access: StoreAccess,
+        pace: Pace | None = None,
+        *,
+        conditional: bool = True,
+        patience: Patience = _PATIENCE,
+        random: Random | None = None,
+    ) -> None:
+        self._store: S3Deletion | ObstoreDeletion
+        if is_s3(access):
+            self._store = S3Deletion(access, conditional=conditional, connections=AT_ONCE)
+        else:
+            self._store = ObstoreDeletion(access)
+        self._pace, self._patience, self._random = pace or Pace(), patience, random or Random()
+
+    def delete_all(self, doomed: Sequence[Doomed | str]) -> Sequence[Deletion]:
+        """Delete objects and return what became of each, in the order given. A store's error raises nothing.
+
+        An object that is gone is a success. One whose fate no answer tells is `failed`, and its detail says so.
         """
-        results = {path: _refused(path) for path in paths if not _is_plain(path)}
-        plain = [path for path in dict.fromkeys(paths) if path not in results]
-        for batch in batched(plain, _BULK):
-            results |= {done.path: done for done in self._delete_batch(batch)}
-        return [results[path] for path in paths]
-
-    def _delete_batch(self, paths: Sequence[str]) -> Sequence[Deletion]:
-        in_bulk = isinstance(self._store, (S3Store, AzureStore))
-        if in_bulk:
-            failure = self._failure(lambda: self._store.delete(list(paths)))
-            if failure is None:
-                return [Deletion(path, Outcome.DELETED) for path in paths]
-            if failure.kind.is_of_the_store:
-                return [Deletion(path, Outcome.FAILED, f"{failure.detail}; {_UNKNOWN}") for path in paths]
-        return self._delete_one_by_one(paths, after_bulk=in_bulk)
-
-    def _delete_one_by_one(self, paths: Sequence[str], *, after_bulk: bool) -> Sequence[Deletion]:
-        broken: list[Failure] = []  # filled by the first request that shows the store itself to fail
-
-        def delete(path: str) -> Deletion:
-            if broken:
-                return Deletion(path, Outcome.FAILED, f"not tried alone: {broken[0].detail}")
-            failure = self._failure(lambda: self._store.delete(path))
-            if failure is not None and failure.kind.is_of_the_store:
-                broken.append(failure)
-            return self._deletion(path, failure, after_bulk=after_bulk)
-
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return list(pool.map(delete, paths))
-
-    def _deletion(self, path: str, failure: Failure | None, *, after_bulk: bool) -> Deletion:
-        if failure is None:
-            return Deletion(path, Outcome.DELETED)
-        if failure.kind is not Kind.OBJECT_MISSING:
-            return Deletion(path, Outcome.FAILED, failure.detail)
-        # A 404 may speak of the bucket: only the store's own word for an absent object counts.
-        if not failure.names_object and not isinstance(self._store, (LocalStore, MemoryStore)):
-            return Deletion(path, Outcome.FAILED, "the store answered 404 without saying that the object is absent")
-        # The bulk request before this one may have been what removed it.
-        return Deletion(path, Outcome.DELETED if after_bulk else Outcome.MISSING)
+        wanted = [Doomed(one) if isinstance(one, str) else one for one in doomed]
+        answers = {one: Answer(Outcome.FAILED, _NOT_PLAIN) for one in wanted if not _is_plain(one.path)}
+        answers |= dict.fromkeys(_contradictions(wanted), Answer(Outcome.FAILED, _CONTRADICTION))
+        work = DeletionWork(self._store, self._pace, self._patience, self._random)
+        answers |= work.done([one for one in dict.fromkeys(wanted) if one not in answers])
+        return [_deletion(one, answers[one]) for one in wanted]
 
 
 def _is_plain(path: str) -> bool:
     """Return whether the store takes `path` as it is: obstore cuts outer slashes off and deletes what is left."""
-    return all(part not in ("", ".", "..") for part in path.split("/"))
+    within = f"/{path}/"
+    return not ("//" in within or "/./" in within or "/../" in within or _CONTROL.search(path))
 
 
-def _refused(path: str) -> Deletion:
-    return Deletion(path, Outcome.FAILED, "not tried: the path has an empty part, `.` or `..`")
+def _contradictions(doomed: Iterable[Doomed]) -> list[Doomed]:
+    """Return those whose path and version another names with another ETag: only one of them can be meant."""
+    different = dict.fromkeys(doomed)
+    if len({one.path for one in different}) == len(different):
+        return []
+    times = Counter((one.path, one.version_id) for one in different)
+    return [one for one in different if times[one.path, one.version_id] > 1]
+
+
+def _deletion(doomed: Doomed, answer: Answer) -> Deletion:
+    if answer.outcome is Outcome.MISSING:
+        return Deletion(doomed.path, answer.outcome, _GONE)
+    if answer.failure is None:
+        return Deletion(doomed.path, answer.outcome)
+    suffix = f"; {_UNKNOWN}" if answer.failure.unclear else ""
+    return Deletion(doomed.path, answer.outcome, answer.failure.detail + suffix)

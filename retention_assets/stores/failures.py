@@ -1,7 +1,7 @@
 """What a store's error means: its kind, one line about it, and the remedy. Never the store's own dump of itself."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import quote
@@ -18,13 +18,21 @@ _MESSAGE = re.compile(r"<Message>([^<]{1,400})</Message>")
 _QUERY = re.compile(r"\?\S+")  # of a request's address; with Azure it holds the signature
 
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "FilesystemNotFound", "bucket does not exist")
-_NO_OBJECT = ("NoSuchKey", "BlobNotFound", "PathNotFound")
+# In the answer to a deletion in bulk Azure names a blob's absence by these words alone.
+_NO_OBJECT = ("NoSuchKey", "NoSuchVersion", "BlobNotFound", "PathNotFound", "The specified blob does not exist")
 _BAD_CREDENTIALS = (
     "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "TokenRefreshRequired",
     "InvalidSecurity", "AuthorizationHeaderMalformed", "AuthenticationFailed", "InvalidAuthenticationInfo",
 )  # fmt: skip
 _NO_CREDENTIALS = ("169.254.169.254", "metadata.google.internal", "error getting credentials", "no credentials")
 _UNREACHABLE = ("error sending request", "timed out", "kind: Connect", "connection closed", "dns error")
+_THROTTLES = (
+    "SlowDown", "ServiceUnavailable", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests",
+    "BandwidthLimitExceeded", "ServerBusy",
+)  # fmt: skip
+_THROTTLE_STATUSES = ("429", "503")
+_BROKEN = ("InternalError", "InternalServerError", "OperationTimedOut")
+_NOT_NOW = ("RequestTimeout", "OperationAborted", "ConditionalRequestConflict")  # nothing was done
 
 
 class Kind(Enum):
@@ -59,11 +67,19 @@ LIST = Action("list", "The listing was not used.", "list the bucket (s3:ListBuck
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A store's error in our words. `names_object`: the store itself said that it is the object that is absent."""
+    """A store's error in our words.
+
+    `names_object`: the store itself said that it is the object that is absent. `throttled`: it wants fewer requests.
+    `passing`: the same request may succeed a moment later. `unclear`: what was asked may have been done all the same.
+    """
 
     kind: Kind
     detail: str
     names_object: bool = False
+    code: str = ""  # the store's own, such as PreconditionFailed
+    throttled: bool = False
+    passing: bool = False
+    unclear: bool = False
 
     def as_error(self, url: str, path: str, action: Action) -> StoreError:
         """Return the error to raise: where, what, what was not done, the remedy."""
@@ -87,15 +103,32 @@ _TOLD = {
 }
 
 
-def failure_of(error: Exception, secrets: Iterable[str]) -> Failure:
+def failure_of(error: Exception, secrets: Collection[str]) -> Failure:
     """Return what `error`, raised by obstore, means. No value in `secrets` is in its words."""
     text = str(error)
-    kind = _kind(error, text)
-    names_object = isinstance(error, FileNotFoundError) and any(code in text for code in _NO_OBJECT)
-    return Failure(kind, scrubbed(_detail(kind, text), secrets), names_object)
+    absent = isinstance(error, FileNotFoundError)
+    code, status = _first(_CODE, text), _first(_STATUS, text)
+    own = _first(_MESSAGE, text) or text.split("\n\n", 1)[0]
+    names_object = absent and any(sign in text for sign in _NO_OBJECT)
+    kind = _kind(text, code, status, absent=absent)
+    return _failure(kind, code, status, own, secrets, names_object=names_object)
 
 
-def scrubbed(text: str, secrets: Iterable[str]) -> str:
+def failure_told(code: str, status: int | None, message: str, secrets: Collection[str]) -> Failure:
+    """Return what an answer means whose code, HTTP status and words are known apart, as for one key of a request."""
+    number = str(status or "")
+    text = f"<Code>{code}</Code>"
+    names_object = code in _NO_OBJECT
+    kind = _kind(text, code, number, absent=names_object or number == "404")
+    return _failure(kind, code, number, message, secrets, names_object=names_object)
+
+
+def unreachable() -> Failure:
+    """Return the failure of a request that no answer came to; the store may have done what it asked."""
+    return _failure(Kind.UNREACHABLE, "", "", "", ())
+
+
+def scrubbed(text: str, secrets: Collection[str]) -> str:
     """Return `text` without any of `secrets`, plain or percent-encoded."""
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
@@ -103,12 +136,28 @@ def scrubbed(text: str, secrets: Iterable[str]) -> str:
     return text
 
 
-def _kind(error: Exception, text: str) -> Kind:
-    status = _first(_STATUS, text)
+def _failure(
+    kind: Kind, code: str, status: str, own: str, secrets: Collection[str], *, names_object: bool = False
+) -> Failure:
+    throttled = code in _THROTTLES or status in _THROTTLE_STATUSES
+    broken = code in _BROKEN or (status.startswith("5") and status != "501" and not throttled)
+    unclear = broken or kind is Kind.UNREACHABLE
+    return Failure(
+        kind,
+        scrubbed(_detail(kind, code, status, scrubbed(own, secrets)), secrets),
+        names_object,
+        code,
+        throttled=throttled,
+        passing=throttled or unclear or code in _NOT_NOW,
+        unclear=unclear,
+    )
+
+
+def _kind(text: str, code: str, status: str, *, absent: bool) -> Kind:
     signs = (
         (Kind.BUCKET_MISSING, any(sign in text for sign in _NO_BUCKET)),
-        (Kind.OBJECT_MISSING, isinstance(error, FileNotFoundError)),
-        (Kind.CREDENTIALS, status == "401" or _first(_CODE, text) in _BAD_CREDENTIALS),
+        (Kind.OBJECT_MISSING, absent),
+        (Kind.CREDENTIALS, status == "401" or code in _BAD_CREDENTIALS),
         (Kind.CREDENTIALS, any(sign in text for sign in _NO_CREDENTIALS)),
         (Kind.DENIED, status == "403" or "AccessDenied" in text or "Permission denied" in text),
         (Kind.UNREACHABLE, any(sign in text for sign in _UNREACHABLE)),
@@ -116,11 +165,10 @@ def _kind(error: Exception, text: str) -> Kind:
     return next((kind for kind, holds in signs if holds), Kind.OTHER)
 
 
-def _detail(kind: Kind, text: str) -> str:
-    code, status = _first(_CODE, text), _first(_STATUS, text)
-    code = f" ({code})" if code else f" (status {status})" if status else ""
+def _detail(kind: Kind, code: str, status: str, own: str) -> str:
+    told = f"status {status}" if status and code in ("", status) else code
+    code = f" ({told})" if told else ""
     if kind is Kind.OTHER:
-        own = _first(_MESSAGE, text) or text.split("\n\n", 1)[0]
         return "the store failed" + code + ": " + _QUERY.sub("?…", " ".join(own.split()))[:_MAX_DETAIL].rstrip(".")
     return {
         Kind.OBJECT_MISSING: "it is not in the store",

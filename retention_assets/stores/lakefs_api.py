@@ -75,7 +75,7 @@ class ApiSource:
 
         Errors: SourceError when the dump fails or takes over an hour, or branches keep vanishing.
         """
-        self._require_repository()
+        instance = self._require_repository()
         for _ in range(_ATTEMPTS):
             taken_at = self._clock()
             before = self._heads("branches")
@@ -83,7 +83,7 @@ class ApiSource:
             branches, tags = self._heads("branches"), self._heads("tags")
             heads = [*branches.items(), *tags.items()]
             if before.keys() <= branches.keys() and all(self._add_moved(commits, *head) for head in heads):
-                references = References(commits, branches, tags, taken_at)
+                references = References(commits, branches, tags, taken_at, instance)
                 return require_known_heads(self._where, references, "Run again.")
         raise self._restless("dump of the references")
 
@@ -110,8 +110,11 @@ class ApiSource:
         answer = self._client.get("/config/garbage-collection", {})
         return timedelta(seconds=self._client.expect(answer, "grace_period", int))
 
-    def _require_repository(self) -> None:
-        """Raise SourceError unless the server knows the repository and keeps it where we look."""
+    def _require_repository(self) -> str:
+        """Return when the repository was created: one that is created again under its name is another.
+
+        Errors: SourceError unless the server knows the repository and keeps it where we look.
+        """
         answer = self._client.get("/repositories/{repository}", self._names)
         reported = self._client.expect(answer, "storage_namespace", str)
         if canonical_namespace(reported) != self._namespace:
@@ -119,6 +122,7 @@ class ApiSource:
                 f"{self._where}: the server keeps it in {reported}, but `namespace` is {self._namespace}. "
                 "Nothing was read or deleted. Correct `namespace`, or source.api."
             )
+        return str(self._client.expect(answer, "creation_date", int))
 
     def _heads(self, kind: str) -> dict[str, str]:
         """Return the commit of each branch, hidden ones too, or of each tag. Source: lakeFS facts, H18."""

@@ -40,11 +40,10 @@ def list_objects(spark: SparkSession, access: StoreAccess, places: Prefixes) -> 
     rows = pa.table({"place": [*places.deep, *places.flat], "deep": deep, "listing": unique})
     width = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
     frame = spark.createDataFrame(rows).repartition(width)
-    return (
-        frame.mapInArrow(_lister(access), from_arrow_schema(LISTING))
-        .withColumnsRenamed({"path": "address", "e_tag": "etag"})
-        .withColumn("source", F.lit("listing"))
-    )
+    listed = frame.mapInArrow(_lister(access), from_arrow_schema(LISTING)).withColumn("source", F.lit("listing"))
+    # A local file's ETag names its inode: it says nothing of what is in it, and is another on each machine.
+    etag = F.lit(None).cast("string") if access.is_local else F.col("e_tag")
+    return listed.withColumnRenamed("path", "address").withColumn("etag", etag).drop("e_tag")
 
 
 def _lister(access: StoreAccess):  # type: ignore[no-untyped-def]  # a closure that Spark ships

@@ -3,6 +3,7 @@
 Errors are of our own tree, one line each, and never hold a value of the options. `deletion.py` deletes.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +27,7 @@ LISTING = pa.schema(
 )
 
 _ROWS_PER_BATCH = 10_000
+_CHUNK = 8 * 1024**2  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +71,20 @@ class ObjectReader(OpenStore):
         """Return the object's bytes."""
         return self._call(lambda: bytes(self._store.get(path).bytes()), path, READ)
 
+    def digest(self, path: str) -> bytes:
+        """Return the SHA-256 of the object's bytes, which are never held all at once."""
+
+        def digest() -> bytes:
+            found = hashlib.sha256()
+            for chunk in self._store.get(path).stream(min_chunk_size=_CHUNK):
+                found.update(chunk)
+            return found.digest()
+
+        return self._call(digest, path, READ)
+
     def head(self, path: str) -> ObjectFacts:
         """Return what the store says about the object."""
-        meta = self._call(lambda: self._store.head(path), path, READ)
-        return ObjectFacts(meta["path"], meta["size"], meta["last_modified"], _unquoted(meta["e_tag"]))
+        return facts_of(self._call(lambda: self._store.head(path), path, READ))
 
     def list(self, prefix: str = "") -> Iterator[pa.RecordBatch]:
         """Yield the objects below `prefix`, at any depth, as `LISTING`; where nothing is, nothing comes.
@@ -106,6 +118,11 @@ class ObjectReader(OpenStore):
             failure = failure_of(error, self._access.options.values())
         # Raised out here: the store's own error, which may hold signed addresses, stays out of the traceback.
         raise failure.as_error(self._access.url, path, action)
+
+
+def facts_of(meta: Mapping[str, Any]) -> ObjectFacts:
+    """Return one object's facts from obstore's words for them."""
+    return ObjectFacts(meta["path"], meta["size"], meta["last_modified"], _unquoted(meta["e_tag"]))
 
 
 def _batch(objects: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:

@@ -1,9 +1,10 @@
 """A configured repository, opened: its store, its source of references, its policy."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from retention_assets.config import Repository
@@ -36,20 +37,33 @@ class OpenRepository:
         if name == _SERVER:
             rules = self.source.rules()
             return Document(_SERVER, Policy(None, (), ())) if rules is None else from_server(*_days(rules))
-        path = self.repository.path(name)
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(
-                f"{path}: cannot be read ({error.__class__.__name__}). Nothing was deleted. "
-                f"Correct repositories.{self.repository.name}.policy in {self.repository.file}."
-            ) from error
-        return read_document(text, str(path))
+        remedy = f"Correct repositories.{self.repository.name}.policy in {self.repository.file}"
+        return _document_in(self.repository.path(name), remedy)
+
+
+def policy_in(files: Sequence[Path]) -> Policy:
+    """Return the policy that these files make together. Errors: ConfigurationError, file and key."""
+    return join([_document_in(path, "Name a policy file") for path in files])
+
+
+def _document_in(path: Path, remedy: str) -> Document:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"{path}: cannot be read ({error.__class__.__name__}). Nothing was deleted. {remedy}."
+        ) from error
+    return read_document(text, str(path))
+
+
+def open_store(repository: Repository) -> StoreAccess:
+    """Return how the repository's objects are reached; nothing is asked of its source."""
+    return StoreAccess(repository.storage, repository.storage_options())
 
 
 def open_repository(repository: Repository, clock: Clock) -> OpenRepository:
     """Open the store and the source of `repository`; nothing is fetched yet but a dump's own file."""
-    access = StoreAccess(repository.storage, repository.storage_options())
+    access = open_store(repository)
     return OpenRepository(repository, access, _source(repository, access, clock))
 
 

@@ -7,13 +7,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
+from io import BytesIO
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from obstore.exceptions import NotFoundError
 from obstore.store import LocalStore, from_url
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.errors import GuardRefused, TableContractError
+from retention_assets.stores.access import NO_RETRIES
+from retention_assets.stores.conditional import Conditional, require_known
+from retention_assets.stores.failures import WRITE, Failure
 from retention_assets.tables import DELETION_REPORT
 
 REFUSED = "refused"  # note of a table: the guards that refused it, which is written all the same for people to see
@@ -46,9 +52,17 @@ class Warehouse:
     def __init__(self, root: str) -> None:
         self._root = root.rstrip("/")
         if "://" in self._root:
-            self._store: Any = from_url(self._root.replace("s3a://", "s3://", 1))
+            url = self._root.replace("s3a://", "s3://", 1)
+            self._store: Any = from_url(url)
+            self._conditional = Conditional(from_url(url, retry_config=NO_RETRIES))
         else:
             self._store = LocalStore(self._root, mkdir=True)
+            self._conditional = Conditional(self._store)
+
+    @property
+    def root(self) -> str:
+        """Where everything lies: what another process opens the same warehouse by."""
+        return self._root
 
     def location(self, *parts: str) -> str:
         """Return where Spark finds a directory of the warehouse."""
@@ -113,8 +127,29 @@ class Warehouse:
 
     def write_document(self, document: Mapping[str, Any], *parts: str) -> None:
         """Write a small JSON document, whole or not at all."""
-        text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False)
-        self._store.put("/".join(parts), text.encode())
+        self._store.put("/".join(parts), _text(document))
+
+    def create_document(self, document: Mapping[str, Any], *parts: str) -> bool:
+        """Write a small JSON document where none is; return False when something is there, which then stays.
+
+        Of several writers at once one is answered True; their documents must differ. Errors: AccessDenied or
+        StoreError, also when it cannot be known whether it was written.
+        """
+        path = "/".join(parts)
+        return require_known(self._conditional.create(path, _text(document)), self._root, path)
+
+    def append_rows(self, rows: pa.Table, *parts: str) -> None:
+        """Write rows as one Parquet file, whole, where none is yet.
+
+        Errors: TableContractError when one is there; AccessDenied or StoreError when it may not have been written.
+        """
+        target, path = BytesIO(), "/".join(parts)
+        pq.write_table(rows, target)
+        answer = self._conditional.create(path, target.getvalue())
+        if isinstance(answer, Failure):
+            raise answer.as_error(self._root, path, WRITE)
+        if not answer:
+            raise TableContractError(f"{self.location(*parts)}: is there already; nothing was written over")
 
     def read_document(self, *parts: str) -> dict[str, Any] | None:
         """Return a JSON document, or None when there is none."""
@@ -129,9 +164,12 @@ class Warehouse:
 
     def documents(self, *parts: str) -> list[str]:
         """Return the names of the JSON documents in a directory, sorted."""
+        return [name for name in self.files(*parts) if name.endswith(".json")]
+
+    def files(self, *parts: str) -> list[str]:
+        """Return the names of the files directly in a directory, sorted; none when it is not there."""
         objects = self._store.list_with_delimiter("/".join(parts))["objects"]
-        names = (entry["path"].rsplit("/", 1)[-1] for entry in objects)
-        return sorted(name for name in names if name.endswith(".json"))
+        return sorted(entry["path"].rsplit("/", 1)[-1] for entry in objects)
 
     def remove_document(self, *parts: str) -> None:
         """Remove a document; one that is not there is fine."""
@@ -144,6 +182,10 @@ class Warehouse:
         except (FileNotFoundError, NotFoundError):
             return False
         return True
+
+
+def _text(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False).encode()
 
 
 def _maker(table: str) -> str:

@@ -1,14 +1,47 @@
 """Writing objects of our own beside a repository's data. Only `sweep` calls this."""
 
+from retention_assets.errors import StoreError
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.conditional import Conditional, require_known
 from retention_assets.stores.failures import WRITE
 from retention_assets.stores.objects import OpenStore
 
 
 class ObjectWriter(OpenStore):
-    """Writes objects whole, over what is there."""
+    """Writes objects whole.
+
+    Every method raises AccessDenied or, for the rest, StoreError, with the URL, the path and the remedy in one line.
+    """
+
+    def __init__(self, access: StoreAccess) -> None:
+        super().__init__(access)
+        self._conditional = Conditional(access.open(retrying=False), access.options.values())
 
     def put(self, path: str, content: bytes) -> None:
-        """Write an object. Errors: AccessDenied or StoreError, with the URL, the path and the remedy in one line."""
+        """Write an object over what is there."""
         failure = self._failure(lambda: self._store.put(path, content))
         if failure is not None:
             raise failure.as_error(self._access.url, path, WRITE)
+
+    def create(self, path: str, content: bytes) -> bool:
+        """Write an object where none is; return False when something is there, which then stays as it is.
+
+        Of several writers at once exactly one is answered True, on a store that knows `If-None-Match: *`. One that
+        passes over this condition, as old S3 servers do, lets all write. After a lost answer equal bytes count as
+        ours. Errors: also when it cannot be known whether the object was written.
+        """
+        return require_known(self._conditional.create(path, content), self._access.url, path)
+
+    def replace(self, path: str, content: bytes, e_tag: str) -> bool:
+        """Write over the object that has this ETag (without quotes); return False when it is another one, or gone.
+
+        A store that passes over `If-Match` writes without asking. After a lost answer equal bytes count as ours.
+        Errors: also on files of this machine, which know no such condition, and when it cannot be known whether the
+        object was written.
+        """
+        if self._access.is_local:
+            raise StoreError(
+                f"{self.describe(path)}: a file of this machine cannot be replaced on the condition that it is still "
+                "the same. It was not written. Keep what several write to in an object store."
+            )
+        return require_known(self._conditional.replace(path, content, e_tag), self._access.url, path)

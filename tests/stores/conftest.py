@@ -1,4 +1,4 @@
-"""An S3 server over HTTP, one per process; a bucket of its own for each test that asks."""
+"""Stores over HTTP, one of each kind per process; a bucket of its own for each test that asks."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -8,6 +8,7 @@ import boto3  # type: ignore[import-untyped]
 import pytest
 from moto.server import ThreadedMotoServer
 
+from tests.stores.places import MOTO, Place, azurite_place, gcs_place, s3_place, versitygw_place
 from tests.stores.s3 import REGION, Bucket, statement
 
 _NUMBERS = count()
@@ -28,6 +29,29 @@ def bucket(s3_endpoint: str) -> Bucket:
     made = Bucket(s3_endpoint, f"lake-{next(_NUMBERS)}", "any-access-key", "any-secret-key")
     made.client().create_bucket(Bucket=made.name)
     return made
+
+
+@pytest.fixture(scope="session")
+def moto(s3_endpoint: str) -> Place:
+    return s3_place(MOTO, s3_endpoint)
+
+
+@pytest.fixture(scope="session")
+def versitygw(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with versitygw_place(tmp_path_factory.mktemp("versitygw")) as place:
+        yield place
+
+
+@pytest.fixture(scope="session")
+def azurite(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with azurite_place(tmp_path_factory.mktemp("azurite")) as place:
+        yield place
+
+
+@pytest.fixture(scope="session")
+def gcs(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with gcs_place(tmp_path_factory.mktemp("gcs")) as place:
+        yield place
 
 
 @pytest.fixture

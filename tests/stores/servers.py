@@ -48,7 +48,7 @@ class _Answering(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(self.body)
 
-    do_POST = do_DELETE = do_HEAD = do_GET
+    do_POST = do_PUT = do_DELETE = do_HEAD = do_GET
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it
         """Stay silent."""

@@ -10,7 +10,7 @@ import pytest
 from retention_assets.errors import AccessDenied, ObjectMissing, RetentionError, StoreError
 from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.deletion import ObjectDeleter, Outcome
-from retention_assets.stores.failures import READ, Kind, failure_of, scrubbed
+from retention_assets.stores.failures import READ, Kind, failure_of, failure_told, scrubbed, unreachable
 from retention_assets.stores.objects import ObjectReader
 from tests.stores.s3 import Bucket
 from tests.stores.servers import server_that_answers, server_that_hangs_up
@@ -140,7 +140,59 @@ class TestDeletion:
         assert WRONG not in str(deletion)
 
 
+class TestWhatMayPass:
+    """Which failures are asked again, which of them slow the pace, and after which the outcome is not known."""
+
+    @pytest.mark.parametrize(
+        ("code", "status", "throttled", "passing", "unclear"),
+        [
+            pytest.param("SlowDown", 503, True, True, False, id="throttled"),
+            pytest.param("SlowDown", None, True, True, False, id="one_key_throttled"),
+            pytest.param("", 429, True, True, False, id="throttled_without_a_code"),
+            pytest.param("503", 503, True, True, False, id="throttled_with_its_status_for_a_code"),
+            pytest.param("InternalError", 500, False, True, True, id="broken"),
+            pytest.param("InternalError", None, False, True, True, id="one_key_broken"),
+            pytest.param("", 502, False, True, True, id="broken_on_the_way"),
+            pytest.param("OperationAborted", 409, False, True, False, id="crossed_by_another_request"),
+            pytest.param("RequestTimeout", 400, False, True, False, id="not_heard_in_time"),
+            pytest.param("NotImplemented", 501, False, False, False, id="not_implemented"),
+            pytest.param("AccessDenied", 403, False, False, False, id="denied"),
+            pytest.param("NoSuchBucket", 404, False, False, False, id="no_bucket"),
+            pytest.param("PreconditionFailed", 412, False, False, False, id="another_object"),
+        ],
+    )
+    def test_by_code_and_status(
+        self, code: str, status: int | None, throttled: bool, passing: bool, unclear: bool
+    ) -> None:
+        told = failure_told(code, status, "words", ())
+        assert (told.throttled, told.passing, told.unclear) == (throttled, passing, unclear)
+
+    def test_no_answer_at_all_may_pass_and_leaves_the_outcome_unknown(self) -> None:
+        assert (unreachable().kind, unreachable().passing, unreachable().unclear) == (Kind.UNREACHABLE, True, True)
+
+    @pytest.mark.parametrize(("status", "throttled"), [(503, True), (500, False)], ids=str)
+    def test_obstore_s_words_are_read_alike(self, status: int, throttled: bool) -> None:
+        told = failure_of(ValueError(f"Server returned non-2xx status code: {status} Oh no: "), ())
+        assert (told.throttled, told.passing, told.unclear) == (throttled, True, not throttled)
+
+
 class TestWords:
+    @pytest.mark.parametrize(
+        ("code", "status", "detail"),
+        [
+            pytest.param("Odd", 400, "the store failed (Odd): words", id="a_code"),
+            pytest.param("", 400, "the store failed (status 400): words", id="a_status"),
+            pytest.param("400", 400, "the store failed (status 400): words", id="a_status_for_a_code"),
+            pytest.param("NoSuchKey", 404, "it is not in the store (NoSuchKey)", id="no_object"),
+        ],
+    )
+    def test_an_answer_in_parts_reads_like_one_in_a_piece(self, code: str, status: int, detail: str) -> None:
+        assert failure_told(code, status, "words", ()).detail == detail
+
+    def test_a_secret_at_the_cut_of_a_long_message_is_scrubbed_whole(self) -> None:
+        told = failure_told("Odd", 400, "x" * 160 + WRONG, [WRONG])
+        assert WRONG[:5] not in told.detail
+
     def test_a_signed_address_in_a_store_s_words_is_cut(self) -> None:
         told = failure_of(ValueError("Error performing GET https://a.example/c?sig=SIGNATURE&se=1 in 2ms"), ())
         assert told.kind is Kind.OTHER

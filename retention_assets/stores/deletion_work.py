@@ -1,0 +1,113 @@
+"""Many objects deleted by several requests at once, each tried again for what may yet go through."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import islice
+from math import ceil, inf
+from random import Random
+from threading import Lock
+
+from retention_assets.stores.failures import Failure, Kind
+from retention_assets.stores.outcomes import Answer, DeletingStore, Doomed, Outcome
+from retention_assets.stores.pace import Pace, Patience, backoffs
+
+AT_ONCE = 10  # more than 12 deletions at a time made S3 answer SlowDown. Source: lakeFS facts 8, #5729
+
+_Ask = Callable[[Sequence[Doomed]], Sequence[Answer]]
+_Answers = dict[Doomed, Answer]
+
+
+class DeletionWork:
+    """One list of objects on its way through a store. To be used once.
+
+    An object that a request named without a clear answer, and that the next request does not find, counts as deleted:
+    by the first, for all that is known. One that fails then stays unclear. Once the store itself fails (its bucket,
+    the credentials, the way to it) nothing more is sent.
+    """
+
+    def __init__(self, store: DeletingStore, pace: Pace, patience: Patience, random: Random) -> None:
+        self._store, self._pace, self._patience, self._random = store, pace, patience, random
+        self._lock = Lock()
+        self._unclear: set[Doomed] = set()  # named by a request without a clear answer
+        self._answered_at = -inf
+        self._broken: Failure | None = None
+
+    def done(self, doomed: Sequence[Doomed]) -> _Answers:
+        """Delete the objects, which differ, and return the last answer about each."""
+        answers: _Answers = {}
+        alone = list(doomed)
+        if in_bulk := self._store.most > 1:
+            answers = self._each(doomed, self._store.most, self._store.together)
+            alone = [one for one, answer in answers.items() if answer.alone]
+        answers |= self._each(alone, 1, lambda batch: [self._store.alone(one) for one in batch])
+        before = self._unclear.union(alone if in_bulk else ())
+        return answers | {one: self._after_another(one, answers[one]) for one in before}
+
+    def _each(self, doomed: Sequence[Doomed], most: int, ask: _Ask) -> _Answers:
+        queue = deque(doomed)
+
+        def work() -> _Answers:
+            ended: _Answers = {}
+            while batch := self._taken(queue, most):
+                ended |= self._settled(batch, ask)
+            return ended
+
+        workers = min(AT_ONCE, ceil(len(queue) / most))
+        if not workers:
+            return {}
+        with ThreadPoolExecutor(workers) as pool:
+            parts = [pool.submit(work) for _ in range(workers)]
+        return {one: answer for part in parts for one, answer in part.result().items()}
+
+    def _taken(self, queue: deque[Doomed], most: int) -> Sequence[Doomed]:
+        with self._lock:
+            return [queue.popleft() for _ in range(min(len(queue), self._pace.portion(most)))]
+
+    def _settled(self, batch: Sequence[Doomed], ask: _Ask) -> _Answers:
+        """Ask for the objects, again for those whose failure may pass, and return the last answers."""
+        if broken := self._broken:
+            not_tried = replace(broken, detail=f"not tried: {broken.detail}", unclear=False)
+            return dict.fromkeys(batch, Answer(Outcome.FAILED, not_tried))
+        waits = islice(backoffs(self._random), self._patience.attempts - 1)
+        began = self._pace.now()
+        answers = self._asked(batch, ask)
+        give_up_at = self._pace.now() + self._patience.seconds
+        while left := [one for one, answer in answers.items() if answer.failure and answer.failure.passing]:
+            wait = next(waits, None)
+            if wait is None or self._pace.now() + wait > give_up_at:
+                break
+            self._pace.rest(wait)
+            answers |= self._asked(left, ask)
+        self._note_broken(answers, began)
+        return answers
+
+    def _asked(self, batch: Sequence[Doomed], ask: _Ask) -> _Answers:
+        self._pace.before(len(batch))
+        answers = dict(zip(batch, ask(batch), strict=True))
+        failures = [answer.failure for answer in answers.values() if answer.failure]
+        if any(failure.throttled for failure in failures):
+            self._pace.throttled()
+        elif not any(failure.passing for failure in failures):
+            self._pace.clean()
+        with self._lock:
+            self._unclear.update(one for one, answer in answers.items() if answer.failure and answer.failure.unclear)
+            if not any(failure.kind is Kind.UNREACHABLE for failure in failures):
+                self._answered_at = self._pace.now()
+        return answers
+
+    def _note_broken(self, answers: _Answers, began: float) -> None:
+        """Note a failure of the store itself. A lost request shows none, if others were answered meanwhile."""
+        failures = (answer.failure for answer in answers.values() if answer.failure)
+        failure = next((failure for failure in failures if failure.kind.is_of_the_store), None)
+        if failure and (failure.kind is not Kind.UNREACHABLE or self._answered_at < began):
+            self._broken = failure
+
+    def _after_another(self, doomed: Doomed, answer: Answer) -> Answer:
+        """Return the answer about an object that an earlier request may have deleted."""
+        if answer.outcome is Outcome.MISSING:
+            return Answer(Outcome.DELETED)
+        if answer.outcome is Outcome.FAILED and answer.failure and doomed in self._unclear:
+            return replace(answer, failure=replace(answer.failure, unclear=True))
+        return answer

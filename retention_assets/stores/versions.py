@@ -1,0 +1,130 @@
+"""What a versioned S3 bucket keeps of objects that are gone or overwritten. Nothing here changes any."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from retention_assets.errors import ConfigurationError, StoreError
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.failures import Action
+from retention_assets.stores.s3 import S3_ERRORS, S3Bucket, failure_of_s3, is_s3, s3_bucket
+
+VERSIONS = pa.schema(
+    (
+        pa.field("path", pa.string(), nullable=False),  # relative to the URL
+        pa.field("version_id", pa.string(), nullable=False),  # `null`: written while the bucket kept no versions
+        pa.field("size", pa.int64(), nullable=False),  # bytes; 0 of a delete marker
+        pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=False),  # the store's clock
+        pa.field("is_delete_marker", pa.bool_(), nullable=False),
+    )
+)
+
+_LIST_VERSIONS = Action(
+    "list the versions of", "The listing was not used.", "list the bucket's versions (s3:ListBucketVersions)"
+)
+
+
+def keeps_versions(access: StoreAccess) -> bool | None:
+    """Return whether the bucket may keep what is deleted as a version, which goes on costing.
+
+    A bucket whose versioning is suspended counts as one that does: of what was written before, it keeps the versions.
+    None when that cannot be told: the store is not S3, denies the question (s3:GetBucketVersioning) or fails.
+    """
+    if not is_s3(access):
+        return None
+    bucket = s3_bucket(access, connections=1)
+    try:
+        told = bucket.client.get_bucket_versioning(Bucket=bucket.name)
+    except S3_ERRORS:
+        return None  # unknown, which is not `no`: nothing is decided by it but what to say
+    return told.get("Status") in ("Enabled", "Suspended")
+
+
+def noncurrent_versions(access: StoreAccess, prefix: str = "") -> Iterator[pa.RecordBatch]:
+    """Yield the versions below `prefix` that are not the current one of their path, as `VERSIONS`, page by page.
+
+    A prefix is a directory; the empty one covers everything. The current version is not among them even when it is
+    a delete marker: without the marker, the version below it would be back. The listing is whole, or an error.
+
+    Raises:
+        ConfigurationError: the store is not S3.
+        StoreError, AccessDenied: the store failed or denied it, or its pages repeat or do not go on.
+    """
+    if not is_s3(access):
+        raise ConfigurationError(f"{access.url}: versions are listed on S3 only. Nothing was read.")
+    bucket = s3_bucket(access, connections=1)
+    place = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
+    listing = _Listing(access, place)
+    while listing.goes_on:
+        page = _page(access, bucket, place, listing.markers)
+        rows = listing.rows_of(bucket, page)
+        if rows:
+            yield pa.RecordBatch.from_pylist(rows, schema=VERSIONS)
+
+
+@dataclass
+class _Listing:
+    """How far a listing has come. S3 orders it by key, and of one key the newest first."""
+
+    access: StoreAccess
+    place: str
+    goes_on: bool = True
+    markers: Mapping[str, str] = field(default_factory=dict)
+    last_key: str = ""
+    versions_of_last: set[str] = field(default_factory=set)
+
+    def rows_of(self, bucket: S3Bucket, page: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the rows of the next page. Errors: StoreError when it does not come after the one before it."""
+        entries = [(entry, False) for entry in page.get("Versions", ())]
+        entries += [(entry, True) for entry in page.get("DeleteMarkers", ())]
+        entries.sort(key=lambda pair: pair[0]["Key"])
+        for entry, _ in entries:
+            self._require_after(entry["Key"], entry.get("VersionId", "null"))
+        self._turn(page)
+        return [_row(bucket, entry, is_marker) for entry, is_marker in entries if not entry.get("IsLatest", True)]
+
+    def _require_after(self, key: str, version: str) -> None:
+        if key < self.last_key or (key == self.last_key and version in self.versions_of_last):
+            raise self._error(f"it came to {key!r} again")
+        if key > self.last_key:
+            self.last_key, self.versions_of_last = key, set()
+        self.versions_of_last.add(version)
+
+    def _turn(self, page: Mapping[str, Any]) -> None:
+        names = {"KeyMarker": "NextKeyMarker", "VersionIdMarker": "NextVersionIdMarker"}
+        markers = {name: page[told] for name, told in names.items() if page.get(told)}
+        self.goes_on = page.get("IsTruncated", False)
+        if self.goes_on and ("KeyMarker" not in markers or markers == self.markers):
+            raise self._error("it does not say where the next page begins")
+        self.markers = markers
+
+    def _error(self, problem: str) -> StoreError:
+        return StoreError(
+            f"{self.access.url}: the store's listing of versions of {self.place!r} cannot be right: {problem}. "
+            "It was not used. Run again; if it stays so, ask the store's makers."
+        )
+
+
+def _page(access: StoreAccess, bucket: S3Bucket, place: str, markers: Mapping[str, str]) -> Mapping[str, Any]:
+    try:
+        page: Mapping[str, Any] = bucket.client.list_object_versions(
+            Bucket=bucket.name, Prefix=bucket.key(place), **markers, **bucket.extra
+        )
+    except S3_ERRORS as error:
+        failure = failure_of_s3(error, access)
+    else:
+        return page
+    # Raised out here: botocore's own error, which holds the request's context, stays out of the traceback.
+    raise failure.as_error(access.url, place, _LIST_VERSIONS)
+
+
+def _row(bucket: S3Bucket, entry: Mapping[str, Any], is_marker: bool) -> dict[str, Any]:
+    return {
+        "path": bucket.path(entry["Key"]),
+        "version_id": entry.get("VersionId", "null"),
+        "size": entry.get("Size", 0),
+        "last_modified": entry["LastModified"],
+        "is_delete_marker": is_marker,
+    }

@@ -1,0 +1,170 @@
+"""Many objects at once, at a store that the test plays: what is asked, how often, and what the answers come to."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from threading import Barrier, BrokenBarrierError, Event, Lock, Timer
+
+import pytest
+
+from retention_assets.stores.deletion_work import DeletionWork
+from retention_assets.stores.failures import Failure, Kind, failure_told, unreachable
+from retention_assets.stores.outcomes import Answer, Doomed, Outcome
+from retention_assets.stores.pace import Pace, Patience
+from tests.stores.fake_clock import FakeClock
+
+GONE, ABSENT = Answer(Outcome.DELETED), Answer(Outcome.MISSING)
+DENIED = Answer(Outcome.FAILED, failure_told("AccessDenied", 403, "no", ()))
+BUSY = Answer(Outcome.FAILED, failure_told("SlowDown", 503, "slow down", ()))
+LOST = Answer(Outcome.FAILED, unreachable())
+REFUSED = Answer(Outcome.FAILED, Failure(Kind.OTHER, "some of them"), alone=True)
+NO_BUCKET = Answer(Outcome.FAILED, failure_told("NoSuchBucket", 404, "", ()))
+
+Play = Callable[[Sequence[Doomed]], Answer]
+
+
+class FakeStore:
+    """Answers as it is told: `together` by the whole request, `alone` by what is next for the object."""
+
+    def __init__(
+        self, most: int, answer: Callable[[Sequence[Doomed]], Answer], *, alone: Sequence[Answer] = ()
+    ) -> None:
+        self.most = most
+        self.requests: list[int] = []
+        self._answer, self._alone = answer, list(alone)
+        self._lock = Lock()
+
+    def together(self, doomed: Sequence[Doomed]) -> Sequence[Answer]:
+        with self._lock:
+            self.requests.append(len(doomed))
+        return [self._answer(doomed)] * len(doomed)
+
+    def alone(self, doomed: Doomed) -> Answer:
+        with self._lock:
+            self.requests.append(1)
+            if self._alone:
+                return self._alone.pop(0)
+        return self._answer([doomed])
+
+
+def some(objects: int) -> list[Doomed]:
+    return [Doomed(f"data/{number}") for number in range(objects)]
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def pace(clock: FakeClock) -> Pace:
+    return Pace(clock=clock, sleep=clock.sleep)
+
+
+def done(store: FakeStore, pace: Pace, doomed: Sequence[Doomed], patience: Patience | None = None) -> list[Answer]:
+    answers = DeletionWork(store, pace, patience or Patience(), Random(0)).done(doomed)
+    assert set(answers) == set(doomed)
+    return [answers[one] for one in doomed]
+
+
+def test_ten_requests_are_under_way_at_once_and_no_more(pace: Pace) -> None:
+    together, eleventh = Barrier(10), Barrier(11)
+
+    def answer(doomed: Sequence[Doomed]) -> Answer:
+        together.wait(20)  # breaks unless ten are here
+        with pytest.raises(BrokenBarrierError):
+            eleventh.wait(0.1)  # an eleventh never comes
+        return GONE
+
+    assert done(FakeStore(100, answer), pace, some(2_000)) == [GONE] * 2_000
+
+
+def test_requests_are_as_large_as_the_pace_allows_in_a_second(clock: FakeClock) -> None:
+    store = FakeStore(1_000, lambda doomed: GONE)
+    done(store, Pace(50, clock=clock, sleep=clock.sleep), some(1_000))
+    assert store.requests == [50] * 20
+    assert clock() == pytest.approx(19)
+
+
+def test_no_objects_ask_nothing(pace: Pace) -> None:
+    store = FakeStore(1_000, lambda doomed: GONE)
+    assert done(store, pace, []) == []
+    assert store.requests == []
+
+
+def test_of_a_bulk_that_was_refused_what_is_absent_counts_as_deleted_by_it(pace: Pace) -> None:
+    store = FakeStore(256, lambda doomed: REFUSED, alone=[ABSENT, DENIED, GONE])
+    answers = done(store, pace, some(3))
+    assert sorted(answers, key=str) == sorted([GONE, DENIED, GONE], key=str)
+    assert store.requests == [3, 1, 1, 1]
+
+
+def test_where_nothing_was_asked_before_what_is_absent_is_missing(pace: Pace) -> None:
+    assert done(FakeStore(1, lambda doomed: ABSENT), pace, some(2)) == [ABSENT, ABSENT]
+
+
+@pytest.mark.parametrize(
+    ("answers", "comes_to", "unclear"),
+    [
+        pytest.param([LOST, GONE], Outcome.DELETED, False, id="lost_then_deleted"),
+        pytest.param([LOST, ABSENT], Outcome.DELETED, False, id="lost_then_absent"),
+        pytest.param([LOST, DENIED], Outcome.FAILED, True, id="lost_then_denied"),
+        pytest.param([LOST, BUSY, BUSY], Outcome.FAILED, True, id="lost_then_throttled_for_ever"),
+        pytest.param([BUSY, ABSENT], Outcome.MISSING, False, id="throttled_then_absent"),
+        pytest.param([BUSY, BUSY, BUSY], Outcome.FAILED, False, id="throttled_for_ever"),
+        pytest.param([BUSY, DENIED], Outcome.FAILED, False, id="throttled_then_denied"),
+        pytest.param([LOST, LOST, LOST], Outcome.FAILED, True, id="lost_for_ever"),
+    ],
+)
+def test_what_a_row_of_answers_comes_to(pace: Pace, answers: list[Answer], comes_to: Outcome, unclear: bool) -> None:
+    store = FakeStore(1, lambda doomed: DENIED, alone=answers)
+    (answer,) = done(store, pace, some(1), Patience(attempts=3))
+    assert answer.outcome is comes_to
+    assert (answer.failure is not None and answer.failure.unclear) is unclear
+    assert len(store.requests) == len(answers)
+
+
+def test_a_failure_of_the_store_itself_ends_the_work(pace: Pace) -> None:
+    store = FakeStore(1, lambda doomed: NO_BUCKET)
+    answers = done(store, pace, some(500))
+    assert {answer.outcome for answer in answers} == {Outcome.FAILED}
+    assert len(store.requests) <= 10 * 2  # each of ten threads may have been past the look
+    assert sum(str(answer.failure and answer.failure.detail).startswith("not tried: ") for answer in answers) >= 480
+
+
+def test_one_request_without_an_answer_among_others_with_one_ends_nothing(pace: Pace) -> None:
+    doomed, enough, given_up = some(60), Event(), Event()
+    answered: list[Doomed] = []
+    lost: list[Doomed] = []
+
+    def answer(asked: Sequence[Doomed]) -> Answer:
+        if asked[0] is doomed[0]:
+            lost.extend(asked)
+            if len(lost) == 2:  # the last attempt
+                enough.wait(20)
+                Timer(0.2, given_up.set).start()
+            return LOST
+        answered.append(asked[0])
+        if len(answered) > 20:
+            enough.set()
+            given_up.wait(20)
+        return GONE
+
+    answers = done(FakeStore(1, answer), pace, doomed, Patience(attempts=2))
+    assert answers[0].outcome is Outcome.FAILED
+    assert answers[1:] == [GONE] * 59
+
+
+def test_only_throttles_slow_the_pace_down(pace: Pace) -> None:
+    done(FakeStore(1, lambda doomed: LOST), pace, some(1))
+    done(FakeStore(1, lambda doomed: DENIED), pace, some(1))
+    assert pace.rate is None
+    done(FakeStore(1, lambda doomed: DENIED, alone=[BUSY]), pace, some(1))
+    assert pace.rate is not None
+
+
+def test_an_error_of_our_own_is_not_swallowed(pace: Pace) -> None:
+    def answer(doomed: Sequence[Doomed]) -> Answer:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        done(FakeStore(1, answer), pace, some(1))

@@ -1,0 +1,83 @@
+"""The installation of the test servers: pinned, quick when nothing is to do, and never the end of a test run."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.test_setup import Machine, program
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "test_servers"
+TOOLS = ("bash", "cat", "dirname", "mkdir", "rm", "tail")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """A checkout on a computer with neither go nor npm."""
+    made = Machine(tmp_path)
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(SCRIPT, tmp_path / "scripts" / "test_servers")
+    for name in TOOLS:
+        found = shutil.which(name)
+        assert found
+        program(made.path[1] / name, f'exec {found} "$@"')
+    return made
+
+
+def install(machine: Machine, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    return machine.run("test_servers", shell="bash", scripts=tmp_path / "scripts")
+
+
+def working(machine: Machine, tmp_path: Path) -> Path:
+    """Give the computer a go and an npm, and return where they note what they are asked."""
+    asked = tmp_path / "asked"
+    for name in ("go", "npm"):
+        program(machine.path[0] / name, f'echo "{name} $* into $GOBIN" >>{asked}; mkdir -p $GOMODCACHE/huge')
+    return asked
+
+
+def test_what_is_needed_is_installed_by_its_version_into_the_checkout(machine: Machine, tmp_path: Path) -> None:
+    asked = working(machine, tmp_path)
+    done = install(machine, tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = asked.read_text().splitlines()
+    assert len(lines) == 3
+    assert all("@" in line.split(" into ")[0].split()[-1] for line in lines)
+    assert all(line.endswith(f"into {tmp_path}/.servers/bin") for line in lines[:2])
+    assert f"--prefix {tmp_path}/.servers/npm" in lines[2]
+    assert not (tmp_path / ".servers" / "cache").exists()
+
+
+def test_what_is_there_is_not_installed_again_and_a_new_version_is(machine: Machine, tmp_path: Path) -> None:
+    asked = working(machine, tmp_path)
+    install(machine, tmp_path)
+    asked.unlink()
+    done = install(machine, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not asked.exists()
+    (tmp_path / ".servers" / "azurite.version").write_text("3.0.0\n")
+    install(machine, tmp_path)
+    assert "azurite" in asked.read_text()
+
+
+def test_without_go_its_servers_are_named_and_the_other_is_installed(machine: Machine, tmp_path: Path) -> None:
+    asked = working(machine, tmp_path)
+    (machine.path[0] / "go").unlink()
+    done = install(machine, tmp_path)
+    assert done.returncode == 1
+    for name in ("versitygw", "fake-gcs-server"):
+        assert f"{name} is not installed: go is not on PATH. The tests that talk to it will be skipped." in done.stderr
+    assert "azurite" in asked.read_text()
+
+
+def test_an_installation_that_fails_says_why_and_is_tried_again(machine: Machine, tmp_path: Path) -> None:
+    asked = working(machine, tmp_path)
+    program(machine.path[0] / "npm", "echo 'npm error: no network'; exit 1")
+    done = install(machine, tmp_path)
+    assert done.returncode == 1
+    assert "npm error: no network" in done.stderr
+    assert "azurite is not installed: npm could not install it" in done.stderr
+    program(machine.path[0] / "npm", f"echo npm again >>{asked}")
+    assert install(machine, tmp_path).returncode == 0
+    assert "npm again" in asked.read_text()

@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from retention_assets.durations import parse_grace
 from retention_assets.errors import ConfigurationError
+from retention_assets.limits import Limits
 
 _SECRET_OPTION = re.compile(r"secret|password|token|sas|account_key|private_key|credential", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z0-9_]+")
@@ -82,12 +83,6 @@ class SourceSettings(_Model):
         return self
 
 
-class GuardSettings(_Model):
-    """Limits that a plan must keep, or it is refused."""
-
-    max_live_shrink: float = Field(default=0.5, ge=0, le=1)  # share of the live addresses that may go between two runs
-
-
 class InventorySettings(_Model):
     """An inventory that the store delivers: the folder `…/source-bucket/config-ID`, and how to reach it."""
 
@@ -118,7 +113,10 @@ def _as_list(value: object) -> object:
     return [value] if isinstance(value, str | dict) else value
 
 
-class RepositorySettings(_Model):
+Mode = Literal["plan", "quarantine", "delete"]
+
+
+class RepositorySettings(Limits):
     """One repository as `retention.yaml` writes it."""
 
     kind: Literal["lakefs"]
@@ -131,12 +129,12 @@ class RepositorySettings(_Model):
     tags: Literal["protect", "ignore"] = "protect"
     grace: timedelta = timedelta(hours=24)
     token_life: timedelta = timedelta(hours=24)  # how long lakeFS lets an upload be linked. Source: lakeFS facts 1.1
-    mode: Literal["plan", "delete"] = "plan"
+    mode: Mode = "plan"
     inventory: Annotated[list[InventorySettings], BeforeValidator(_as_list)] = Field(default_factory=list)
     listing: Literal["clean", "optimized"] = "clean"  # list the whole store, or what may have changed. Source: seed 001
     clean_every: timedelta = timedelta(days=7)  # an optimized run lists the whole store again after this
     write_results: bool = False  # also write results and statistics below _lakefs/retention/lc/
-    guards: GuardSettings = GuardSettings()
+    price_per_gb_month: float | None = Field(default=None, ge=0)  # what storing costs, in any currency
 
     @field_validator("grace", "token_life", "clean_every", mode="before")
     @classmethod
@@ -212,6 +210,10 @@ class Repository:
         where = f"{self.file}: repositories.{self.name}.source.api"
         return _resolve(api.access_key, f"{where}.access_key"), _resolve(api.secret_key, f"{where}.secret_key")
 
+    def absolute(self, url: str) -> str:
+        """Return a URL, or a directory relative to the configuration file, as an absolute URL."""
+        return canonical_namespace(_location(url, self.directory, as_url=True))
+
     def path(self, name: str) -> Path:
         """Return `name` relative to the configuration file."""
         return (self.directory / name).resolve()
@@ -233,7 +235,7 @@ class Configuration:
             raise ConfigurationError(f"{self.file}: there is no repository {name!r}; there are: {known}")
         return self.repositories[name]
 
-    def with_mode(self, name: str, mode: Literal["plan", "delete"]) -> "Configuration":
+    def with_mode(self, name: str, mode: Mode) -> "Configuration":
         """Return the same configuration with another mode for one repository."""
         old = self.repository(name)
         new = replace(old, settings=old.settings.model_copy(update={"mode": mode}))

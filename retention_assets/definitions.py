@@ -15,10 +15,10 @@ from retention_assets.assets.workbench import Clock, Workbench, utc_now
 from retention_assets.config import Configuration, load_configuration
 
 if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition as Job
 
 DEMO = Path(__file__).resolve().parent.parent / "demo" / "retention.yaml"
-REPORT = "deletion_report"
+REPORT, PROOF = "deletion_report", "deletion_proof"
 
 
 def plan_job(repository: str) -> str:
@@ -31,6 +31,11 @@ def sweep_job(repository: str) -> str:
     return f"{repository}_sweep"
 
 
+def verify_job(repository: str) -> str:
+    """Return the name of the job that proves what was done."""
+    return f"{repository}_verify"
+
+
 def build_definitions(
     configuration: Configuration, *, clock: Clock = utc_now, loggers: Mapping[str, dg.LoggerDefinition] | None = None
 ) -> dg.Definitions:
@@ -38,11 +43,11 @@ def build_definitions(
     spark = spark_resource(configuration.spark)
     benches = [Workbench(configuration, repository, clock) for repository in configuration.repositories.values()]
     sensors, watchers = _inventory_sensors([bench for bench in benches if bench.repository.settings.inventory])
-    jobs = [job for bench in benches for job in _jobs(bench.name)]
+    jobs = {bench.name: _jobs(bench.name) for bench in benches}
     return dg.Definitions(
         assets=[asset for bench in benches for asset in lakefs_assets(bench)],
-        jobs=jobs,
-        schedules=[dg.build_schedule_from_partitioned_job(job, hour_of_day=3) for job in jobs[::2]],
+        jobs=[job for of_repository in jobs.values() for job in of_repository],
+        schedules=[schedule for bench in benches for schedule in _schedules(bench, *jobs[bench.name])],
         sensors=sensors,
         resources={
             "pyspark": spark,
@@ -66,13 +71,13 @@ def _inventory_sensors(
     return [inventory_sensor(bench, plan_job(bench.name)) for bench in watching], resources
 
 
-def _jobs(repository: str) -> "list[UnresolvedAssetJobDefinition]":
-    report = dg.AssetSelection.assets([repository, REPORT])
+def _jobs(repository: str) -> "list[Job]":
+    report, proof = (dg.AssetSelection.assets([repository, name]) for name in (REPORT, PROOF))
     everything = dg.AssetSelection.groups(repository)
     return [
         dg.define_asset_job(
             plan_job(repository),
-            selection=everything - report,
+            selection=everything - report - proof,
             description=f"Plan what may be deleted from {repository}. Deletes nothing.",
         ),
         dg.define_asset_job(
@@ -80,7 +85,21 @@ def _jobs(repository: str) -> "list[UnresolvedAssetJobDefinition]":
             selection=report,
             description=f"Carry out the approved plan of {repository}; in mode `plan`, report its totals.",
         ),
+        dg.define_asset_job(
+            verify_job(repository),
+            selection=proof,
+            description=f"Read all that {repository} holds again, and prove what was done. Changes nothing.",
+        ),
     ]
+
+
+def _schedules(bench: Workbench, plan: "Job", sweep: "Job", _verify: "Job") -> list[Any]:
+    """Return a daily plan, and a daily sweep where the mode is not `plan`; both are off until somebody starts them.
+
+    A sweep that nobody approved, and that no budget covers, refuses.
+    """
+    jobs = [(plan, 3)] if bench.repository.settings.mode == "plan" else [(plan, 3), (sweep, 6)]
+    return [dg.build_schedule_from_partitioned_job(job, hour_of_day=hour) for job, hour in jobs]
 
 
 @dg.definitions

@@ -140,6 +140,7 @@ DELETION_CANDIDATES = Table(
         ("address", pa.string(), False),  # relative to the storage namespace
         ("size", pa.int64(), False),  # bytes, as listed
         ("last_modified", INSTANT, False),  # the store's clock
+        ("etag", pa.string(), True),
         ("reason", pa.string(), False),  # expired, lifecycle or unreferenced
         ("rule_ids", STRINGS, False),
         ("paths", STRINGS, False),
@@ -156,11 +157,25 @@ DELETION_REPORT = Table(
     schema=_schema(
         ("address", pa.string(), False),
         ("size", pa.int64(), False),  # bytes
-        ("outcome", pa.string(), False),  # deleted, missing, failed, skipped, quarantined
+        ("outcome", pa.string(), False),  # deleted, missing, failed, skipped, quarantined, restored, purged
         ("detail", pa.string(), True),
         ("at", INSTANT, False),  # this machine's clock
     ),
 )
+
+DELETION_PROOF = Table(
+    "deletion_proof",
+    key=("check",),
+    schema=_schema(
+        ("check", pa.string(), False),
+        ("passed", pa.bool_(), False),
+        ("saw", pa.string(), False),
+    ),
+)
+
+# What the ledger keeps, beside the columns of the report: by which sweep. Fences grow; the latest word on an address is
+# that of the greatest one.
+LEDGER = pa.schema([*DELETION_REPORT.schema, pa.field("fence", pa.int64(), nullable=False)])
 
 TABLES = {
     table.name: table
@@ -175,5 +190,6 @@ TABLES = {
         ADDRESSES,
         DELETION_CANDIDATES,
         DELETION_REPORT,
+        DELETION_PROOF,
     )
 }

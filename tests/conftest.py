@@ -54,6 +54,20 @@ def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         yield
 
 
+# Queries over a dozen rows cost more to compile than to interpret: compiled, they take twice the processor time.
+# `tests/end_to_end/test_sweep.py` compiles, as users' runs do.
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+COMPILED = {
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.adaptive.enabled": "true",
+}
+
+
 @pytest.fixture(scope="session")
 def spark(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One small local session per process; a resource that the code under test builds gets this same one."""
@@ -69,6 +83,8 @@ def spark(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> 
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("spark_warehouse")))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config(map=INTERPRETED)
         .getOrCreate()
     )
     yield session

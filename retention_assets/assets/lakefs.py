@@ -1,6 +1,7 @@
 """The asset graph of one lakeFS repository, from commits to candidates and their deletion. Source: DESIGN.md."""
 
 import dagster as dg
+import pyarrow as pa
 import pyarrow.compute as pc
 from dagster_pyspark import LazyPySparkResource
 
@@ -12,8 +13,8 @@ from retention_assets.history.tables import references_of
 from retention_assets.stores.policies import POLICY_RUN, current_rules_of
 from retention_assets.stores.ranges import metaranges, ranges
 from retention_assets.stores.warehouse import Rows
-from retention_assets.sweep import guards
-from retention_assets.sweep.execute import Sweep, report
+from retention_assets.sweep import guards, proof
+from retention_assets.sweep.lakefs import Sweep, evidence_of, report
 from retention_assets.sweep.liveness import Question, commits_now
 from retention_assets.sweep.planning import (
     POLICY_HASH,
@@ -24,6 +25,7 @@ from retention_assets.sweep.planning import (
     require_one_origin,
 )
 from retention_assets.sweep.results import write_results
+from retention_assets.tables import DELETION_PROOF
 from retention_assets.transforms.addresses import addresses as pairs_of
 from retention_assets.transforms.ranges import active_ranges as ranges_of
 
@@ -53,6 +55,7 @@ def lakefs_assets(bench: Workbench) -> list[dg.AssetsDefinition]:
         addresses,
         deletion_candidates,
         deletion_report,
+        deletion_proof,
     )
     return [make(bench) for make in makers]
 
@@ -156,11 +159,26 @@ def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
     @bench.asset("deletion_report", after=["deletion_candidates"])
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
         """The ledger of the day's plan: what became of each candidate; no rows while the mode is `plan`."""
-        sweep = Sweep(
-            session(pyspark), bench.warehouse, bench.open(), day_of(context), context.run_id, context.log.info
-        )
+        log, day = context.log.info, day_of(context)
+        sweep = Sweep(session(pyspark), bench.warehouse, bench.open(), day, context.run_id, log, bench.clock)
         reported = report(sweep)
         notes = {"plan_hash": reported.plan.plan_hash}
         return checked(Rows(reported.ledger, bench.clock(), notes), numbers=reported.numbers())
+
+    return asset
+
+
+def deletion_proof(bench: Workbench) -> dg.AssetsDefinition:
+    """Return the asset of the proof."""
+
+    @bench.asset("deletion_proof", after=["deletion_report"], checks=proof.CHECKS)
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+        """What exists, held against what is referenced and against every ledger: all read again, nothing cached."""
+        spark, log, day, began = session(pyspark), context.log.info, day_of(context), bench.clock()
+        sweep = Sweep(spark, bench.warehouse, bench.open(), day, context.run_id, log, bench.clock)
+        verdicts = proof.prove(evidence_of(sweep))
+        rows = [{"check": one.guard, "passed": one.passed, "saw": one.saw} for one in verdicts]
+        table = pa.Table.from_pylist(rows, schema=DELETION_PROOF.schema)
+        return checked(Rows(spark.createDataFrame(table), began), proof.by_check(verdicts))
 
     return asset

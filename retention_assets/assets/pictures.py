@@ -20,7 +20,7 @@ from retention_assets.stores.warehouse import Rows
 from retention_assets.sweep import guards
 from retention_assets.sweep.ledger import collected_addresses
 from retention_assets.sweep.plan import references_hash, withdraw_plan
-from retention_assets.sweep.planning import KNOWN, POLICY_HASH, REFERENCES_HASH
+from retention_assets.sweep.planning import INSTANCE, KNOWN, POLICY_HASH, REFERENCES_HASH
 
 
 def policy_table(bench: Workbench) -> dg.AssetsDefinition:
@@ -99,7 +99,8 @@ def commit_graph(bench: Workbench) -> dg.AssetsDefinition:
         """Every commit, dangling ones too, with the branches and tags that name or reach it."""
         references = bench.open().source.references()
         frame = session(pyspark).createDataFrame(commit_graph_rows(graph_of(references)))
-        rows = Rows(frame, references.taken_at, {REFERENCES_HASH: references_hash(references)})
+        notes = {REFERENCES_HASH: references_hash(references), INSTANCE: references.instance or ""}
+        rows = Rows(frame, references.taken_at, notes)
         numbers = {"branches": len(references.branches), "tags": len(references.tags)}
         return checked(rows, [guards.heads_present(references)], numbers)
 

@@ -1,8 +1,6 @@
 """The commands. Exit status: 0 done, 1 a guard refused, 2 usage or configuration, 3 a source or store failed."""
 
 import json
-import os
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -11,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
+from retention_assets.cli import comparing, undoing  # noqa: F401 - their commands join the group
+from retention_assets.cli.group import as_json, as_of, cli, configuration_of, day_of, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS, column_order, human_bytes, print_amounts, print_rows
 from retention_assets.config import Configuration, load_configuration
 from retention_assets.errors import ConfigurationError, RetentionError, StoreError, TableContractError
@@ -21,41 +20,9 @@ from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.ledger import FAILED
 from retention_assets.tables import DELETION_REPORT, TABLES
 
-_DAY = click.DateTime(["%Y-%m-%d"])
 _FORMS = click.Choice(["table", "csv", "json"])
 _SHOWN = 20  # rows of a table on a screen, when nobody says how many
 _DEMO_DAY = date(2026, 11, 1)
-
-
-progress = Console(stderr=True)  # progress and logs; results go to standard output
-screen = Console()
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--config", "file", type=click.Path(path_type=Path), help="retention.yaml; or set RETENTION_CONFIG.")
-@click.pass_context
-def cli(context: click.Context, file: Path | None) -> None:
-    """Decide what versioned data lakes still keep, show what would go, delete it on approval, prove what was done."""
-    context.obj = file
-
-
-def _configuration(context: click.Context) -> Configuration:
-    """Return the configuration: --config, RETENTION_CONFIG, ./retention.yaml, or else the demo's."""
-    from retention_assets.definitions import DEMO
-
-    here = Path("retention.yaml")
-    named = context.obj or os.environ.get("RETENTION_CONFIG") or (here if here.is_file() else DEMO)
-    return load_configuration(Path(named))
-
-
-def _day(given: datetime | None) -> date:
-    return given.date() if given else datetime.now(UTC).date()
-
-
-as_of = click.option(
-    "--as-of", "given", metavar="YYYY-MM-DD", type=_DAY, help="The day that thresholds count from (UTC); default today."
-)
-as_json = click.option("--json", "json_wanted", is_flag=True, help="One JSON document on standard output.")
 
 
 @cli.command(short_help="Check configuration and policies.")
@@ -66,7 +33,7 @@ def lint(context: click.Context, repositories: tuple[str, ...], json_wanted: boo
     """Check the configuration and the policies of all REPOSITORIES, or of those named. Exit status 2 on errors."""
     from retention_assets.cli.linting import findings_of
 
-    configuration = _configuration(context)
+    configuration = configuration_of(context)
     names = repositories or tuple(configuration.repositories)
     found = {name: findings_of(configuration.repository(name)) for name in names}
     if json_wanted:
@@ -94,7 +61,7 @@ def _print_findings(found: Mapping[str, Sequence[Finding]]) -> None:
 @click.pass_context
 def plan(context: click.Context, repository: str, given: datetime | None, json_wanted: bool, full: bool) -> None:
     """Plan what may be deleted from REPOSITORY, and show it. Deletes nothing."""
-    _plan(_configuration(context), repository, _day(given), json_wanted=json_wanted, full=full)
+    _plan(configuration_of(context), repository, day_of(given), json_wanted=json_wanted, full=full)
 
 
 def _plan(
@@ -120,18 +87,11 @@ def _plan(
     screen.print(_next_steps(made, run.ui), **AS_IT_IS)
 
 
-def _program() -> str:
-    """Return how this command can be called again: by its name or path, with the configuration that was named."""
-    called = "retention" if shutil.which("retention") else os.path.relpath(sys.argv[0])
-    context = click.get_current_context(silent=True)
-    return f"{called} --config {context.obj}" if context and context.obj else called
-
-
 def _next_steps(made: Any, ui: str) -> str:
     day, name = made.day, made.repository
     return (
-        f"\nEach object: {_program()} show {name} deletion_candidates --as-of {day}"
-        f"\nApprove:     {_program()} approve {name} {made.plan_hash} --as-of {day}"
+        f"\nEach object: {program()} show {name} deletion_candidates --as-of {day}"
+        f"\nApprove:     {program()} approve {name} {made.plan_hash} --as-of {day}"
         f"\nThe run:     {ui}"
     )
 
@@ -149,9 +109,9 @@ def show(
     """Show one TABLE of REPOSITORY as it was made for a day."""
     from retention_assets.cli.tables import open_table
 
-    configuration = _configuration(context)
+    configuration = configuration_of(context)
     configuration.repository(repository)
-    rows = open_table(Warehouse(configuration.warehouse), repository, table, _day(given))
+    rows = open_table(Warehouse(configuration.warehouse), repository, table, day_of(given))
     most = _SHOWN if limit is None and form == "table" else limit
     print_rows(f"{repository}.{table}", rows.to_batches(), column_order(rows.column_names), form, most)
     if form == "table" and most is not None and rows.num_rows > most:
@@ -166,14 +126,17 @@ def show(
 def approve(context: click.Context, repository: str, plan_hash: str, given: datetime | None) -> None:
     """Approve the plan of REPOSITORY that has this HASH, so that a sweep may carry it out."""
     from retention_assets.sweep.approval import approve as approve_plan
+    from retention_assets.sweep.approval import person
 
-    configuration = _configuration(context)
-    configuration.repository(repository)
-    made = approve_plan(Warehouse(configuration.warehouse), repository, _day(given), plan_hash, datetime.now(UTC))
+    configuration = configuration_of(context)
+    life = configuration.repository(repository).settings.approval.life
+    warehouse, by = Warehouse(configuration.warehouse), person()
+    made = approve_plan(warehouse, repository, day_of(given), plan_hash, by, datetime.now(UTC))
     amount = made.candidates
     screen.print(
-        f"Approved: {amount.objects:,} objects, {human_bytes(amount.bytes)}, of {repository} as of {made.day}.\n"
-        f"Carry it out: retention sweep {repository} --as-of {made.day}",
+        f"Approved by {by}: {amount.objects:,} objects, {human_bytes(amount.bytes)}, of {repository} as of {made.day}; "
+        f"holds until {made.made_at + life:%Y-%m-%d %H:%M} UTC.\n"
+        f"Carry it out: {program()} sweep {repository} --as-of {made.day}",
         **AS_IT_IS,
     )
 
@@ -183,21 +146,19 @@ def approve(context: click.Context, repository: str, plan_hash: str, given: date
 @as_of
 @click.pass_context
 def sweep(context: click.Context, repository: str, given: datetime | None) -> None:
-    """Carry out the approved plan of REPOSITORY, if its mode is `delete`; in mode `plan`, report the totals."""
+    """Carry out the approved plan of REPOSITORY: its mode is `quarantine` or `delete`."""
     from retention_assets.cli.runs import run_job
     from retention_assets.definitions import sweep_job
 
-    configuration = _configuration(context)
-    configured = configuration.repository(repository)
-    day = _day(given)
+    configuration = configuration_of(context)
+    if configuration.repository(repository).settings.mode == "plan":
+        raise ConfigurationError(
+            f"{configuration.file}: repositories.{repository}.mode is `plan`: there is nothing to carry out. Nothing "
+            "was deleted. Set `mode: quarantine`, which can be undone, or `mode: delete`."
+        )
+    day = day_of(given)
     run_job(configuration, sweep_job(repository), day, progress)
     failed = _report(configuration, repository, day)
-    if configured.settings.mode == "plan":
-        screen.print(
-            f"The mode of {repository} is `plan`: nothing was deleted. "
-            f"To delete, set `mode: delete` in {configuration.file}.",
-            **AS_IT_IS,
-        )
     if failed:
         raise StoreError(
             f"{repository} {day}: {failed:,} objects failed to be deleted; the rest of the plan was carried out. Why: "
@@ -206,15 +167,41 @@ def sweep(context: click.Context, repository: str, given: datetime | None) -> No
         )
 
 
+@cli.command(short_help="Prove what was done.")
+@click.argument("repository")
+@as_of
+@as_json
+@click.pass_context
+def verify(context: click.Context, repository: str, given: datetime | None, json_wanted: bool) -> None:
+    """Read every HEAD and active commit of REPOSITORY again, list it again, and hold both against the ledgers.
+
+    Exit status 1 when anything that is held does not exist, or anything else does not fit.
+    """
+    from retention_assets.cli.runs import run_job
+    from retention_assets.cli.tables import open_table
+    from retention_assets.definitions import PROOF, verify_job
+
+    configuration = configuration_of(context)
+    configuration.repository(repository)
+    day = day_of(given)
+    run_job(configuration, verify_job(repository), day, progress)
+    rows = open_table(Warehouse(configuration.warehouse), repository, PROOF, day).to_pylist()
+    if json_wanted:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        screen.print(f"holds: {row['check']}: {row['saw']}", **AS_IT_IS)
+
+
 @cli.command(short_help="Report what became of a plan.")
 @click.argument("repository")
 @as_of
 @click.pass_context
 def report(context: click.Context, repository: str, given: datetime | None) -> None:
     """Report what became of the plan of REPOSITORY for a day."""
-    configuration = _configuration(context)
+    configuration = configuration_of(context)
     configuration.repository(repository)
-    _report(configuration, repository, _day(given))
+    _report(configuration, repository, day_of(given))
 
 
 def _report(configuration: Configuration, repository: str, day: date) -> int:

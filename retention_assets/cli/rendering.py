@@ -22,6 +22,8 @@ from rich.text import Text
 AS_IT_IS: Any = {"soft_wrap": True, "highlight": False, "markup": False}
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _STEP = 1024
+_GB = 10**9  # what prices are of
+_CENT = 0.01
 _ID = re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b")
 _SHORT = 12  # digits of an id on a screen: enough to tell apart, and what `git` and lakeFS's UI show at most
 _LISTED = 6  # items of a list on a screen
@@ -41,14 +43,27 @@ def human_bytes(size: float) -> str:
     raise AssertionError("the last unit takes everything")
 
 
-def print_amounts(console: Console, title: str, first: str, rows: Sequence[tuple[str, int, int]]) -> None:
-    """Print names with objects and bytes."""
+def monthly_cost(size: int, price: float) -> float:
+    """Return what `size` bytes cost a month; `price` is of a GB, which is 10^9 bytes."""
+    return size / _GB * price
+
+
+def human_cost(cost: float) -> str:
+    """Return an amount of money to the cent; a smaller one is said to be so."""
+    return "< 0.01" if 0 < cost < _CENT else f"{cost:,.2f}"
+
+
+def print_amounts(
+    console: Console, title: str, first: str, rows: Sequence[tuple[str, int, int]], price: float | None = None
+) -> None:
+    """Print names with objects and bytes, and what the bytes cost a month where a price is known."""
     table = Table()
     table.add_column(first)
-    table.add_column("objects", justify="right")
-    table.add_column("bytes", justify="right")
+    for column in ("objects", "bytes") if price is None else ("objects", "bytes", "per month"):
+        table.add_column(column, justify="right")
     for name, objects, size in rows:
-        table.add_row(Text(name), f"{objects:,}", human_bytes(size))
+        money = [] if price is None else [human_cost(monthly_cost(size, price))]
+        table.add_row(Text(name), f"{objects:,}", human_bytes(size), *money)
     console.print(Text(title, style="bold"), table, sep="\n")
 
 

@@ -19,12 +19,13 @@ from retention_assets import errors
 from retention_assets.assets.partitions import daily
 from retention_assets.assets.resources import spark_resource, start_early
 from retention_assets.config import Configuration
-from retention_assets.definitions import build_definitions
+from retention_assets.definitions import build_definitions, verify_job
 from retention_assets.errors import ConfigurationError, GuardRefused, RetentionError
 
 _OWN_ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
 _OWN_ERROR = re.compile(r"retention_assets\.errors\.(\w+): ([^\n]+)")
 _PROGRESS = "progress"
+PROVES = verify_job("")  # how the names of such jobs end
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +118,10 @@ def _failure(result: dg.ExecuteInProcessResult, job: str) -> RetentionError:
     """Return what ended the run, as one of our errors."""
     refused = [check for check in result.get_asset_check_evaluations() if not check.passed]
     if refused:
-        lines = [f"{check.check_name}: {check.description}" for check in refused]
-        return GuardRefused(f"{job}: a guard refused. Nothing was deleted, no plan stands.\n  " + "\n  ".join(lines))
+        lines = "\n  ".join(f"{check.check_name}: {check.description}" for check in refused)
+        if job.endswith(PROVES):
+            return GuardRefused(f"{job}: what was found does not prove what was done. Nothing was changed.\n  {lines}")
+        return GuardRefused(f"{job}: a guard refused. Nothing was deleted, no plan stands.\n  {lines}")
     for event in result.all_events:
         if event.is_step_failure:
             return _own_error(event.step_failure_data.error, event.step_key or job, result.run_id)

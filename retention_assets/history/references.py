@@ -31,3 +31,4 @@ class References:
     branches: Mapping[str, str]
     tags: Mapping[str, str]
     taken_at: datetime  # aware, UTC: nothing that happened before this instant is missing here
+    instance: str | None = None  # what tells the repository from another of its name, where the source knows it

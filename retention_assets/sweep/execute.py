@@ -1,213 +1,198 @@
-"""Carrying a plan out: look again, drop what came back to life, delete the rest on executors, write the ledger."""
+"""Carrying a plan out: lease, approval, then round by round look again, work on what is still dead, write the ledger.
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
+The objects are the engine's. What this module decides: whether to begin, whether to go on, and what the end was.
+"""
 
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from itertools import count
+from typing import Any
 
-from retention_assets.errors import GuardRefused
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.deletion import ObjectDeleter
-from retention_assets.stores.listing import Prefixes, list_objects
+from retention_assets.errors import GuardRefused, StoreError
+from retention_assets.limits import Limits
 from retention_assets.stores.policies import note_completed
-from retention_assets.stores.ranges import TableCache
-from retention_assets.stores.repositories import OpenRepository
 from retention_assets.stores.warehouse import Warehouse
-from retention_assets.sweep.approval import require_approval
-from retention_assets.sweep.ledger import FAILED, GONE, MISSING, SKIPPED, ledger_location, ledger_of_plan
-from retention_assets.sweep.liveness import Liveness, Question, live_now
-from retention_assets.sweep.plan import Amount, Plan, load_plan, plan_hash
-from retention_assets.sweep.results import rule_statistics, write_statistics
-from retention_assets.tables import DELETION_CANDIDATES, DELETION_REPORT
-from retention_assets.transforms.candidates import UNREFERENCED
-from retention_assets.transforms.conform import conform
-from retention_assets.transforms.digest import candidates_digest
+from retention_assets.sweep.approval import Approval, require_approval, require_same_world
+from retention_assets.sweep.engine import Done, Engine
+from retention_assets.sweep.lease import Lease, release_lease, renew_lease, take_lease
+from retention_assets.sweep.ledger import ATTEMPTED, FAILED, OUTCOMES, QUARANTINED, RESTORED, LedgerPlace
+from retention_assets.sweep.plan import Amount, Plan, load_plan
+from retention_assets.sweep.progress import Progress
+from retention_assets.sweep.records import Record, write_record
+from retention_assets.sweep.work import Deed, Orders, utc_now
 
-_BATCH = 1000  # the most that one S3 request deletes
-_INTENTS = "intents"  # what an attempt was about to delete, written before it began
-
+Clock = Callable[[], datetime]
 Log = Callable[[str], None]
-_ROW = DELETION_REPORT.schema.names
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
-    """One attempt at a plan."""
+class Charge:
+    """One attempt at a plan: what is to be done with its objects, by whom, within which limits.
 
-    spark: SparkSession
+    `kind`: sweep, restore or purge. `workers`: among how many the rate is shared.
+    """
+
     warehouse: Warehouse
-    opened: OpenRepository
-    day: date
-    attempt: str  # the run's id
+    plan: Plan
+    kind: str
+    mode: str
+    deed: Callable[[float | None], Deed]  # of a worker's share of the rate, in objects per second
+    limits: Limits
+    run_id: str
+    clock: Clock
     log: Log
+    workers: int = 1
+
+    @property
+    def name(self) -> str:
+        """How messages name it."""
+        return f"{self.plan.repository} {self.plan.day}"
+
+    @property
+    def share_of_rate(self) -> float | None:
+        """Objects per second of each worker; None: no ceiling."""
+        rate = self.limits.sweep.rate
+        return None if rate is None else rate / self.workers
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """The ledger of a plan so far. In `plan` mode it has no rows: nothing was tried."""
+class Carried:
+    """What an attempt came to: the ledger's totals by now, and whether the plan was carried out whole."""
 
-    plan: Plan
-    mode: str
-    ledger: DataFrame
-
-    def numbers(self) -> dict[str, float | str]:
-        """Return what Dagster plots of the report: the plan's totals, and what became of its candidates."""
-        return {
-            "mode": self.mode,
-            "plan_hash": self.plan.plan_hash,
-            "planned_objects": self.plan.candidates.objects,
-            "planned_bytes": self.plan.candidates.bytes,
-            **{f"{name}_objects": amount.objects for name, amount in outcomes(self.ledger).items()},
-        }
+    outcomes: Mapping[str, Amount]
+    whole: bool
 
 
-def outcomes(ledger: DataFrame) -> dict[str, Amount]:
-    """Return objects and bytes by outcome."""
-    rows = ledger.groupBy("outcome").agg(F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes")).collect()
-    return {row["outcome"]: Amount(row["objects"], row["bytes"]) for row in sorted(rows)}
+def carry_out(charge: Charge, engine: Engine[Any], require_same: Callable[[], None]) -> Carried:
+    """Delete or quarantine what the day's approved plan names and is still dead.
 
-
-def report(sweep: Sweep) -> Report:
-    """Return the report of the day's plan; in `delete` mode carry the plan out first."""
-    mode = sweep.opened.repository.settings.mode
-    if mode == "delete":
-        return Report(*carry_out(sweep))
-    plan = load_plan(sweep.warehouse, sweep.opened.repository.name, sweep.day)
-    return Report(plan, mode, sweep.spark.createDataFrame(DELETION_REPORT.schema.empty_table()))
-
-
-def carry_out(sweep: Sweep) -> tuple[Plan, str, DataFrame]:
-    """Delete what the day's approved plan names and is still dead; return the plan and its ledger so far.
-
-    What an earlier attempt deleted is not tried again. Errors: GuardRefused before anything is deleted.
+    What an earlier attempt ended is not tried again. `require_same` refuses a repository that is not the planned one.
+    Errors: GuardRefused before anything is touched, or later when the lease is lost or the plan does not stand.
     """
-    started = datetime.now(UTC)
-    name = sweep.opened.repository.name
-    plan = load_plan(sweep.warehouse, name, sweep.day)
-    require_approval(sweep.warehouse, plan)
-    planned = _planned(sweep, plan)
-    done = _ledger(sweep, plan).where(F.col("outcome").isin(*GONE)).select("address")
-    remaining = planned.join(done, on="address", how="left_anti").cache()
-    objects = remaining.count()
-    sweep.log(f"{name} {sweep.day}: {objects:,} of {plan.candidates.objects:,} candidates remain to be deleted")
-    if objects:
-        _attempt(sweep, plan, remaining)
-    remaining.unpersist()
-    ledger = _ledger(sweep, plan)
-    _conclude(sweep, plan, planned, ledger, started)
-    return plan, "delete", ledger
+    started = charge.clock()
+    limits, plan = charge.limits, charge.plan
+    approval = require_approval(charge.warehouse, plan, limits.approval, limits.budget, started)
+    lease = take_lease(charge.warehouse, plan.repository, charge.run_id, started, limits.sweep.lease)
+    try:
+        if sum(engine.remaining(lease.fence)):
+            require_same()
+            require_same_world(plan, engine.revived(), limits.approval)
+        lease, window = work_through(charge, engine, lease)
+        return conclude(charge, engine, approval, lease, started, window)
+    finally:
+        release_lease(charge.warehouse, lease, charge.clock())
 
 
-def _conclude(sweep: Sweep, plan: Plan, planned: DataFrame, ledger: DataFrame, started: datetime) -> None:
-    """Note a plan that was carried out whole, and write the statistics if the repository asks for them.
+def work_through(charge: Charge, engine: Engine[Any], lease: Lease) -> tuple[Lease, float]:
+    """Work on all that remains, and return the lease as it is then and the longest window in seconds.
 
-    Failed and unattempted rows hold `last_deleted` back; skipped ones do not, they are planned again.
-    Source: DESIGN.md, Decisions (`last_deleted`).
+    What a round leaves at its deadline is looked at anew in the next pass, as long as there is any progress.
     """
-    ended = {outcome: amount.objects for outcome, amount in outcomes(ledger).items()}
-    if ended.get(FAILED, 0) == 0 and sum(ended.values()) == plan.candidates.objects:
-        note_completed(sweep.warehouse, plan.repository, sweep.day, plan.plan_hash, plan.policy_run)
-    if sweep.opened.repository.settings.write_results:
-        statistics = rule_statistics(planned, ledger, sweep.attempt, plan.plan_hash, started)
-        write_statistics(sweep.opened.access, sweep.day, statistics)
+    window = 0.0
+    turns = count()
+    rounds = engine.remaining(lease.fence)
+    progress = Progress(charge.name, sum(rounds), charge.clock, charge.log)
+    while sum(rounds):
+        before = progress.done
+        for number, objects in enumerate(rounds):
+            lease = renew_lease(charge.warehouse, lease, charge.clock())
+            require_standing(charge)
+            looked = engine.look(number)
+            lease = renew_lease(charge.warehouse, lease, charge.clock())
+            charge.log(f"{charge.name}: {charge.mode} {objects:,} objects, looked at {looked.looked_at:%H:%M:%S} UTC")
+            deadline = min(lease.until, looked.looked_at + charge.limits.sweep.window)
+            orders = _orders(charge, lease, deadline, next(turns))
+            with progress.watched(orders.ledger):
+                done = engine.run(looked, orders)
+            window = max(window, (done.until - looked.looked_at).total_seconds() if done.until else 0.0)
+            progress.count(done)
+            _require_some_success(charge, done)
+        if progress.done == before:
+            break
+        rounds = engine.remaining(lease.fence)
+    return lease, window
 
 
-def _planned(sweep: Sweep, plan: Plan) -> DataFrame:
-    """Return the plan's candidates, if they and the policy are what was approved."""
-    if plan.blocked:
-        raise GuardRefused(f"{plan.repository} {plan.day}: {plan.blocked} Nothing was deleted.")
-    again = f"Nothing was deleted. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
-    if sweep.opened.policy().policy_hash != plan.policy_hash:
-        raise GuardRefused(f"{plan.repository} {plan.day}: the policy is not the plan's any more. {again}")
-    candidates = sweep.warehouse.rows(sweep.spark, plan.repository, DELETION_CANDIDATES.name, sweep.day).frame
-    digest = candidates_digest(candidates)
-    if plan_hash(plan.repository, plan.policy_hash, plan.references_hash, digest) != plan.plan_hash:
-        raise GuardRefused(f"{plan.repository} {plan.day}: deletion_candidates are not the approved ones. {again}")
-    return candidates
+def require_standing(charge: Charge) -> None:
+    """Refuse to go on with a plan that another process withdrew, or made anew."""
+    if charge.kind == "sweep" and load_plan(charge.warehouse, charge.plan.repository, charge.plan.day) != charge.plan:
+        raise GuardRefused(
+            f"{charge.name}: another process made the plan anew meanwhile. Nothing more was deleted; what was done is "
+            f"in the ledger. Approve the new plan: `retention approve {charge.plan.repository} HASH`."
+        )
 
 
-def _ledger(sweep: Sweep, plan: Plan) -> DataFrame:
-    return ledger_of_plan(sweep.spark, sweep.warehouse, plan.repository, sweep.day, plan.plan_hash)
+def conclude(
+    charge: Charge, engine: Engine[Any], approval: Approval, lease: Lease, started: datetime, window: float
+) -> Carried:
+    """Require that the totals balance, note a plan that was carried out whole, and write the record.
 
-
-def _attempt(sweep: Sweep, plan: Plan, remaining: DataFrame) -> None:
-    """Decide what still goes, note it, delete it, and write what became of each."""
-    question = Question(sweep.opened, sweep.opened.policy(), sweep.day)
-    cache = TableCache(sweep.spark, sweep.warehouse, plan.repository, sweep.opened.access, sweep.attempt)
-    now = live_now(sweep.spark, cache, question)
-    fates = _fates(remaining, now, _listed_again(sweep, remaining))
-    intents = sweep.warehouse.location(plan.repository, _INTENTS, sweep.day.isoformat(), plan.plan_hash, sweep.attempt)
-    fates.write.mode("errorifexists").parquet(intents)
-    noted = sweep.spark.read.parquet(intents)
-    doomed = noted.where(F.col("outcome").isNull())
-    sweep.log(f"{plan.repository} {sweep.day}: deleting {doomed.count():,} objects, noted in {intents}")
-    ended = noted.where(F.col("outcome").isNotNull()).select(*_ROW)
-    width = int(sweep.spark.conf.get("spark.sql.shuffle.partitions") or 2)
-    deleted = (
-        doomed.select("address", "size")
-        .repartitionByRange(width, "address")
-        .mapInArrow(_deleter(sweep.opened.access), from_arrow_schema(DELETION_REPORT.schema))
-    )
-    ledger = ledger_location(sweep.warehouse, plan.repository, sweep.day, plan.plan_hash, sweep.attempt)
-    conform(ended.unionByName(deleted), DELETION_REPORT).write.mode("errorifexists").parquet(ledger)
-
-
-def _listed_again(sweep: Sweep, remaining: DataFrame) -> DataFrame:
-    """Return the listing of the candidates' places as it is now."""
-    slices = remaining.where(F.col("address").contains("/")).select(F.substring_index("address", "/", 2).alias("place"))
-    deep = tuple(sorted(row["place"] for row in slices.distinct().collect()))
-    listed = list_objects(sweep.spark, sweep.opened.access, Prefixes(deep, ("",)))
-    return listed.select("address", F.col("size").alias("size_now"), F.col("last_modified").alias("modified_now"))
-
-
-def _fates(remaining: DataFrame, now: Liveness, listed: DataFrame) -> DataFrame:
-    """Return the remaining candidates with the outcome of those that are not deleted, null for those that are."""
-    changed = (F.col("size_now") != F.col("size")) | (F.col("modified_now") != F.col("last_modified"))
-    fates: list[tuple[Column, str, str | None]] = [
-        (F.col("is_live").isNotNull(), SKIPPED, "came back to life since it was planned"),
-        (
-            (F.col("reason") == UNREFERENCED) & F.col("is_held").isNotNull(),
-            SKIPPED,
-            "was committed since it was planned",
+    Failed, unattempted, quarantined and restored rows hold `last_deleted` back; skipped ones do not, they are planned
+    again. Source: DESIGN.md, invariant 9 and Decisions (`last_deleted`).
+    """
+    plan, outcomes = charge.plan, dict(engine.outcomes())
+    unknown = outcomes.pop(ATTEMPTED, Amount())
+    require_balance(plan, {**outcomes, ATTEMPTED: unknown})
+    tried = sum(amount.objects for amount in outcomes.values())
+    held_back = any(outcomes.get(name, Amount()).objects for name in (FAILED, QUARANTINED, RESTORED))
+    whole = tried == plan.candidates.objects and not held_back
+    write_record(
+        charge.warehouse,
+        Record(
+            kind=charge.kind,
+            mode=charge.mode,
+            repository=plan.repository,
+            day=plan.day.isoformat(),
+            plan_hash=plan.plan_hash,
+            policy_hash=plan.policy_hash,
+            planned_objects=plan.candidates.objects,
+            planned_bytes=plan.candidates.bytes,
+            outcomes={name: asdict(amount) for name, amount in sorted(outcomes.items())},
+            approved_by=approval.approved_by,
+            approved_at=approval.approved_at,
+            fence=lease.fence,
+            run_id=charge.run_id,
+            started=started.isoformat(),
+            ended=charge.clock().isoformat(),
+            longest_window_seconds=window,
+            ledger_digest=engine.ledger_digest(lease.fence),
         ),
-        (F.col("size_now").isNull(), MISSING, "was gone before"),
-        (changed, SKIPPED, "changed since it was planned"),
-    ]
-    outcome, detail = F.lit(None).cast("string"), F.lit(None).cast("string")
-    for condition, result, reason in reversed(fates):
-        outcome = F.when(condition, F.lit(result)).otherwise(outcome)
-        detail = F.when(condition, F.lit(reason)).otherwise(detail)
-    is_live = now.live.withColumn("is_live", F.lit(True))
-    is_held = now.committed.withColumn("is_held", F.lit(True))
-    return (
-        remaining.join(is_live, on="address", how="left")
-        .join(is_held, on="address", how="left")
-        .join(listed, on="address", how="left")
-        .select("address", "size", outcome.alias("outcome"), detail.alias("detail"), F.current_timestamp().alias("at"))
     )
+    if whole:
+        note_completed(charge.warehouse, plan.repository, plan.day, plan.plan_hash, plan.policy_run)
+    return Carried(outcomes, whole)
 
 
-def _deleter(access: StoreAccess):  # type: ignore[no-untyped-def]  # a closure that Spark ships
-    def delete(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        deleter = ObjectDeleter(access)
-        for batch in batches:
-            for start in range(0, batch.num_rows, _BATCH):
-                yield _deleted(deleter, batch.slice(start, _BATCH))
+def require_balance(plan: Plan, outcomes: Mapping[str, Amount]) -> None:
+    """Refuse a ledger that does not fit its plan. Source: DESIGN.md, invariant 9."""
+    strange = sorted(set(outcomes) - {*OUTCOMES, ATTEMPTED})
+    tried = sum(amount.objects for amount in outcomes.values())
+    size = sum(amount.bytes for amount in outcomes.values())
+    if strange or tried > plan.candidates.objects or size > plan.candidates.bytes:
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: the ledger does not balance with the plan: {tried:,} objects and {size:,} "
+            f"bytes of {plan.candidates.objects:,} and {plan.candidates.bytes:,} planned"
+            + (f", outcomes {strange}" if strange else "")
+            + f". What was done stands in the ledger. Look at it: `retention report {plan.repository} "
+            f"--as-of {plan.day}`."
+        )
 
-    return delete
+
+def _orders(charge: Charge, lease: Lease, deadline: datetime, turn: int) -> Orders:
+    plan = charge.plan
+    place = LedgerPlace(
+        charge.warehouse.root, plan.repository, plan.day, plan.plan_hash, lease.fence, f"{charge.run_id}-{lease.number}"
+    )
+    share = charge.share_of_rate
+    return Orders(charge.deed(share), place, lease, deadline, turn, share, charge.clock() - utc_now())
 
 
-def _deleted(deleter: ObjectDeleter, doomed: pa.RecordBatch) -> pa.RecordBatch:
-    ended = deleter.delete_all(doomed["address"].to_pylist())
-    columns = [
-        doomed["address"],
-        doomed["size"],
-        pa.array([str(result.outcome) for result in ended]),
-        pa.array([result.detail for result in ended], pa.string()),
-        pa.array([datetime.now(UTC)] * doomed.num_rows, DELETION_REPORT.schema.field("at").type),
-    ]
-    return pa.record_batch(columns, schema=DELETION_REPORT.schema)
+def _require_some_success(charge: Charge, done: Done) -> None:
+    """End a sweep whose whole round failed: the next one would fail alike."""
+    if done.amounts and set(done.amounts) == {FAILED}:
+        raise StoreError(
+            f"{charge.name}: all {done.amounts[FAILED].objects:,} objects of a round failed. The rest was not tried. "
+            f"Why: `retention report {charge.plan.repository} --as-of {charge.plan.day}`; then go on: "
+            f"`retention sweep {charge.plan.repository} --as-of {charge.plan.day}`."
+        )

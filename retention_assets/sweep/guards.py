@@ -6,6 +6,7 @@ Source: DESIGN.md, Invariants.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -166,6 +167,20 @@ def totals_balance(totals: Mapping[str, Amount], listed: int, candidates: Amount
     if not passed:
         saw = f"{saw} does not hold, or the plan's {candidates.objects:,} candidates are others"
     return Verdict("totals_balance", passed, saw)
+
+
+def clock_agrees(before: datetime, told: datetime | None, after: datetime, most: timedelta) -> Verdict:
+    """This machine's clock, `before` and `after` the store told its time, differs from the store's by `most` at most.
+
+    The store's time has whole seconds; None: it did not tell, which is not agreement. Source: DESIGN.md, invariant 2.
+    """
+    if told is None:
+        remedy = "set guards.max_clock_skew to null if another way keeps both clocks right"
+        return Verdict("clock_agrees", False, f"the store does not tell its time: {remedy}")
+    skew = max(before - told - timedelta(seconds=1), told - after, timedelta(0))
+    seconds = f"{skew.total_seconds():.0f} s, {most.total_seconds():.0f} s is the most"
+    saw = f"this machine's clock and the store's differ by {seconds}"
+    return Verdict("clock_agrees", skew <= most, saw if skew <= most else f"{saw}: set this machine's clock")
 
 
 def refusals(verdicts: Iterable[Verdict]) -> list[Verdict]:

@@ -1,51 +1,123 @@
-"""The ledger: what was done to each object, by plan and attempt. Only ever added to. Source: DESIGN.md, Decisions."""
+"""The ledger: what was done to each object, by plan and sweep. Only ever added to. Source: DESIGN.md, Decisions.
 
+Each file holds a group of rows and is written whole. What is about to be tried is written before it is tried, as
+`attempted`: after a crash nobody knows what became of it, so it is neither done nor certainly there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date
 
-from pyspark.sql import DataFrame, SparkSession, Window
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from retention_assets.stores.warehouse import Warehouse
-from retention_assets.tables import DELETION_REPORT
+from retention_assets.tables import DELETION_REPORT, LEDGER
 
-LEDGER = "ledger"
+LEDGERS = "ledger"
+ATTEMPTED = "attempted"
 DELETED, MISSING, FAILED, SKIPPED = "deleted", "missing", "failed", "skipped"
-OUTCOMES = (DELETED, MISSING, FAILED, SKIPPED)
-GONE = (DELETED, MISSING)
+QUARANTINED, RESTORED, PURGED = "quarantined", "restored", "purged"
+OUTCOMES = (DELETED, QUARANTINED, PURGED, RESTORED, MISSING, FAILED, SKIPPED)
+ENDED = (DELETED, MISSING, QUARANTINED, PURGED, RESTORED)  # a sweep of the same plan leaves these alone
+ABSENT = (DELETED, MISSING, QUARANTINED, PURGED, ATTEMPTED)  # no longer where they were, or not certainly
 
 
-def ledger_location(warehouse: Warehouse, repository: str, day: date, plan_hash: str, attempt: str) -> str:
-    """Return where one attempt at a plan writes its rows."""
-    return warehouse.location(repository, LEDGER, day.isoformat(), plan_hash, attempt)
+@dataclass(frozen=True, slots=True)
+class LedgerPlace:
+    """Where one sweep writes its rows of one plan's ledger. It travels to executors."""
+
+    warehouse: str
+    repository: str
+    day: date
+    plan_hash: str
+    fence: int
+    run_id: str
+
+    def append(self, rows: pa.Table, name: str, kind: str) -> None:
+        """Write rows of `LEDGER`, durable before this returns. `kind`: attempted, done or decided."""
+        file = f"{name}-{rows.num_rows}-{kind}.parquet"
+        Warehouse(self.warehouse).append_rows(rows.cast(LEDGER), *self._folder, file)
+
+    def objects_noted(self) -> int:
+        """Return of how many objects this sweep wrote what became of them, by the names of its files."""
+        names = (name.removesuffix(".parquet").split("-") for name in Warehouse(self.warehouse).files(*self._folder))
+        return sum(int(parts[-2]) for parts in names if parts[-1] != ATTEMPTED)
+
+    @property
+    def _folder(self) -> tuple[str, ...]:
+        sweep = f"{self.fence:08d}-{self.run_id}"
+        return self.repository, LEDGERS, self.day.isoformat(), self.plan_hash, sweep
 
 
 def ledger_of_plan(spark: SparkSession, warehouse: Warehouse, repository: str, day: date, plan_hash: str) -> DataFrame:
-    """Return the latest outcome of each address over all attempts at one plan."""
-    rows = _read(spark, _attempts(warehouse, repository, day.isoformat(), plan_hash))
-    latest = Window.partitionBy("address").orderBy(F.col("at").desc(), F.col("outcome"))
-    return rows.withColumn("rank", F.row_number().over(latest)).where(F.col("rank") == 1).drop("rank")
+    """Return the latest outcome of each address over all sweeps of one plan; `attempted` if that is all."""
+    return latest_of(read_ledgers(spark, warehouse, repository, [(day.isoformat(), plan_hash)]))
+
+
+def report_of(ledger: DataFrame) -> DataFrame:
+    """Return `deletion_report`: the outcomes that are known."""
+    return ledger.where(F.col("outcome") != ATTEMPTED).select(*DELETION_REPORT.schema.names)
 
 
 def collected_addresses(spark: SparkSession, warehouse: Warehouse, repository: str) -> DataFrame:
-    """Return the addresses that any sweep of ours found gone or made go."""
-    places = [
-        place
-        for day in warehouse.directories(repository, LEDGER)
-        for plan in warehouse.directories(repository, LEDGER, day)
-        for place in _attempts(warehouse, repository, day, plan)
+    """Return the addresses that sweeps of ours found gone or made go, or were at when they were cut off."""
+    rows = read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
+    return newest_of(rows).where(F.col("outcome").isin(*ABSENT)).select("address")
+
+
+def plans_with_ledgers(warehouse: Warehouse, repository: str) -> list[tuple[str, str]]:
+    """Return (day, hash) of every plan of which something was tried."""
+    return [
+        (day, plan)
+        for day in warehouse.directories(repository, LEDGERS)
+        for plan in warehouse.directories(repository, LEDGERS, day)
     ]
-    return _read(spark, places).where(F.col("outcome").isin(*GONE)).select("address").distinct()
 
 
-def _attempts(warehouse: Warehouse, repository: str, day: str, plan: str) -> list[str]:
-    """Return the attempts whose rows are whole; one that was cut off has none that may be believed."""
-    names = warehouse.directories(repository, LEDGER, day, plan)
-    whole = [name for name in names if warehouse.is_complete(repository, LEDGER, day, plan, name)]
-    return [warehouse.location(repository, LEDGER, day, plan, name) for name in whole]
+def read_ledgers(
+    spark: SparkSession, warehouse: Warehouse, repository: str, plans: Sequence[tuple[str, str]]
+) -> DataFrame:
+    """Return every row of these plans' ledgers, with the columns of `LEDGER` and `plan_hash`."""
+    empty = spark.createDataFrame(LEDGER.empty_table()).withColumn("plan_hash", F.lit(None).cast("string"))
+    found = empty
+    for day, plan in plans:
+        names = warehouse.directories(repository, LEDGERS, day, plan)
+        places = [warehouse.location(repository, LEDGERS, day, plan, name) for name in names]
+        if places:
+            # A local write that was cut off leaves a part beside the files, under another ending.
+            files = spark.read.option("pathGlobFilter", "*.parquet")
+            rows = files.schema(from_arrow_schema(LEDGER)).parquet(*places)
+            found = found.unionByName(rows.withColumn("plan_hash", F.lit(plan)))
+    return found
 
 
-def _read(spark: SparkSession, places: list[str]) -> DataFrame:
-    if not places:
-        return spark.createDataFrame(DELETION_REPORT.schema.empty_table())
-    return spark.read.schema(from_arrow_schema(DELETION_REPORT.schema)).parquet(*places)
+def latest_of(rows: DataFrame) -> DataFrame:
+    """Return the latest known outcome of each address in ledgers; `attempted` where nothing else is known."""
+    return _first_of(rows, (F.col("outcome") == ATTEMPTED).cast("int"), F.desc("fence"), F.desc("at"))
+
+
+def ended_of(rows: DataFrame) -> DataFrame:
+    """Return how each address in ledgers ended last; what failed or was left alone after that does not undo it."""
+    return _first_of(rows.where(F.col("outcome").isin(*ENDED)), F.desc("fence"), F.desc("at"))
+
+
+def newest_of(rows: DataFrame) -> DataFrame:
+    """Return the newest row that says where each address in ledgers is: how it ended, or an attempt of unknown end.
+
+    One that failed or was left alone says nothing of where it is: an earlier attempt may have moved it all the same.
+    """
+    sweep = Window.partitionBy("address", "fence")
+    tried = F.count_if(F.col("outcome") == ATTEMPTED).over(sweep)
+    answered = F.count_if(F.col("outcome") != ATTEMPTED).over(sweep)
+    is_open = (F.col("outcome") == ATTEMPTED) & (F.col("tried") > F.col("answered"))
+    counted = rows.withColumns({"tried": tried, "answered": answered})
+    telling = counted.where(F.col("outcome").isin(*ENDED) | is_open).drop("tried", "answered")
+    return _first_of(telling, F.desc("fence"), (F.col("outcome") == ATTEMPTED).cast("int"), F.desc("at"))
+
+
+def _first_of(rows: DataFrame, *order: Column) -> DataFrame:
+    first = Window.partitionBy("address").orderBy(*order, F.col("outcome"))
+    return rows.withColumn("rank", F.row_number().over(first)).where(F.col("rank") == 1).drop("rank")

@@ -3,7 +3,7 @@
 Source: DESIGN.md, invariant 5. The walk is the planner's own: the same history, the same transforms, the same cache.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
@@ -17,14 +17,16 @@ from retention_assets.history.references import References
 from retention_assets.history.tables import commit_graph_rows, potential_commits_rows
 from retention_assets.policy.current import CurrentRule
 from retention_assets.policy.rules import Policy
-from retention_assets.stores.ranges import TableCache, metaranges, ranges
+from retention_assets.stores.ranges import TableCache
 from retention_assets.stores.repositories import OpenRepository
 from retention_assets.stores.staged import staged_objects
-from retention_assets.sweep.guards import heads_present, ranges_complete, refusals
-from retention_assets.transforms.addresses import addresses
+from retention_assets.sweep.guards import heads_present, refusals
+from retention_assets.sweep.holdings import holdings_of
+from retention_assets.sweep.plan import Heads, Plan, references_hash
 from retention_assets.transforms.candidates import live_addresses
 from retention_assets.transforms.lifecycle import with_lifecycle
-from retention_assets.transforms.ranges import active_ranges
+
+Clock = Callable[[], datetime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,21 @@ class Question:
         """The first instant of the day, UTC. Source: DESIGN.md, Decisions (As of)."""
         return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
 
+    def held_prefixes(self) -> list[str]:
+        """Return the path prefixes that holds in force keep."""
+        return [hold.value for hold in self.policy.holds if hold.kind == "prefix" and hold.in_force(self.day)]
+
 
 def commits_now(question: Question, references: References, rules: Sequence[CurrentRule]) -> pa.Table:
     """Return `potential_commits` of the references as they are; without lifecycle rules every commit is potential."""
+    tags_protect = question.opened.repository.settings.tags == "protect"
+    return commits_under(question.policy, references, rules, tags_protect=tags_protect, as_of=question.as_of)
+
+
+def commits_under(
+    policy: Policy, references: References, rules: Sequence[CurrentRule], *, tags_protect: bool, as_of: datetime
+) -> pa.Table:
+    """Return `potential_commits` under `policy`, which need not be the repository's own."""
     nodes = commit_graph(references)
     graph = commit_graph_rows(nodes)
     since = thresholds(rules, references.branches)
@@ -51,9 +65,8 @@ def commits_now(question: Question, references: References, rules: Sequence[Curr
         for node in nodes
         if not rules or is_potential(node.commit.created_at, node.branches, since)
     )
-    tags_protect = question.opened.repository.settings.tags == "protect"
-    kept = activity(references, question.policy.retention, question.as_of)
-    protected = protected_commits(references, question.policy.holds, tags_protect=tags_protect, as_of=question.as_of)
+    kept = activity(references, policy.retention, as_of)
+    protected = protected_commits(references, policy.holds, tags_protect=tags_protect, as_of=as_of)
     return potential_commits_rows(graph, kept, protected, potential)
 
 
@@ -63,27 +76,70 @@ class Liveness:
 
     live: DataFrame
     committed: DataFrame
+    looked_at: datetime  # this machine's clock, before anything was read
 
 
-def live_now(spark: SparkSession, cache: TableCache, question: Question) -> Liveness:
-    """Return what is live at this moment. Errors: GuardRefused when it cannot be known."""
-    opened = question.opened
-    name = opened.repository.name
-    staged = opened.source.staged()
-    references = opened.source.references()
-    if staged is None or staged.taken_at > references.taken_at:
+class LakeFSLiveness:
+    """Looks at a repository as often as it is asked. What did not change since the last look is not read again."""
+
+    def __init__(self, spark: SparkSession, cache: TableCache, question: Question, clock: Clock) -> None:
+        self._spark = spark
+        self._cache = cache
+        self._question = question
+        self._clock = clock
+        self._pairs: tuple[str, DataFrame] | None = None  # of which references, the pairs of all commits
+
+    def now(self) -> Liveness:
+        """Return what is live at this moment. Errors: GuardRefused when it cannot be known."""
+        looked_at, opened = self._clock(), self._question.opened
+        staged = opened.source.staged()
+        references = opened.source.references()
+        if staged is None or staged.taken_at > references.taken_at:
+            raise GuardRefused(
+                f"{opened.repository.name}: the staged list is unknown, or newer than the references. {self._undone} "
+                "Give a staged list and references that were taken after it, then `retention plan "
+                f"{opened.repository.name} --as-of {self._question.day}`."
+            )
+        pairs = self._pairs_of(references)
+        uncommitted = staged_objects(self._spark, opened.access, staged.files, opened.repository.namespace)
+        live = live_addresses(pairs, uncommitted, self._question.held_prefixes()).select("address")
+        return Liveness(live, pairs.select("address").distinct(), looked_at)
+
+    def require_same(self, plan: Plan, heads: Heads) -> None:
+        """Refuse a repository that is not the one that was planned: created again, or restored to an older state.
+
+        Commits are never taken out of a repository, so what branches and tags named at planning is still known.
+        """
+        references = self._question.opened.source.references()
+        named = sorted({*heads.branches.items(), *heads.tags.items()})
+        gone = [f"{name} named {commit}" for name, commit in named if commit not in references.commits]
+        other = plan.instance and references.instance and plan.instance != references.instance
+        if not gone and not other:
+            return
+        why = f"{gone[0]}, which is not known any more" if gone else "it was created again under its name"
         raise GuardRefused(
-            f"{name}: the staged list is unknown, or newer than the references. Nothing was deleted. Give a staged "
-            f"list and references that were taken after it, then `retention plan {name} --as-of {question.day}`."
+            f"{plan.repository} {plan.day}: the repository is not the one that was planned: {why}. Nothing was "
+            f"deleted. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
         )
-    commits = spark.createDataFrame(commits_now(question, references, rules=()))
-    of_commits, _ = cache.rows(commits.where("metarange_id != ''"), metaranges())
-    held = active_ranges(commits, of_commits)
-    entries, _ = cache.rows(held, ranges(opened.repository.namespace))
-    if refused := refusals([heads_present(references), ranges_complete(of_commits, entries, held)]):
-        raise GuardRefused(f"{name}: {refused[0].guard}: {refused[0].saw}. Nothing was deleted.")
-    prefixes = [hold.value for hold in question.policy.holds if hold.kind == "prefix" and hold.in_force(question.day)]
-    uncommitted = staged_objects(spark, opened.access, staged.files, opened.repository.namespace)
-    pairs = with_lifecycle(addresses(held, entries), question.policy.lifecycle, references.branches, question.as_of)
-    live = live_addresses(pairs, uncommitted, prefixes).select("address")
-    return Liveness(live, pairs.select("address").distinct())
+
+    @property
+    def _undone(self) -> str:
+        """What a refusal leaves undone: after the first look something may have been deleted."""
+        return "Nothing more was deleted." if self._pairs else "Nothing was deleted."
+
+    def _pairs_of(self, references: References) -> DataFrame:
+        """Return the (path, address) pairs of all commits, with what lifecycle says of each; ranges are read once."""
+        known = references_hash(references)
+        if self._pairs and self._pairs[0] == known:
+            return self._pairs[1]
+        question = self._question
+        commits = self._spark.createDataFrame(commits_now(question, references, rules=()))
+        held = holdings_of(self._cache, question.opened.repository.namespace, commits)
+        if refused := refusals([heads_present(references), held.whole()]):
+            name = question.opened.repository.name
+            raise GuardRefused(f"{name}: {refused[0].guard}: {refused[0].saw}. {self._undone}")
+        pairs = with_lifecycle(held.pairs(), question.policy.lifecycle, references.branches, question.as_of).cache()
+        if self._pairs:
+            self._pairs[1].unpersist()
+        self._pairs = known, pairs
+        return pairs

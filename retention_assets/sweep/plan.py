@@ -1,22 +1,29 @@
 """The plan: what a dry run shows and what a deletion takes; frozen, hashed, kept for ever.
 
-`plans/<day>/current.json` is the plan that may be approved; beside it every plan that was ever made of that day.
+`plans/<day>/current.json` is the plan that may be approved; beside it every plan that was ever made of that day. What
+each names lies in `planned_objects/<hash>`, and what its references were in `planned_heads/<hash>.json`.
 Source: DESIGN.md, invariants 5, 9 and Decisions (Plan hash).
 """
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from typing import Any
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
 from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.history.references import References
 from retention_assets.stores.warehouse import Warehouse
+from retention_assets.tables import DELETION_CANDIDATES
+from retention_assets.transforms.digest import candidates_digest
 
-PLANS = "plans"
+PLANS, PLANNED_OBJECTS, PLANNED_HEADS = "plans", "planned_objects", "planned_heads"
 _CURRENT = "current.json"
+_SHORTEST_HASH = 8  # digits of a hash that a person may write instead of all
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,7 @@ class Plan:
     collected: int  # live addresses that our own ledger deleted before
     warnings: tuple[str, ...]
     blocked: str | None  # why deleting is refused although planning is not
+    instance: str | None  # of the repository, where its source knows it; see `References`
     made_at: datetime
     run_id: str
 
@@ -70,6 +78,92 @@ def references_hash(references: References) -> str:
         "commits": sorted(references.commits),
     }
     return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """What every branch and every tag named at planning."""
+
+    branches: Mapping[str, str]
+    tags: Mapping[str, str]
+
+
+def keep_planned(warehouse: Warehouse, repository: str, plan_hash: str, candidates: DataFrame, heads: Heads) -> None:
+    """Keep what a plan names, under its hash; a plan that was made before is there already, and the same."""
+    if not warehouse.is_complete(repository, PLANNED_OBJECTS, plan_hash):
+        candidates.write.mode("overwrite").parquet(warehouse.location(repository, PLANNED_OBJECTS, plan_hash))
+    warehouse.write_document(asdict(heads), repository, PLANNED_HEADS, f"{plan_hash}.json")
+
+
+def planned_objects(spark: SparkSession, warehouse: Warehouse, plan: Plan) -> DataFrame:
+    """Return the rows of `deletion_candidates` that the plan names.
+
+    Errors: GuardRefused when they are not there whole, or are not those that give the plan's hash.
+    """
+    again = f"Nothing was deleted. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+    if not warehouse.is_complete(plan.repository, PLANNED_OBJECTS, plan.plan_hash):
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: the objects of {plan.plan_hash} are not there whole. {again}"
+        )
+    rows = spark.read.parquet(warehouse.location(plan.repository, PLANNED_OBJECTS, plan.plan_hash))
+    digest = candidates_digest(rows)
+    if plan_hash(plan.repository, plan.policy_hash, plan.references_hash, digest) != plan.plan_hash:
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: the stored deletion_candidates are not the approved ones. {again}"
+        )
+    return rows
+
+
+def planned_of_all(spark: SparkSession, warehouse: Warehouse, plans: Sequence[Plan]) -> DataFrame:
+    """Return the rows that any of the plans names, with its `plan_hash`; of a plan whose rows are gone, none."""
+    columns = ["plan_hash", *DELETION_CANDIDATES.schema.names]
+    found = spark.createDataFrame(DELETION_CANDIDATES.schema.empty_table()).withColumn("plan_hash", F.lit(""))
+    for plan in plans:
+        if warehouse.is_complete(plan.repository, PLANNED_OBJECTS, plan.plan_hash):
+            rows = spark.read.parquet(warehouse.location(plan.repository, PLANNED_OBJECTS, plan.plan_hash))
+            found = found.unionByName(rows.withColumn("plan_hash", F.lit(plan.plan_hash)))
+    return found.select(*columns)
+
+
+def planned_heads(warehouse: Warehouse, plan: Plan) -> Heads:
+    """Return what the plan's references named."""
+    document = warehouse.read_document(plan.repository, PLANNED_HEADS, f"{plan.plan_hash}.json")
+    if document is None:
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: what branches and tags named at planning is not known any more. Nothing "
+            f"was deleted. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+        )
+    return Heads(**document)
+
+
+def find_plan(warehouse: Warehouse, repository: str, start_of_hash: str, day: date | None = None) -> Plan:
+    """Return the newest plan, of one day or of any, whose hash begins so.
+
+    Errors: GuardRefused unless exactly one hash does.
+    """
+    wanted = start_of_hash.lower()
+    found: dict[str, Plan] = {}
+    days = [day.isoformat()] if day else warehouse.directories(repository, PLANS)
+    for day_of_plan in days if len(wanted) >= _SHORTEST_HASH else ():
+        for name in warehouse.documents(repository, PLANS, day_of_plan):
+            if name == _CURRENT or not _may_name(name, wanted):
+                continue
+            document = warehouse.read_document(repository, PLANS, day_of_plan, name)
+            if document and document["plan_hash"].startswith(wanted):
+                found[document["plan_hash"]] = _plan(document)
+    if len(found) == 1:
+        return next(iter(found.values()))
+    problem = f"{len(found)} plans" if found else "no plan"
+    raise GuardRefused(
+        f"{repository}: {problem} of a hash that begins with {start_of_hash!r} (at least {_SHORTEST_HASH} digits). "
+        f"Nothing was changed. `retention plan {repository}` prints the hash of the plan that it makes."
+    )
+
+
+def _may_name(name: str, wanted: str) -> bool:
+    """Return whether a plan's document may have this hash, by the digits in its name."""
+    digits = name.removesuffix(".json").rpartition("-")[2]
+    return digits.startswith(wanted) or wanted.startswith(digits)
 
 
 def withdraw_plan(warehouse: Warehouse, repository: str, day: date) -> None:

@@ -14,12 +14,22 @@ from retention_assets.stores.warehouse import Rows, Warehouse
 from retention_assets.sweep import guards
 from retention_assets.sweep.guards import Verdict
 from retention_assets.sweep.ledger import collected_addresses
-from retention_assets.sweep.plan import Amount, Plan, keep_plan, last_plan, plan_hash, withdraw_plan
+from retention_assets.sweep.plan import (
+    Amount,
+    Heads,
+    Plan,
+    keep_plan,
+    keep_planned,
+    last_plan,
+    plan_hash,
+    withdraw_plan,
+)
 from retention_assets.transforms.candidates import Horizon, candidates, holders, judged, live_addresses
 from retention_assets.transforms.digest import candidates_digest
 from retention_assets.transforms.lifecycle import with_lifecycle
 
 POLICY_HASH, REFERENCES_HASH = "policy_hash", "references_hash"  # notes: under which policy, from which references
+INSTANCE = "instance"  # note of `commit_graph`: which repository this is, where the source knows it
 KNOWN = "known"  # note of `uncommitted_objects`: whether the staged list is known at all
 _OLD_REFERENCES = timedelta(days=1)
 
@@ -44,10 +54,16 @@ class Pictures:
         taken = [self.inventory.taken_at, self.graph.taken_at]
         return min([*taken, self.staged.taken_at] if self.staged_known else taken)
 
-    def branches(self) -> list[str]:
-        """Return the names of all branches, hidden ones too."""
-        heads = self.graph.frame.select(F.explode("head_of").alias("branch"))
-        return sorted(row["branch"] for row in heads.collect())
+    def heads(self) -> Heads:
+        """Return what every branch, hidden ones too, and every tag names."""
+        named = self.graph.frame.select(
+            "commit_id",
+            F.explode(F.map_from_arrays(F.array(F.lit("branches"), F.lit("tags")), F.array("head_of", "tags"))),
+        ).select("commit_id", "key", F.explode("value").alias("name"))
+        found: dict[str, dict[str, str]] = {"branches": {}, "tags": {}}
+        for row in named.collect():
+            found[row["key"]][row["name"]] = row["commit_id"]
+        return Heads(**found)
 
     @property
     def blocked(self) -> str | None:
@@ -117,33 +133,75 @@ def require_one_origin(terms: Terms, pictures: Pictures) -> None:
         )
 
 
-def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures: Pictures) -> Planned:
-    """Return the plan of `terms.day`, kept in the warehouse if no guard refuses it; else nothing stands."""
-    withdraw_plan(warehouse, terms.repository, terms.day)
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a policy makes of the pictures, before any guard looked and before anything is kept."""
+
+    objects: DataFrame  # every listed object with its state
+    candidates: DataFrame
+    live: DataFrame
+    heads: Heads
+    horizon: Horizon
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What was counted in a judgement, and what the guards said of it."""
+
+    totals: Mapping[str, Amount]
+    candidates: Amount
+    live: int
+    collected: int
+    verdicts: Sequence[Verdict]
+
+
+def judge(terms: Terms, pictures: Pictures) -> Judgement:
+    """Return what is judged of every listed object; pure: nothing is read but the pictures, nothing is written.
+
+    The plan, and the answer to what another policy would change, are both made of this.
+    """
     horizon = Horizon(pictures.oldest, terms.grace, terms.token_life)
     prefixes = terms.held_prefixes()
     inventory, staged = pictures.inventory.frame, pictures.staged.frame
-    pairs = with_lifecycle(pictures.addresses.frame, terms.policy.lifecycle, pictures.branches(), terms.as_of)
+    heads = pictures.heads()
+    pairs = with_lifecycle(pictures.addresses.frame, terms.policy.lifecycle, sorted(heads.branches), terms.as_of)
     known = pictures.staged_known
     objects = judged(inventory, holders(pairs, prefixes), staged, horizon, staged_known=known).cache()
-    totals = _totals(objects)
-    chosen = candidates(objects).cache()
     live = live_addresses(pairs, staged, prefixes).cache()
+    return Judgement(objects, candidates(objects).cache(), live, heads, horizon)
+
+
+def examine(
+    spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures: Pictures, judgement: Judgement
+) -> Examination:
+    """Return what the guards say of a judgement; the plans and ledgers so far are read, nothing is written."""
+    inventory, live, chosen = pictures.inventory.frame, judgement.live, judgement.candidates
+    totals = _totals(judgement.objects)
+    amount = _amount(chosen)
     live_count = live.count()
     before = last_plan(warehouse, terms.repository, terms.day)
     listed = Horizon(pictures.inventory.taken_at, terms.grace)
     live_listed, collected = guards.live_listed(
         live, inventory, collected_addresses(spark, warehouse, terms.repository), listed
     )
-    amount = _amount(chosen)
+    known = pictures.staged_known
     verdicts = (
         live_listed,
         guards.live_not_empty(live_count, sum(total.objects for total in totals.values())),
         guards.live_not_shrunk(live_count, before.live if before else None, terms.max_live_shrink),
-        *guards.candidates_allowed(chosen, live, horizon, inventory, staged_known=known),
+        *guards.candidates_allowed(chosen, live, judgement.horizon, inventory, staged_known=known),
         guards.totals_balance(totals, inventory.count(), amount),
     )
-    objects.unpersist()
+    return Examination(totals, amount, live_count, collected, verdicts)
+
+
+def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures: Pictures) -> Planned:
+    """Return the plan of `terms.day`, kept in the warehouse if no guard refuses it; else nothing stands."""
+    withdraw_plan(warehouse, terms.repository, terms.day)
+    judgement = judge(terms, pictures)
+    examined = examine(spark, warehouse, terms, pictures, judgement)
+    judgement.objects.unpersist()
+    chosen, verdicts = judgement.candidates, examined.verdicts
     if guards.refusals(verdicts):
         return Planned(chosen.limit(0), None, verdicts)
     references = pictures.graph.notes[REFERENCES_HASH]
@@ -154,15 +212,17 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures:
         policy_hash=terms.policy.policy_hash,
         policy_run=terms.policy_run,
         references_hash=references,
-        candidates=amount,
-        totals=totals,
-        live=live_count,
-        collected=collected,
+        candidates=examined.candidates,
+        totals=examined.totals,
+        live=examined.live,
+        collected=examined.collected,
         warnings=tuple(_warnings(terms, pictures)),
         blocked=pictures.blocked,
+        instance=pictures.graph.notes.get(INSTANCE) or None,
         made_at=terms.now,
         run_id=terms.run_id,
     )
+    keep_planned(warehouse, terms.repository, plan.plan_hash, chosen, judgement.heads)
     keep_plan(warehouse, plan)
     return Planned(chosen, plan, verdicts)
 

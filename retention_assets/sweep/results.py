@@ -19,7 +19,7 @@ from retention_assets.errors import ObjectMissing
 from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.objects import ObjectReader
 from retention_assets.stores.writing import ObjectWriter
-from retention_assets.sweep.ledger import FAILED, GONE, SKIPPED
+from retention_assets.sweep.ledger import DELETED, FAILED, MISSING, PURGED, QUARANTINED, SKIPPED
 
 _LIFECYCLE = "_lakefs/retention/lc"
 _ROWS_PER_FILE = 500_000
@@ -71,7 +71,7 @@ def rule_statistics(
     counted = amounts.agg(
         F.count(F.lit(1)).alias("objects"),
         F.sum("size").alias("bytes"),
-        F.count_if(F.col("outcome").isin(*GONE)).alias("deleted"),
+        F.count_if(F.col("outcome").isin(DELETED, MISSING, QUARANTINED, PURGED)).alias("deleted"),
         F.count_if(F.col("outcome") == FAILED).alias("failed"),
         F.count_if(F.col("outcome") == SKIPPED).alias("skipped"),
     )

@@ -14,9 +14,14 @@ def by_reason(candidates: DataFrame) -> DataFrame:
 
 def by_top_prefix(candidates: DataFrame) -> DataFrame:
     """Return (name, objects, bytes) per first directory of the first path; a file at the top is its own."""
+    return _amounts(candidates, top_prefix())
+
+
+def top_prefix() -> Column:
+    """Return the first directory of a candidate's first path."""
     first = F.try_element_at("paths", F.lit(1))
     top = F.when(first.contains("/"), F.concat(F.substring_index(first, "/", 1), F.lit("/"))).otherwise(first)
-    return _amounts(candidates, F.coalesce(top, F.lit(NO_PATH)))
+    return F.coalesce(top, F.lit(NO_PATH))
 
 
 def by_branch(candidates: DataFrame) -> DataFrame:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config import Repository
@@ -16,14 +15,15 @@ from retention_assets.stores.repositories import OpenRepository, open_repository
 from retention_assets.stores.staged import staged_objects
 from retention_assets.stores.storage import StoragePicture, Studio, take_picture
 from retention_assets.stores.warehouse import Facts, Warehouse
-from retention_assets.sweep.ledger import collected_addresses, ledger_location
+from retention_assets.sweep.ledger import collected_addresses
 from retention_assets.sweep.liveness import Question, commits_now
-from retention_assets.tables import DELETION_REPORT, STORAGE_INVENTORY
+from retention_assets.tables import STORAGE_INVENTORY
 from retention_assets.transforms.addresses import addresses
 from retention_assets.transforms.candidates import UNREFERENCED, Horizon, candidates, holders, judged
 from retention_assets.transforms.conform import conform
 from retention_assets.transforms.lifecycle import with_lifecycle
 from retention_assets.transforms.ranges import active_ranges
+from tests import ledgers
 
 Found = tuple[str, int, str]  # address, bytes, reason
 
@@ -129,8 +129,5 @@ def _rows_of(frame: DataFrame) -> set[Any]:
 
 def write_ledger(run: Run, outcomes: Mapping[str, str], at: datetime) -> None:
     """Write what a sweep did at that instant, by address, as it writes it."""
-    plan_hash = f"{at:%Y%m%dT%H%M%S}"
-    rows = [{"address": name, "size": 10, "outcome": outcome, "at": at} for name, outcome in outcomes.items()]
-    target = ledger_location(run.warehouse, run.repository.name, at.date(), plan_hash, "an-attempt")
-    frame = run.spark.createDataFrame(pa.Table.from_pylist(rows, schema=DELETION_REPORT.schema))
-    frame.write.mode("errorifexists").parquet(target)
+    fence = int(at.timestamp())
+    ledgers.write_ledger(run.warehouse, run.repository.name, at.date(), f"{fence:064x}", outcomes, at, fence=fence)

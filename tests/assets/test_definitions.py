@@ -31,14 +31,25 @@ def test_every_guard_blocks_and_every_asset_is_daily(tmp_path: Path) -> None:
     found = snapshot(build_definitions(configuration(tmp_path, "orchard")))
     assert found["checks_that_do_not_block"] == []
     assert len({asset["partitions"] for asset in found["assets"].values()}) == 1
-    guards = [guard for asset in found["assets"].values() for guard in asset["blocking_checks"]]
+    checks = {name.partition("/")[2]: asset["blocking_checks"] for name, asset in found["assets"].items()}
+    proof = checks.pop("deletion_proof")
+    guards = [guard for names in checks.values() for guard in names]
     assert len(guards) == len(set(guards)) >= 13
+    assert {"live_exist", "deleted_are_gone", "totals_hold", "records_follow"} <= set(proof)
+
+
+def test_only_a_repository_that_may_be_swept_has_a_schedule_for_it(tmp_path: Path) -> None:
+    made = configuration(tmp_path, "orchard")
+    assert snapshot(build_definitions(made))["schedules"].keys() == {"orchard_plan_schedule"}
+    sweeping = snapshot(build_definitions(made.with_mode("orchard", "delete")))["schedules"]
+    assert sweeping["orchard_sweep_schedule"] == ["orchard_sweep", "0 6 * * *", "STOPPED"]
 
 
 def test_planning_never_includes_the_asset_that_deletes(tmp_path: Path) -> None:
     jobs = snapshot(build_definitions(configuration(tmp_path, "orchard")))["jobs"]
     assert "orchard/deletion_report" not in jobs["orchard_plan"]
     assert jobs["orchard_sweep"] == ["orchard/deletion_report"]
+    assert jobs["orchard_verify"] == ["orchard/deletion_proof"]
 
 
 def test_candidates_come_from_the_older_picture_and_liveness_from_the_newer(tmp_path: Path) -> None:

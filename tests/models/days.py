@@ -6,7 +6,6 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.history.lakefs import commit_graph
@@ -19,16 +18,17 @@ from retention_assets.stores.staged import staged_objects
 from retention_assets.stores.storage import Studio, take_picture
 from retention_assets.stores.warehouse import Facts, Rows, Warehouse
 from retention_assets.sweep.approval import approve
-from retention_assets.sweep.execute import Sweep, carry_out
 from retention_assets.sweep.guards import refusals
-from retention_assets.sweep.ledger import collected_addresses, ledger_location
+from retention_assets.sweep.lakefs import Sweep, report
+from retention_assets.sweep.ledger import collected_addresses
 from retention_assets.sweep.liveness import Question, commits_now
 from retention_assets.sweep.plan import Plan, references_hash
 from retention_assets.sweep.planning import KNOWN, Pictures, Terms, make_plan
-from retention_assets.tables import DELETION_CANDIDATES, DELETION_REPORT, POLICY_TABLE, STORAGE_INVENTORY, TABLES
+from retention_assets.tables import DELETION_CANDIDATES, POLICY_TABLE, STORAGE_INVENTORY, TABLES
 from retention_assets.transforms.addresses import addresses
 from retention_assets.transforms.conform import conform
 from retention_assets.transforms.ranges import active_ranges
+from tests.ledgers import write_ledger
 from tests.models.truth import Rules
 from tests.models.world import World
 from tests.worlds import NAME, BuiltRepository, Version, build_repository
@@ -123,23 +123,21 @@ class Day:
         return Planned(planned.plan, reasons, current, files_read)
 
     def approve(self, plan: Plan) -> None:
-        approve(self.warehouse, NAME, self.date, plan.plan_hash, self.world.now)
+        approve(self.warehouse, NAME, self.date, plan.plan_hash, "a-person", self.world.now)
 
     def sweep(self, attempt: str = "a-sweep") -> Mapping[str, str]:
         """Carry the day's approved plan out; return the outcome of each of its candidates."""
-        _, _, ledger = carry_out(Sweep(self.spark, self.warehouse, self.open(), self.date, attempt, lambda line: None))
-        return {row["address"]: row["outcome"] for row in ledger.select("address", "outcome").collect()}
+        sweep = Sweep(
+            self.spark, self.warehouse, self.open(), self.date, attempt, lambda line: None, lambda: self.world.now
+        )
+        rows = report(sweep).ledger.select("address", "outcome").collect()
+        return {row["address"]: row["outcome"] for row in rows}
 
     def fail_half_way(self, plan: Plan, deleted: Collection[str], failed: Collection[str]) -> None:
         """Leave what a sweep leaves whose store refused some of the deletions: their rows say so."""
         self.built.remove(deleted)
         outcomes = {**dict.fromkeys(deleted, "deleted"), **dict.fromkeys(failed, "failed")}
-        rows = [
-            {"address": name, "size": SIZE, "outcome": outcome, "detail": None, "at": self.world.now}
-            for name, outcome in outcomes.items()
-        ]
-        place = ledger_location(self.warehouse, NAME, self.date, plan.plan_hash, "failed-half-way")
-        self.spark.createDataFrame(pa.Table.from_pylist(rows, DELETION_REPORT.schema)).write.parquet(place)
+        write_ledger(self.warehouse, NAME, self.date, plan.plan_hash, outcomes, self.world.now, size=SIZE)
 
     def _rules_in_force(self, opened: OpenRepository) -> tuple[CurrentRule, ...]:
         versions = policy_versions(self.spark, self.warehouse, NAME, self.date, opened.policy(), self.run_id)

@@ -99,6 +99,7 @@ def a_plan(**changes: object) -> Plan:
         collected=0,
         warnings=("a warning",),
         blocked=None,
+        instance=None,
         made_at=NOW - timedelta(hours=1),
         run_id="an-earlier-run",
     )

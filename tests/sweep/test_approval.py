@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,22 +12,45 @@ from pyspark.sql import functions as F
 
 from retention_assets.config import load_configuration
 from retention_assets.errors import GuardRefused
+from retention_assets.limits import ApprovalSettings, BudgetSettings
 from retention_assets.stores.repositories import open_repository
-from retention_assets.stores.warehouse import Facts, Warehouse
-from retention_assets.sweep.approval import APPROVALS, approve, require_approval
-from retention_assets.sweep.execute import Sweep, carry_out
-from retention_assets.sweep.plan import Plan, keep_plan, plan_hash, withdraw_plan
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.approval import (
+    APPROVALS,
+    APPROVER,
+    BUDGET,
+    Approval,
+    approve,
+    person,
+    require_approval,
+    require_same_world,
+)
+from retention_assets.sweep.lakefs import Sweep, report
+from retention_assets.sweep.plan import (
+    PLANNED_HEADS,
+    PLANNED_OBJECTS,
+    Amount,
+    Plan,
+    keep_plan,
+    plan_hash,
+    withdraw_plan,
+)
 from retention_assets.transforms.digest import candidates_digest
 from tests.repositories import api, place_repository, policy_file
 from tests.sweep.small_world import DAY, a_plan
 from tests.transforms.frames import NOW, Candidate, address, candidates
 
-CANDIDATES = "deletion_candidates"
-
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Warehouse:
     return Warehouse(str(tmp_path / "warehouse"))
+
+
+def required(
+    warehouse: Warehouse, plan: Plan, now: datetime = NOW, budget: BudgetSettings | None = None, **settings: object
+) -> Approval:
+    """Require the approval of a plan under the settings of a repository."""
+    return require_approval(warehouse, plan, ApprovalSettings(**settings), budget or BudgetSettings(), now)
 
 
 # ---- approving
@@ -37,27 +60,31 @@ def test_a_plan_is_approved_by_its_whole_hash_in_any_case(warehouse: Warehouse) 
     plan = a_plan()
     keep_plan(warehouse, plan)
     with pytest.raises(GuardRefused, match=r"is not approved. Nothing was deleted. Approve it: `retention approve"):
-        require_approval(warehouse, plan)
-    assert approve(warehouse, "orchard", DAY, plan.plan_hash.upper(), NOW) == plan
-    require_approval(warehouse, plan)
-    noted = warehouse.read_document("orchard", APPROVALS, f"{plan.plan_hash}.json")
-    assert noted == {"plan_hash": plan.plan_hash, "day": "2026-11-01", "approved_at": "2026-11-01T00:00:00+00:00"}
+        required(warehouse, plan)
+    assert approve(warehouse, "orchard", DAY, plan.plan_hash.upper(), "a-person", NOW) == plan
+    required(warehouse, plan)
+    assert warehouse.read_document("orchard", APPROVALS, f"{plan.plan_hash}.json") == {
+        "plan_hash": plan.plan_hash,
+        "day": "2026-11-01",
+        "approved_by": "a-person",
+        "approved_at": "2026-11-01T00:00:00+00:00",
+    }
 
 
 def test_an_approval_is_of_one_plan_of_one_repository(warehouse: Warehouse) -> None:
     plan = a_plan()
     keep_plan(warehouse, plan)
-    approve(warehouse, "orchard", DAY, plan.plan_hash, NOW)
+    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW)
     for other in (replace(plan, plan_hash="f" * 64), replace(plan, repository="meadow")):
         with pytest.raises(GuardRefused, match="is not approved"):
-            require_approval(warehouse, other)
+            required(warehouse, other)
 
 
 @pytest.mark.parametrize("wrong", ["", "f" * 64, a_plan().plan_hash[:12], f"{a_plan().plan_hash}0", "../plans"])
 def test_another_hash_approves_nothing(warehouse: Warehouse, wrong: str) -> None:
     keep_plan(warehouse, a_plan())
     with pytest.raises(GuardRefused, match=r"is not the plan of 2026-11-01, which is .* Nothing was approved"):
-        approve(warehouse, "orchard", DAY, wrong, NOW)
+        approve(warehouse, "orchard", DAY, wrong, "a-person", NOW)
     assert warehouse.documents("orchard", APPROVALS) == []
 
 
@@ -65,13 +92,83 @@ def test_a_blocked_plan_cannot_be_approved(warehouse: Warehouse) -> None:
     plan = a_plan(blocked="no staged list is known.")
     keep_plan(warehouse, plan)
     with pytest.raises(GuardRefused, match=r"cannot be carried out: no staged list is known. Nothing was approved"):
-        approve(warehouse, "orchard", DAY, plan.plan_hash, NOW)
+        approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW)
     assert warehouse.documents("orchard", APPROVALS) == []
 
 
 def test_a_plan_that_does_not_stand_cannot_be_approved(warehouse: Warehouse) -> None:
     with pytest.raises(GuardRefused, match="there is no plan of 2026-11-01 that stands"):
-        approve(warehouse, "orchard", DAY, a_plan().plan_hash, NOW)
+        approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW)
+
+
+def test_an_approval_holds_for_the_day_it_was_given_for(warehouse: Warehouse) -> None:
+    """What was restored must not go again because a later day's plan happens to have the same hash."""
+    keep_plan(warehouse, a_plan())
+    approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW)
+    with pytest.raises(GuardRefused, match="is not approved"):
+        required(warehouse, a_plan(day=DAY + timedelta(days=1)))
+
+
+@pytest.mark.parametrize(
+    ("age", "lapsed"),
+    [(timedelta(days=3), False), (timedelta(days=3, microseconds=1), True)],
+    ids=["the_limit_itself_holds", "older_lapses"],
+)
+def test_an_approval_lapses_when_the_plan_is_too_old(warehouse: Warehouse, age: timedelta, lapsed: bool) -> None:
+    plan = a_plan()
+    keep_plan(warehouse, plan)
+    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW)
+    if lapsed:
+        with pytest.raises(GuardRefused, match=r"longer ago than approval.life, 3d: its approval has lapsed. Nothing"):
+            required(warehouse, plan, plan.made_at + age, life="3d")
+    else:
+        assert required(warehouse, plan, plan.made_at + age, life="3d").approved_by == "a-person"
+
+
+@pytest.mark.parametrize("document", [{}, {"plan_hash": "f" * 64, "approved_by": "x", "approved_at": "y"}])
+def test_an_approval_that_was_written_in_another_way_approves_nothing(warehouse: Warehouse, document: dict) -> None:
+    plan = a_plan()
+    warehouse.write_document({**document, "day": DAY.isoformat()}, "orchard", APPROVALS, f"{plan.plan_hash}.json")
+    with pytest.raises(GuardRefused, match="Nothing was deleted"):
+        required(warehouse, plan)
+
+
+# a_plan: 2 of 5 objects, 20 of 50 bytes
+@pytest.mark.parametrize(
+    ("budget", "complaint"),
+    [
+        pytest.param({"objects": 2}, None, id="objects"),
+        pytest.param({"objects": 1}, "2 objects are more than the budget's 1", id="too_many_objects"),
+        pytest.param({"bytes": "20 B"}, None, id="bytes"),
+        pytest.param({"bytes": "19 B"}, "20 bytes are more than the budget's 19", id="too_many_bytes"),
+        pytest.param({"share": 0.4}, None, id="share"),
+        pytest.param({"share": 0.39}, "40.0% of the repository is more than", id="too_large_a_share"),
+        pytest.param({"objects": 2, "bytes": "20 B", "share": 0.1}, "of the repository", id="one_limit_of_three"),
+        pytest.param({}, "is not approved. Nothing", id="no_budget"),
+    ],
+)
+def test_a_plan_within_every_limit_of_the_budget_approves_itself(
+    warehouse: Warehouse, budget: dict, complaint: str | None
+) -> None:
+    plan = a_plan()
+    if complaint is None:
+        assert required(warehouse, plan, budget=BudgetSettings(**budget)).approved_by == BUDGET
+        assert required(warehouse, plan).approved_by == BUDGET  # it is noted
+    else:
+        with pytest.raises(GuardRefused, match=complaint):
+            required(warehouse, plan, budget=BudgetSettings(**budget))
+
+
+def test_a_plan_of_which_too_much_lives_again_is_not_what_was_approved() -> None:
+    plan, settings = a_plan(candidates=Amount(8, 80)), ApprovalSettings()
+    require_same_world(plan, 2, settings)
+    with pytest.raises(GuardRefused, match=r"3 of 8 planned objects came back to life \(38%; .*Nothing was deleted"):
+        require_same_world(plan, 3, settings)
+
+
+def test_the_environment_names_who_approves() -> None:
+    assert person({APPROVER: "ada@example.org"}) == "ada@example.org"
+    assert "@" in person({})
 
 
 # ---- carrying out what was approved
@@ -86,11 +183,9 @@ class Approved:
     plan: Plan
 
     def write(self, *rows: Candidate) -> None:
-        """Write the day's candidates anew."""
-        warehouse = self.sweep.warehouse
-        where = warehouse.partition("orchard", CANDIDATES, DAY)
+        """Write anew what the plan names."""
+        where = self.sweep.warehouse.location("orchard", PLANNED_OBJECTS, self.plan.plan_hash)
         candidates(self.sweep.spark, *rows).write.mode("overwrite").parquet(where)
-        warehouse.write_facts("orchard", CANDIDATES, DAY, Facts(NOW, len(rows), "a-run"))
 
     def files(self) -> dict[str, tuple[int, int]]:
         """Return size and time of every file of the repository."""
@@ -125,7 +220,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Appro
     plan = a_plan(
         policy_hash=policy_hash, plan_hash=plan_hash("orchard", policy_hash, a_plan().references_hash, digest)
     )
-    sweep = Sweep(spark, Warehouse(configuration.warehouse), opened, DAY, "an-attempt", lambda _: None)
+    sweep = Sweep(spark, Warehouse(configuration.warehouse), opened, DAY, "an-attempt", lambda _: None, lambda: NOW)
     return Approved(root, sweep, plan)
 
 
@@ -135,7 +230,9 @@ def approved(lake: Approved) -> Iterator[Approved]:
     policy = (lake.root / "policy.json").read_bytes()
     lake.write(*ROWS)
     keep_plan(lake.sweep.warehouse, lake.plan)
-    approve(lake.sweep.warehouse, "orchard", DAY, lake.plan.plan_hash, NOW)
+    heads = f"{lake.plan.plan_hash}.json"
+    lake.sweep.warehouse.write_document({"branches": {}, "tags": {}}, "orchard", PLANNED_HEADS, heads)
+    approve(lake.sweep.warehouse, "orchard", DAY, lake.plan.plan_hash, "a-person", NOW)
     yield lake
     (lake.root / "policy.json").write_bytes(policy)
 
@@ -196,9 +293,8 @@ def test_a_plan_that_is_not_what_was_approved_deletes_nothing(approved: Approved
     before = approved.files()
     change(approved)
     with pytest.raises(GuardRefused, match=f"{complaint}.*Nothing was deleted"):
-        carry_out(approved.sweep)
+        report(approved.sweep)
     assert approved.files() == before
-    assert approved.sweep.warehouse.directories("orchard", "intents") == []
     assert approved.sweep.warehouse.directories("orchard", "ledger") == []
 
 
@@ -206,14 +302,13 @@ def test_the_plan_as_approved_gets_past_the_approval(approved: Approved) -> None
     """The dump has no staged list, so the sweep stops at its next question: which addresses are live now."""
     before = approved.files()
     with pytest.raises(GuardRefused, match="the staged list is unknown"):
-        carry_out(approved.sweep)
+        report(approved.sweep)
     assert approved.files() == before
 
 
 def test_candidates_are_recognised_however_they_are_stored(approved: Approved) -> None:
-    where = approved.sweep.warehouse.partition("orchard", CANDIDATES, DAY)
+    where = approved.sweep.warehouse.location("orchard", PLANNED_OBJECTS, approved.plan.plan_hash)
     shuffled = candidates(approved.sweep.spark, *reversed(ROWS)).repartition(3, F.col("size"))
     shuffled.write.mode("overwrite").parquet(where)
-    approved.sweep.warehouse.write_facts("orchard", CANDIDATES, DAY, Facts(NOW, 3, "another-run"))
     with pytest.raises(GuardRefused, match="the staged list is unknown"):
-        carry_out(approved.sweep)
+        report(approved.sweep)

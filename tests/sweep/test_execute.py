@@ -10,19 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.end_to_end.command import DAY, Answer, Place, files_below, orchard_on_disk, staged_folder
+from tests.end_to_end.command import DAY, Answer, Place, files_below, staged_folder
 from tests.repositories import active_commits, api, objects_by_commit
 
 pytestmark = pytest.mark.usefixtures("spark")
-
-
-@pytest.fixture(scope="module")
-def approved(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A plan that is approved. Not to be changed."""
-    place = orchard_on_disk(tmp_path_factory.mktemp("approved"))
-    place.write(mode="delete")
-    assert place.run("approve", place.plan()).status == 0
-    return place
 
 
 @pytest.fixture
@@ -36,8 +27,9 @@ def lake(place: Place) -> dict[str, tuple[int, float]]:
     return files_below(place.directory / "lake")
 
 
-def partition(place: Place, table: str) -> Path:
-    return place.warehouse / place.name / table / DAY
+def ledger_files(place: Place, kind: str) -> list[Path]:
+    """Return the ledger's files of a kind: `attempted`, `done` or `decided`."""
+    return sorted(place.warehouse.glob(f"orchard/ledger/{DAY}/*/*/*-{kind}.parquet"))
 
 
 def stage_later(place: Place) -> None:
@@ -56,7 +48,8 @@ def assert_refused(answer: Answer, *names: str) -> None:
 
 
 def test_candidates_that_are_not_the_approved_ones_are_refused(place: Place) -> None:
-    (file,) = [path for path in partition(place, "deletion_candidates").glob("*.parquet") if pq.read_table(path)][:1]
+    named = place.warehouse / place.name / "planned_objects"
+    (file,) = [path for path in named.glob("*/*.parquet") if pq.read_table(path)][:1]
     rows = pq.read_table(file)
     active = active_commits("orchard")
     held = next(row for row in objects_by_commit("orchard").to_pylist() if row["commit_id"] in active)
@@ -104,8 +97,10 @@ def test_a_plan_without_a_staged_list_to_rely_on_warns_and_cannot_be_approved(pl
     assert any("cannot be carried out" in warning for warning in document["warnings"])
     assert "cannot be carried out" in planned.err
     assert_refused(place.run("approve", document["plan_hash"]), "staged list", "Nothing was approved")
-    approval = place.warehouse / place.name / "approvals" / f"{document['plan_hash']}.json"
-    approval.write_text("{}", encoding="utf-8")  # as if somebody approved it in another way
+    approval = {"plan_hash": document["plan_hash"], "day": DAY, "approved_by": "somebody", "approved_at": "some time"}
+    (place.warehouse / place.name / "approvals").mkdir(exist_ok=True)
+    place_of_approval = place.warehouse / place.name / "approvals" / f"{document['plan_hash']}.json"
+    place_of_approval.write_text(json.dumps(approval), encoding="utf-8")  # as if somebody approved it in another way
     assert_refused(place.run("sweep"), "staged list", "Nothing was deleted")
     assert lake(place) == before
 
@@ -113,8 +108,8 @@ def test_a_plan_without_a_staged_list_to_rely_on_warns_and_cannot_be_approved(pl
 def test_an_attempt_that_was_cut_off_is_taken_up_again(place: Place) -> None:
     assert place.run("sweep").status == 0
     after, planned = lake(place), {row["address"] for row in place.rows("deletion_candidates")}
-    (whole,) = place.warehouse.glob(f"orchard/ledger/{DAY}/*/*/_SUCCESS")
-    whole.unlink()  # as if the process had died while the last rows were written
+    for done in ledger_files(place, "done"):  # as if the process had died before it could write what it had done
+        done.unlink()
     again = place.run("sweep")
     assert again.status == 0, again.err
     rows = place.rows("deletion_report")
@@ -126,10 +121,9 @@ def test_an_attempt_that_was_cut_off_is_taken_up_again(place: Place) -> None:
 def test_what_is_about_to_be_deleted_is_noted_before(place: Place) -> None:
     before = lake(place)
     assert place.run("sweep").status == 0
-    (intents,) = (path for path in place.warehouse.glob(f"orchard/intents/{DAY}/*/*") if path.is_dir())
-    noted = pq.read_table(intents)
+    noted = pa.concat_tables([pq.read_table(file) for file in ledger_files(place, "attempted")])
     assert set(noted["address"].to_pylist()) == before.keys() - lake(place).keys()
-    assert noted["outcome"].null_count == noted.num_rows
+    assert set(noted["outcome"].to_pylist()) == {"attempted"}
 
 
 def test_the_dump_of_the_sample_is_not_older_than_its_staged_list(approved: Place) -> None:

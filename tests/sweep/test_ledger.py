@@ -1,19 +1,19 @@
-"""The ledger: the latest word on each address counts, and only whole attempts are believed."""
+"""The ledger: the latest known word on each address counts, and what a sweep was at is never taken for untouched."""
 
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from retention_assets.errors import TableContractError
 from retention_assets.stores.warehouse import Warehouse
-from retention_assets.sweep.ledger import collected_addresses, ledger_location, ledger_of_plan
+from retention_assets.sweep.ledger import collected_addresses, ledger_of_plan, report_of
 from retention_assets.tables import DELETION_REPORT
+from tests.ledgers import write_ledger
 from tests.transforms.frames import NOW, as_dicts
 
 DAY, HASH = date(2026, 11, 1), "a" * 64
-Row = tuple[str, str, datetime]
 
 
 @pytest.fixture
@@ -21,15 +21,11 @@ def warehouse(tmp_path: Path) -> Warehouse:
     return Warehouse(str(tmp_path / "warehouse"))
 
 
-def attempt(
-    spark: SparkSession, warehouse: Warehouse, name: str, *rows: Row, plan: str = HASH, repository: str = "orchard"
-) -> Path:
-    """Write what one attempt did, and return where."""
-    where = ledger_location(warehouse, repository, DAY, plan, name)
-    ledger = [{"address": row[0], "size": 1, "outcome": row[1], "detail": None, "at": row[2]} for row in rows]
-    frame = spark.createDataFrame(pa.Table.from_pylist(ledger, schema=DELETION_REPORT.schema))
-    frame.coalesce(1).write.parquet(where)
-    return Path(where)
+def sweep(
+    warehouse: Warehouse, fence: int, plan: str = HASH, repository: str = "orchard", name: str = "rows", **outcomes: str
+) -> None:
+    """Write what one sweep did."""
+    write_ledger(warehouse, repository, DAY, plan, outcomes, NOW, fence=fence, name=name)
 
 
 def outcomes(spark: SparkSession, warehouse: Warehouse) -> dict[str, str]:
@@ -38,38 +34,67 @@ def outcomes(spark: SparkSession, warehouse: Warehouse) -> dict[str, str]:
     return {row["address"]: row["outcome"] for row in ledger}
 
 
+def reported(spark: SparkSession, warehouse: Warehouse) -> set[str]:
+    rows = report_of(ledger_of_plan(spark, warehouse, "orchard", DAY, HASH))
+    assert rows.columns == DELETION_REPORT.schema.names
+    return {row["address"] for row in rows.collect()}
+
+
 def collected(spark: SparkSession, warehouse: Warehouse, repository: str = "orchard") -> set[str]:
     return {row["address"] for row in collected_addresses(spark, warehouse, repository).collect()}
 
 
-def test_before_any_attempt_the_ledger_is_empty(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_before_any_sweep_the_ledger_is_empty(spark: SparkSession, warehouse: Warehouse) -> None:
     assert outcomes(spark, warehouse) == {}
     assert collected(spark, warehouse) == set()
-    frame = ledger_of_plan(spark, warehouse, "orchard", DAY, HASH)
-    assert frame.columns == DELETION_REPORT.schema.names
+    assert reported(spark, warehouse) == set()
 
 
-def test_the_latest_outcome_of_an_address_counts_whatever_the_attempts_are_called(
+def test_the_latest_known_outcome_of_an_address_counts_whatever_the_clocks_said(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
-    later = NOW + timedelta(microseconds=1)
-    attempt(spark, warehouse, "z-first", ("a", "failed", NOW), ("b", "deleted", NOW), ("c", "skipped", NOW))
-    attempt(spark, warehouse, "a-second", ("a", "deleted", later), ("c", "failed", later))
-    assert outcomes(spark, warehouse) == {"a": "deleted", "b": "deleted", "c": "failed"}
+    sweep(warehouse, 1, a="failed", b="deleted", c="skipped", d="quarantined")
+    write_ledger(warehouse, "orchard", DAY, HASH, {"a": "deleted", "c": "failed"}, NOW - timedelta(days=1), fence=2)
+    sweep(warehouse, 3, d="restored")
+    assert outcomes(spark, warehouse) == {"a": "deleted", "b": "deleted", "c": "failed", "d": "restored"}
 
 
-def test_an_attempt_that_was_cut_off_is_not_believed(spark: SparkSession, warehouse: Warehouse) -> None:
-    attempt(spark, warehouse, "whole", ("a", "failed", NOW))
-    cut_off = attempt(spark, warehouse, "cut-off", ("a", "deleted", NOW + timedelta(hours=1)), ("b", "deleted", NOW))
-    (cut_off / "_SUCCESS").unlink()
-    assert outcomes(spark, warehouse) == {"a": "failed"}
-    assert collected(spark, warehouse) == set()
+def test_what_was_only_attempted_is_neither_reported_nor_taken_for_untouched(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    sweep(warehouse, 1, a="attempted", b="attempted", c="skipped")
+    sweep(warehouse, 1, name="later", b="deleted")
+    assert outcomes(spark, warehouse) == {"a": "attempted", "b": "deleted", "c": "skipped"}
+    assert reported(spark, warehouse) == {"b", "c"}
+    assert collected(spark, warehouse) == {"a", "b"}
+
+
+def test_an_attempt_of_unknown_end_does_not_hide_what_was_known_before(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    sweep(warehouse, 1, a="quarantined")
+    sweep(warehouse, 2, a="attempted")  # a restore that was cut off
+    assert outcomes(spark, warehouse) == {"a": "quarantined"}
 
 
 def test_what_any_plan_found_gone_or_made_go_is_collected(spark: SparkSession, warehouse: Warehouse) -> None:
-    attempt(spark, warehouse, "1", ("deleted", "deleted", NOW), ("missing", "missing", NOW), ("failed", "failed", NOW))
-    attempt(spark, warehouse, "1", ("by-another", "deleted", NOW), ("skipped", "skipped", NOW), plan="b" * 64)
-    attempt(spark, warehouse, "1", ("of-another", "deleted", NOW), repository="meadow")
-    assert collected(spark, warehouse) == {"deleted", "missing", "by-another"}
-    assert outcomes(spark, warehouse) == {"deleted": "deleted", "missing": "missing", "failed": "failed"}
-    assert collected(spark, warehouse, "meadow") == {"of-another"}
+    sweep(warehouse, 1, deleted="deleted", missing="missing", failed="failed", moved="quarantined", back="quarantined")
+    sweep(warehouse, 2, plan="b" * 64, other="deleted", skipped="skipped")
+    sweep(warehouse, 3, back="restored")
+    sweep(warehouse, 1, repository="meadow", foreign="deleted")
+    assert collected(spark, warehouse) == {"deleted", "missing", "moved", "other"}
+    assert collected(spark, warehouse, "meadow") == {"foreign"}
+
+
+def test_what_was_brought_back_and_goes_again_by_a_later_plan_is_collected(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    sweep(warehouse, 2, a="restored")
+    sweep(warehouse, 3, plan="b" * 64, a="attempted")
+    assert collected(spark, warehouse) == {"a"}
+
+
+def test_rows_are_never_written_over(warehouse: Warehouse) -> None:
+    sweep(warehouse, 1, a="deleted")
+    with pytest.raises(TableContractError, match="is there already"):
+        sweep(warehouse, 1, a="failed")

@@ -1,0 +1,155 @@
+"""The command that compares: two plans, or the plan that stands with what another policy would make of it."""
+
+import json
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from itertools import batched
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import click
+import pyarrow as pa
+
+from retention_assets.cli.group import as_json, as_of, cli, configuration_of, day_of, program, progress, screen
+from retention_assets.cli.rendering import AS_IT_IS, print_rows
+from retention_assets.config import Configuration
+from retention_assets.stores.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_AT_ONCE = 1000  # rows on their way to the terminal
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """How the answer is printed."""
+
+    json: bool
+    csv: bool
+    limit: int | None
+    price: float | None  # of a GB (10^9 bytes) and month
+
+
+@cli.command(short_help="Compare two plans, or the plan with another policy.")
+@click.argument("repository")
+@click.argument("plans", nargs=-1, metavar="[PLAN PLAN]")
+@click.option(
+    "--policy",
+    "files",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="The whole other policy; once for each of its files.",
+)
+@as_of
+@click.option("--price", type=click.FloatRange(min=0), help="Of a GB (10^9 bytes) and month; shows money.")
+@as_json
+@click.option("--format", "form", type=click.Choice(["table", "csv"]), default="table", help="csv: a row per object.")
+@click.option("--limit", type=click.IntRange(min=0), help="With csv: at most so many rows, the largest objects first.")
+@click.pass_context
+def diff(
+    context: click.Context,
+    repository: str,
+    plans: tuple[str, ...],
+    files: tuple[Path, ...],
+    given: datetime | None,
+    price: float | None,
+    json_wanted: bool,
+    form: str,
+    limit: int | None,
+) -> None:
+    """Compare two plans of REPOSITORY by their hashes, or the day's plan with what the policy in --policy would free.
+
+    Makes no plan and withdraws none. Exit status 1: a guard would refuse a plan under that policy.
+    """
+    _require_one_question(plans, files, given)
+    if json_wanted and form == "csv":
+        raise click.UsageError("--json and --format csv: choose one.")
+    if limit is not None and form != "csv":
+        raise click.UsageError("--limit goes with --format csv.")
+    configuration = configuration_of(context)
+    known = configuration.repository(repository).settings.price_per_gb_month
+    wanted = _Wanted(json_wanted, form == "csv", limit, known if price is None else price)
+    if plans:
+        _compare(configuration, repository, plans, wanted)
+    else:
+        _propose(configuration, repository, day_of(given), files, wanted)
+
+
+def _require_one_question(plans: tuple[str, ...], files: tuple[Path, ...], given: datetime | None) -> None:
+    if bool(files) == bool(plans) or len(plans) not in (0, 2):
+        raise click.UsageError("Name two plans by their hashes, or a policy with --policy FILE.")
+    if plans and given:
+        raise click.UsageError("--as-of goes with --policy: a plan's hash says its day.")
+
+
+def _compare(configuration: Configuration, repository: str, plans: tuple[str, ...], wanted: _Wanted) -> None:
+    from retention_assets.cli.differences import difference_document, plan_document, show_difference, show_plans
+    from retention_assets.sweep.diff import compare_plans
+    from retention_assets.sweep.plan import find_plan
+
+    warehouse = Warehouse(configuration.warehouse)
+    first, second = (find_plan(warehouse, repository, start) for start in plans)
+    with progress.status(f"{repository}: comparing two plans"):
+        found = compare_plans(_session(configuration), warehouse, first, second)
+    if wanted.csv:
+        _print_csv(found.rows, wanted.limit)
+    elif wanted.json:
+        both = {"repository": repository, "first": plan_document(first), "second": plan_document(second)}
+        click.echo(json.dumps({**both, **difference_document(found, wanted.price)}, indent=2))
+    else:
+        show_plans(screen, first, second)
+        show_difference(screen, found, wanted.price)
+        _tell_more(f"{repository} {first.plan_hash[:12]} {second.plan_hash[:12]}")
+
+
+def _propose(
+    configuration: Configuration, repository: str, day: date, files: tuple[Path, ...], wanted: _Wanted
+) -> None:
+    """Print what the policy in `files` would change. Errors: GuardRefused, after that, when a guard would refuse it."""
+    from retention_assets.cli.differences import outlook_document, require_no_refusal, show_outlook, warnings_of
+    from retention_assets.stores.repositories import policy_in
+    from retention_assets.sweep.diff import Proposal, outlook
+    from retention_assets.sweep.plan import load_plan
+
+    warehouse, policy = Warehouse(configuration.warehouse), policy_in(files)
+    plan = load_plan(warehouse, repository, day)
+    proposal = Proposal(configuration.repository(repository), policy, plan, datetime.now(UTC), str(uuid4()))
+    with progress.status(f"{repository} {day}: judging by the other policy"):
+        found = outlook(_session(configuration), warehouse, proposal)
+    if wanted.csv:
+        _print_csv(found.difference.rows, wanted.limit)
+    elif wanted.json:
+        click.echo(json.dumps(outlook_document(found, proposal, wanted.price), indent=2))
+    else:
+        show_outlook(screen, found, proposal, wanted.price)
+        policies = " ".join(f"--policy {shlex.quote(str(file))}" for file in files)
+        _tell_more(f"{repository} {policies} --as-of {day}")
+    for line in warnings_of(found):
+        progress.print(line, style="yellow", **AS_IT_IS)
+    require_no_refusal(found, plan)
+
+
+def _session(configuration: Configuration) -> "SparkSession":
+    from retention_assets.assets.resources import session, spark_resource
+
+    return session(spark_resource(configuration.spark))
+
+
+def _print_csv(rows: "DataFrame", limit: int | None) -> None:
+    shown = rows if limit is None else rows.limit(limit)
+    print_rows("", _batches(shown), shown.columns, "csv", limit)
+
+
+def _batches(rows: "DataFrame") -> Iterator[pa.RecordBatch]:
+    """Yield the rows as they come: never all of them are here."""
+    for group in batched(rows.toLocalIterator(), _AT_ONCE):
+        yield pa.RecordBatch.from_pylist([row.asDict() for row in group])
+
+
+def _tell_more(of_what: str) -> None:
+    screen.print(f"Each object: {program()} diff {of_what} --format csv", **AS_IT_IS)

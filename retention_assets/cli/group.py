@@ -1,0 +1,52 @@
+"""The command's root: which configuration and which day, how to call it again, where results and progress go."""
+
+import os
+import shutil
+import sys
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from retention_assets.config import Configuration, load_configuration
+
+_DAY = click.DateTime(["%Y-%m-%d"])
+
+progress = Console(stderr=True)  # progress and logs; results go to standard output
+screen = Console()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option("--config", "file", type=click.Path(path_type=Path), help="retention.yaml; or set RETENTION_CONFIG.")
+@click.pass_context
+def cli(context: click.Context, file: Path | None) -> None:
+    """Decide what versioned data lakes still keep, show what would go, delete it on approval, prove what was done."""
+    context.obj = file
+
+
+def configuration_of(context: click.Context) -> Configuration:
+    """Return the configuration: --config, RETENTION_CONFIG, ./retention.yaml, or else the demo's."""
+    from retention_assets.definitions import DEMO
+
+    here = Path("retention.yaml")
+    named = context.obj or os.environ.get("RETENTION_CONFIG") or (here if here.is_file() else DEMO)
+    return load_configuration(Path(named))
+
+
+def day_of(given: datetime | None) -> date:
+    """Return the day of `--as-of`, by default today, UTC."""
+    return given.date() if given else datetime.now(UTC).date()
+
+
+as_of = click.option(
+    "--as-of", "given", metavar="YYYY-MM-DD", type=_DAY, help="The day that thresholds count from (UTC); default today."
+)
+as_json = click.option("--json", "json_wanted", is_flag=True, help="One JSON document on standard output.")
+
+
+def program() -> str:
+    """Return how this command can be called again: by its name or path, with the configuration that was named."""
+    called = "retention" if shutil.which("retention") else os.path.relpath(sys.argv[0])
+    context = click.get_current_context(silent=True)
+    return f"{called} --config {context.obj}" if context and context.obj else called

@@ -1,0 +1,143 @@
+"""The commands that stop sweeps, and those that work on the quarantine: look, bring back, purge."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import click
+
+from retention_assets.cli.group import as_json, cli, configuration_of, program, progress, screen
+from retention_assets.cli.rendering import AS_IT_IS, human_bytes, print_amounts
+from retention_assets.config import Configuration
+from retention_assets.errors import ConfigurationError, StoreError
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.approval import person
+from retention_assets.sweep.ledger import FAILED, QUARANTINED
+from retention_assets.sweep.plan import Amount
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@cli.command(short_help="Stop all sweeps of a repository.")
+@click.argument("repository")
+@click.pass_context
+def stop(context: click.Context, repository: str) -> None:
+    """Stop whoever sweeps REPOSITORY, and let nobody begin, until `resume`."""
+    from retention_assets.sweep.lease import stop_sweeps
+
+    configuration = configuration_of(context)
+    configuration.repository(repository)
+    was = stop_sweeps(Warehouse(configuration.warehouse), repository, person(), _now())
+    ending = f"The run {was} ends with the objects in its hands." if was else "Nobody was sweeping."
+    screen.print(
+        f"Stopped: {repository}. {ending}\nLet sweeps begin again: {program()} resume {repository}", **AS_IT_IS
+    )
+
+
+@cli.command(short_help="Let stopped sweeps begin again.")
+@click.argument("repository")
+@click.pass_context
+def resume(context: click.Context, repository: str) -> None:
+    """Let sweeps of REPOSITORY begin again after `stop`."""
+    from retention_assets.sweep.lease import resume_sweeps
+
+    configuration = configuration_of(context)
+    configuration.repository(repository)
+    resume_sweeps(Warehouse(configuration.warehouse), repository, _now())
+    screen.print(f"Sweeps of {repository} may begin again: {program()} sweep {repository}", **AS_IT_IS)
+
+
+@cli.command(short_help="Show what is in quarantine.")
+@click.argument("repository")
+@as_json
+@click.pass_context
+def quarantined(context: click.Context, repository: str, json_wanted: bool) -> None:
+    """Show what of REPOSITORY is in quarantine, by plan."""
+    from retention_assets.sweep.spark import amounts_of
+
+    undo = _undo(configuration_of(context), repository)
+    rows = []
+    for plan, quarantined_rows in undo.in_state(QUARANTINED):
+        amount = sum_of(amounts_of(quarantined_rows))
+        if amount.objects:
+            rows.append((f"{plan.day} {plan.plan_hash}", amount.objects, amount.bytes))
+    if json_wanted:
+        click.echo(json.dumps([{"plan": name, "objects": objects, "bytes": size} for name, objects, size in rows]))
+        return
+    print_amounts(screen, f"{repository}: in quarantine", "plan", rows)
+    screen.print(f"Bring back: {program()} restore {repository} --plan HASH | --path PATH | --address NAME", **AS_IT_IS)
+
+
+@cli.command(short_help="Bring objects back from quarantine.")
+@click.argument("repository")
+@click.option("--plan", "plan_hash", metavar="HASH", help="What the plan of this hash moved; its beginning will do.")
+@click.option("--path", metavar="PATH", help="What lay at this path of the repository, or below it.")
+@click.option("--address", metavar="NAME", help="One object, by its address.")
+@click.pass_context
+def restore(
+    context: click.Context, repository: str, plan_hash: str | None, path: str | None, address: str | None
+) -> None:
+    """Bring objects of REPOSITORY back from quarantine, where nothing else took their place."""
+    from retention_assets.sweep.undo import Selection
+    from retention_assets.sweep.undo import restore as bring_back
+
+    if not (plan_hash or path or address):
+        raise ConfigurationError("restore: say what: --plan HASH, --path PATH or --address NAME. Nothing was changed.")
+    ended = bring_back(_undo(configuration_of(context), repository), Selection(plan_hash, path, address))
+    _tell(repository, "restored", ended)
+
+
+@cli.command(short_help="Delete for good what is past its time in quarantine.")
+@click.argument("repository")
+@click.option("--versions", is_flag=True, help="Instead: the versions that the bucket keeps of what was deleted.")
+@click.option("--approve", "approved", metavar="HASH", help="The hash that this command prints without it.")
+@click.pass_context
+def purge(context: click.Context, repository: str, versions: bool, approved: str | None) -> None:
+    """Show what of REPOSITORY lay in quarantine longer than `quarantine.keep`; with its hash, delete it for good."""
+    from retention_assets.sweep.undo import due_for_purge
+    from retention_assets.sweep.undo import purge as delete_for_good
+
+    undo = _undo(configuration_of(context), repository)
+    if approved:
+        _tell(repository, "purged", delete_for_good(undo, approved, versions=versions))
+        return
+    due = due_for_purge(undo, versions=versions)
+    what = "were deleted, and may be there still as versions" if versions else "are past their time in quarantine"
+    amount = f"{due.amount.objects:,} objects, {human_bytes(due.amount.bytes)}"
+    screen.print(f"{repository}: {amount}, {what}.", **AS_IT_IS)
+    if due.amount.objects:
+        option = " --versions" if versions else ""
+        again = f"{program()} purge {repository}{option} --approve {due.digest}"
+        screen.print(f"Delete them for good: {again}", **AS_IT_IS)
+
+
+def sum_of(amounts: Mapping[str, Amount]) -> Amount:
+    """Return all amounts together."""
+    return Amount(sum(one.objects for one in amounts.values()), sum(one.bytes for one in amounts.values()))
+
+
+def _undo(configuration: Configuration, repository: str):  # type: ignore[no-untyped-def]  # Spark is imported late
+    from retention_assets.assets.resources import session, spark_resource
+    from retention_assets.sweep.undo import Undo
+
+    configured = configuration.repository(repository)
+    with progress.status("starting Spark"):
+        spark = session(spark_resource(configuration.spark))
+
+    def log(line: str) -> None:
+        progress.print(line, style="dim", **AS_IT_IS)
+
+    return Undo(spark, Warehouse(configuration.warehouse), configured, str(uuid4()), person(), log, _now)
+
+
+def _tell(repository: str, done: str, ended: Mapping[str, Amount]) -> None:
+    rows = [(outcome, amount.objects, amount.bytes) for outcome, amount in sorted(ended.items())]
+    print_amounts(screen, f"{repository}: the plans' ledgers by now", "outcome", rows)
+    if failed := ended.get(FAILED, Amount()).objects:
+        raise StoreError(
+            f"{repository}: {failed:,} objects could not be {done}; the rest was. Why: "
+            f"`retention report {repository}`. Then run the same command again."
+        )

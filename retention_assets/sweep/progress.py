@@ -1,0 +1,52 @@
+"""How far a sweep is, for people who wait: objects, rate, time left, while its workers are at it."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+from retention_assets.sweep.engine import Done
+from retention_assets.sweep.ledger import LedgerPlace
+
+_EVERY = 10.0  # seconds between two lines
+Log = Callable[[str], None]
+
+
+class Progress:
+    """Counts what rounds come to, against all that was to be worked on."""
+
+    def __init__(self, name: str, objects: int, clock: Callable[[], datetime], log: Log) -> None:
+        self._name = name
+        self._objects = objects
+        self._clock = clock
+        self._log = log
+        self._began = clock()
+        self.done = 0
+
+    def count(self, done: Done) -> None:
+        """Count a round that ended, and tell where the sweep is."""
+        self.done += sum(amount.objects for amount in done.amounts.values())
+        counts = ", ".join(f"{amount.objects:,} {outcome}" for outcome, amount in sorted(done.amounts.items()))
+        self._log(f"{self._told(self.done)}; {counts or 'nothing'} in this round")
+
+    @contextmanager
+    def watched(self, place: LedgerPlace) -> Iterator[None]:
+        """Tell every few seconds how far the workers are, by the files that they add to the ledger."""
+        before, ended = place.objects_noted(), threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(_EVERY):
+                self._log(self._told(self.done + place.objects_noted() - before))
+
+        watcher = threading.Thread(target=watch, daemon=True, name="sweep-progress")
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+
+    def _told(self, done: int) -> str:
+        seconds = (self._clock() - self._began).total_seconds()
+        rate = done / seconds if seconds else 0.0
+        left = f"{timedelta(seconds=round((self._objects - done) / rate))} left" if rate else "time left unknown"
+        return f"{self._name}: {done:,} of {self._objects:,} objects, {rate:,.0f} objects/s, {left}"

@@ -1,0 +1,200 @@
+"""Proof after the fact: every HEAD and active commit read again, the store listed again, held against the ledger.
+
+Nothing is taken from a cache. References are read before the listing, so what they hold must be in it. Each check says
+what it saw; none changes anything. Source: DESIGN.md, invariants 1, 7 and 9.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from retention_assets.errors import GuardRefused
+from retention_assets.stores.listing import Prefixes, list_objects, prefixes
+from retention_assets.stores.objects import ObjectReader
+from retention_assets.stores.ranges import metaranges, ranges, read_tables
+from retention_assets.stores.staged import staged_objects
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.guards import Verdict, heads_present, ranges_complete
+from retention_assets.sweep.ledger import ATTEMPTED, OUTCOMES, QUARANTINED, ended_of, latest_of, newest_of, read_ledgers
+from retention_assets.sweep.liveness import Question, commits_now
+from retention_assets.sweep.plan import Plan, planned_objects, planned_of_all
+from retention_assets.sweep.quarantine import QuarantinePlace
+from retention_assets.sweep.records import Kept
+from retention_assets.sweep.spark import ledger_digest
+from retention_assets.transforms.addresses import addresses
+from retention_assets.transforms.candidates import LIFECYCLE
+from retention_assets.transforms.names import is_outside
+from retention_assets.transforms.ranges import active_ranges
+
+CHECKS = (
+    "heads_present",
+    "ranges_complete",
+    "staged_read",
+    "live_exist",
+    "deleted_are_gone",
+    "quarantine_is_whole",
+    "totals_hold",
+    "records_follow",
+)
+_GONE = ("deleted", "missing", "purged", QUARANTINED)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a proof looks at."""
+
+    spark: SparkSession
+    warehouse: Warehouse
+    question: Question
+    plans: Sequence[Plan]  # those with a ledger
+    records: Sequence[Kept]
+    places: Sequence[tuple[Plan, QuarantinePlace]]  # of the plans that moved something
+
+    @property
+    def name(self) -> str:
+        """The repository's name."""
+        return self.question.opened.repository.name
+
+    def ledger(self) -> DataFrame:
+        """Return the newest row of each address over all plans, with the plan's hash."""
+        plans = [(plan.day.isoformat(), plan.plan_hash) for plan in self.plans]
+        return newest_of(read_ledgers(self.spark, self.warehouse, self.name, plans))
+
+
+def prove(evidence: Evidence) -> list[Verdict]:
+    """Return what every check saw. Errors: of the source and the store, where something cannot be read at all."""
+    held, readable = _held(evidence)
+    access = evidence.question.opened.access
+    listing = list_objects(evidence.spark, access, prefixes(ObjectReader(access))).cache()
+    ledger = evidence.ledger().cache()
+    verdicts = [
+        *readable,
+        live_exist(held, listing, ledger, planned_of_all(evidence.spark, evidence.warehouse, evidence.plans)),
+        deleted_are_gone(ledger, listing),
+        *(_quarantine_is_whole(evidence, plan, place) for plan, place in evidence.places),
+        *(_totals_hold(evidence, plan) for plan in evidence.plans),
+        _records_follow(evidence),
+    ]
+    for frame in (held, listing, ledger):
+        frame.unpersist()
+    return verdicts
+
+
+def _held(evidence: Evidence) -> tuple[DataFrame, list[Verdict]]:
+    """Return what active and protected commits and staging hold (column `address`), read anew, whatever is due."""
+    question, spark = evidence.question, evidence.spark
+    opened = question.opened
+    staged = opened.source.staged()
+    references = opened.source.references()
+    commits = spark.createDataFrame(commits_now(question, references, rules=())).where("active OR protected")
+    named = commits.where("metarange_id != ''").select("metarange_id").distinct()
+    of_commits = read_tables(named, metaranges(), opened.access).cache()
+    kept = active_ranges(commits, of_commits).cache()
+    entries = read_tables(kept.select("range_id"), ranges(opened.repository.namespace), opened.access).cache()
+    verdicts = [heads_present(references), ranges_complete(of_commits, entries, kept)]
+    files = staged.files if staged else ()
+    uncommitted = staged_objects(spark, opened.access, files, opened.repository.namespace).select("address")
+    inside = addresses(kept, entries).where(~is_outside(F.col("address"))).select("address")
+    held = inside.unionByName(uncommitted).distinct().cache()
+    verdicts.append(
+        Verdict("staged_read", staged is not None, "the staged list was read" if staged else "no staged list is known")
+    )
+    return held, verdicts
+
+
+def live_exist(held: DataFrame, listing: DataFrame, ledger: DataFrame, planned: DataFrame) -> Verdict:
+    """Every held address is listed, or a lifecycle rule let it go and the ledger says so: then it is collected."""
+    reasons = planned.select("plan_hash", "address", "reason")
+    told = ledger.join(reasons, on=["plan_hash", "address"], how="left").select("address", "reason", "outcome")
+    absent = held.join(listing.select("address"), on="address", how="left_anti").join(told, on="address", how="left")
+    collected = (F.col("reason") == LIFECYCLE) & F.col("outcome").isin(*_GONE, ATTEMPTED)
+    lost = ~F.coalesce(collected, F.lit(False))
+    row = absent.agg(
+        F.count_if(lost).alias("lost"),
+        F.min(F.when(lost, F.concat_ws(", ", "address", "outcome", "reason"))).alias("first"),
+        F.count_if(~lost).alias("collected"),
+    ).first()
+    assert row is not None
+    saw = f"every held object exists; {row['collected']:,} were collected by lifecycle rules"
+    if row["lost"]:
+        saw = f"{row['lost']:,} held objects are not in the store, first {row['first']}; from quarantine, restore them"
+    return Verdict("live_exist", not row["lost"], saw)
+
+
+def deleted_are_gone(ledger: DataFrame, listing: DataFrame) -> Verdict:
+    """What the ledger calls gone is not there; an object that was written after it went is another one."""
+    said = ledger.where(F.col("outcome").isin(*_GONE)).select("address", "at")
+    still = listing.join(said, on="address", how="inner").where(F.col("last_modified") <= F.col("at"))
+    row = still.agg(F.count(F.lit(1)).alias("still"), F.min("address").alias("first")).first()
+    assert row is not None
+    saw = f"{row['still']:,} objects that the ledger calls gone are there, first {row['first']}"
+    return Verdict("deleted_are_gone", not row["still"], saw if row["still"] else "what the ledger calls gone is gone")
+
+
+def _quarantine_is_whole(evidence: Evidence, plan: Plan, place: QuarantinePlace) -> Verdict:
+    """Every object that the ledger calls quarantined lies there, of its size."""
+    rows = read_ledgers(evidence.spark, evidence.warehouse, plan.repository, [(plan.day.isoformat(), plan.plan_hash)])
+    moved = ended_of(rows).where(F.col("outcome") == QUARANTINED).select("address", "size")
+    folder = place.path("")
+    there = list_objects(evidence.spark, place.access, Prefixes((folder,), ()))
+    copies = there.select(F.substring("address", len(folder) + 1, 2**31 - 1).alias("address"), "size")
+    row = moved.join(copies, on=["address", "size"], how="left_anti").agg(F.count(F.lit(1)), F.min("address")).first()
+    assert row is not None
+    where = f"{place.access.url}/{place.folder}"
+    saw = (
+        f"{row[0]:,} quarantined objects are not in {where}, first {row[1]}"
+        if row[0]
+        else f"{where} has all its copies"
+    )
+    return Verdict(_of("quarantine_is_whole", plan), not row[0], saw)
+
+
+def _totals_hold(evidence: Evidence, plan: Plan) -> Verdict:
+    """The plan's objects are those of its hash; its ledger names no other, and none twice."""
+    check = _of("totals_hold", plan)
+    try:
+        planned = planned_objects(evidence.spark, evidence.warehouse, plan)
+    except GuardRefused as error:
+        return Verdict(check, False, str(error))
+    rows = read_ledgers(evidence.spark, evidence.warehouse, plan.repository, [(plan.day.isoformat(), plan.plan_hash)])
+    latest = latest_of(rows)
+    strangers = latest.join(planned.select("address", "size"), on=["address", "size"], how="left_anti").count()
+    known = {row["outcome"]: row["count"] for row in latest.groupBy("outcome").count().collect()}
+    attempted = known.pop(ATTEMPTED, 0)
+    count = planned.count()
+    passed = not strangers and count == plan.candidates.objects and set(known) <= set(OUTCOMES)
+    told = " + ".join(f"{objects:,} {outcome}" for outcome, objects in sorted(known.items())) or "0 tried"
+    left = count - sum(known.values())
+    saw = f"{plan.candidates.objects:,} planned = {told} + {left:,} unattempted ({attempted:,} of unknown end)"
+    return Verdict(check, passed, saw if passed else f"{saw} does not hold: {strangers:,} rows name no planned object")
+
+
+def _records_follow(evidence: Evidence) -> Verdict:
+    """The chain of records is unbroken, and each ledger still is what its records say."""
+    plans = {plan.plan_hash: plan for plan in evidence.plans}
+    for kept in evidence.records:
+        told = f"{evidence.name}/records/{kept.name}"
+        if not kept.follows:
+            return Verdict("records_follow", False, f"{told} does not follow the one before it")
+        plan = plans.get(kept.document["plan_hash"])
+        digest = plan and ledger_digest(evidence.spark, evidence.warehouse, plan, kept.document["fence"])
+        if digest != kept.document["ledger_digest"]:
+            return Verdict("records_follow", False, f"the ledger that {told} is of was changed")
+    return Verdict("records_follow", True, f"{len(evidence.records):,} records, each follows the one before it")
+
+
+def by_check(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Return one verdict for each of `CHECKS`; of those that look at each plan, what failed, or how many hold."""
+    merged = []
+    for check in CHECKS:
+        alike = [verdict for verdict in verdicts if verdict.guard.partition(" ")[0] == check]
+        failed = [f"{verdict.guard}: {verdict.saw}" for verdict in alike if not verdict.passed]
+        saw = alike[0].saw if len(alike) == 1 else f"{len(alike):,} plans"
+        merged.append(Verdict(check, not failed, "; ".join(failed) or saw))
+    return merged
+
+
+def _of(check: str, plan: Plan) -> str:
+    return f"{check} {plan.day} {plan.plan_hash[:12]}"

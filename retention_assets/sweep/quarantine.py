@@ -1,0 +1,72 @@
+"""Where quarantined objects go: a folder per plan in a place of its own, dated, with a manifest of what came.
+
+Below the folder: `objects/<address>`, the copies; `manifest/<name>.json`, what was about to be moved, written before.
+The place lies beside the repository or in another bucket, never inside a namespace, whose listing it would enter.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from retention_assets.config import Repository
+from retention_assets.errors import ConfigurationError
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.writing import ObjectWriter
+from retention_assets.sweep.plan import Plan
+
+_SUFFIX = ".quarantine"
+_HASH_DIGITS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinePlace:
+    """One plan's folder in the quarantine of its repository; `folder` is relative to the access's URL."""
+
+    access: StoreAccess
+    folder: str
+
+    def path(self, address: str) -> str:
+        """Return where the copy of an object lies."""
+        return f"{self.folder}/objects/{address}"
+
+    def describe(self, address: str) -> str:
+        """Return the copy's whole URL."""
+        return f"{self.access.url}/{self.path(address)}"
+
+    def prepare(self) -> None:
+        """Make the directory of a local quarantine, and of a local repository's own; stores need none."""
+        if self.access.is_local:
+            Path(self.access.url.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
+
+    def note(self, objects: pa.Table, name: str) -> None:
+        """Write what is about to be moved, so that the quarantine explains itself without our warehouse.
+
+        Errors: AccessDenied or StoreError; then nothing may be moved.
+        """
+        columns = ("address", "size", "etag")
+        rows: Sequence[dict] = objects.select(columns).to_pylist()
+        content = json.dumps({"objects": rows}, ensure_ascii=False).encode()
+        ObjectWriter(self.access).put(f"{self.folder}/manifest/{name}.json", content)
+
+
+def quarantine_url(repository: Repository) -> str:
+    """Return where a repository's quarantine lies. Errors: ConfigurationError when it would lie in the repository."""
+    given = repository.settings.quarantine.url
+    url = repository.absolute(given) if given else f"{repository.storage}{_SUFFIX}"
+    inside = f"{url}/".startswith(f"{repository.storage}/") or f"{repository.storage}/".startswith(f"{url}/")
+    bucket_only = not given and repository.storage.partition("://")[2].count("/") == 0
+    if inside or bucket_only:
+        raise ConfigurationError(
+            f"{repository.file}: repositories.{repository.name}.quarantine.url: {url} is not a place beside "
+            f"{repository.storage}. Nothing was moved. Name a URL outside of it, such as another bucket."
+        )
+    return url
+
+
+def place_of_plan(repository: Repository, plan: Plan) -> QuarantinePlace:
+    """Return the folder of a plan's objects."""
+    access = StoreAccess(quarantine_url(repository), repository.storage_options())
+    return QuarantinePlace(access, f"{plan.day.isoformat()}/{plan.plan_hash[:_HASH_DIGITS]}")

@@ -1,0 +1,176 @@
+"""A plan of a lakeFS repository as an engine of the sweep: Spark holds the objects, executors work on them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.listing import Prefixes, list_objects
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.engine import Done, Round, run_on_spark
+from retention_assets.sweep.ledger import ATTEMPTED, ENDED, MISSING, SKIPPED, ledger_of_plan, read_ledgers
+from retention_assets.sweep.liveness import Liveness
+from retention_assets.sweep.plan import Amount, Plan
+from retention_assets.sweep.work import OBJECTS, Orders
+from retention_assets.transforms.candidates import UNREFERENCED
+from retention_assets.transforms.digest import candidates_digest
+
+_REVIVED = "came back to life since it was planned"
+_COMMITTED = "was committed since it was planned"
+_GONE = "was gone before"
+_CHANGED = "changed since it was planned"
+Packing = Sequence[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What an engine is of: the plan with its objects, the store they lie in, and how what is live is found out."""
+
+    spark: SparkSession
+    warehouse: Warehouse
+    plan: Plan
+    planned: DataFrame
+    access: StoreAccess
+    look: Callable[[], Liveness]
+    most: int  # objects of a round
+
+
+class SparkEngine:
+    """See `Engine`. `keeps_missing`: an object that is gone is left to the workers, who know where else to look."""
+
+    def __init__(self, setting: Setting, *, keeps_missing: bool = False) -> None:
+        self._of = setting
+        self._keeps_missing = keeps_missing
+        self._rest: DataFrame | None = None  # what remains, each object with the number of its round
+        self._places: list[tuple[str, ...]] = []  # of each round
+        self._liveness: Liveness | None = None  # of a look that no round has used yet
+        self._looked: DataFrame | None = None
+
+    def remaining(self, fence: int) -> Sequence[int]:
+        """See `Engine`. A round is made of whole places of the store, so that each is listed once."""
+        if self._rest is not None:
+            self._rest.unpersist()
+        rest = self._unfinished(fence).withColumn("place", place(F.col("address"))).cache()
+        counted = rest.groupBy("place").agg(F.count(F.lit(1))).collect()
+        packed = pack(sorted((row[0], row[1]) for row in counted), self._of.most)
+        numbers = pa.table(
+            {
+                "place": pa.array([name for places, _ in packed for name in places], pa.string()),
+                "round": pa.array([number for number, (places, _) in enumerate(packed) for _ in places], pa.int64()),
+            }
+        )
+        self._rest = rest.join(F.broadcast(self._of.spark.createDataFrame(numbers)), on="place", how="inner")
+        self._places = [places for places, _ in packed]
+        return [objects for _, objects in packed]
+
+    def revived(self) -> int:
+        """See `Engine`."""
+        self._liveness = self._of.look()
+        assert self._rest is not None
+        return self._rest.join(self._liveness.live, on="address", how="left_semi").count()
+
+    def look(self, number: int) -> Round[DataFrame]:
+        """See `Engine`. The store's listing of the round's places tells what is gone and what is another."""
+        liveness, self._liveness = self._liveness or self._of.look(), None
+        assert self._rest is not None
+        objects = self._rest.where(F.col("round") == number)
+        listed = list_objects(self._of.spark, self._of.access, _prefixes(self._places[number]))
+        if self._looked is not None:
+            self._looked.unpersist()
+        self._looked = fates(objects, liveness, listed, keeps_missing=self._keeps_missing).cache()
+        return Round(self._looked, liveness.looked_at)
+
+    def run(self, objects: Round[DataFrame], orders: Orders) -> Done:
+        """See `Engine`."""
+        return run_on_spark(objects.objects, orders)
+
+    def outcomes(self) -> Mapping[str, Amount]:
+        """See `Engine`."""
+        return amounts_of(self.ledger())
+
+    def ledger(self) -> DataFrame:
+        """Return the latest row of each address in the plan's ledger."""
+        plan = self._of.plan
+        return ledger_of_plan(self._of.spark, self._of.warehouse, plan.repository, plan.day, plan.plan_hash)
+
+    def ledger_digest(self, fence: int) -> str:
+        """See `Engine`."""
+        return ledger_digest(self._of.spark, self._of.warehouse, self._of.plan, fence)
+
+    def _unfinished(self, fence: int) -> DataFrame:
+        plan = self._of.plan
+        rows = read_ledgers(
+            self._of.spark, self._of.warehouse, plan.repository, [(plan.day.isoformat(), plan.plan_hash)]
+        )
+        known_by_now = (F.col("fence") == fence) & (F.col("outcome") != ATTEMPTED)
+        # What ended stays so, whatever failed later: a restore that did leaves the object in quarantine.
+        done = rows.where(F.col("outcome").isin(*ENDED) | known_by_now)
+        return self._of.planned.join(done.select("address"), on="address", how="left_anti")
+
+
+def ledger_digest(spark: SparkSession, warehouse: Warehouse, plan: Plan, fence: int) -> str:
+    """Return a hash of the plan's ledger up to and with the sweep of `fence`."""
+    rows = read_ledgers(spark, warehouse, plan.repository, [(plan.day.isoformat(), plan.plan_hash)])
+    return candidates_digest(rows.where(F.col("fence") <= fence))
+
+
+def amounts_of(ledger: DataFrame) -> dict[str, Amount]:
+    """Return objects and bytes by outcome."""
+    rows = ledger.groupBy("outcome").agg(F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes")).collect()
+    return {row["outcome"]: Amount(row["objects"], row["bytes"]) for row in sorted(rows)}
+
+
+def fates(objects: DataFrame, now: Liveness, listed: DataFrame, *, keeps_missing: bool = False) -> DataFrame:
+    """Return `OBJECTS`: with the outcome of those that are left alone, null for those that go."""
+    facts = ("size", "last_modified", "etag")
+    differing = (F.col(f"{end}_{fact}") != F.col(fact) for fact in facts for end in ("least", "most"))
+    changed = reduce(or_, (F.coalesce(one, F.lit(False)) for one in differing))
+    committed = (F.col("reason") == UNREFERENCED) & F.col("is_held").isNotNull()
+    causes: list[tuple[Column, str | None, str | None]] = [
+        (F.col("is_live").isNotNull(), SKIPPED, _REVIVED),
+        (committed, SKIPPED, _COMMITTED),
+        (F.col("least_size").isNull(), None if keeps_missing else MISSING, None if keeps_missing else _GONE),
+        (changed, SKIPPED, _CHANGED),
+    ]
+    outcome, detail = F.lit(None).cast("string"), F.lit(None).cast("string")
+    for condition, result, reason in reversed(causes):
+        outcome = F.when(condition, F.lit(result).cast("string")).otherwise(outcome)
+        detail = F.when(condition, F.lit(reason).cast("string")).otherwise(detail)
+    # A store may list an object twice, and differently: then it is not surely the planned one.
+    ends = [end(fact).alias(f"{name}_{fact}") for fact in facts for name, end in (("least", F.min), ("most", F.max))]
+    is_now = listed.groupBy("address").agg(*ends)
+    return (
+        objects.join(now.live.withColumn("is_live", F.lit(True)), on="address", how="left")
+        .join(now.committed.withColumn("is_held", F.lit(True)), on="address", how="left")
+        .join(is_now, on="address", how="left")
+        .withColumns({"outcome": outcome, "detail": detail})
+        .select(*OBJECTS.names)
+    )
+
+
+def place(address: Column) -> Column:
+    """Return the directory of the store that lists `address`; empty for the top of the namespace."""
+    return F.when(address.contains("/"), F.regexp_replace(address, "/[^/]*$", "/")).otherwise(F.lit(""))
+
+
+def pack(places: Packing, most: int) -> list[tuple[tuple[str, ...], int]]:
+    """Return the places in rounds of at most `most` objects, in order; a place that has more is a round of its own."""
+    rounds: list[tuple[tuple[str, ...], int]] = []
+    names: list[str] = []
+    total = 0
+    for name, objects in places:
+        if names and total + objects > most:
+            rounds.append((tuple(names), total))
+            names, total = [], 0
+        names.append(name)
+        total += objects
+    return [*rounds, (tuple(names), total)] if names else rounds
+
+
+def _prefixes(places: Sequence[str]) -> Prefixes:
+    return Prefixes(tuple(name for name in places if name), ("",) if "" in places else ())

@@ -1,0 +1,274 @@
+"""Bringing quarantined objects back, and purging those whose time is over: each a sweep of its own, in the same ledger.
+
+Neither looks at what is live: restoring only adds, and what lies in quarantine is in no repository.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from retention_assets.config import Repository
+from retention_assets.errors import GuardRefused
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.listing import Prefixes, list_objects
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.approval import Approval
+from retention_assets.sweep.deeds import Purge, RemoveVersions, Restore
+from retention_assets.sweep.engine import Done, Round, run_on_spark, width
+from retention_assets.sweep.execute import Carried, Charge, Clock, Log, conclude, work_through
+from retention_assets.sweep.lease import release_lease, take_lease
+from retention_assets.sweep.ledger import (
+    ATTEMPTED,
+    DELETED,
+    PURGED,
+    QUARANTINED,
+    RESTORED,
+    ended_of,
+    latest_of,
+    newest_of,
+    plans_with_ledgers,
+    read_ledgers,
+)
+from retention_assets.sweep.plan import Amount, Plan, find_plan, planned_objects
+from retention_assets.sweep.quarantine import place_of_plan
+from retention_assets.sweep.spark import amounts_of, ledger_digest
+from retention_assets.sweep.work import OBJECTS, Deed, Orders
+from retention_assets.transforms.digest import candidates_digest
+from retention_assets.transforms.paths import below_any
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which quarantined objects: of one plan, below one path of the repository, one address; nothing given: all."""
+
+    plan_hash: str | None = None
+    path: str | None = None
+    address: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """Who works on a repository's quarantine, and with what."""
+
+    spark: SparkSession
+    warehouse: Warehouse
+    repository: Repository
+    run_id: str
+    person: str
+    log: Log
+    clock: Clock
+
+    def access(self) -> StoreAccess:
+        """Return the repository's own store."""
+        return StoreAccess(self.repository.storage, self.repository.storage_options())
+
+    def in_state(self, outcome: str) -> "Chosen":
+        """Return the rows of each plan that say what ended so last, with the columns of `LEDGER`.
+
+        What could not be restored or purged since is still where it was.
+        """
+        return [(plan, ended_of(rows).where(F.col("outcome") == outcome)) for plan, rows in self._ledgers()]
+
+    def restorable(self) -> "Chosen":
+        """Return the rows of each plan that say what can be brought back: what is in quarantine.
+
+        So may be what a sweep was at when it was cut off; nobody says so but the copy itself.
+        """
+        found = []
+        for plan, rows in self._ledgers():
+            known = ended_of(rows).where(F.col("outcome") == QUARANTINED)
+            unknown = newest_of(rows).where(F.col("outcome") == ATTEMPTED)
+            unsaid = unknown.join(known.select("address"), on="address", how="left_anti")
+            found.append((plan, known.unionByName(self._copied(plan, unsaid))))
+        return found
+
+    def _ledgers(self) -> "Chosen":
+        """Return every row of each plan's ledger."""
+        found = []
+        for day, plan_hash in plans_with_ledgers(self.warehouse, self.repository.name):
+            plan = find_plan(self.warehouse, self.repository.name, plan_hash, date.fromisoformat(day))
+            found.append((plan, read_ledgers(self.spark, self.warehouse, self.repository.name, [(day, plan_hash)])))
+        return found
+
+    def _copied(self, plan: Plan, rows: DataFrame) -> DataFrame:
+        """Return the rows of which a whole copy is in the plan's quarantine."""
+        if rows.isEmpty():
+            return rows
+        place = place_of_plan(self.repository, plan)
+        place.prepare()
+        copies = list_objects(self.spark, place.access, Prefixes((place.path(""),), ()))
+        there = copies.select(F.substring("address", len(place.path("")) + 1, 2**31 - 1).alias("address"), "size")
+        return rows.join(there, on=["address", "size"], how="left_semi")
+
+
+Chosen = list[tuple[Plan, DataFrame]]
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What may be purged, by plan, with its amount and the hash that approves it."""
+
+    rows: Chosen = field(repr=False)
+    amount: Amount
+    digest: str
+
+
+def restore(undo: Undo, selection: Selection) -> Mapping[str, Amount]:
+    """Bring the selected objects back, and return what became of them by outcome.
+
+    Errors: GuardRefused when nothing is selected, or somebody else sweeps the repository.
+    """
+    chosen: Chosen = []
+    for plan, rows in undo.restorable():
+        if selection.plan_hash is None or plan.plan_hash.startswith(selection.plan_hash.lower()):
+            picked = _picked(undo, plan, rows, selection).cache()
+            if picked.count():
+                chosen.append((plan, picked))
+    if not chosen:
+        raise GuardRefused(
+            f"{undo.repository.name}: nothing like that is in quarantine. Nothing was changed. What is there: "
+            f"`retention quarantined {undo.repository.name}`."
+        )
+    access = undo.access()
+    place = partial(place_of_plan, undo.repository)
+    return _carried(undo, "restore", chosen, lambda plan, rate: Restore(access, place(plan), rate))
+
+
+def due_for_purge(undo: Undo, *, versions: bool = False) -> Due:
+    """Return what has lain in quarantine longer than `quarantine.keep`; with `versions`, what was deleted.
+
+    Of what was deleted, a versioned bucket keeps at least the bytes that were planned.
+    """
+    state = DELETED if versions else QUARANTINED
+    limit = undo.clock() - (timedelta(0) if versions else undo.repository.settings.quarantine.keep)
+    due: Chosen = []
+    digests, amount = [], Amount()
+    for plan, rows in undo.in_state(state):
+        over = rows.where(F.col("at") <= F.lit(limit)).cache()
+        found = amounts_of(over).get(state, Amount())
+        if found.objects:
+            due.append((plan, over))
+            digests.append(f"{plan.plan_hash}:{candidates_digest(over.select('address', 'size'))}")
+            amount = Amount(amount.objects + found.objects, amount.bytes + found.bytes)
+    return Due(due, amount, _digest(digests))
+
+
+def purge(undo: Undo, approved: str, *, versions: bool = False) -> Mapping[str, Amount]:
+    """Delete the copies whose window is over, or the versions of what was deleted, for good.
+
+    Errors: GuardRefused unless `approved` is the hash of just these.
+    """
+    due = due_for_purge(undo, versions=versions)
+    if not due.rows or due.digest != approved.lower():
+        raise GuardRefused(
+            f"{undo.repository.name}: {approved} is not the hash of what may be purged now. Nothing was deleted. "
+            f"See it: `retention purge {undo.repository.name}{' --versions' if versions else ''}`."
+        )
+    if versions:
+        access = undo.access()
+        return _carried(undo, "purge", due.rows, lambda plan, rate: RemoveVersions(access, rate))
+    return _carried(undo, "purge", due.rows, lambda plan, rate: Purge(place_of_plan(undo.repository, plan), rate))
+
+
+def _digest(parts: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()
+
+
+def _picked(undo: Undo, plan: Plan, rows: DataFrame, selection: Selection) -> DataFrame:
+    if selection.address is not None:
+        rows = rows.where(F.col("address") == selection.address)
+    if selection.path is not None:
+        planned = planned_objects(undo.spark, undo.warehouse, plan).select("address", F.explode("paths").alias("path"))
+        path = selection.path.rstrip("/")
+        wanted = planned.where((F.col("path") == path) | below_any(F.col("path"), [path])).select("address")
+        rows = rows.join(wanted, on="address", how="left_semi")
+    return rows
+
+
+def _carried(
+    undo: Undo,
+    kind: str,
+    chosen: Chosen,
+    deed: Callable[[Plan, float | None], Deed],
+) -> dict[str, Amount]:
+    ended: dict[str, Amount] = {}
+    for plan, rows in chosen:
+        charge = Charge(
+            warehouse=undo.warehouse,
+            plan=plan,
+            kind=kind,
+            mode=kind,
+            deed=partial(deed, plan),
+            limits=undo.repository.settings,
+            run_id=undo.run_id,
+            clock=undo.clock,
+            log=undo.log,
+            workers=width(undo.spark),
+        )
+        for name, amount in _carry(undo, charge, EndedEngine(undo, plan, rows)).outcomes.items():
+            known = ended.get(name, Amount())
+            ended[name] = Amount(known.objects + amount.objects, known.bytes + amount.bytes)
+    return ended
+
+
+def _carry(undo: Undo, charge: Charge, engine: "EndedEngine") -> Carried:
+    started = undo.clock()
+    approval = Approval(charge.plan.plan_hash, charge.plan.day.isoformat(), undo.person, started.isoformat())
+    life = charge.limits.sweep.lease
+    lease = take_lease(undo.warehouse, charge.plan.repository, undo.run_id, started, life)
+    try:
+        lease, window = work_through(charge, engine, lease)
+        return conclude(charge, engine, approval, lease, started, window)
+    finally:
+        release_lease(undo.warehouse, lease, undo.clock())
+
+
+class EndedEngine:
+    """Objects of one plan that an earlier sweep moved or deleted, as an engine of the sweep; see `Engine`."""
+
+    def __init__(self, undo: Undo, plan: Plan, rows: DataFrame) -> None:
+        self._undo = undo
+        self._plan = plan
+        self._rows = rows
+        self._rest: DataFrame | None = None
+
+    def remaining(self, fence: int) -> Sequence[int]:
+        """See `Engine`. All in one round: there is nothing to look at between two."""
+        moved_on = F.col("outcome").isin(PURGED, RESTORED)
+        known_by_now = (F.col("fence") == fence) & (F.col("outcome") != ATTEMPTED)
+        done = self._ledger().where(moved_on | known_by_now).select("address")
+        self._rest = self._rows.join(done, on="address", how="left_anti")
+        objects = self._rest.count()
+        return [objects] if objects else []
+
+    def revived(self) -> int:
+        """See `Engine`."""
+        return 0
+
+    def look(self, number: int) -> Round[DataFrame]:
+        """See `Engine`."""
+        assert self._rest is not None
+        empty = {"last_modified": F.lit(None).cast("timestamp"), "etag": F.lit(None).cast("string")}
+        undecided = {"outcome": F.lit(None).cast("string"), "detail": F.lit(None).cast("string")}
+        return Round(self._rest.withColumns({**empty, **undecided}).select(*OBJECTS.names), self._undo.clock())
+
+    def run(self, objects: Round[DataFrame], orders: Orders) -> Done:
+        """See `Engine`."""
+        return run_on_spark(objects.objects, orders)
+
+    def outcomes(self) -> Mapping[str, Amount]:
+        """See `Engine`."""
+        return amounts_of(self._ledger())
+
+    def ledger_digest(self, fence: int) -> str:
+        """See `Engine`."""
+        return ledger_digest(self._undo.spark, self._undo.warehouse, self._plan, fence)
+
+    def _ledger(self) -> DataFrame:
+        plans = [(self._plan.day.isoformat(), self._plan.plan_hash)]
+        return latest_of(read_ledgers(self._undo.spark, self._undo.warehouse, self._plan.repository, plans))

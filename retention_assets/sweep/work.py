@@ -1,0 +1,168 @@
+"""What an executor does with its share of a round: note it, do it, note what came of it, a group at a time.
+
+Plain functions over Arrow batches: Spark runs them on executors, a test in its own process. Nothing is touched after
+the deadline, nor once the lease is gone. Source: DESIGN.md, invariants 5 and 8.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import ClassVar, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.lease import Lease, holds
+from retention_assets.sweep.ledger import ATTEMPTED, LedgerPlace
+from retention_assets.tables import INSTANT, LEDGER
+
+_GROUP = 10_000  # objects between two lines of the ledger: what a crash leaves unknown, and ten bulk requests at once
+_SECONDS_PER_GROUP = 10  # at a low rate a group is smaller, so that the deadline is looked at this often
+
+OBJECTS = pa.schema(
+    [
+        ("address", pa.string()),
+        ("size", pa.int64()),
+        ("last_modified", INSTANT),
+        ("etag", pa.string()),
+        ("outcome", pa.string()),  # decided already, or null: to be worked on
+        ("detail", pa.string()),
+    ]
+)
+TALLY = pa.schema([("outcome", pa.string()), ("objects", pa.int64()), ("bytes", pa.int64()), ("until", INSTANT)])
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What became of one object."""
+
+    outcome: str
+    detail: str | None = None
+
+
+InTime = Callable[[], bool]
+
+
+class Deed(Protocol):
+    """What is done to objects: deleted, quarantined, restored, purged. It travels to executors."""
+
+    group_bytes: ClassVar[int | None]  # what one group has at most; None: it makes no difference
+
+    def open(self) -> "Doer":
+        """Return what does it, with its clients open and its own pace."""
+        ...
+
+
+class Doer(Protocol):
+    """A deed at work on one executor."""
+
+    def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
+        """Do it to each row of `OBJECTS`, in their order. No store's error is raised: it is an outcome.
+
+        `name` is of this group alone, among all sweeps of the repository. `in_time` was true when the group was begun;
+        a deed that takes long asks again before it takes away what the look at what is live allowed to be taken.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What every worker of a round is told; it travels to executors. `rate`: objects per second of each worker."""
+
+    deed: Deed
+    ledger: LedgerPlace
+    lease: Lease
+    deadline: datetime
+    turn: int  # which round of the sweep it is, counted over all passes
+    rate: float | None = None
+    ahead: timedelta = timedelta(0)  # of this machine's clock, the clock by which the deadline was set
+
+    @property
+    def group(self) -> int:
+        """How many objects are worked on between two looks at deadline and lease."""
+        return _GROUP if self.rate is None else max(1, min(_GROUP, int(self.rate * _SECONDS_PER_GROUP)))
+
+
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    """Return this machine's time, aware, UTC."""
+    return datetime.now(UTC)
+
+
+def work(
+    orders: Orders, batches: Iterable[pa.RecordBatch], worker: str, system: Clock = utc_now
+) -> Iterator[pa.RecordBatch]:
+    """Work on batches of `OBJECTS`, and yield a `TALLY` of what was written to the ledger.
+
+    `worker` names this share of the round, and its try. What is left when the deadline comes has no row.
+    """
+    warehouse, doer = Warehouse(orders.ledger.warehouse), orders.deed.open()
+
+    def clock() -> datetime:
+        return system() + orders.ahead
+
+    def in_time() -> bool:
+        return clock() < orders.deadline and holds(warehouse, orders.lease, clock())
+
+    for number, batch in enumerate(batches):
+        objects = pa.Table.from_batches([batch]).cast(OBJECTS)
+        decided = objects.filter(pc.is_valid(objects["outcome"]))
+        name = f"{orders.turn:05d}-{worker}-{number:05d}"
+        if decided.num_rows:
+            yield _noted(orders, decided, _ended(decided), name, clock(), touched=False)
+        doomed = objects.filter(pc.is_null(objects["outcome"]))
+        for start, length in groups(doomed["size"].to_pylist(), orders.group, orders.deed.group_bytes):
+            if not in_time():
+                return
+            yield _done(orders, doer, doomed.slice(start, length), f"{name}-{start:07d}", clock, in_time)
+
+
+def groups(sizes: Sequence[int], most: int, most_bytes: int | None) -> Iterator[tuple[int, int]]:
+    """Yield where each group of objects of these sizes starts, and how many it has: at least one."""
+    start = total = 0
+    for place, size in enumerate(sizes):
+        if place - start == most or (most_bytes is not None and place > start and total + size > most_bytes):
+            yield start, place - start
+            start, total = place, 0
+        total += size
+    if start < len(sizes):
+        yield start, len(sizes) - start
+
+
+def _done(orders: Orders, doer: Doer, group: pa.Table, name: str, clock: Clock, in_time: InTime) -> pa.RecordBatch:
+    """Do the deed to a group between its two lines of the ledger."""
+    attempted = [Ended(ATTEMPTED)] * group.num_rows
+    orders.ledger.append(_rows(orders, group, attempted, clock()), name, "attempted")
+    ended = doer.do(group, f"{orders.ledger.fence:08d}-{name}", in_time)  # every sweep counts its groups from the first
+    return _noted(orders, group, ended, name, clock(), touched=True)
+
+
+def _noted(
+    orders: Orders, objects: pa.Table, ended: Sequence[Ended], name: str, at: datetime, *, touched: bool
+) -> pa.RecordBatch:
+    rows = _rows(orders, objects, ended, at)
+    orders.ledger.append(rows, name, "done" if touched else "decided")
+    sums = rows.group_by("outcome").aggregate([("size", "count"), ("size", "sum")])
+    until = pa.repeat(pa.scalar(at if touched else None, INSTANT), sums.num_rows)
+    columns = [sums["outcome"], sums["size_count"], sums["size_sum"], until]
+    return pa.table(columns, schema=TALLY).combine_chunks().to_batches()[0]
+
+
+def _ended(decided: pa.Table) -> list[Ended]:
+    pairs = zip(decided["outcome"].to_pylist(), decided["detail"].to_pylist(), strict=True)
+    return [Ended(outcome, detail) for outcome, detail in pairs]
+
+
+def _rows(orders: Orders, objects: pa.Table, ended: Sequence[Ended], at: datetime) -> pa.Table:
+    columns = [
+        objects["address"],
+        objects["size"],
+        pa.array([one.outcome for one in ended], pa.string()),
+        pa.array([one.detail for one in ended], pa.string()),
+        pa.repeat(pa.scalar(at, INSTANT), objects.num_rows),
+        pa.repeat(pa.scalar(orders.ledger.fence, pa.int64()), objects.num_rows),
+    ]
+    return pa.table(columns, schema=LEDGER)

@@ -1,0 +1,32 @@
+"""Ledgers as sweeps leave them, written without one."""
+
+from collections.abc import Mapping
+from datetime import date, datetime
+
+import pyarrow as pa
+
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.ledger import LedgerPlace
+from retention_assets.tables import LEDGER
+
+
+def write_ledger(
+    warehouse: Warehouse,
+    repository: str,
+    day: date,
+    plan_hash: str,
+    outcomes: Mapping[str, str],
+    at: datetime,
+    *,
+    fence: int = 0,
+    run_id: str = "a-sweep",
+    size: int = 10,
+    name: str = "rows",
+) -> None:
+    """Write what the sweep of `fence` did, by address, at that instant."""
+    rows = [
+        {"address": address, "size": size, "outcome": outcome, "detail": None, "at": at, "fence": fence}
+        for address, outcome in outcomes.items()
+    ]
+    place = LedgerPlace(warehouse.root, repository, day, plan_hash, fence, run_id)
+    place.append(pa.Table.from_pylist(rows, schema=LEDGER), name, "done")

@@ -1,0 +1,39 @@
+"""Runs on a world: a sweep, a restore, a purge, each as another process would begin it."""
+
+from collections.abc import Iterable
+
+from retention_assets.sweep.execute import Carried, Charge, carry_out
+from retention_assets.sweep.ledger import ENDED, QUARANTINED
+from retention_assets.sweep.undo import Undo, _carry
+from tests.sweep.crashes.engine import EngineHere, EngineOfQuarantine, Hooks, latest
+from tests.sweep.crashes.world import World, name_of
+
+
+def charge(world: World, kind: str, mode: str, run_id: str) -> Charge:
+    """Return an attempt at the world's plan."""
+    return Charge(
+        warehouse=world.warehouse,
+        plan=world.plan,
+        kind=kind,
+        mode=mode,
+        deed=lambda rate: world.deed(mode, rate),
+        limits=world.limits,
+        run_id=run_id,
+        clock=world.clock,
+        log=lambda _: None,
+    )
+
+
+def sweep(world: World, mode: str, run_id: str = "a-run", hooks: Hooks | None = None) -> Carried:
+    """Delete or quarantine."""
+    engine = EngineHere(world, keeps_missing=mode == "quarantine", hooks=hooks or Hooks())
+    return carry_out(charge(world, "sweep", mode, run_id), engine, lambda: None)
+
+
+def undo(world: World, kind: str, run_id: str = "a-run", names: Iterable[str] | None = None) -> Carried:
+    """Restore or purge what lies in quarantine by the word of the ledger, or of that what is named."""
+    ended = latest(row for row in world.ledger() if row["outcome"] in ENDED).values()
+    there = {name_of(row["address"]) for row in ended if row["outcome"] == QUARANTINED}
+    engine = EngineOfQuarantine(world, names=sorted(there if names is None else there & set(names)))
+    whose = Undo(None, world.warehouse, None, run_id, "a-person", lambda _: None, world.clock)  # type: ignore[arg-type]
+    return _carry(whose, charge(world, kind, kind, run_id), engine)  # type: ignore[arg-type]

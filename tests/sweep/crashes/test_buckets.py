@@ -1,0 +1,103 @@
+"""The same deaths where objects lie in S3: many keys go by one request, of which half may have been carried out."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import pytest
+from moto.server import ThreadedMotoServer
+
+from retention_assets.stores.access import StoreAccess
+from retention_assets.sweep.quarantine import QuarantinePlace
+from tests.stores.s3 import Bucket
+from tests.sweep.crashes.effects import Effects, Moment, Point, points, watched
+from tests.sweep.crashes.stories import STORIES
+from tests.sweep.crashes.world import World, address, content, name_of
+
+_NUMBERS = count()
+
+pytestmark = pytest.mark.usefixtures("small_steps")
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    made = Bucket(f"http://{host}:{port}", "a-bucket", "a-key", "a-secret")
+    made.client().create_bucket(Bucket=made.name)
+    yield made
+    server.stop()
+
+
+@dataclass
+class BucketWorld(World):
+    """A world whose objects and copies lie in a bucket, below a prefix of its own; the warehouse is a directory."""
+
+    bucket: Bucket = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        self._client, self._prefix = self.bucket.client(), f"world-{next(_NUMBERS)}"
+        super().__post_init__()
+
+    @property
+    def access(self) -> StoreAccess:
+        return self.bucket.access(f"{self._prefix}/lake")
+
+    @property
+    def place(self) -> QuarantinePlace:
+        return QuarantinePlace(self.bucket.access(f"{self._prefix}/lake.quarantine"), super().place.folder)
+
+    def lay(self, name: str, bytes_: bytes | None = None) -> None:
+        body = content(name) if bytes_ is None else bytes_
+        self._client.put_object(Bucket=self.bucket.name, Key=self._key(name), Body=body)
+
+    def remove(self, name: str) -> None:
+        self._client.delete_object(Bucket=self.bucket.name, Key=self._key(name))
+
+    def stored(self) -> dict[str, bytes]:
+        return self._below("lake/")
+
+    def copies(self) -> dict[str, bytes]:
+        return self._below(f"lake.quarantine/{self.place.path('')}")
+
+    def manifests(self) -> set[str]:
+        texts = self._below(f"lake.quarantine/{self.place.folder}/manifest/").values()
+        return {name_of(one["address"]) for text in texts for one in json.loads(text)["objects"]}
+
+    def _key(self, name: str) -> str:
+        return f"{self._prefix}/lake/{address(name)}"
+
+    def _below(self, folder: str) -> dict[str, bytes]:
+        asked = {"Bucket": self.bucket.name, "Prefix": f"{self._prefix}/{folder}"}
+        keys = [found["Key"] for found in self._client.list_objects_v2(**asked).get("Contents", ())]
+        bodies = (self._client.get_object(Bucket=self.bucket.name, Key=key)["Body"].read() for key in keys)
+        return {name_of(key): body for key, body in zip(keys, bodies, strict=True)}
+
+
+@pytest.mark.parametrize("kind", ["delete", "quarantine"])
+@pytest.mark.parametrize("which", ["half_way", pytest.param("all", marks=pytest.mark.slow)])
+def test_a_death_beside_a_deletion_of_many_keys_loses_nothing(
+    kind: str, which: str, bucket: Bucket, tmp_path: Path
+) -> None:
+    story = STORIES[kind]
+
+    def run(point: Point | None) -> tuple[BucketWorld, Effects]:
+        world = BucketWorld(tmp_path / (f"{point.number}-{point.moment}" if point else "whole"), bucket=bucket)
+        with watched(Effects(world.root, point, world.require_dead)) as effects:
+            story.run(world, "a-run")
+        story.lost_nothing(world)
+        return world, effects
+
+    _, whole = run(None)
+    beside = [point for point in points(whole.seen) if whole.seen[point.number].verb == "DeleteObjects"]
+    half_way = [point for point in beside if point.moment is Moment.DURING]
+    assert half_way
+    for point in beside if which == "all" else half_way[-1:]:
+        world, effects = run(point)
+        assert effects.dead
+        world.wait(hours=1)
+        story.ended_well(world, story.run(world, "the-next-run"))
+        story.lost_nothing(world)

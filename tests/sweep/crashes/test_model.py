@@ -1,0 +1,92 @@
+"""The ledger as this package's engine reads it is the ledger as Spark reads it, whatever sweeps wrote."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from itertools import groupby
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.ledger import (
+    ABSENT,
+    ATTEMPTED,
+    ENDED,
+    OUTCOMES,
+    LedgerPlace,
+    collected_addresses,
+    ended_of,
+    ledger_of_plan,
+    newest_of,
+    read_ledgers,
+)
+from retention_assets.tables import LEDGER
+from tests.sweep.crashes.engine import latest, standing
+from tests.sweep.crashes.world import Row
+from tests.transforms.frames import NOW
+
+DAY, HASH = NOW.date(), "a" * 64
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    """Rows of three sweeps about three hundred objects, in any order of outcomes."""
+    random = Random(7)
+    return [
+        {
+            "address": f"data/{number}",
+            "size": 10,
+            "outcome": random.choice((*OUTCOMES, ATTEMPTED, ATTEMPTED)),
+            "detail": None,
+            "at": NOW + timedelta(seconds=60 * fence + second),
+            "fence": fence,
+        }
+        for number in range(300)
+        for fence in random.sample((1, 2, 3), random.randint(1, 3))
+        for second in random.sample(range(60), random.randint(1, 4))
+    ]
+
+
+@pytest.fixture(scope="module")
+def warehouse(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """A warehouse with these rows, and what a sweep leaves that died while it wrote a file."""
+    warehouse = Warehouse(str(tmp_path_factory.mktemp("warehouse")))
+    for fence, of_sweep in groupby(sorted(rows, key=lambda row: row["fence"]), key=lambda row: row["fence"]):
+        place = LedgerPlace(warehouse.root, "orchard", DAY, HASH, fence, "a-run")
+        place.append(pa.Table.from_pylist(list(of_sweep), LEDGER), "rows", "done")
+    for file in list(Path(warehouse.root).rglob("*.parquet")):
+        file.with_name(f"{file.name}#1").write_bytes(file.read_bytes()[:100])
+    return warehouse
+
+
+def said(rows: Iterable[Row]) -> dict[str, tuple[str, int]]:
+    return {row["address"]: (row["outcome"], row["fence"]) for row in rows}
+
+
+def told(frame: DataFrame) -> dict[str, tuple[str, int]]:
+    found = frame.select("address", "outcome", "fence").collect()
+    assert len(found) == len({row["address"] for row in found})
+    return said(row.asDict() for row in found)
+
+
+def test_the_latest_word_on_each_address(spark: SparkSession, warehouse: Warehouse, rows: list[Row]) -> None:
+    assert told(ledger_of_plan(spark, warehouse, "orchard", DAY, HASH)) == said(latest(rows).values())
+
+
+def test_how_each_address_ended_last(spark: SparkSession, warehouse: Warehouse, rows: list[Row]) -> None:
+    found = ended_of(read_ledgers(spark, warehouse, "orchard", [(DAY.isoformat(), HASH)]))
+    assert told(found) == said(latest(row for row in rows if row["outcome"] in ENDED).values())
+
+
+def test_where_each_address_is(spark: SparkSession, warehouse: Warehouse, rows: list[Row]) -> None:
+    found = newest_of(read_ledgers(spark, warehouse, "orchard", [(DAY.isoformat(), HASH)]))
+    assert told(found) == said(standing(rows))
+
+
+def test_which_addresses_are_collected(spark: SparkSession, warehouse: Warehouse, rows: list[Row]) -> None:
+    found = {row["address"] for row in collected_addresses(spark, warehouse, "orchard").collect()}
+    assert found == {row["address"] for row in standing(rows) if row["outcome"] in ABSENT}
+    assert 50 < len(found) < 290

@@ -1,0 +1,119 @@
+"""The whole run dies, driver and workers, in the middle of Dagster's job on orchard; a later run ends what it left.
+
+What Spark's JVM writes by itself, tables of the warehouse, is no effect here: each is written whole before it counts.
+"""
+
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import dagster as dg
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from retention_assets.config import load_configuration
+from retention_assets.definitions import build_definitions, sweep_job
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep import lakefs
+from retention_assets.sweep.ledger import DELETED, MISSING, QUARANTINED, collected_addresses
+from retention_assets.sweep.records import read_records
+from retention_assets.sweep.work import Deed
+from tests.end_to_end.command import DAY, Place, files_below, sample
+from tests.sweep.crashes.effects import Effect, Effects, Point, points, watched
+from tests.sweep.crashes.processes import Mortal, notes_in
+
+_DEATHS = 20  # evenly spread over all points; every other one is of a quarantine
+_IN_EVERY_RUN = (0, 10, 18)
+
+
+def swept(place: Place, after: timedelta = timedelta(0)) -> bool:
+    """Run the job that sweeps, some time from now; return whether it succeeded."""
+    definitions = build_definitions(load_configuration(place.file), clock=lambda: datetime.now(UTC) + after)
+    job = definitions.resolve_job_def(sweep_job(place.name))
+    with dg.DagsterInstance.ephemeral() as instance:
+        return bool(job.execute_in_process(partition_key=DAY, instance=instance, raise_on_error=False).success)
+
+
+def effects_of_a_sweep(place: Place, point: Point | None) -> list[Effect]:
+    """Sweep in a run that dies at `point`, all its processes at once; return its effects."""
+    folder, deed_of = place.directory.with_name(f"{place.directory.name}-notes"), lakefs.deed_of
+
+    def mortal(*sweep_plan_mode: object) -> Callable[[float | None], Deed]:
+        deed = deed_of(*sweep_plan_mode)  # type: ignore[arg-type]
+        return lambda rate: Mortal(deed(rate), place.directory, folder, point)
+
+    with notes_in(folder) as notes, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lakefs, "deed_of", mortal)
+        with watched(Effects(place.directory, point, notes=notes)):
+            assert swept(place) or point
+        assert notes.dead is (point is not None)
+        return notes.seen
+
+
+class Whole:
+    """The effects of sweeps that do not die, by mode, each found when it is first asked for."""
+
+    def __init__(self, approved: Place, directory: Path) -> None:
+        self._approved = approved
+        self._directory = directory
+        self._effects: dict[str, list[Effect]] = {}
+
+    def effects(self, mode: str) -> list[Effect]:
+        if mode not in self._effects:
+            place = copied(self._approved, self._directory / mode, mode)
+            self._effects[mode] = effects_of_a_sweep(place, None)
+        return self._effects[mode]
+
+
+@pytest.fixture(scope="module")
+def whole(approved: Place, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    return Whole(approved, tmp_path_factory.mktemp("whole"))
+
+
+def copied(approved: Place, directory: Path, mode: str) -> Place:
+    place = Place(shutil.copytree(approved.directory, directory), approved.settings)
+    place.write(mode=mode)
+    return place
+
+
+def report(place: Place) -> dict[str, str]:
+    """Return the outcome of each planned object."""
+    rows = pq.read_table(place.warehouse / place.name / "deletion_report" / DAY).to_pylist()
+    outcomes = {row["address"]: row["outcome"] for row in rows}
+    assert len(rows) == len(outcomes)
+    return outcomes
+
+
+def planned(place: Place) -> set[str]:
+    return set(pq.read_table(place.warehouse / place.name / "deletion_candidates" / DAY)["address"].to_pylist())
+
+
+@pytest.mark.parametrize(
+    "death", [pytest.param(n, marks=() if n in _IN_EVERY_RUN else pytest.mark.slow) for n in range(_DEATHS)]
+)
+def test_a_death_in_the_middle_of_the_job_loses_nothing_and_the_next_run_ends_well(
+    death: int, whole: Whole, approved: Place, spark: SparkSession, tmp_path: Path
+) -> None:
+    mode = "quarantine" if death % 2 else "delete"
+    places = points(whole.effects(mode))
+    place = copied(approved, tmp_path / "orchard", mode)
+    lake, doomed = place.directory / "lake", planned(place)
+    before = files_below(lake)
+    effects_of_a_sweep(place, places[(2 * death + 1) * len(places) // (2 * _DEATHS)])
+    gone = before.keys() - files_below(lake).keys()
+    collected = collected_addresses(spark, Warehouse(str(place.warehouse)), place.name)
+    assert gone <= {row["address"] for row in collected.collect()}
+    assert swept(place, timedelta(hours=1))
+    assert files_below(lake) == {path: facts for path, facts in before.items() if path not in doomed}
+    outcomes = report(place)
+    assert outcomes.keys() == doomed
+    assert all(kept.follows for kept in read_records(Warehouse(str(place.warehouse)), place.name))
+    if mode == "quarantine":
+        assert set(outcomes.values()) == {QUARANTINED}
+        (objects,) = place.directory.glob("lake.quarantine/*/*/objects")
+        assert {path: (objects / path).read_bytes() for path in doomed} == {path: sample(path) for path in doomed}
+    else:
+        assert set(outcomes.values()) <= {DELETED, MISSING}
+        assert {address for address, outcome in outcomes.items() if outcome == MISSING} <= gone

@@ -1,0 +1,84 @@
+"""What a sweep tells of itself: how many objects of how many, how fast, how long yet."""
+
+import threading
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from retention_assets.sweep import progress
+from retention_assets.sweep.engine import Done
+from retention_assets.sweep.ledger import LedgerPlace
+from retention_assets.sweep.plan import Amount
+from retention_assets.sweep.progress import Progress
+from retention_assets.tables import LEDGER
+from tests.transforms.frames import NOW
+
+DAY, HASH = NOW.date(), "a" * 64
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def done(**objects: int) -> Done:
+    return Done({outcome: Amount(number, 10 * number) for outcome, number in objects.items()}, NOW)
+
+
+def test_rounds_add_up_and_the_time_left_follows_from_the_rate() -> None:
+    clock, lines = Clock(), list[str]()
+    told = Progress("orchard", 4_000, clock, lines.append)
+    clock.now += timedelta(seconds=10)
+    told.count(done(deleted=900, failed=100))
+    clock.now += timedelta(seconds=10)
+    told.count(done(skipped=2_000))
+    assert told.done == 3_000
+    assert lines == [
+        "orchard: 1,000 of 4,000 objects, 100 objects/s, 0:00:30 left; 900 deleted, 100 failed in this round",
+        "orchard: 3,000 of 4,000 objects, 150 objects/s, 0:00:07 left; 2,000 skipped in this round",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "round_"),
+    [pytest.param(0, done(deleted=5), id="no_time_has_passed"), pytest.param(10, done(), id="nothing_was_done")],
+)
+def test_what_cannot_be_known_yet_is_not_guessed(seconds: int, round_: Done) -> None:
+    clock, lines = Clock(), list[str]()
+    told = Progress("orchard", 10, clock, lines.append)
+    clock.now += timedelta(seconds=seconds)
+    told.count(round_)
+    assert "time left unknown" in lines[0]
+
+
+def test_while_workers_are_at_it_their_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_EVERY", 0.01)
+    place = LedgerPlace(str(tmp_path), "orchard", DAY, HASH, 1, "a-run")
+    seen, lines = threading.Event(), list[str]()
+
+    def log(line: str) -> None:
+        lines.append(line)
+        if "7 of 10" in line:
+            seen.set()
+
+    def note(name: str, kind: str, **outcomes: str) -> None:
+        rows = {"size": 10, "detail": None, "at": NOW, "fence": 1}
+        table = [{"address": address, "outcome": outcome, **rows} for address, outcome in outcomes.items()]
+        place.append(pa.Table.from_pylist(table, LEDGER), name, kind)
+
+    told = Progress("orchard", 10, Clock(), log)
+    told.count(done(deleted=4))
+    note("an-earlier-group", "done", a="deleted")  # is counted with its round
+    with told.watched(place):
+        note("a-group", "attempted", b="attempted", c="attempted", d="attempted")
+        note("a-group", "done", b="deleted", c="deleted")
+        note("others", "decided", e="skipped")
+        assert seen.wait(60), lines
+    assert told.done == 4  # only rounds that ended count

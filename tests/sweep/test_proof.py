@@ -1,0 +1,88 @@
+"""What a proof makes of what it sees: lost, collected, still there; and how many plans' verdicts become one."""
+
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from retention_assets.sweep.guards import Verdict
+from retention_assets.sweep.proof import CHECKS, by_check, deleted_are_gone, live_exist
+from retention_assets.tables import LEDGER
+from tests.transforms import frames
+from tests.transforms.frames import NOW, Candidate, Listed
+
+PLAN = "a" * 64
+
+
+def ledger(spark: SparkSession, at: datetime = NOW, **outcomes: str) -> DataFrame:
+    rows = [
+        {"address": address, "size": 10, "outcome": outcome, "detail": None, "at": at, "fence": 1}
+        for address, outcome in outcomes.items()
+    ]
+    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=LEDGER)).withColumn("plan_hash", F.lit(PLAN))
+
+
+def planned(spark: SparkSession, **reasons: str) -> DataFrame:
+    rows = [Candidate(address, reason=reason) for address, reason in reasons.items()]
+    return frames.candidates(spark, *rows).withColumn("plan_hash", F.lit(PLAN))
+
+
+def held(spark: SparkSession, *addresses: str) -> DataFrame:
+    return spark.createDataFrame(pa.table({"address": pa.array(addresses, pa.string())}))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "is_there", "passed", "words"),
+    [
+        pytest.param(None, None, True, True, "every held object exists; 0 were collected", id="there"),
+        pytest.param(None, None, False, False, "1 held objects are not in the store, first a", id="nobody_deleted_it"),
+        pytest.param("deleted", "lifecycle", False, True, "1 were collected by lifecycle rules", id="collected"),
+        pytest.param("missing", "lifecycle", False, True, "1 were collected by lifecycle rules", id="found_collected"),
+        pytest.param("attempted", "lifecycle", False, True, "1 were collected by lifecycle rules", id="cut_off"),
+        pytest.param("restored", "lifecycle", False, False, "first a, restored, lifecycle", id="restored_and_gone"),
+        pytest.param("deleted", "expired", False, False, "first a, deleted, expired", id="deleted_although_held"),
+        pytest.param("deleted", None, False, False, "first a, deleted", id="no_plan_names_it"),
+    ],
+)
+def test_what_is_held_exists_or_a_lifecycle_rule_let_it_go(
+    spark: SparkSession, outcome: str | None, reason: str | None, is_there: bool, passed: bool, words: str
+) -> None:
+    listing = frames.inventory(spark, *([Listed("a")] if is_there else []), Listed("b"))
+    told = ledger(spark, **({"a": outcome} if outcome else {}))
+    verdict = live_exist(held(spark, "a", "b"), listing, told, planned(spark, **({"a": reason} if reason else {})))
+    assert verdict.passed is passed
+    assert words in verdict.saw
+
+
+@pytest.mark.parametrize(
+    ("outcome", "written", "passed"),
+    [
+        pytest.param("deleted", NOW - timedelta(days=1), False, id="there_as_before"),
+        pytest.param("deleted", NOW, False, id="of_the_same_instant"),
+        pytest.param("deleted", NOW + timedelta(seconds=1), True, id="written_again_later"),
+        pytest.param("quarantined", NOW - timedelta(days=1), False, id="moved_and_there"),
+        pytest.param("restored", NOW - timedelta(days=1), True, id="restored"),
+        pytest.param("skipped", NOW - timedelta(days=1), True, id="skipped"),
+        pytest.param("attempted", NOW - timedelta(days=1), True, id="attempted"),
+    ],
+)
+def test_what_the_ledger_calls_gone_is_gone(spark: SparkSession, outcome: str, written: datetime, passed: bool) -> None:
+    listing = frames.inventory(spark, Listed("a", last_modified=written))
+    verdict = deleted_are_gone(ledger(spark, a=outcome), listing)
+    assert verdict.passed is passed
+    assert ("first a" in verdict.saw) is not passed
+
+
+def test_verdicts_on_several_plans_become_one_that_names_those_that_failed() -> None:
+    verdicts = [
+        *(Verdict(check, True, "fine") for check in CHECKS if check != "totals_hold"),
+        Verdict("totals_hold 2026-11-01 aaaa", True, "fine"),
+        Verdict("totals_hold 2026-11-02 bbbb", False, "1 + 1 is not 3"),
+    ]
+    merged = {verdict.guard: verdict for verdict in by_check(verdicts)}
+    assert list(merged) == list(CHECKS)
+    assert merged["totals_hold"] == Verdict("totals_hold", False, "totals_hold 2026-11-02 bbbb: 1 + 1 is not 3")
+    assert merged["live_exist"] == Verdict("live_exist", True, "fine")
+    assert by_check(verdicts[:-1])[CHECKS.index("totals_hold")].passed

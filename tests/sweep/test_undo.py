@@ -1,0 +1,105 @@
+"""What is in quarantine can be brought back or purged, also when a run before failed at it, or died on the way."""
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from retention_assets.config import load_configuration
+from retention_assets.errors import GuardRefused, StoreError
+from retention_assets.sweep.ledger import FAILED, PURGED, QUARANTINED, RESTORED, SKIPPED
+from retention_assets.sweep.plan import Amount, keep_plan
+from retention_assets.sweep.undo import Selection, Undo, due_for_purge, purge, restore
+from tests.sweep.crashes.effects import Effects, Moment, Point, watched
+from tests.sweep.crashes.engine import latest
+from tests.sweep.crashes.runs import sweep
+from tests.sweep.crashes.stories import quarantined_world
+from tests.sweep.crashes.world import DEAD, OTHER, REPOSITORY, World, address, content
+
+pytestmark = pytest.mark.usefixtures("small_steps")
+
+
+def undo(spark: SparkSession, world: World) -> Undo:
+    """Return who undoes what the world's sweep did."""
+    entry = {"kind": "lakefs", "namespace": "s3://lake/orchard", "storage": "lake", "policy": "none.json"}
+    document = {"warehouse": "warehouse", "repositories": {REPOSITORY: {**entry, "source": {"dump": "none.json"}}}}
+    file = world.root / "retention.yaml"
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    repository = load_configuration(file).repository(REPOSITORY)
+    return Undo(spark, world.warehouse, repository, f"run-{world.now:%d%H%M%S}", "ada", lambda _: None, world.clock)
+
+
+def outcome(world: World, name: str) -> str:
+    return str(latest(world.ledger())[address(name)]["outcome"])
+
+
+def selected(name: str) -> Selection:
+    return Selection(address=address(name))
+
+
+def death_after(world: World, mode: str, verb: str, name: str) -> None:
+    """Sweep the world until the run dies, right after what it does to one object."""
+    another = world.copy(world.root.with_name("another"))
+    with watched(Effects(another.root)) as whole:
+        sweep(another, mode)
+    point = Point([str(effect) for effect in whole.seen].index(f"{verb} lake/{address(name)}"), Moment.AFTER)
+    with watched(Effects(world.root, point)) as effects:
+        sweep(world, mode)
+    assert effects.dead
+    world.wait(hours=1)
+
+
+def test_a_restore_that_failed_can_be_run_again(spark: SparkSession, tmp_path: Path) -> None:
+    world = quarantined_world(tmp_path / "world")
+    in_the_way = world.root / "lake" / address("b")
+    in_the_way.mkdir()
+    with pytest.raises(StoreError, match="all 1 objects of a round failed"):
+        restore(undo(spark, world), selected("b"))
+    assert outcome(world, "b") == FAILED
+    in_the_way.rmdir()
+    assert restore(undo(spark, world), selected("b"))[RESTORED].objects == 1
+    assert world.stored()["b"] == content("b")
+    with pytest.raises(GuardRefused, match="nothing like that is in quarantine"):
+        restore(undo(spark, world), selected("b"))
+
+
+def test_what_could_not_be_restored_is_purged_with_the_rest_when_its_time_is_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = quarantined_world(tmp_path / "world")
+    world.lay("d", OTHER)
+    assert restore(undo(spark, world), selected("d"))[SKIPPED] == Amount(3, sum(len(content(name)) for name in "cdh"))
+    assert due_for_purge(undo(spark, world)).amount == Amount()
+    world.now += timedelta(days=30)
+    due = due_for_purge(undo(spark, world))
+    assert due.amount == Amount(len(DEAD), sum(len(content(name)) for name in DEAD))
+    with watched(Effects(world.root, Point(0, Moment.AFTER))):  # it dies with the lease in its hands
+        purge(undo(spark, world), due.digest)
+    world.wait(hours=1)
+    assert purge(undo(spark, world), due.digest)[PURGED] == due.amount
+    assert world.copies() == {}
+    assert world.stored()["d"] == OTHER
+
+
+def test_what_a_run_moved_before_it_died_can_be_brought_back_although_its_plan_is_not_carried_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = World(tmp_path / "world")
+    death_after(world, "quarantine", "delete", "e")
+    keep_plan(world.warehouse, replace(world.plan, plan_hash="f" * 64))
+    assert outcome(world, "e") == "attempted"
+    assert "e" not in world.stored()
+    ended = restore(undo(spark, world), selected("e"))
+    assert (ended[RESTORED].objects, ended[QUARANTINED].objects) == (1, 1)
+    assert world.stored()["e"] == content("e")
+    assert world.copies().keys() == {"a"}
+
+
+def test_what_a_run_deleted_before_it_died_cannot(spark: SparkSession, tmp_path: Path) -> None:
+    world = World(tmp_path / "world")
+    death_after(world, "delete", "delete", "e")
+    with pytest.raises(GuardRefused, match="nothing like that is in quarantine"):
+        restore(undo(spark, world), selected("e"))

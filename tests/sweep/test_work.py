@@ -1,0 +1,213 @@
+"""What one worker does with its share of a round, and what it leaves when its time is over."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from retention_assets.errors import TableContractError
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.lease import Lease, release_lease, stop_sweeps, take_lease
+from retention_assets.sweep.ledger import LedgerPlace
+from retention_assets.sweep.work import OBJECTS, Ended, InTime, Orders, groups, work
+from tests.transforms.frames import NOW
+
+DAY, HASH = NOW.date(), "a" * 64
+LIFE = timedelta(minutes=30)
+Row = dict[str, Any]
+
+
+@dataclass
+class Recording:
+    """A deed that notes what it is asked to do, and lets something happen while it does it."""
+
+    meanwhile: Callable[[int], object] = lambda _: None
+    group_bytes: ClassVar[int | None] = None
+    asked: list[tuple[str, list[str]]] = field(default_factory=list)  # names and addresses of its groups
+    in_time: list[bool] = field(default_factory=list)  # what it is told after each
+
+    def open(self) -> "Recording":
+        return self
+
+    def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
+        self.asked.append((name, objects["address"].to_pylist()))
+        self.meanwhile(len(self.asked))
+        self.in_time.append(in_time())
+        return [Ended("deleted") for _ in range(objects.num_rows)]
+
+    @property
+    def done(self) -> list[str]:
+        return [address for _, addresses in self.asked for address in addresses]
+
+
+@dataclass
+class Bench:
+    """A warehouse with a lease, and a worker's clock."""
+
+    warehouse: Warehouse
+    lease: Lease
+    now: datetime = NOW
+
+    def clock(self) -> datetime:
+        return self.now
+
+    def place(self, run_id: str = "a-run") -> LedgerPlace:
+        return LedgerPlace(self.warehouse.root, "orchard", DAY, HASH, self.lease.fence, run_id)
+
+    def work(self, deed: Recording, batches: Sequence[pa.RecordBatch], worker: str = "0-0", **orders: Any) -> list[Row]:
+        """Return the tally of one worker that has two objects in each group."""
+        given = {"deadline": NOW + timedelta(minutes=15), "turn": 0, "rate": 0.2, **orders}
+        tally = work(Orders(deed, self.place(), self.lease, **given), batches, worker, self.clock)
+        return [row for part in tally for row in part.to_pylist()]
+
+    def ledger(self) -> list[tuple[str, str, str | None]]:
+        """Return address, outcome and detail of every row, in the order of the files' names."""
+        files = sorted(Path(self.warehouse.root, "orchard", "ledger").rglob("*.parquet"))
+        rows = [row for file in files for row in pq.read_table(file).to_pylist()]
+        return [(row["address"], row["outcome"], row["detail"]) for row in rows]
+
+    def outcomes(self, address: str) -> set[str]:
+        return {outcome for name, outcome, _ in self.ledger() if name == address}
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    warehouse = Warehouse(str(tmp_path / "warehouse"))
+    return Bench(warehouse, take_lease(warehouse, "orchard", "a-run", NOW, LIFE))
+
+
+def batch(*addresses: str, **decided: str) -> pa.RecordBatch:
+    """Return objects of ten bytes to be worked on, and others with the outcome that a look gave them."""
+    plain = {"size": 10, "last_modified": None, "etag": None}
+    rows = [{"address": address, **plain, "outcome": None, "detail": None} for address in addresses]
+    rows += [{"address": name, **plain, "outcome": outcome, "detail": "why"} for name, outcome in decided.items()]
+    return pa.RecordBatch.from_pylist(rows, OBJECTS)
+
+
+def test_each_group_is_noted_before_and_after_it_is_worked_on(bench: Bench) -> None:
+    noted: list[set[str]] = []
+    deed = Recording(lambda _: noted.append(bench.outcomes(deed.done[-1])))
+    assert bench.work(deed, [batch("a", "b", "c"), batch("d")]) == [
+        {"outcome": "deleted", "objects": objects, "bytes": 10 * objects, "until": NOW} for objects in (2, 1, 1)
+    ]
+    assert deed.done == ["a", "b", "c", "d"]
+    assert noted == [{"attempted"}] * 3
+    assert all(bench.outcomes(address) == {"attempted", "deleted"} for address in deed.done)
+
+
+def test_what_a_look_decided_is_noted_and_not_touched(bench: Bench) -> None:
+    deed = Recording()
+    tally = bench.work(deed, [batch("a", lives="skipped", gone="missing")])
+    assert deed.done == ["a"]
+    assert ("lives", "skipped", "why") in bench.ledger()
+    assert bench.outcomes("lives") == {"skipped"}
+    assert bench.outcomes("gone") == {"missing"}
+    untouched = {row["outcome"]: row["until"] for row in tally}
+    assert untouched == {"skipped": None, "missing": None, "deleted": NOW}
+
+
+def test_a_group_that_cannot_be_noted_is_not_touched(bench: Bench) -> None:
+    bench.work(Recording(), [batch("a")])
+    again = Recording()
+    with pytest.raises(TableContractError, match="is there already"):
+        bench.work(again, [batch("a")])
+    assert again.done == []
+
+
+def test_every_group_of_every_worker_and_turn_has_a_name_of_its_own(bench: Bench) -> None:
+    deed = Recording()
+    for turn in (0, 1):
+        for worker in ("0-0", "1-0"):
+            bench.work(deed, [batch("a", "b", "c"), batch("d")], worker, turn=turn)
+    release_lease(bench.warehouse, bench.lease, NOW)
+    bench.lease = take_lease(bench.warehouse, "orchard", "a-run", NOW, LIFE)  # the next sweep counts from the first
+    bench.work(deed, [batch("a", "b", "c"), batch("d")])
+    names = [name for name, _ in deed.asked]
+    assert len(set(names)) == len(names) == 15
+
+
+def test_what_is_left_at_the_deadline_has_no_row(bench: Bench) -> None:
+    def meanwhile(groups_done: int) -> None:
+        bench.now += timedelta(minutes=8)
+
+    deed = Recording(meanwhile)
+    tally = bench.work(deed, [batch("a", "b", "c", "d", "e"), batch("f")])
+    assert deed.done == ["a", "b", "c", "d"]  # the deadline is after 15 minutes
+    assert deed.in_time == [True, False]
+    assert {address for address, _, _ in bench.ledger()} == {"a", "b", "c", "d"}
+    assert sum(row["objects"] for row in tally) == 4
+
+
+@pytest.mark.parametrize(
+    ("after", "done"),
+    [(timedelta(0), []), (timedelta(microseconds=-1), ["a"])],
+    ids=["the_deadline_itself_is_too_late", "before_it_is_not"],
+)
+def test_nothing_is_begun_at_the_deadline(bench: Bench, after: timedelta, done: list[str]) -> None:
+    bench.now = NOW + timedelta(minutes=15) + after
+    deed = Recording()
+    bench.work(deed, [batch("a")])
+    assert deed.done == done
+
+
+def test_a_worker_reckons_by_the_clock_that_set_the_deadline(bench: Bench) -> None:
+    bench.now = NOW - timedelta(hours=3)  # this machine is late
+    late, right = Recording(), Recording()
+    bench.work(late, [batch("a")], ahead=timedelta(hours=3, minutes=15))
+    bench.work(right, [batch("a")], ahead=timedelta(hours=3, minutes=14))
+    assert (late.done, right.done) == ([], ["a"])
+    (at,) = {
+        row["at"] for file in Path(bench.warehouse.root).rglob("*.parquet") for row in pq.read_table(file).to_pylist()
+    }
+    assert at == NOW + timedelta(minutes=14)
+
+
+def stop(bench: Bench) -> None:
+    stop_sweeps(bench.warehouse, "orchard", "ada", bench.now)
+
+
+def let_it_run_out(bench: Bench) -> None:
+    bench.now += LIFE
+
+
+@pytest.mark.parametrize("lose", [stop, let_it_run_out])
+def test_a_worker_whose_lease_is_lost_ends_with_the_group_in_its_hands(
+    bench: Bench, lose: Callable[[Bench], None]
+) -> None:
+    deed = Recording(lambda _: lose(bench))
+    bench.work(deed, [batch("a", "b", "c", "d")], deadline=NOW + 2 * LIFE)
+    assert deed.done == ["a", "b"]
+    assert deed.in_time == [False]
+    assert {address for address, _, _ in bench.ledger()} == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("rate", "objects"),
+    [(None, 10_000), (5_000.0, 10_000), (7.0, 70), (0.05, 1)],
+    ids=["without_a_rate", "at_a_high_rate", "at_a_low_rate", "at_the_lowest_rate"],
+)
+def test_a_group_is_small_enough_for_the_deadline_to_be_looked_at_often(
+    bench: Bench, rate: float | None, objects: int
+) -> None:
+    assert Orders(Recording(), bench.place(), bench.lease, NOW, 0, rate).group == objects
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most_bytes", "expected"),
+    [
+        pytest.param([], None, [], id="nothing"),
+        pytest.param([1, 1, 1, 1, 1], None, [(0, 3), (3, 2)], id="by_number"),
+        pytest.param([4, 4, 4], 8, [(0, 2), (2, 1)], id="by_bytes"),
+        pytest.param([9, 1, 20, 1], 8, [(0, 1), (1, 1), (2, 1), (3, 1)], id="a_large_one_is_a_group_of_its_own"),
+        pytest.param([0, 0, 0, 0], 8, [(0, 3), (3, 1)], id="empty_objects_count_as_well"),
+    ],
+)
+def test_groups_have_so_many_objects_and_bytes_at_most(
+    sizes: list[int], most_bytes: int | None, expected: list[tuple[int, int]]
+) -> None:
+    assert list(groups(sizes, 3, most_bytes)) == expected

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from pydantic import ValidationError
-
 from retention_assets.durations import format_duration
 from retention_assets.errors import ConfigurationError
+from retention_assets.policy.checking import checked
 from retention_assets.policy.forms import Form, OwnForm, SeedForm, ServerForm
 from retention_assets.policy.rules import BranchRetention, CommittedRetention, Policy
 from retention_assets.policy.text import mapping_of
@@ -83,20 +82,7 @@ def _form_of(mapping: Mapping[str, Any], source: str) -> type[Form]:
 
 
 def _checked(form: type[Form], mapping: Mapping[str, Any], source: str) -> Document:
-    try:
-        return Document(source, form.model_validate(mapping).policy())
-    except ValidationError as error:
-        problems = "; ".join(dict.fromkeys(_problem(found["loc"], found) for found in error.errors()))
-        raise ConfigurationError(f"{source}: {problems}. Nothing was deleted. Correct the document.") from None
-
-
-def _problem(path: Sequence[int | str], found: Mapping[str, Any]) -> str:
-    words = {"extra_forbidden": "unknown key", "missing": "is missing"}
-    message = words.get(found["type"]) or found["msg"].removeprefix("Value error, ")
-    key = ""
-    for part in path:
-        key += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return f"{key.lstrip('.') or 'the document'}: {message}"
+    return Document(source, checked(form, mapping, source).policy())
 
 
 def _require_agreement(documents: Sequence[Document]) -> None:

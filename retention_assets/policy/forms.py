@@ -4,10 +4,11 @@ from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, RootModel, model_validator
 
 from retention_assets.durations import FOREVER, parse_span, span_of_days
 from retention_assets.errors import ConfigurationError
+from retention_assets.policy.checking import STRICT
 from retention_assets.policy.matching import canonical_prefix, is_glob
 from retention_assets.policy.rules import (
     DEFAULT_RULE,
@@ -24,7 +25,7 @@ from retention_assets.policy.rules import (
 _HOLD_KINDS: tuple[HoldKind, ...] = ("prefix", "branch", "tag", "commit")
 
 
-def _as_problem[T](parse: Callable[[Any], T]) -> Callable[[Any], T]:
+def as_problem[T](parse: Callable[[Any], T]) -> Callable[[Any], T]:
     """Return `parse` with its ConfigurationError as the ValueError that pydantic gives a key path."""
 
     def parsed(value: Any) -> T:
@@ -83,17 +84,17 @@ def _day(value: object) -> object:
     return date.fromisoformat(value) if isinstance(value, str) else value
 
 
-Span = Annotated[timedelta | None, BeforeValidator(_as_problem(_span))]
-Days = Annotated[timedelta, BeforeValidator(_as_problem(_days))]
-RuleId = Annotated[str, BeforeValidator(_as_problem(_rule_id))]
-Branch = Annotated[str, BeforeValidator(_as_problem(_branch))]
-BranchName = Annotated[str, BeforeValidator(_as_problem(_branch_name))]
-Prefix = Annotated[str, BeforeValidator(_as_problem(_prefix))]
+Span = Annotated[timedelta | None, BeforeValidator(as_problem(_span))]
+Days = Annotated[timedelta, BeforeValidator(as_problem(_days))]
+RuleId = Annotated[str, BeforeValidator(as_problem(_rule_id))]
+Branch = Annotated[str, BeforeValidator(as_problem(_branch))]
+BranchName = Annotated[str, BeforeValidator(as_problem(_branch_name))]
+Prefix = Annotated[str, BeforeValidator(as_problem(_prefix))]
 Day = Annotated[date, BeforeValidator(_day)]
 
 
 class _Form(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = STRICT
 
 
 # ---- our own form

@@ -14,7 +14,7 @@ from retention_assets.policy.matching import glob_matches, is_glob, names_branch
 RETENTION_IDS, HOLD_IDS = "retention:", "hold:"  # how tables tell those rules from lifecycle rules
 DEFAULT_RULE = "default"  # the id of the rule for branches that no other rule names
 
-HoldKind = Literal["prefix", "branch", "tag", "commit"]
+HoldKind = Literal["prefix", "branch", "tag", "commit", "snapshot"]
 
 
 class Kept(NamedTuple):
@@ -69,7 +69,7 @@ class CommittedRetention:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What must stay whatever the rules say. A path prefix, or the versions that a branch, tag or commit names."""
+    """What must stay whatever the rules say: a path prefix, or the versions that a reference, commit or snapshot is."""
 
     hold_id: str
     kind: HoldKind
@@ -137,7 +137,7 @@ class Policy:
         canonical = {
             "retention": None if self.retention is None else _canonical_retention(self.retention),
             "lifecycle": sorted(_canonical_lifecycle(rule) for rule in self.lifecycle),
-            "holds": sorted(_canonical_hold(hold) for hold in self.holds),
+            "holds": sorted(canonical_hold(hold) for hold in self.holds),
         }
         text = json.dumps(canonical, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         return hashlib.sha256(text.encode("ascii")).hexdigest()
@@ -168,5 +168,6 @@ def _canonical_lifecycle(rule: LifecycleRule) -> list[str]:
     return [rule.rule_id, *covered, _text(rule.default), json.dumps(branches), str(rule.enabled)]
 
 
-def _canonical_hold(hold: Hold) -> list[str]:
+def canonical_hold(hold: Hold) -> list[str]:
+    """Return a hold as the texts that a policy's hash is made of."""
     return [hold.hold_id, hold.kind, hold.value, hold.reason, hold.until.isoformat() if hold.until else ""]

@@ -1,0 +1,96 @@
+"""Ids as bytes and as text: Crockford's base 32, upper case, most significant bit first. Source: Icechunk facts 1, Ids.
+
+A snapshot, manifest or chunk has 12 bytes and 20 characters, a node of a hierarchy 8 and 13. The last character is
+filled up with zero bits; only that spelling is accepted, since icechunk itself writes no other.
+"""
+
+import base64
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+ID = pa.binary(12)
+NODE_ID = pa.binary(8)
+CANONICAL = r"[0-9A-HJKMNP-TV-Z]{19}[0G]"  # the text of a 12-byte id
+INITIAL_SNAPSHOT = bytes.fromhex("0b1cc8d6787580f0e33a6534")  # the root that icechunk 1.0 and later makes
+
+_CHARACTERS = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_STANDARD = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+_TO_CROCKFORD = bytes.maketrans(_STANDARD, _CHARACTERS)
+_FROM_CROCKFORD = bytes.maketrans(_CHARACTERS, _STANDARD)
+_CANONICAL_NAME = re.compile(CANONICAL)
+_CANONICAL_NODE = re.compile(r"[0-9A-HJKMNP-TV-Z]{12}[02468ACEGJMPRTWY]")
+_HIGH, _LOW = 12, 8  # characters: the first 60 bits of an id, and the last 36 with their four bits of filling
+
+
+def is_canonical(name: str) -> bool:
+    """Return whether `name` is the text of a 12-byte id, as icechunk writes it."""
+    return _CANONICAL_NAME.fullmatch(name) is not None
+
+
+def encode_id(raw: bytes) -> str:
+    """Return the text of an id of 12 or of 8 bytes."""
+    return base64.b32encode(raw).rstrip(b"=").translate(_TO_CROCKFORD).decode()
+
+
+def decode_id(name: str) -> bytes:
+    """Return the bytes of a canonical id of 20 or of 13 characters; ValueError for any other text."""
+    if not (_CANONICAL_NAME.fullmatch(name) or _CANONICAL_NODE.fullmatch(name)):
+        raise ValueError(f"{name!r} is not the text of an id")
+    standard = name.encode().translate(_FROM_CROCKFORD)
+    return base64.b32decode(standard + b"=" * (-len(standard) % 8))
+
+
+def encode_ids(ids: pa.FixedSizeBinaryArray) -> pa.StringArray:
+    """Return the 20 characters of each 12-byte id; null stays null."""
+    count = len(ids)
+    words = id_bytes(ids)
+    first = words[:, :8].copy().view(">u8")[:, 0].astype(np.uint64)
+    last = words[:, 8:].copy().view(">u4")[:, 0].astype(np.uint64)
+    high, low = first >> np.uint64(4), ((first & np.uint64(15)) << np.uint64(32) | last) << np.uint64(4)
+    alphabet = np.frombuffer(_CHARACTERS, np.uint8)
+    text = np.empty((count, _HIGH + _LOW), np.uint8)
+    for word, start, size in ((high, 0, _HIGH), (low, _HIGH, _LOW)):
+        for place in range(size):
+            text[:, start + place] = alphabet[(word >> np.uint64(5 * (size - 1 - place))) & np.uint64(31)]
+    offsets = np.arange(count + 1, dtype=np.int32) * 20
+    encoded = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
+    return pc.if_else(ids.is_null(), None, encoded) if ids.null_count else encoded
+
+
+def decode_ids(names: pa.StringArray) -> pa.FixedSizeBinaryArray:
+    """Return the 12 bytes of each canonical name, and null for every other name: nobody's but its writer's."""
+    canonical = pc.fill_null(pc.match_substring_regex(names, f"^(?:{CANONICAL})$"), False)
+    whole = pc.if_else(canonical, names, "0" * (_HIGH + _LOW))
+    characters = np.frombuffer(whole.buffers()[2], np.uint8, (_HIGH + _LOW) * len(names), whole.offset * (_HIGH + _LOW))
+    values = np.zeros(256, np.uint64)
+    values[np.frombuffer(_CHARACTERS, np.uint8)] = np.arange(32)
+    table = characters.reshape(-1, _HIGH + _LOW)
+    high, low = np.zeros((2, len(names)), np.uint64)
+    for word, start, size in ((high, 0, _HIGH), (low, _HIGH, _LOW)):
+        for place in range(start, start + size):
+            word <<= np.uint64(5)
+            word |= values[table[:, place]]
+    low >>= np.uint64(4)
+    raw = np.empty((len(names), 12), np.uint8)
+    raw[:, :8] = (high << np.uint64(4) | low >> np.uint64(32)).astype(">u8").view(np.uint8).reshape(-1, 8)
+    raw[:, 8:] = low.astype(">u4").view(np.uint8).reshape(-1, 4)
+    return pc.if_else(canonical, ids_array(raw), pa.scalar(None, ID))
+
+
+def ids_array(rows: npt.NDArray[np.uint8], present: npt.NDArray[np.bool_] | None = None) -> pa.FixedSizeBinaryArray:
+    """Return rows of bytes as an Arrow column without copying them; rows that are not `present` are null."""
+    validity = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
+    flat = np.ascontiguousarray(rows)
+    return pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [validity, pa.py_buffer(flat)])
+
+
+def id_bytes(ids: pa.FixedSizeBinaryArray) -> npt.NDArray[np.uint8]:
+    """Return the bytes of a column of ids, one row each; a row that is null holds any bytes."""
+    size = ids.type.byte_width
+    if not len(ids):
+        return np.empty((0, size), np.uint8)
+    return np.frombuffer(ids.buffers()[1], np.uint8, size * len(ids), size * ids.offset).reshape(-1, size)

@@ -1,0 +1,125 @@
+"""How long the snapshots of an Icechunk repository are kept, by branch and by tag. A span of `None` is for ever."""
+
+import hashlib
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Literal, NamedTuple
+
+from retention_assets.durations import FOREVER
+from retention_assets.policy.matching import is_glob, names_branch
+from retention_assets.policy.rules import DEFAULT_RULE, HOLD_IDS, Hold, canonical_hold
+
+RefKind = Literal["branch", "tag"]
+SNAPSHOT_HOLDS = ("snapshot", "branch", "tag")  # what a hold on an Icechunk repository may name
+
+NOT_BY_AGE = timedelta(0)  # the span of a rule that only counts
+
+
+class Keep(NamedTuple):
+    """What keeps a snapshot in the history of one reference: its age, its place, or either.
+
+    It is kept while it is not older than `newer`, and while it is among the `last` newest of that history. Both zero
+    keep nothing.
+    """
+
+    rule_id: str | None  # None: for want of a rule
+    newer: timedelta | None  # None: for ever
+    last: int = 0
+
+    @property
+    def keeps_tip(self) -> bool:
+        """Whether the newest snapshot stays whatever its age, and so the reference too."""
+        return self.newer is None or self.last > 0
+
+
+WANT_OF_RULE = Keep(None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRule:
+    """What keeps the history of a branch or a tag, or of those that a glob names."""
+
+    rule_id: str
+    kind: RefKind
+    pattern: str  # a name, or a glob
+    newer: timedelta | None
+    last: int = 0
+
+    @property
+    def keep(self) -> Keep:
+        """What the rule keeps."""
+        return Keep(self.rule_id, self.newer, self.last)
+
+    def names(self, kind: RefKind, name: str) -> bool:
+        """Tell whether the rule speaks of the reference."""
+        return kind == self.kind and names_branch(self.pattern, name)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPolicy:
+    """All the rules of one Icechunk repository. No rule and no default: every snapshot stays."""
+
+    rules: tuple[SnapshotRule, ...] = ()
+    default: Keep | None = None  # for references that no rule names, and for snapshots that no reference reaches
+    holds: tuple[Hold, ...] = ()
+    delete_expired_branches: bool = False  # a branch whose tip has expired; never `main`
+    delete_expired_tags: bool = False
+
+    def keeps_for(self, kind: RefKind, name: str) -> Sequence[Keep]:
+        """Return what keeps the history of a reference; any one of them is enough.
+
+        An exact name beats globs. Globs that name the same reference all count, so that the longest span and the
+        highest number do, and the default only where no rule names it. Source: DESIGN.md, Decisions (policy files).
+        """
+        named = [rule for rule in self.rules if rule.names(kind, name)]
+        exact = [rule for rule in named if not is_glob(rule.pattern)]
+        return [rule.keep for rule in exact or named] or [self.default or WANT_OF_RULE]
+
+    def deletes(self, kind: RefKind) -> bool:
+        """Tell whether references of that kind are deleted when their tip has expired."""
+        return self.delete_expired_branches if kind == "branch" else self.delete_expired_tags
+
+    def holds_in_force(self, as_of: date) -> list[Hold]:
+        """Return the holds that hold on the day `as_of`, by their ids."""
+        return sorted((hold for hold in self.holds if hold.in_force(as_of)), key=lambda hold: hold.hold_id)
+
+    @property
+    def policy_hash(self) -> str:
+        """SHA-256 (hex) of a canonical JSON; the order of files, rules and keys does not change it."""
+        canonical = {
+            "default": None if self.default is None else _canonical_keep(self.default),
+            "rules": sorted([rule.kind, rule.pattern, *_canonical_keep(rule.keep)] for rule in self.rules),
+            "holds": sorted(canonical_hold(hold) for hold in self.holds),
+            "delete_expired": [self.delete_expired_branches, self.delete_expired_tags],
+        }
+        text = json.dumps(canonical, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def everything_older(*, delete_expired_branches: bool = False, delete_expired_tags: bool = False) -> SnapshotPolicy:
+    """Return the policy that, as of an instant, does what icechunk's `expire_snapshots(older_than=instant)` does."""
+    return SnapshotPolicy(
+        default=Keep(DEFAULT_RULE, NOT_BY_AGE),
+        delete_expired_branches=delete_expired_branches,
+        delete_expired_tags=delete_expired_tags,
+    )
+
+
+def held_names(holds: Collection[Hold], kind: str) -> dict[str, Hold]:
+    """Return the holds of one kind by what they name; of several on one name the first."""
+    found: dict[str, Hold] = {}
+    for hold in holds:
+        if hold.kind == kind:
+            found.setdefault(hold.value, hold)
+    return found
+
+
+def keep_of(hold: Hold) -> Keep:
+    """Return a hold as what it is to a history: a rule that keeps for ever."""
+    return Keep(f"{HOLD_IDS}{hold.hold_id}", None)
+
+
+def _canonical_keep(keep: Keep) -> list[str]:
+    return [keep.rule_id or "", FOREVER if keep.newer is None else str(keep.newer), str(keep.last)]

@@ -1,0 +1,73 @@
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_assets.formats.icechunk.ids import (
+    ID,
+    INITIAL_SNAPSHOT,
+    decode_id,
+    decode_ids,
+    encode_id,
+    encode_ids,
+    is_canonical,
+)
+
+VECTORS = [
+    pytest.param(bytes(range(12)), "000G40R40M30E209185G", id="counting"),
+    pytest.param(INITIAL_SNAPSHOT, "1CECHNKREP0F1RSTCMT0", id="initial_snapshot"),
+    pytest.param(bytes(12), "0" * 20, id="zeros"),
+    pytest.param(b"\xff" * 12, "Z" * 19 + "G", id="ones"),
+]
+OTHER_NAMES = [
+    pytest.param("0000000000000000000o", id="an_alias_of_zero"),
+    pytest.param("000g40r40m30e209185g", id="lower_case"),
+    pytest.param("I00G40R40M30E209185G", id="a_letter_that_is_not_used"),
+    pytest.param("000G40R40M30E2091851", id="bits_beyond_the_id"),
+    pytest.param("000G40R40M30E209185", id="too_short"),
+    pytest.param("000G40R40M30E209185G0", id="too_long"),
+    pytest.param("000G40R40M30E209185G\n", id="a_line_break_after_it"),
+    pytest.param("é00G40R40M30E209185", id="twenty_bytes_of_another_alphabet"),
+    pytest.param("foo.txt", id="a_foreign_file"),
+    pytest.param("", id="nothing"),
+]
+
+
+@pytest.mark.parametrize(("raw", "text"), VECTORS)
+def test_an_id_and_its_text_belong_together(raw: bytes, text: str) -> None:
+    assert encode_id(raw) == text
+    assert decode_id(text) == raw
+    assert is_canonical(text)
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_only_the_spelling_that_icechunk_writes_is_an_id(name: str) -> None:
+    assert not is_canonical(name)
+    with pytest.raises(ValueError, match="not the text of an id"):
+        decode_id(name)
+    assert decode_ids(pa.array([name])).to_pylist() == [None]
+
+
+@given(st.binary(min_size=8, max_size=8))
+def test_the_id_of_a_node_has_thirteen_characters(raw: bytes) -> None:
+    assert len(encode_id(raw)) == 13
+    assert decode_id(encode_id(raw)) == raw
+
+
+@given(st.lists(st.binary(min_size=12, max_size=12) | st.none()), st.integers(0, 3))
+def test_a_column_of_ids_is_encoded_and_decoded_like_single_ones(ids: list[bytes | None], skipped: int) -> None:
+    column = pa.array(ids, ID)[skipped:]
+    texts = encode_ids(column)
+    assert texts.to_pylist() == [raw and encode_id(raw) for raw in ids[skipped:]]
+    assert decode_ids(texts) == column
+
+
+@given(st.lists(st.binary(min_size=12, max_size=12).map(encode_id) | st.text(max_size=21) | st.none()))
+def test_names_that_are_no_ids_come_out_as_null(names: list[str | None]) -> None:
+    decoded = decode_ids(pa.array(names, pa.string())).to_pylist()
+    assert decoded == [decode_id(name) if name is not None and is_canonical(name) else None for name in names]
+
+
+def test_a_slice_of_a_column_is_decoded_from_where_it_begins() -> None:
+    names = pa.array(["foo", "1CECHNKREP0F1RSTCMT0", "000G40R40M30E209185G", None])[2:]
+    assert decode_ids(names).to_pylist() == [bytes(range(12)), None]

@@ -1,0 +1,85 @@
+"""A repository that icechunk 1.1 wrote, read by us and by the icechunk of today."""
+
+import tarfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from retention_assets.formats.icechunk.envelope import read_header
+from retention_assets.formats.icechunk.flexbuffer import read_flexbuffer
+from retention_assets.formats.icechunk.ids import INITIAL_SNAPSHOT, encode_id
+from retention_assets.formats.icechunk.manifests import read_manifest, read_manifest_chunks
+from retention_assets.formats.icechunk.metadata import read_value, upgraded_metadata
+from retention_assets.formats.icechunk.model import Snapshot
+from retention_assets.formats.icechunk.references import read_reference, reference_file
+from retention_assets.formats.icechunk.snapshots import read_snapshot, with_parent
+from retention_assets.formats.icechunk.transactions import read_transaction_log
+from tests.icechunk_repositories import open_repository
+
+ARCHIVE = Path(__file__).parents[2] / "data" / "icechunk" / "repo-1.1.tar.xz"
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path / "repo-1.1"
+
+
+def snapshots(directory: Path) -> dict[str, Snapshot]:
+    return {path.name: read_snapshot(path.read_bytes(), str(path)) for path in (directory / "snapshots").iterdir()}
+
+
+def test_history_and_references_are_those_that_icechunk_finds(saved: Path) -> None:
+    repository, found = open_repository(saved), snapshots(saved)
+    tips = {
+        reference_file(path.relative_to(saved).as_posix()).name: encode_id(read_reference(path.read_bytes(), str(path)))
+        for path in saved.glob("refs/*/ref.json")
+    }
+    assert set(tips) == {"main", "dev", "v1", "withdrawn"}
+    for name in ("main", "dev", "v1"):
+        where = {"tag": name} if name == "v1" else {"branch": name}
+        line, its_id = [], tips[name]
+        while its_id is not None:
+            line.append(its_id)
+            parent_id = found[its_id].parent_id
+            its_id = encode_id(parent_id) if parent_id else None
+        assert line == [snapshot.id for snapshot in repository.ancestry(**where)]
+        assert line[-1] == encode_id(INITIAL_SNAPSHOT)
+
+
+def test_metadata_is_read_and_upgraded(saved: Path) -> None:
+    repository = open_repository(saved)
+    for name, snapshot in snapshots(saved).items():
+        expected = repository.inspect_snapshot(name)["metadata"]
+        assert {key: read_value(value, 1, key) for key, value in snapshot.metadata.items()} == expected
+        upgraded = upgraded_metadata(snapshot.metadata, name)
+        assert {key: read_flexbuffer(value, key) for key, value in upgraded.items()} == expected
+
+
+def test_every_manifest_and_log_is_read(saved: Path) -> None:
+    listed = {file.id: file for snapshot in snapshots(saved).values() for file in snapshot.manifests}
+    kinds: Counter[str] = Counter()
+    chunks = set()
+    for path in (saved / "manifests").iterdir():
+        content = path.read_bytes()
+        assert read_header(content, path.name).written_by == "ic-0.3.24"
+        manifest = read_manifest_chunks(content, str(path))
+        file = listed.pop(manifest.manifest_id)
+        assert (manifest.num_chunk_refs, len(content)) == (file.num_chunk_refs, file.size_bytes)
+        chunks |= {encode_id(its_id) for its_id in manifest.chunk_ids.to_pylist()}
+        kinds.update(read_manifest(content, str(path)).column("kind").to_pylist())
+    assert not listed
+    assert chunks == {path.name for path in (saved / "chunks").iterdir()}
+    assert set(kinds) == {"native", "virtual", "inline"}
+    for path in (saved / "transactions").iterdir():
+        assert encode_id(read_transaction_log(path.read_bytes(), str(path))) == path.name
+
+
+def test_a_snapshot_of_that_time_is_given_another_parent(saved: Path) -> None:
+    tip = open_repository(saved).lookup_branch("main")
+    path = saved / "snapshots" / tip
+    path.write_bytes(with_parent(path.read_bytes(), INITIAL_SNAPSHOT, str(path)))
+    line = [snapshot.id for snapshot in open_repository(saved).ancestry(branch="main")]
+    assert line == [tip, encode_id(INITIAL_SNAPSHOT)]

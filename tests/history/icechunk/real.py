@@ -1,0 +1,127 @@
+"""Histories as files that icechunk itself reads: in format 1 a file per snapshot and reference, in format 2 one object.
+
+Icechunk stamps the clock's time on what it makes, so its own files serve as templates, with ids and times of ours.
+"""
+
+import shutil
+import struct
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from retention_assets.formats.icechunk.envelope import FileType, open_file, seal
+from retention_assets.formats.icechunk.ids import INITIAL_SNAPSHOT, decode_id, encode_id
+from retention_assets.formats.icechunk.model import Availability, Repo, RepoStatus, SnapshotInfo, Update, UpdateKind
+from retention_assets.formats.icechunk.references import ReferenceFile, ReferenceKind, read_reference, write_reference
+from retention_assets.formats.icechunk.repo_reader import read_repo
+from retention_assets.formats.icechunk.repo_writer import write_repo
+from retention_assets.formats.icechunk.snapshots import read_snapshot
+from retention_assets.history.icechunk.snapshots import History, Snapshot, instant_of, micros_of
+from tests.icechunk_repositories import create_repository, open_repository
+
+BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
+KINDS = {"branch": ReferenceKind.BRANCH, "tag": ReferenceKind.TAG}
+
+
+@dataclass(frozen=True)
+class Template:
+    """A snapshot file of icechunk with the parts of it that histories differ in."""
+
+    body: bytes
+    snapshot_id: bytes
+    parent_id: bytes | None
+    flushed_at: int
+
+    def filled(self, snapshot: Snapshot) -> bytes:
+        body = _replaced(self.body, self.snapshot_id, snapshot.snapshot_id)
+        if self.parent_id is not None and snapshot.parent_id is not None:
+            body = _replaced(body, self.parent_id, snapshot.parent_id)
+        times = (struct.pack("<Q", self.flushed_at), struct.pack("<Q", micros_of(snapshot.flushed_at)))
+        return seal(_replaced(body, *times), FileType.SNAPSHOT, spec_version=1)
+
+
+@dataclass(frozen=True)
+class Templates:
+    root: Template
+    child: Template
+
+
+def _replaced(body: bytes, old: bytes, new: bytes) -> bytes:
+    assert body.count(old) == 1
+    return body.replace(old, new)
+
+
+def templates_of(directory: Path) -> Templates:
+    """Make a repository of format 1 with one commit in the empty `directory`, and return its files."""
+    child = create_repository(directory, 1).writable_session("main").commit("a commit", allow_empty=True)
+    return Templates(_template(directory, encode_id(INITIAL_SNAPSHOT)), _template(directory, child))
+
+
+def _template(directory: Path, name: str) -> Template:
+    content = (directory / "snapshots" / name).read_bytes()
+    snapshot = read_snapshot(content, name)
+    return Template(
+        open_file(content, FileType.SNAPSHOT, name)[1], snapshot.id, snapshot.parent_id, snapshot.flushed_at
+    )
+
+
+def write_v1(directory: Path, history: History, templates: Templates) -> None:
+    """Write a repository of format 1 in place of what is in `directory`."""
+    shutil.rmtree(directory, ignore_errors=True)
+    (directory / "snapshots").mkdir(parents=True)
+    for snapshot_id, snapshot in history.snapshots.items():
+        template = templates.root if snapshot.parent_id is None else templates.child
+        (directory / "snapshots" / encode_id(snapshot_id)).write_bytes(template.filled(snapshot))
+    for reference in history.references():
+        path = directory / ReferenceFile(KINDS[reference.kind], reference.name).path
+        path.parent.mkdir(parents=True)
+        path.write_bytes(write_reference(reference.tip))
+
+
+def read_v1(directory: Path) -> History:
+    """Return the history that the files in `directory` tell: live tags only."""
+    snapshots = {}
+    for path in (directory / "snapshots").iterdir():
+        one = read_snapshot(path.read_bytes(), path.name)
+        snapshots[one.id] = Snapshot(one.id, one.parent_id, instant_of(one.flushed_at, one.id))
+    references: dict[str, dict[str, bytes]] = {"branch": {}, "tag": {}}
+    for path in (directory / "refs").glob("*/ref.json"):
+        if not path.with_name("ref.json.deleted").exists():
+            kind, name = path.parent.name.split(".", 1)
+            references[kind][name] = read_reference(path.read_bytes(), str(path))
+    return History(snapshots, references["branch"], references["tag"])
+
+
+def repo_of(history: History) -> Repo:
+    """Return a repo object that tells `history`."""
+    snapshots = {
+        snapshot_id: SnapshotInfo(snapshot_id, one.parent_id, micros_of(one.flushed_at), "a commit")
+        for snapshot_id, one in history.snapshots.items()
+    }
+    made = micros_of(BEGINNING)
+    return Repo(
+        branches=dict(history.branches),
+        tags=dict(history.tags),
+        snapshots=snapshots,
+        status=RepoStatus(Availability.ONLINE, made),
+        latest_updates=(Update(UpdateKind.REPO_INITIALIZED, made),),
+    )
+
+
+def write_v2(directory: Path, repo: Repo) -> None:
+    """Write the repo object of a repository of format 2 in place of what is in `directory`."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    (directory / "repo").write_bytes(write_repo(repo))
+
+
+def read_v2(directory: Path) -> Repo:
+    return read_repo((directory / "repo").read_bytes(), "repo")
+
+
+def expire(directory: Path, older_than: datetime, *, branches: bool, tags: bool) -> set[bytes]:
+    """Expire by icechunk itself; return the ids that it returns."""
+    returned = open_repository(directory).expire_snapshots(
+        older_than, delete_expired_branches=branches, delete_expired_tags=tags
+    )
+    return {decode_id(text) for text in returned}

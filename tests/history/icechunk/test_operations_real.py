@@ -1,0 +1,219 @@
+"""Our edits of the repo object beside those that icechunk itself makes: the same object comes out, field by field."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import icechunk as ic
+import pytest
+
+from retention_assets.errors import GuardRefused
+from retention_assets.formats.icechunk.ids import INITIAL_SNAPSHOT, decode_id, encode_id
+from retention_assets.formats.icechunk.model import Availability, Repo, SnapshotInfo
+from retention_assets.formats.icechunk.repo_reader import read_repo
+from retention_assets.formats.icechunk.repo_writer import write_repo
+from retention_assets.history.icechunk.expire_v2 import expire_v2
+from retention_assets.history.icechunk.operations import (
+    amend,
+    ancestry_of,
+    commit,
+    create_branch,
+    create_tag,
+    delete_branch,
+    delete_tag,
+    reset_branch,
+    set_status,
+)
+from retention_assets.history.icechunk.snapshots import instant_of, micros_of
+from retention_assets.history.icechunk.updates import Stamp
+from retention_assets.policy.snapshots import everything_older
+from tests.icechunk_repositories import Commit, build_history, create_repository, open_repository
+
+DAYS = [datetime(2026, 1, day, tzinfo=UTC) for day in range(1, 10)]
+
+
+class Beside:
+    """A repository of icechunk, and its repo object, before and after what is done to it."""
+
+    def __init__(self, directory: Path, ids: Mapping[str, str]) -> None:
+        self.directory = directory
+        self.repository = open_repository(directory)
+        self.ids = ids
+
+    def read(self) -> Repo:
+        return read_repo((self.directory / "repo").read_bytes(), "repo")
+
+    def both(self, theirs: Callable[[], object], edit: Callable[..., Repo], *arguments: Any, **named: Any) -> None:
+        """Do `theirs`, then `edit` on the object from before, at the same instant, with the same backup's name."""
+        before = self.read()
+        theirs()
+        after = self.read()
+        backup = after.latest_updates[1].backup_path if len(after.latest_updates) > 1 else after.repo_before_updates
+        stamp = Stamp(instant_of(after.latest_updates[0].updated_at, b""), backup)
+        taken = [argument(before, after) if callable(argument) else argument for argument in arguments]
+        assert edit(before, *taken, stamp, **named) == after
+        assert after != before
+
+    def refused(
+        self, complaint: str, theirs: Callable[[], object], edit: Callable[..., Repo], *arguments: Any, **named: Any
+    ) -> None:
+        """See that both refuse, and that nothing is written."""
+        before = self.read()
+        with pytest.raises(ic.IcechunkError):
+            theirs()
+        assert self.read() == before
+        with pytest.raises(GuardRefused, match=f"{complaint}.*Nothing was changed or deleted"):
+            edit(before, *arguments, Stamp(datetime.now(UTC), "backup"), **named)
+
+
+def expired(repo: Repo, older_than: datetime, stamp: Stamp, **flags: bool) -> Repo:
+    return expire_v2(repo, everything_older(**flags), older_than, stamp)[0]
+
+
+def as_made(before: Repo, after: Repo) -> SnapshotInfo:
+    """The newest snapshot of main, as its session hands it over: with the parent that it started from."""
+    made = after.snapshots[after.branches["main"]]
+    return replace(made, parent_id=before.branches["main"], pruned_ancestor_tx_logs=())
+
+
+@pytest.fixture
+def beside(tmp_path) -> Beside:
+    commits = [Commit(name, before, day) for name, before, day in zip("abcd", (None, *"abc"), DAYS, strict=False)]
+    commits.append(Commit("x", "b", DAYS[6]))
+    return Beside(tmp_path, build_history(tmp_path, 2, commits, {"main": "d", "dev": "x"}, {"v1": "b"}))
+
+
+def test_branches_are_made_moved_and_deleted_as_by_icechunk(beside):
+    a, d, repository = beside.ids["a"], beside.ids["d"], beside.repository
+    beside.both(lambda: repository.create_branch("new/é", a), create_branch, "new/é", decode_id(a))
+    beside.both(lambda: repository.reset_branch("new/é", d), reset_branch, "new/é", decode_id(d))
+    beside.both(
+        lambda: repository.reset_branch("main", a, from_snapshot_id=d),
+        reset_branch,
+        "main",
+        decode_id(a),
+        expected=decode_id(d),
+    )
+    beside.both(lambda: repository.delete_branch("dev"), delete_branch, "dev")
+
+
+def test_tags_are_made_and_deleted_as_by_icechunk(beside):
+    a, repository = beside.ids["a"], beside.repository
+    beside.both(lambda: repository.create_tag("v2", a), create_tag, "v2", decode_id(a))
+    beside.both(lambda: repository.delete_tag("v1"), delete_tag, "v1")
+
+
+def test_commits_and_amendments_are_listed_as_by_icechunk(beside):
+    session = beside.repository.writable_session("main")
+    beside.both(lambda: session.commit("more", allow_empty=True), commit, "main", as_made)
+    session = beside.repository.writable_session("main")
+    beside.both(lambda: session.amend("other", allow_empty=True), amend, "main", as_made)
+
+
+def test_an_amendment_takes_over_the_logs_of_what_it_replaces(beside):
+    beside.repository.expire_snapshots(DAYS[3])
+    assert beside.read().snapshots[decode_id(beside.ids["d"])].pruned_ancestor_tx_logs
+    session = open_repository(beside.directory).writable_session("main")
+    beside.both(lambda: session.amend("again", allow_empty=True), amend, "main", as_made)
+
+
+def test_one_expiration_after_the_other_is_written_as_by_icechunk(beside):
+    repository = beside.repository
+    for older_than, flags in (
+        (DAYS[2], {}),
+        (DAYS[3], {"delete_expired_tags": True}),
+        (DAYS[8], {"delete_expired_branches": True}),
+    ):
+        beside.both(lambda at=older_than, on=flags: repository.expire_snapshots(at, **on), expired, older_than, **flags)
+
+
+def test_the_status_is_set_as_by_icechunk_and_then_nothing_else_is_done(beside):
+    a, repository = beside.ids["a"], beside.repository
+    at = datetime.now(UTC)
+
+    def same(repo: Repo, availability: Availability, reason: str | None, stamp: Stamp) -> Repo:
+        made = set_status(repo, availability, reason, stamp)
+        assert made.status.set_at == made.latest_updates[0].updated_at
+        status = replace(made.status, set_at=micros_of(at))  # icechunk takes that time from the caller
+        top, *older = made.latest_updates
+        return replace(made, status=status, latest_updates=(replace(top, status=status), *older))
+
+    read_only = ic.RepoStatus(ic.RepoAvailability.read_only, at, limited_availability_reason="moving")
+    beside.both(lambda: repository.set_status(read_only), same, Availability.READ_ONLY, "moving")
+    beside.refused("is read-only", lambda: repository.create_tag("v9", a), create_tag, "v9", decode_id(a))
+    beside.refused("reason: moving", lambda: repository.expire_snapshots(DAYS[3]), expired, DAYS[3])
+    online = ic.RepoStatus(ic.RepoAvailability.online, at)
+    beside.both(lambda: repository.set_status(online), same, Availability.ONLINE, None)
+
+
+def test_what_icechunk_refuses_is_refused(beside):
+    a, d, x, unknown = (*(beside.ids[name] for name in "adx"), encode_id(bytes(12)))
+    its, here = beside.repository, decode_id(a)
+    for complaint, theirs, edit, *arguments in (
+        ("a branch 'dev' already", lambda: its.create_branch("dev", a), create_branch, "dev", here),
+        (f"no snapshot {unknown}", lambda: its.create_branch("new", unknown), create_branch, "new", bytes(12)),
+        ("'main' cannot be deleted", lambda: its.delete_branch("main"), delete_branch, "main"),
+        ("no branch 'gone'", lambda: its.delete_branch("gone"), delete_branch, "gone"),
+        ("no branch 'gone'", lambda: its.reset_branch("gone", a), reset_branch, "gone", here),
+        (f"no snapshot {unknown}", lambda: its.reset_branch("dev", unknown), reset_branch, "dev", bytes(12)),
+        ("a tag 'v1' already", lambda: its.create_tag("v1", a), create_tag, "v1", here),
+        (f"no snapshot {unknown}", lambda: its.create_tag("v2", unknown), create_tag, "v2", bytes(12)),
+        ("no tag 'gone'", lambda: its.delete_tag("gone"), delete_tag, "gone"),
+    ):
+        beside.refused(complaint, theirs, edit, *arguments)
+    beside.refused(
+        f"the branch 'dev' is on {x}, not on {d}",
+        lambda: its.reset_branch("dev", a, from_snapshot_id=d),
+        reset_branch,
+        "dev",
+        here,
+        expected=decode_id(d),
+    )
+    its.delete_tag("v1")
+    beside.refused("the tag 'v1' was deleted", lambda: its.create_tag("v1", a), create_tag, "v1", here)
+
+
+def test_flags_that_are_off_refuse_and_may_be_turned_on_again(beside):
+    a, repository = beside.ids["a"], beside.repository
+    for flag in ("create_tag", "delete_tag"):
+        repository.set_feature_flag(flag, False)
+    beside.refused("create_tag is off", lambda: repository.create_tag("v2", a), create_tag, "v2", decode_id(a))
+    beside.refused("delete_tag is off", lambda: repository.delete_tag("v1"), delete_tag, "v1")
+    repository.set_feature_flag("create_tag", True)
+    repository.set_feature_flag("delete_tag", None)
+    beside.both(lambda: repository.create_tag("v2", a), create_tag, "v2", decode_id(a))
+    beside.both(lambda: repository.delete_tag("v1"), delete_tag, "v1")
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_the_log_is_cut_where_icechunk_cuts_it(tmp_path, most):
+    create_repository(tmp_path, num_updates_per_repo_info_file=most).save_config()
+    beside = Beside(tmp_path, {})
+    root = encode_id(INITIAL_SNAPSHOT)
+    for name in ("t0", "t1", "t2", "t3", "t4", "t5", "t6"):
+        beside.both(lambda name=name: beside.repository.create_tag(name, root), create_tag, name, INITIAL_SNAPSHOT)
+    assert len(beside.read().latest_updates) == most
+
+
+def test_the_first_snapshot_cannot_be_amended(tmp_path):
+    create_repository(tmp_path)
+    beside = Beside(tmp_path, {})
+    root = beside.read().snapshots[INITIAL_SNAPSHOT]
+    other = replace(root, id=bytes(12), parent_id=root.id, flushed_at=root.flushed_at + 1)
+    session = beside.repository.writable_session("main")
+    complaint = "the first snapshot 1CECHNKREP0F1RSTCMT0 cannot be amended"
+    beside.refused(complaint, lambda: session.amend("again", allow_empty=True), amend, "main", other)
+
+
+def test_icechunk_goes_on_with_what_we_wrote(beside):
+    repo = expired(beside.read(), DAYS[3], Stamp(datetime.now(UTC), "repo.backup"))
+    (beside.directory / "repo").write_bytes(write_repo(repo))
+    repository = open_repository(beside.directory)
+    seen = [one.id for one in repository.ancestry(branch="main")]
+    assert [decode_id(one) for one in seen] == [one.id for one in ancestry_of(repo, repo.branches["main"])]
+    repository.create_tag("after", seen[0])
+    repository.writable_session("main").commit("after", allow_empty=True)
+    repository.garbage_collect(datetime.now(UTC) + timedelta(minutes=1))
+    assert decode_id(seen[0]) in beside.read().snapshots

@@ -1,0 +1,105 @@
+from datetime import date, timedelta
+
+import pytest
+
+from retention_assets.policy.lint import Finding
+from retention_assets.policy.rules import Hold
+from retention_assets.policy.snapshot_lint import lint_snapshots
+from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy, SnapshotRule
+
+DAY = date(2026, 11, 1)
+ROOT = "1CECHNKREP0F1RSTCMT0"
+MONTH = timedelta(days=30)
+DEFAULT = Keep("default", MONTH)
+
+
+def found(policy: SnapshotPolicy) -> list[Finding]:
+    return lint_snapshots(policy, ("main", "dev", "exp-1", "exp-2"), ("v1",), (ROOT,), DAY)
+
+
+def messages(policy: SnapshotPolicy) -> list[tuple[str, str]]:
+    return [(finding.rule_id, finding.message) for finding in found(policy)]
+
+
+def rule(rule_id: str, pattern: str, kind: str = "branch", newer: timedelta | None = MONTH, last: int = 0):
+    return SnapshotRule(rule_id, kind, pattern, newer, last)
+
+
+def test_a_policy_that_fits_the_repository_has_no_findings():
+    holds = (Hold("a", "snapshot", ROOT, "r", DAY), Hold("b", "branch", "dev", "r"), Hold("c", "tag", "v1", "r"))
+    rules = (rule("main", "main"), rule("exp", "exp-*"), rule("v", "v*", "tag"))
+    policy = SnapshotPolicy(rules, DEFAULT, holds, delete_expired_branches=True, delete_expired_tags=True)
+    assert found(policy) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "pattern", "message"),
+    [
+        ("branch", "mian", "there is no branch 'mian'; the rule does nothing"),
+        ("branch", "old-*", "the glob 'old-*' matches no branch; the rule does nothing"),
+        ("tag", "main", "there is no tag 'main'; the rule does nothing"),
+        ("tag", "exp-*", "the glob 'exp-*' matches no tag; the rule does nothing"),
+    ],
+)
+def test_a_rule_that_names_nothing_is_found(kind, pattern, message):
+    assert found(SnapshotPolicy((rule("r", pattern, kind),), DEFAULT)) == [Finding("warning", "r", message)]
+
+
+def test_globs_that_match_one_branch_are_found():
+    policy = SnapshotPolicy((rule("a", "exp-*"), rule("b", "*-2")), DEFAULT)
+    message = "'exp-*' and '*-2' (rule b) both match exp-2; whatever either keeps is kept"
+    assert messages(policy) == [("a", message)]
+
+
+def test_globs_overlap_only_where_no_exact_rule_decides_and_only_of_one_kind():
+    exact = SnapshotPolicy((rule("a", "exp-*"), rule("b", "*-2"), rule("c", "exp-2")), DEFAULT)
+    assert found(exact) == []
+    assert found(SnapshotPolicy((rule("a", "*"), rule("b", "*", "tag")), DEFAULT)) == []
+
+
+@pytest.mark.parametrize(
+    ("hold", "named"),
+    [
+        (Hold("h", "snapshot", "000G40R40M30E209185G", "r"), "snapshot '000G40R40M30E209185G'"),
+        (Hold("h", "branch", "v1", "r"), "branch 'v1'"),
+        (Hold("h", "tag", "main", "r"), "tag 'main'"),
+    ],
+)
+def test_a_hold_on_what_is_not_there_is_an_error(hold, named):
+    message = f"the hold names the {named}, which does not exist: a run will refuse"
+    assert found(SnapshotPolicy(default=DEFAULT, holds=(hold,))) == [Finding("error", "h", message)]
+
+
+def test_an_expired_hold_is_a_warning_whatever_it_names():
+    hold = Hold("h", "branch", "gone", "r", date(2026, 10, 31))
+    message = "the hold expired on 2026-10-31: it holds nothing any more"
+    assert found(SnapshotPolicy(default=DEFAULT, holds=(hold,))) == [Finding("warning", "h", message)]
+
+
+def test_a_policy_of_holds_only_keeps_everything():
+    policy = SnapshotPolicy(holds=(Hold("h", "branch", "dev", "r"),))
+    assert messages(policy) == [("default", "there is no rule and no default: every snapshot is kept")]
+
+
+@pytest.mark.parametrize(
+    "default",
+    [
+        pytest.param(Keep("default", NOT_BY_AGE, 3), id="by_number"),
+        pytest.param(Keep("default", None), id="for_ever"),
+        pytest.param(None, id="no_default"),
+    ],
+)
+def test_deleting_references_that_never_expire_is_found(default):
+    policy = SnapshotPolicy((rule("main", "main"),), default, delete_expired_branches=True, delete_expired_tags=True)
+    texts = [message for _, message in messages(policy)]
+    assert [text.split(" is on")[0] for text in texts] == ["delete_expired_branches", "delete_expired_tags"]
+
+
+def test_one_branch_that_may_expire_is_enough():
+    policy = SnapshotPolicy((rule("dev", "dev"),), Keep("default", None), delete_expired_branches=True)
+    assert found(policy) == []
+
+
+def test_errors_come_first():
+    policy = SnapshotPolicy((rule("a", "gone"),), DEFAULT, (Hold("z", "tag", "gone", "r"),))
+    assert [finding.severity for finding in found(policy)] == ["error", "warning"]

@@ -5,7 +5,7 @@ VENV := .venv/bin
 JAVA = JAVA_HOME="$$(cat .venv/java_home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint types imports definitions check bench dev lock clean
+.PHONY: help setup test-servers demo test test-slow mutations lint types imports definitions check bench dev lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -16,13 +16,19 @@ setup: ## Make .venv; finds Python 3.12+ and Java 17 or 21 by itself
 demo: setup ## Plan the retention of the sample repository; deletes nothing
 	@sh scripts/demo
 
+test-servers: ## Install the object stores that some tests talk to; without one its tests are skipped
+	@bash scripts/test_servers
+
 # Two workers: each that meets Spark starts a JVM (1 GB), and more would only share the same cores. A file stays on one
 # worker, so that what its tests share (a placed repository, a server) is made once.
-test: setup ## Run the tests (ARGS="…" goes to pytest)
+test: setup ## Run the tests (ARGS="…" goes to pytest); those of stores that test-servers installs are else skipped
 	$(JAVA) $(VENV)/python -m pytest -n 2 --dist loadfile -m "not slow" $(ARGS)
 
 test-slow: setup ## Run the tests that take minutes, with more random examples
 	$(JAVA) $(VENV)/python -m pytest -n 2 --dist loadfile -m slow --timeout 1800 --hypothesis-profile thorough $(ARGS)
+
+mutations: setup ## Break the package in many ways, one by one, and show which test notices (ARGS="part of a name")
+	$(JAVA) $(VENV)/python -m tests.mutations.run $(ARGS)
 
 lint: setup ## Check style and formatting
 	$(VENV)/ruff check
@@ -51,5 +57,5 @@ lock: setup ## Rebuild requirements.lock from pyproject.toml (ARGS=--upgrade for
 		--no-header --no-emit-index-url --no-emit-find-links --output-file requirements.lock $(ARGS) pyproject.toml
 
 clean: ## Remove what make made; run history and ledgers (.dagster, warehouses) stay
-	rm -rf .venv .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse dist
+	rm -rf .venv .servers .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -20,7 +20,7 @@ from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.stores.access import NO_RETRIES
 from retention_assets.stores.conditional import Conditional, require_known
 from retention_assets.stores.failures import WRITE, Failure
-from retention_assets.tables import DELETION_REPORT
+from retention_assets.tables import DELETION_PROOF, DELETION_REPORT
 
 REFUSED = "refused"  # note of a table: the guards that refused it, which is written all the same for people to see
 FACTS = "_facts.json"  # Spark passes over names that begin with an underscore
@@ -190,4 +190,4 @@ def _text(document: Mapping[str, Any]) -> bytes:
 
 def _maker(table: str) -> str:
     """Return the command that makes a table."""
-    return "sweep" if table == DELETION_REPORT.name else "plan"
+    return {DELETION_REPORT.name: "sweep", DELETION_PROOF.name: "verify"}.get(table, "plan")

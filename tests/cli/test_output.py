@@ -22,7 +22,7 @@ from tests.repositories import expected, listing
 
 pytestmark = pytest.mark.usefixtures("spark")
 
-_MADE_BY_A_PLAN = sorted(TABLES.keys() - {"deletion_report"})
+_MADE_BY_A_PLAN = sorted(TABLES.keys() - {"deletion_report", "deletion_proof"})
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
+from pyspark.sql import SparkSession
 
+from tests.end_to_end.approved import Approved, approve_orchard
 from tests.end_to_end.s3_server import Lake, S3Server, lake, s3_server
 
 _NUMBERS = count()
@@ -19,3 +21,8 @@ def s3(clean_environment: None) -> Iterator[S3Server]:
 @pytest.fixture(scope="session")
 def new_lake(s3: S3Server) -> Callable[[], Lake]:
     return lambda: lake(s3, f"orchard-{next(_NUMBERS)}")
+
+
+@pytest.fixture(scope="session")
+def approved(spark: SparkSession, new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory) -> Approved:
+    return approve_orchard(tmp_path_factory.mktemp("approved"), new_lake())

@@ -13,7 +13,7 @@ from tests.repositories import active_commits, expected, listing, objects_by_com
 from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
 from tests.stores.lakefs_world import saved
 
-pytestmark = pytest.mark.usefixtures("spark")
+pytestmark = pytest.mark.usefixtures("spark", "compiled")
 WRONG_HASH = "0" * 64
 
 
@@ -86,7 +86,7 @@ def test_the_plan_finds_what_brute_force_finds(story: Story) -> None:
 @pytest.mark.parametrize(
     ("chapter", "status"),
     [
-        ("sweep in plan mode", 0),
+        ("sweep in plan mode", 2),
         ("sweep without approval", 1),
         ("approval of another hash", 1),
         ("sweep after that approval", 1),
@@ -98,8 +98,11 @@ def test_nothing_is_deleted_before_an_approved_sweep(story: Story, chapter: str,
     assert story.listings[chapter] == story.before
 
 
-def test_a_sweep_in_plan_mode_says_that_nothing_was_deleted(story: Story) -> None:
-    assert "nothing was deleted" in story.answers["sweep in plan mode"].out
+def test_a_sweep_in_plan_mode_is_a_usage_error_that_names_the_modes(story: Story) -> None:
+    refusal = " ".join(story.answers["sweep in plan mode"].err.split())
+    assert "Nothing was deleted" in refusal
+    assert "mode: quarantine" in refusal
+    assert "mode: delete" in refusal
 
 
 def test_a_refusal_names_the_approval_that_is_missing(story: Story) -> None:
@@ -115,8 +118,11 @@ def test_the_listings_before_and_after_differ_by_exactly_the_plan(story: Story) 
     assert story.before.keys() - after.keys() == story.planned
 
 
-def test_a_sweep_says_how_much_it_is_about_to_delete(story: Story) -> None:
-    assert f"deleting {len(story.planned):,} objects" in story.answers["sweep"].err
+def test_a_sweep_says_how_much_it_is_about_to_delete_and_how_far_it_is(story: Story) -> None:
+    told = story.answers["sweep"].err
+    assert f"delete {len(story.planned):,} objects" in told
+    assert f"{len(story.planned):,} of {len(story.planned):,} objects" in told
+    assert "objects/s" in told
 
 
 def test_every_object_of_every_active_commit_is_still_readable(story: Story) -> None:

@@ -15,12 +15,23 @@ from retention_assets.stores.policies import note_completed
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.approval import Approval, require_approval, require_same_world
 from retention_assets.sweep.engine import Done, Engine
-from retention_assets.sweep.lease import Lease, release_lease, renew_lease, take_lease
-from retention_assets.sweep.ledger import ATTEMPTED, FAILED, OUTCOMES, QUARANTINED, RESTORED, LedgerPlace
+from retention_assets.sweep.lease import Lease, release_lease, renew_lease, require_lease, take_lease
+from retention_assets.sweep.ledger import (
+    ATTEMPTED,
+    DELETED,
+    FAILED,
+    OUTCOMES,
+    PURGED,
+    QUARANTINED,
+    RESTORED,
+    LedgerPlace,
+)
 from retention_assets.sweep.plan import Amount, Plan, load_plan
 from retention_assets.sweep.progress import Progress
 from retention_assets.sweep.records import Record, write_record
 from retention_assets.sweep.work import Deed, Orders, utc_now
+
+_SUCCESS = {DELETED, QUARANTINED, PURGED, RESTORED}  # missing or skipped may also be what a look alone found
 
 Clock = Callable[[], datetime]
 Log = Callable[[str], None]
@@ -109,6 +120,7 @@ def work_through(charge: Charge, engine: Engine[Any], lease: Lease) -> tuple[Lea
             progress.count(done)
             _require_some_success(charge, done)
         if progress.done == before:
+            require_lease(charge.warehouse, lease, charge.clock())  # or that is why nothing was done
             break
         rounds = engine.remaining(lease.fence)
     return lease, window
@@ -189,8 +201,8 @@ def _orders(charge: Charge, lease: Lease, deadline: datetime, turn: int) -> Orde
 
 
 def _require_some_success(charge: Charge, done: Done) -> None:
-    """End a sweep whose whole round failed: the next one would fail alike."""
-    if done.amounts and set(done.amounts) == {FAILED}:
+    """End a sweep that failed at all that a round tried: the next one would fail alike."""
+    if FAILED in done.amounts and not done.amounts.keys() & _SUCCESS:
         raise StoreError(
             f"{charge.name}: all {done.amounts[FAILED].objects:,} objects of a round failed. The rest was not tried. "
             f"Why: `retention report {charge.plan.repository} --as-of {charge.plan.day}`; then go on: "

@@ -17,6 +17,7 @@ from retention_assets.sweep.deeds import Delete, Quarantine
 from retention_assets.sweep.engine import width
 from retention_assets.sweep.execute import Charge, Clock, Log, carry_out
 from retention_assets.sweep.guards import clock_agrees
+from retention_assets.sweep.lease import witnessed_record
 from retention_assets.sweep.ledger import ATTEMPTED, ledger_of_plan, plans_with_ledgers, report_of
 from retention_assets.sweep.liveness import LakeFSLiveness, Question
 from retention_assets.sweep.plan import Plan, find_plan, load_plan, planned_heads, planned_objects
@@ -145,7 +146,7 @@ def evidence_of(sweep: Sweep) -> Evidence:
     moved = {kept.document["plan_hash"] for kept in records if "quarantined" in kept.document["outcomes"]}
     places = [(plan, place_of_plan(opened.repository, plan)) for plan in tried if plan.plan_hash in moved]
     question = Question(opened, opened.policy(), sweep.day)
-    return Evidence(sweep.spark, warehouse, question, tried, records, places)
+    return Evidence(sweep.spark, warehouse, question, tried, records, places, witnessed_record(warehouse, name))
 
 
 def _planned(sweep: Sweep, plan: Plan) -> DataFrame:

@@ -2,7 +2,8 @@
 
 `leases/` holds a chain of numbered documents, each written only if nobody wrote that number before; the last one
 counts. A lease names until when it holds: whoever works under it stops then, and nobody else begins before then.
-A person who stops all sweeps writes the next document too, so that workers find their lease gone.
+A person who stops all sweeps writes the next document too, so that workers find their lease gone. Each document names
+the newest record of its time: no record follows the last one, so this is what shows that it is gone or was changed.
 Source: DESIGN.md, invariants 5 and 8.
 """
 
@@ -12,6 +13,7 @@ from typing import Any
 
 from retention_assets.errors import GuardRefused
 from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.records import newest_fingerprint
 
 LEASES = "leases"
 _MARGIN = timedelta(minutes=5)  # clocks of two machines differ by less: a lease is taken over only so long after it
@@ -41,9 +43,9 @@ def take_lease(warehouse: Warehouse, repository: str, holder: str, now: datetime
 
 def renew_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> Lease:
     """Return the lease with a new end, once a quarter of it is over. Errors: GuardRefused when it is lost."""
+    require_lease(warehouse, lease, now)
     if lease.until - now > lease.life * 3 / 4:
         return lease
-    require_lease(warehouse, lease, now)
     return _written(warehouse, replace(lease, number=lease.number + 1, until=now + lease.life), now)
 
 
@@ -59,9 +61,9 @@ def holds(warehouse: Warehouse, lease: Lease, now: datetime) -> bool:
 
 
 def release_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> None:
-    """Give the lease back; one that was lost meanwhile is another's to give."""
-    number, _ = _newest(warehouse, lease.repository)
-    if number == lease.number:
+    """Give the lease back, however often it was renewed; one that was lost meanwhile is another's to give."""
+    number, document = _newest(warehouse, lease.repository)
+    if document and document["fence"] == lease.fence and not document["released"]:
         _create(warehouse, replace(lease, number=number + 1), now, released=True)
 
 
@@ -119,8 +121,15 @@ def _create(warehouse: Warehouse, lease: Lease, now: datetime, *, released: bool
         "at": now.isoformat(),
         "until": lease.until.isoformat(),
         "released": released,
+        "record": newest_fingerprint(warehouse, lease.repository),
     }
     return warehouse.create_document(document, lease.repository, LEASES, f"{lease.number:08d}.json")
+
+
+def witnessed_record(warehouse: Warehouse, repository: str) -> str | None:
+    """Return the fingerprint of the record that was the newest when the lease last changed hands; None: of none."""
+    _, document = _newest(warehouse, repository)
+    return document.get("record") if document else None
 
 
 def _newest(warehouse: Warehouse, repository: str) -> tuple[int, dict[str, Any] | None]:

@@ -26,6 +26,7 @@ from retention_assets.sweep.plan import Heads, Plan, references_hash
 from retention_assets.transforms.candidates import live_addresses
 from retention_assets.transforms.lifecycle import with_lifecycle
 
+_CREATED_AGAIN = "it was created again under its name"
 Clock = Callable[[], datetime]
 
 
@@ -88,12 +89,15 @@ class LakeFSLiveness:
         self._question = question
         self._clock = clock
         self._pairs: tuple[str, DataFrame] | None = None  # of which references, the pairs of all commits
+        self._instance: str | None = None  # of the repository that was seen to be the planned one
 
     def now(self) -> Liveness:
         """Return what is live at this moment. Errors: GuardRefused when it cannot be known."""
         looked_at, opened = self._clock(), self._question.opened
         staged = opened.source.staged()
         references = opened.source.references()
+        if self._instance and references.instance and self._instance != references.instance:
+            raise self._another(_CREATED_AGAIN)
         if staged is None or staged.taken_at > references.taken_at:
             raise GuardRefused(
                 f"{opened.repository.name}: the staged list is unknown, or newer than the references. {self._undone} "
@@ -114,12 +118,15 @@ class LakeFSLiveness:
         named = sorted({*heads.branches.items(), *heads.tags.items()})
         gone = [f"{name} named {commit}" for name, commit in named if commit not in references.commits]
         other = plan.instance and references.instance and plan.instance != references.instance
-        if not gone and not other:
-            return
-        why = f"{gone[0]}, which is not known any more" if gone else "it was created again under its name"
-        raise GuardRefused(
-            f"{plan.repository} {plan.day}: the repository is not the one that was planned: {why}. Nothing was "
-            f"deleted. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+        if gone or other:
+            raise self._another(f"{gone[0]}, which is not known any more" if gone else _CREATED_AGAIN)
+        self._instance = references.instance
+
+    def _another(self, why: str) -> GuardRefused:
+        name, day = self._question.opened.repository.name, self._question.day
+        return GuardRefused(
+            f"{name} {day}: the repository is not the one that was planned: {why}. {self._undone} "
+            f"Plan again: `retention plan {name} --as-of {day}`."
         )
 
     @property

@@ -21,7 +21,7 @@ from retention_assets.sweep.ledger import ATTEMPTED, OUTCOMES, QUARANTINED, ende
 from retention_assets.sweep.liveness import Question, commits_now
 from retention_assets.sweep.plan import Plan, planned_objects, planned_of_all
 from retention_assets.sweep.quarantine import QuarantinePlace
-from retention_assets.sweep.records import Kept
+from retention_assets.sweep.records import Kept, fingerprint
 from retention_assets.sweep.spark import ledger_digest
 from retention_assets.transforms.addresses import addresses
 from retention_assets.transforms.candidates import LIFECYCLE
@@ -51,6 +51,7 @@ class Evidence:
     plans: Sequence[Plan]  # those with a ledger
     records: Sequence[Kept]
     places: Sequence[tuple[Plan, QuarantinePlace]]  # of the plans that moved something
+    witnessed: str | None  # fingerprint of a record that was the newest when a lease was written
 
     @property
     def name(self) -> str:
@@ -182,6 +183,10 @@ def _records_follow(evidence: Evidence) -> Verdict:
         digest = plan and ledger_digest(evidence.spark, evidence.warehouse, plan, kept.document["fence"])
         if digest != kept.document["ledger_digest"]:
             return Verdict("records_follow", False, f"the ledger that {told} is of was changed")
+    if evidence.witnessed and evidence.witnessed not in [fingerprint(kept.document) for kept in evidence.records]:
+        return Verdict(
+            "records_follow", False, f"the last record that {evidence.name}/leases names was changed or is gone"
+        )
     return Verdict("records_follow", True, f"{len(evidence.records):,} records, each follows the one before it")
 
 

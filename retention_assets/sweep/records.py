@@ -71,6 +71,13 @@ def read_records(warehouse: Warehouse, repository: str) -> Iterator[Kept]:
         previous = fingerprint(document)
 
 
+def newest_fingerprint(warehouse: Warehouse, repository: str) -> str | None:
+    """Return the hash of the newest record; None when there is none."""
+    names = warehouse.documents(repository, RECORDS)
+    document = warehouse.read_document(repository, RECORDS, names[-1]) if names else None
+    return None if document is None else fingerprint(document)
+
+
 def fingerprint(document: Mapping[str, Any]) -> str:
     """Return the hash that the next record names."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

@@ -147,6 +147,14 @@ def test_one_that_ran_out_is_not_renewed_although_nobody_took_it(warehouse: Ware
     assert len(warehouse.documents("orchard", LEASES)) == 1
 
 
+def test_it_is_given_back_also_by_who_knows_nothing_of_its_renewals(warehouse: Warehouse) -> None:
+    first = take(warehouse)
+    later = renew_lease(warehouse, first, NOW + LIFE / 2)
+    release_lease(warehouse, first, NOW + LIFE / 2)
+    assert not holds(warehouse, later, NOW + LIFE / 2)
+    take(warehouse, "another-run", NOW + LIFE / 2)
+
+
 def test_one_that_was_lost_is_neither_renewed_nor_given_back(warehouse: Warehouse) -> None:
     lost = take(warehouse)
     after = NOW + LIFE + MARGIN

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.ledger import (
     ABSENT,
@@ -23,9 +24,11 @@ from retention_assets.sweep.ledger import (
     newest_of,
     read_ledgers,
 )
+from retention_assets.sweep.spark import Setting, SparkEngine
 from retention_assets.tables import LEDGER
 from tests.sweep.crashes.engine import latest, standing
 from tests.sweep.crashes.world import Row
+from tests.sweep.small_world import a_plan
 from tests.transforms.frames import NOW
 
 DAY, HASH = NOW.date(), "a" * 64
@@ -90,3 +93,19 @@ def test_which_addresses_are_collected(spark: SparkSession, warehouse: Warehouse
     found = {row["address"] for row in collected_addresses(spark, warehouse, "orchard").collect()}
     assert found == {row["address"] for row in standing(rows) if row["outcome"] in ABSENT}
     assert 50 < len(found) < 290
+
+
+@pytest.mark.parametrize("fence", [1, 3, 4])
+def test_what_remains_to_be_done(spark: SparkSession, warehouse: Warehouse, rows: list[Row], fence: int) -> None:
+    """What ended once remains no more, whatever failed later, nor what the sweep of this fence knows already."""
+    addresses = sorted({row["address"] for row in rows})
+    planned = spark.createDataFrame(pa.table({"address": addresses}))
+    access = StoreAccess(f"file://{warehouse.root}")
+    plan = a_plan(day=DAY, plan_hash=HASH)
+    setting = Setting(spark, warehouse, plan, planned, access, lambda: pytest.fail("nothing is looked at"), 1_000)
+    over = {
+        row["address"]
+        for row in rows
+        if row["outcome"] in ENDED or (row["fence"] == fence and row["outcome"] != ATTEMPTED)
+    }
+    assert sum(SparkEngine(setting).remaining(fence)) == len(addresses) - len(over) > 0

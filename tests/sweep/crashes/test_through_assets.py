@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import dagster as dg
 import pyarrow.parquet as pq
@@ -21,11 +22,10 @@ from retention_assets.sweep.ledger import DELETED, MISSING, QUARANTINED, collect
 from retention_assets.sweep.records import read_records
 from retention_assets.sweep.work import Deed
 from tests.end_to_end.command import DAY, Place, files_below, sample
-from tests.sweep.crashes.effects import Effect, Effects, Point, points, watched
+from tests.sweep.crashes.effects import Effect, Effects, Moment, Point, points, watched
 from tests.sweep.crashes.processes import Mortal, notes_in
 
 _DEATHS = 20  # evenly spread over all points; every other one is of a quarantine
-_IN_EVERY_RUN = (0, 10, 18)
 
 
 def swept(place: Place, after: timedelta = timedelta(0)) -> bool:
@@ -36,9 +36,9 @@ def swept(place: Place, after: timedelta = timedelta(0)) -> bool:
         return bool(job.execute_in_process(partition_key=DAY, instance=instance, raise_on_error=False).success)
 
 
-def effects_of_a_sweep(place: Place, point: Point | None) -> list[Effect]:
+def effects_of_a_sweep(place: Place, point: Point | None, after: timedelta = timedelta(0)) -> list[Effect]:
     """Sweep in a run that dies at `point`, all its processes at once; return its effects."""
-    folder, deed_of = place.directory.with_name(f"{place.directory.name}-notes"), lakefs.deed_of
+    folder, deed_of = place.directory.with_name(f"notes-{uuid4()}"), lakefs.deed_of
 
     def mortal(*sweep_plan_mode: object) -> Callable[[float | None], Deed]:
         deed = deed_of(*sweep_plan_mode)  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ def effects_of_a_sweep(place: Place, point: Point | None) -> list[Effect]:
     with notes_in(folder) as notes, pytest.MonkeyPatch.context() as patch:
         patch.setattr(lakefs, "deed_of", mortal)
         with watched(Effects(place.directory, point, notes=notes)):
-            assert swept(place) or point
+            assert swept(place, after) or point
         assert notes.dead is (point is not None)
         return notes.seen
 
@@ -90,23 +90,13 @@ def planned(place: Place) -> set[str]:
     return set(pq.read_table(place.warehouse / place.name / "deletion_candidates" / DAY)["address"].to_pylist())
 
 
-@pytest.mark.parametrize(
-    "death", [pytest.param(n, marks=() if n in _IN_EVERY_RUN else pytest.mark.slow) for n in range(_DEATHS)]
-)
-def test_a_death_in_the_middle_of_the_job_loses_nothing_and_the_next_run_ends_well(
-    death: int, whole: Whole, approved: Place, spark: SparkSession, tmp_path: Path
-) -> None:
-    mode = "quarantine" if death % 2 else "delete"
-    places = points(whole.effects(mode))
-    place = copied(approved, tmp_path / "orchard", mode)
-    lake, doomed = place.directory / "lake", planned(place)
-    before = files_below(lake)
-    effects_of_a_sweep(place, places[(2 * death + 1) * len(places) // (2 * _DEATHS)])
-    gone = before.keys() - files_below(lake).keys()
+def requires_that_what_is_gone_is_known(place: Place, spark: SparkSession, gone: set[str]) -> None:
     collected = collected_addresses(spark, Warehouse(str(place.warehouse)), place.name)
     assert gone <= {row["address"] for row in collected.collect()}
-    assert swept(place, timedelta(hours=1))
-    assert files_below(lake) == {path: facts for path, facts in before.items() if path not in doomed}
+
+
+def requires_a_good_end(place: Place, mode: str, doomed: set[str], gone: set[str]) -> None:
+    """Require of a swept place that all that was planned went, some of it earlier, and that its books say so."""
     outcomes = report(place)
     assert outcomes.keys() == doomed
     assert all(kept.follows for kept in read_records(Warehouse(str(place.warehouse)), place.name))
@@ -117,3 +107,38 @@ def test_a_death_in_the_middle_of_the_job_loses_nothing_and_the_next_run_ends_we
     else:
         assert set(outcomes.values()) <= {DELETED, MISSING}
         assert {address for address, outcome in outcomes.items() if outcome == MISSING} <= gone
+
+
+def test_run_after_run_dies_in_the_middle_of_the_job_and_the_last_one_ends_well(
+    approved: Place, spark: SparkSession, tmp_path: Path
+) -> None:
+    place = copied(approved, tmp_path / "orchard", "delete")
+    lake, doomed = place.directory / "lake", planned(place)
+    before = files_below(lake)
+    deaths = (Point(0, Moment.AFTER), Point(30, Moment.BEFORE), Point(10, Moment.AFTER))
+    for hours, point in enumerate(deaths):
+        effects_of_a_sweep(place, point, timedelta(hours=hours))
+        gone = before.keys() - files_below(lake).keys()
+        assert bool(gone) is (hours > 0)
+        requires_that_what_is_gone_is_known(place, spark, gone)
+    assert swept(place, timedelta(hours=len(deaths)))
+    assert files_below(lake) == {path: facts for path, facts in before.items() if path not in doomed}
+    requires_a_good_end(place, "delete", doomed, gone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("death", range(_DEATHS))
+def test_a_death_in_the_middle_of_the_job_loses_nothing_and_the_next_run_ends_well(
+    death: int, whole: Whole, approved: Place, spark: SparkSession, tmp_path: Path
+) -> None:
+    mode = "quarantine" if death % 2 else "delete"
+    places = points(whole.effects(mode))
+    place = copied(approved, tmp_path / "orchard", mode)
+    lake, doomed = place.directory / "lake", planned(place)
+    before = files_below(lake)
+    effects_of_a_sweep(place, places[(2 * death + 1) * len(places) // (2 * _DEATHS)])
+    gone = before.keys() - files_below(lake).keys()
+    requires_that_what_is_gone_is_known(place, spark, gone)
+    assert swept(place, timedelta(hours=1))
+    assert files_below(lake) == {path: facts for path, facts in before.items() if path not in doomed}
+    requires_a_good_end(place, mode, doomed, gone)

@@ -1,0 +1,138 @@
+"""Orchard in S3 with its server, planned and approved once; each story sweeps a copy of its own."""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.end_to_end.command import Answer, Json, Place, environment, orchard, run
+from tests.end_to_end.s3_server import REGION, Lake
+from tests.repositories import api, objects_by_commit
+from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, LakeFSServer, serving
+from tests.stores.lakefs_world import Repository, saved
+
+NAMESPACE = "s3://lake/orchard/"
+_SECRETS = {"LAKE_SECRET": "a-secret", "LAKEFS_SECRET": SECRET_KEY}
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """A place whose plan is approved, to be copied and not to be changed."""
+
+    place: Place
+    plan_hash: str
+    candidates: Mapping[str, Json]  # by address
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A copy of the approved place over a store and a server of its own."""
+
+    lake: Lake
+    server: LakeFSServer
+    repository: Repository  # of the server
+    place: Place
+    plan_hash: str
+    candidates: Mapping[str, Json]
+
+    @property
+    def planned(self) -> set[str]:
+        """The addresses that the plan names."""
+        return set(self.candidates)
+
+    def ledger(self) -> dict[str, Json]:
+        """Return the report of the last sweep, by address, which has each address once."""
+        rows = self.place.rows("deletion_report")
+        ledger = {row["address"]: row for row in rows}
+        assert len(ledger) == len(rows)
+        return ledger
+
+    def outcomes(self) -> dict[str, set[str]]:
+        """Return the addresses of each outcome of the last sweep's report."""
+        told: dict[str, set[str]] = {}
+        for address, row in self.ledger().items():
+            told.setdefault(row["outcome"], set()).add(address)
+        return told
+
+    def command(self, name: str, *arguments: str) -> Answer:
+        """Run a command that is about no day."""
+        return run("--config", self.place.file, name, "orchard", *arguments)
+
+    def records(self) -> list[Path]:
+        """Return the files of the records, in their order."""
+        return sorted((self.place.warehouse / "orchard" / "records").iterdir())
+
+
+NewWorld = Callable[..., Any]
+
+
+def repository() -> Repository:
+    """Return orchard without its tag, so that a test can set one; 59 objects may go."""
+    made = saved("orchard")
+    made.tags.clear()
+    return made
+
+
+def approve_orchard(directory: Path, lake: Lake) -> Approved:
+    """Plan the lake by its server, tags protected, and approve the plan."""
+    with serving(repository()) as server, environment(**_SECRETS):
+        place = orchard(directory, lake.storage, options(lake.server.endpoint))
+        place.write(source=source(server), staged=None, tags="protect", mode="delete")
+        plan_hash = place.plan()
+        assert place.run("approve", plan_hash).status == 0
+        return Approved(place, plan_hash, {row["address"]: row for row in place.rows("deletion_candidates")})
+
+
+@contextmanager
+def copied(approved: Approved, directory: Path, lake: Lake, endpoint: str = "", **settings: Any) -> Iterator[World]:
+    """Give a copy that sweeps `lake`, asked at `endpoint`, for as long as the block lasts."""
+    made = repository()
+    with serving(made) as server, environment(**_SECRETS):
+        place = placed(approved.place, directory, lake, endpoint, source=source(server), **settings)
+        yield World(lake, server, made, place, approved.plan_hash, approved.candidates)
+
+
+def placed(place: Place, directory: Path, lake: Lake, endpoint: str = "", **settings: Any) -> Place:
+    """Return a copy of a place, its tables included, that has `lake` as its store."""
+    shutil.copytree(place.directory, directory, dirs_exist_ok=True)
+    copy = Place(directory, dict(place.settings))
+    copy.write(storage=lake.storage, storage_options=options(endpoint or lake.server.endpoint), **settings)
+    return copy
+
+
+def options(endpoint: str, **changes: str) -> Json:
+    """Return the storage options for a server."""
+    secret = {"env": "LAKE_SECRET"}
+    return {"endpoint": endpoint, "region": REGION, "access_key_id": "a-key", "secret_access_key": secret, **changes}
+
+
+def source(server: LakeFSServer) -> Json:
+    """Return the settings of a source that asks `server`."""
+    return {"api": {"url": server.url, "access_key": ACCESS_KEY, "secret_key": {"env": "LAKEFS_SECRET"}}}
+
+
+def commit(message: str) -> str:
+    """Return the id of orchard's commit of this message."""
+    (found,) = [one["id"] for one in api("orchard")["commits"] if one["message"] == message]
+    return str(found)
+
+
+def held_by(commit_id: str) -> set[str]:
+    """Return the addresses that a commit holds."""
+    rows = objects_by_commit("orchard").to_pylist()
+    return {row["physical_address"].removeprefix(NAMESPACE) for row in rows if row["commit_id"] == commit_id}
+
+
+def staged_list(*addresses: str) -> bytes:
+    """Return one more file of a list of staged objects, as the server writes it."""
+    columns = {"physical_address": list(addresses), "creation_date": [int(datetime.now(UTC).timestamp())]}
+    file = BytesIO()
+    pq.write_table(pa.table(columns), file)
+    return file.getvalue()

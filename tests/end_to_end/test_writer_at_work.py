@@ -1,0 +1,315 @@
+"""A repository that changes while it is swept: what lives again when its round is looked at stays.
+
+Orchard is swept in rounds of ten objects or fewer. Somebody tags, stages, reverts and makes branches meanwhile; each
+change brings back objects of rounds to come, some of them also objects that are gone by then.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from werkzeug.wrappers import Request, Response
+
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.lease import take_lease
+from retention_assets.sweep.plan import keep_plan, load_plan, withdraw_plan
+from tests.end_to_end.approved import Approved, World, commit, copied, held_by, staged_list
+from tests.end_to_end.command import Answer, Json, sample, staged_folder
+from tests.end_to_end.s3_server import Lake, Listing, Rule, deletions
+from tests.faulty_s3 import Faults, faulty_s3
+from tests.repositories import AS_OF
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+IN_ROUNDS = {"round": 10}
+WINDOW = timedelta(minutes=15)  # the default of sweep.window
+REVIVED = "came back to life since it was planned"
+
+
+def before_deletions(act: Callable[[list[str]], object]) -> Rule:
+    """Return a rule that acts with the keys of each request that deletes, before it is carried out."""
+
+    def rule(request: Request) -> Response | None:
+        if keys := deletions(request):
+            act(keys)
+        return None
+
+    return rule
+
+
+def once(act: Callable[[], object]) -> Rule:
+    """Return a rule that acts before the first request that deletes."""
+    acted: list[bool] = []
+
+    def first(keys: list[str]) -> None:
+        if not acted:
+            acted.append(True)
+            act()
+
+    return before_deletions(first)
+
+
+# ---- one sweep, with a change before almost every round
+
+
+@dataclass
+class Writer:
+    """Who works in the repository meanwhile. Every method is a change, and returns what it brings back to life."""
+
+    world: World
+    brought_back: set[str] = field(default_factory=set)
+
+    def tag_an_old_commit(self) -> set[str]:
+        self.world.repository.tags["keep-this"] = commit("week 13")
+        return held_by(commit("week 13"))
+
+    def make_a_deleted_branch_again(self) -> set[str]:
+        self.world.repository.branches["exp-pricing-model"] = commit("experiment A")
+        return held_by(commit("experiment A"))
+
+    def stage_an_object(self) -> set[str]:
+        next_to_go = min((self.world.planned & self.world.lake.listing().keys()) - self.brought_back)
+        self.world.lake.put(f"{staged_folder()}one-more", staged_list(next_to_go))
+        return {next_to_go}
+
+    def revert_main(self) -> set[str]:
+        self._commit("a" * 64, "main", commit("week 3"))
+        return held_by(commit("week 3"))
+
+    def branch_off_an_old_commit(self) -> set[str]:
+        self.world.repository.branches["back"] = commit("candidate 0")
+        return held_by(commit("candidate 0"))
+
+    def commit_anew(self) -> set[str]:
+        self._commit("b" * 64, "dev", commit("week 0"))
+        return held_by(commit("week 0"))
+
+    def _commit(self, commit_id: str, branch: str, same_as: str) -> None:
+        """Make a commit on a branch that holds what `same_as` holds."""
+        repository = self.world.repository
+        repository.add_commit(commit_id, same_as, created=int(AS_OF.timestamp()))
+        repository.commits[commit_id]["parents"] = [repository.branches[branch]]
+        repository.branches[branch] = commit_id
+
+
+AT_LOOKS: dict[int, Callable[[Writer], set[str]]] = {  # of which round, counted from 0
+    2: Writer.make_a_deleted_branch_again,
+    3: Writer.stage_an_object,
+    5: Writer.revert_main,
+    6: Writer.branch_off_an_old_commit,
+    7: Writer.commit_anew,
+}
+CHANGES = [Writer.tag_an_old_commit, *AT_LOOKS.values()]
+
+
+@dataclass
+class Story:
+    """What happened, in its order, and what came of it."""
+
+    before: Listing
+    events: list[tuple[str, set[str]]] = field(default_factory=list)  # a change by its name, `look` or `delete`
+    answer: Answer | None = None
+    after: Listing = field(default_factory=dict)
+    ledger: dict[str, Json] = field(default_factory=dict)
+    records: list[Json] = field(default_factory=list)
+
+    def brought_back(self, change: Callable[[Writer], set[str]]) -> set[str]:
+        (found,) = [addresses for name, addresses in self.events if name == change.__name__]
+        return found
+
+    def only_by(self, change: Callable[[Writer], set[str]]) -> set[str]:
+        others = [self.brought_back(other) for other in CHANGES if other is not change]
+        return self.brought_back(change).difference(*others)
+
+
+@pytest.fixture(scope="module")
+def story(approved: Approved, new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory) -> Story:
+    directory = tmp_path_factory.mktemp("writer")
+    with copied(approved, directory, new_lake(), sweep=IN_ROUNDS) as world:
+        told, writer = Story(world.lake.listing()), Writer(world)
+
+        def change(act: Callable[[Writer], set[str]]) -> None:
+            told.events.append((act.__name__, act(writer) & world.planned))
+            writer.brought_back |= told.events[-1][1]
+
+        def look(number: int) -> None:
+            if act := AT_LOOKS.get(number):
+                change(act)
+            told.events.append(("look", set()))
+
+        def note(keys: list[str]) -> None:
+            told.events.append(("delete", {key.removeprefix("orchard/") for key in keys}))
+
+        for number in range(20):
+            world.server.before("POST", "gc/prepare_uncommited", lambda number=number: look(number), nth=number + 1)
+        tag = once(lambda: change(Writer.tag_an_old_commit))
+        with world.lake.server.answering(tag), world.lake.server.answering(before_deletions(note)):
+            told.answer = world.place.run("sweep")
+        told.after, told.ledger = world.lake.listing(), world.ledger()
+        told.records = [json.loads(file.read_text("utf-8")) for file in world.records()]
+    return told
+
+
+def test_nothing_that_lived_when_its_round_was_looked_at_is_ever_deleted(story: Story) -> None:
+    alive: set[str] = set()
+    seen: set[str] = set()
+    for name, addresses in story.events:
+        if name == "look":
+            seen = set(alive)
+        elif name == "delete":
+            assert not addresses & seen
+        else:
+            alive |= addresses
+    assert seen == alive != set()
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_each_change_saves_objects_that_nothing_else_would_have(
+    story: Story, change: Callable[[Writer], set[str]]
+) -> None:
+    saved = story.only_by(change) & story.after.keys()
+    assert saved
+    assert {(story.ledger[address]["outcome"], story.ledger[address]["detail"]) for address in saved} == {
+        ("skipped", REVIVED)
+    }
+
+
+def test_what_the_rounds_before_a_change_had_deleted_is_reported_as_deleted(story: Story) -> None:
+    gone = {change.__name__: story.brought_back(change) - story.after.keys() for change in CHANGES}
+    assert {name for name, addresses in gone.items() if addresses} == {"tag_an_old_commit", "revert_main"}
+    assert {story.ledger[address]["outcome"] for addresses in gone.values() for address in addresses} == {"deleted"}
+
+
+def test_everything_else_of_the_plan_is_deleted_and_nothing_outside_of_it(story: Story) -> None:
+    assert story.answer is not None
+    assert story.answer.status == 0, story.answer.err
+    deleted = {address for address, row in story.ledger.items() if row["outcome"] == "deleted"}
+    assert {row["outcome"] for row in story.ledger.values()} == {"deleted", "skipped"}
+    assert story.before.keys() - story.after.keys() == deleted
+    assert deleted == set().union(*(addresses for name, addresses in story.events if name == "delete"))
+
+
+def test_every_round_has_a_look_of_its_own_and_the_record_has_the_longest_window(story: Story) -> None:
+    assert story.answer is not None
+    looks = [name for name, _ in story.events].count("look")
+    assert looks == story.answer.err.count("looked at") >= 6
+    (record,) = story.records
+    assert 0 < record["longest_window_seconds"] <= WINDOW.total_seconds()
+    assert {name: amount["objects"] for name, amount in record["outcomes"].items()} == {
+        name: sum(row["outcome"] == name for row in story.ledger.values()) for name in ("deleted", "skipped")
+    }
+
+
+# ---- sweeps that end before their end, or do not begin
+
+
+NewWorld = Callable[..., AbstractContextManager[World]]
+
+
+@pytest.fixture
+def new_world(approved: Approved, new_lake: Callable[[], Lake], tmp_path: Path) -> NewWorld:
+    return lambda **settings: copied(approved, tmp_path, new_lake(), **settings)
+
+
+@pytest.fixture
+def world(new_world: NewWorld) -> Iterator[World]:
+    with new_world() as made:
+        yield made
+
+
+def require_refused(world: World, answer: Answer, *words: str) -> None:
+    """The sweep was refused in these words, and the store is as it was."""
+    assert answer.status == 1, answer.err
+    for word in words:
+        assert word in answer.err
+    assert len(answer.err.strip().splitlines()) == 1
+    assert world.planned <= world.lake.listing().keys()
+
+
+def test_a_sweep_of_what_another_process_sweeps_is_refused(world: World) -> None:
+    now, life = datetime.now(UTC), timedelta(minutes=30)
+    take_lease(Warehouse(str(world.place.warehouse)), "orchard", "another-run", now, life)
+    refused = world.place.run("sweep")
+    require_refused(world, refused, "another-run sweeps it since", "retention stop orchard", "Nothing was deleted")
+
+
+def test_a_repository_that_was_created_again_under_its_name_is_not_swept(world: World) -> None:
+    world.repository.created += 1
+    refused = world.place.run("sweep")
+    require_refused(world, refused, "created again under its name", "retention plan orchard", "Nothing was deleted")
+
+
+@pytest.mark.parametrize("minutes", [6, -6])
+def test_a_sweep_by_a_clock_that_differs_from_the_store_s_is_refused(world: World, minutes: int) -> None:
+    with faulty_s3(world.lake.server.endpoint) as proxy:
+        proxy.faults = Faults(clock_ahead=60.0 * minutes)
+        world.place.write(storage_options={**world.place.settings["storage_options"], "endpoint": proxy.endpoint})
+        require_refused(world, world.place.run("sweep"), "clock_agrees", "300 s is the most", "Nothing was deleted")
+
+
+def test_a_stop_ends_a_sweep_within_its_round_and_after_resume_it_comes_to_its_end(new_world: NewWorld) -> None:
+    with new_world(sweep=IN_ROUNDS) as world:
+        before = world.lake.listing()
+        with world.lake.server.answering(once(lambda: world.command("stop"))):
+            stopped = world.place.run("sweep")
+        deleted = before.keys() - world.lake.listing().keys()
+        assert stopped.status == 1
+        assert "took its lease" in stopped.err
+        assert 0 < len(deleted) <= IN_ROUNDS["round"]
+        assert stopped.err.count("looked at") == 1
+        again = world.place.run("sweep")
+        assert again.status == 1
+        assert "retention resume orchard" in again.err
+        assert world.command("resume").status == 0
+        world.place.write(sweep=None)
+        ended = world.place.run("sweep")
+        assert ended.status == 0, ended.err
+        assert before.keys() - world.lake.listing().keys() == world.planned
+        assert world.outcomes() == {"deleted": world.planned}
+
+
+def made_anew(world: World) -> None:
+    """Keep another plan of the day, as a run that plans does at its end."""
+    warehouse = Warehouse(str(world.place.warehouse))
+    plan = load_plan(warehouse, "orchard", AS_OF.date())
+    keep_plan(warehouse, replace(plan, made_at=plan.made_at + timedelta(minutes=1), run_id="another-run"))
+
+
+def withdrawn(world: World) -> None:
+    """Withdraw the plan, as a run that plans does at its beginning."""
+    withdraw_plan(Warehouse(str(world.place.warehouse)), "orchard", AS_OF.date())
+
+
+def created_again(world: World) -> None:
+    """Put another repository in the place of this one."""
+    world.repository.created += 1
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        pytest.param(made_anew, "made the plan anew", id="the plan is made anew"),
+        pytest.param(withdrawn, "no plan of 2026-11-01 that stands", id="a plan is begun"),
+        pytest.param(created_again, "created again under its name", id="the repository is created again"),
+    ],
+)
+def test_a_sweep_ends_with_its_round_when_what_it_stands_on_is_gone(
+    new_world: NewWorld, act: Callable[[World], None], words: str
+) -> None:
+    with new_world(sweep=IN_ROUNDS) as world:
+        before = world.lake.listing()
+        with world.lake.server.answering(once(lambda: act(world))):
+            ended = world.place.run("sweep")
+        deleted = before.keys() - world.lake.listing().keys()
+        assert ended.status == 1
+        assert words in ended.err
+        assert 0 < len(deleted) <= IN_ROUNDS["round"]
+        assert deleted < world.planned
+
+
+def test_what_is_skipped_is_still_readable(story: Story) -> None:
+    assert all(story.after[address][0] == len(sample(address)) for address in story.after.keys() & story.ledger.keys())

@@ -1,0 +1,304 @@
+"""The mutations: each takes one promise out of the source. Source: DESIGN.md, Invariants."""
+
+from tests.mutations.mutation import Mutation
+
+_CANDIDATES = "retention_assets/transforms/candidates.py"
+_JUDGED = "tests/transforms/test_candidates.py::test_an_object_is_judged_by_everything_that_may_keep_it"
+_PASSES = (
+    "tests/transforms/test_candidates.py"
+    "::test_an_instant_passes_when_it_and_the_grace_period_lie_before_the_oldest_picture"
+)
+_LOST_LEASE = "tests/sweep/test_work.py::test_a_worker_whose_lease_is_lost_ends_with_the_group_in_its_hands"
+_LEFT_ALONE = "tests/sweep/test_spark.py::test_what_lives_again_or_is_another_object_is_left_alone"
+
+KEEPING = (
+    Mutation(
+        name="tags do not protect",
+        breaks="what a tagged commit holds stays (invariant 1)",
+        file="retention_assets/history/lakefs.py",
+        old="sorted(references.tags.items())",
+        new="sorted({}.items())",
+        caught_by=("tests/history/test_lakefs.py::test_every_reason_is_told",),
+    ),
+    Mutation(
+        name="what a tag or a hold protects is judged like the rest",
+        breaks="what is protected is no candidate (invariant 1)",
+        file=_CANDIDATES,
+        old='.when(F.coalesce(F.col("protected"), F.lit(False)) | F.col("is_staged").isNotNull(), HELD)',
+        new='.when(F.col("is_staged").isNotNull(), HELD)',
+        caught_by=(
+            f"{_JUDGED}[staged_known-a tag protects]",
+            f"{_JUDGED}[staged_known-a held prefix covers a path]",
+        ),
+    ),
+    Mutation(
+        name="a hold on a prefix holds nothing",
+        breaks="what a hold covers stays (invariant 1)",
+        file=_CANDIDATES,
+        old='    held = F.col("protected") | below_any(F.col("key"), held_prefixes)\n',
+        new='    held = F.col("protected")\n',
+        caught_by=(f"{_JUDGED}[staged_known-a held prefix covers a path]",),
+    ),
+    Mutation(
+        name="what is staged is not asked",
+        breaks="what is staged stays (invariant 1)",
+        file=_CANDIDATES,
+        old='.when(F.coalesce(F.col("protected"), F.lit(False)) | F.col("is_staged").isNotNull(), HELD)',
+        new='.when(F.coalesce(F.col("protected"), F.lit(False)), HELD)',
+        caught_by=(
+            f"{_JUDGED}[staged_known-staged again]",
+            f"{_JUDGED}[staged_known-in no commit but staged]",
+        ),
+    ),
+    Mutation(
+        name="an unknown staged list is taken for an empty one",
+        breaks="unknown is not zero (invariant 3)",
+        file=_CANDIDATES,
+        old="F.lit(not staged_known)), KEPT)",
+        new="F.lit(False)), KEPT)",
+        caught_by=(f"{_JUDGED}[staged_unknown-in no commit]",),
+    ),
+    Mutation(
+        name="what is staged is not live",
+        breaks="the look before deleting sees what is staged (invariant 5)",
+        file=_CANDIDATES,
+        old="    return committed.unionByName(uncommitted).groupBy",
+        new="    return committed.unionByName(uncommitted.limit(0)).groupBy",
+        caught_by=(
+            "tests/transforms/test_candidates.py"
+            "::test_live_is_what_an_active_commit_a_tag_a_hold_or_a_staging_area_holds",
+        ),
+    ),
+    Mutation(
+        name="the end of the grace period is past it",
+        breaks="what is exactly as old as the grace period stays (invariant 2)",
+        file=_CANDIDATES,
+        old="F.coalesce(end < limit, F.lit(False))",
+        new="F.coalesce(end <= limit, F.lit(False))",
+        caught_by=(f"{_PASSES}[a_whole_second_ends_where_the_limit_is]",),
+    ),
+    Mutation(
+        name="a whole second counts as its beginning",
+        breaks="a time cut to its second may have been up to a second later (invariant 2)",
+        file=_CANDIDATES,
+        old="F.when(whole, micros + F.lit(_WHOLE_SECOND)).otherwise(micros)",
+        new="F.when(whole, micros).otherwise(micros)",
+        caught_by=(f"{_PASSES}[a_whole_second_ends_where_the_limit_is]",),
+    ),
+    Mutation(
+        name="other names than lakeFS's own are candidates",
+        breaks="only names that the system generates go (invariant 10)",
+        file=_CANDIDATES,
+        old='F.when(~is_generated(F.col("address")), FOREIGN)',
+        new='F.when(F.col("address").startswith("_lakefs/"), FOREIGN)',
+        caught_by=(f"{_JUDGED}[staged_known-a user's file that a commit held]",),
+    ),
+)
+
+HISTORY = (
+    Mutation(
+        name="second parents are forgotten",
+        breaks="a branch holds what any parent leads to",
+        file="retention_assets/history/lakefs.py",
+        old="        for parent in commit.parents:\n            masks[parent] |= masks[commit.commit_id]\n",
+        new="        for parent in commit.parents[:1]:\n            masks[parent] |= masks[commit.commit_id]\n",
+        caught_by=(
+            "tests/history/test_lakefs.py::test_the_graph_names_branches_by_any_parent_and_dangling_by_the_main_one",
+        ),
+    ),
+    Mutation(
+        name="a branch or tag whose commit is missing is passed over",
+        breaks="missing commits end the run (invariant 3)",
+        file="retention_assets/history/ancestry.py",
+        old='                raise SourceError(f"{kind} {name!r}: its commit {commit_id} {missing}")\n',
+        new="                continue\n",
+        caught_by=(
+            "tests/history/test_lakefs.py::test_references_that_cannot_be_true_end_the_run[tag]",
+            "tests/history/test_lakefs.py::test_protection_too_refuses_references_that_are_not_whole",
+        ),
+    ),
+    Mutation(
+        name="the shortest span of the holding branches counts",
+        breaks="the longest days over the branches that hold a pair count",
+        file="retention_assets/policy/rules.py",
+        old="later(added, max(finite))",
+        new="later(added, min(finite))",
+        caught_by=(
+            "tests/policy/test_rules.py"
+            "::test_longest_retention_over_the_holding_branches_decides[shorter_branch_does_not_decide]",
+        ),
+    ),
+    Mutation(
+        name="Spark lets the shortest span of the holding branches count",
+        breaks="the frames judge as the rule does",
+        file="retention_assets/transforms/lifecycle.py",
+        old="    return F.greatest(by_default, *spans) if spans else by_default\n",
+        new="    return F.least(by_default, *spans) if spans else by_default\n",
+        caught_by=(
+            "tests/transforms/test_lifecycle.py"
+            "::test_a_pair_under_foo_bar_is_due_as_the_design_says[upstream: on main and b1, 9 days]",
+        ),
+    ),
+    Mutation(
+        name="Icechunk: a snapshot exactly as old as its rule has expired",
+        breaks="only what was flushed before the limit goes",
+        file="retention_assets/history/icechunk/retention.py",
+        old="    return _Due(max(by_age, by_number), by_age < as_of, keep, reach)\n",
+        new="    return _Due(max(by_age, by_number), by_age <= as_of, keep, reach)\n",
+        caught_by=(
+            "tests/history/icechunk/test_retention.py::test_the_instant_itself_is_kept_and_a_microsecond_later_is_not",
+        ),
+    ),
+)
+
+READING = (
+    Mutation(
+        name="the staged list ends after its first page",
+        breaks="every page of the staged list is read (invariant 3)",
+        file="retention_assets/stores/lakefs_api.py",
+        old="            if not token and len(run_ids) == 1",
+        new="            if len(run_ids) == 1",
+        caught_by=(
+            "tests/stores/test_lakefs_api.py::TestStaged::test_an_empty_page_does_not_hide_the_others"
+            "[the_first_page_is_empty]",
+        ),
+    ),
+    Mutation(
+        name="a page of staged objects that was not written is not missed",
+        breaks="a staged list that lacks a page is refused (invariant 3)",
+        file="retention_assets/stores/lakefs_api.py",
+        old="        if len(files) < len(locations):\n",
+        new="        if not files and len(locations) > 1:\n",
+        caught_by=(
+            "tests/stores/test_lakefs_api.py::TestStaged::test_each_page_with_rows_must_have_a_file",
+            "tests/stores/test_lakefs_api.py::TestStaged"
+            "::test_a_file_that_the_server_wrote_and_the_store_lacks_is_an_error",
+        ),
+    ),
+    Mutation(
+        name="a range that cannot be read is passed over",
+        breaks="what cannot be read ends the run (invariant 3)",
+        file="retention_assets/stores/ranges.py",
+        old="                        yield decode(content, reader.describe(name), table_id)\n",
+        new=(
+            "                        try:\n"
+            "                            yield decode(content, reader.describe(name), table_id)\n"
+            "                        except Exception:\n"
+            "                            continue\n"
+        ),
+        caught_by=(
+            "tests/stores/test_ranges.py::test_one_file_of_several_that_cannot_be_read_ends_it[ranges-cut]",
+            "tests/stores/test_ranges.py::test_one_file_of_several_that_cannot_be_read_ends_it[metaranges-altered]",
+        ),
+    ),
+    Mutation(
+        name="no guard refuses",
+        breaks="a plan that a guard refuses does not stand",
+        file="retention_assets/sweep/guards.py",
+        old="    return [verdict for verdict in verdicts if not verdict.passed]\n",
+        new="    return [verdict for verdict in verdicts if not verdict.guard]\n",
+        caught_by=(
+            "tests/sweep/test_guards.py::test_one_guard_refuses_and_no_plan_stands[a candidate is lost on the way]",
+        ),
+    ),
+)
+
+SWEEPING = (
+    Mutation(
+        name="any hash approves the day's plan",
+        breaks="an approval is bound to a plan's hash",
+        file="retention_assets/sweep/approval.py",
+        old="    if plan.plan_hash != plan_hash.lower():\n",
+        new="    if not plan_hash:\n",
+        caught_by=("tests/sweep/test_approval.py::test_another_hash_approves_nothing[../plans]",),
+    ),
+    Mutation(
+        name="an approval of another hash is taken",
+        breaks="an approval is bound to a plan's hash",
+        file="retention_assets/sweep/approval.py",
+        old="    if approval is None or approval.plan_hash != plan.plan_hash:\n",
+        new="    if approval is None:\n",
+        caught_by=(
+            "tests/sweep/test_approval.py"
+            "::test_an_approval_that_was_written_in_another_way_approves_nothing[document1]",
+        ),
+    ),
+    Mutation(
+        name="candidates do not count in a plan's hash",
+        breaks="a plan with other candidates has another hash",
+        file="retention_assets/sweep/plan.py",
+        old='"references": references_hash, "candidates": digest}',
+        new='"references": references_hash, "candidates": ""}',
+        caught_by=("tests/sweep/test_plan.py::test_each_part_counts_in_the_hash",),
+    ),
+    Mutation(
+        name="what lives again is not looked at",
+        breaks="liveness is checked again just before deleting (invariant 5)",
+        file="retention_assets/sweep/spark.py",
+        old='        (F.col("is_live").isNotNull(), SKIPPED, _REVIVED),\n',
+        new="",
+        caught_by=(
+            f"{_LEFT_ALONE}[it is live again]",
+            f"{_LEFT_ALONE}[it is live again, but gone]",
+        ),
+    ),
+    Mutation(
+        name="an object that was written over is taken for the planned one",
+        breaks="only the object that was planned goes (invariant 5)",
+        file="retention_assets/sweep/spark.py",
+        old="        (changed, SKIPPED, _CHANGED),\n",
+        new="",
+        caught_by=(
+            f"{_LEFT_ALONE}[it has another size]",
+            f"{_LEFT_ALONE}[it has another ETag]",
+        ),
+    ),
+    Mutation(
+        name="workers go on without the lease",
+        breaks="nothing is touched once the lease is gone",
+        file="retention_assets/sweep/work.py",
+        old="clock() < orders.deadline and holds(warehouse, orders.lease, clock())\n",
+        new="clock() < orders.deadline\n",
+        caught_by=(f"{_LOST_LEASE}[stop]", f"{_LOST_LEASE}[let_it_run_out]"),
+    ),
+    Mutation(
+        name="workers go on after the deadline",
+        breaks="nothing is touched later than the window after its look (invariant 5)",
+        file="retention_assets/sweep/work.py",
+        old="clock() < orders.deadline and holds(warehouse, orders.lease, clock())\n",
+        new="holds(warehouse, orders.lease, clock())\n",
+        caught_by=("tests/sweep/test_work.py::test_what_is_left_at_the_deadline_has_no_row",),
+    ),
+    Mutation(
+        name="what is about to be deleted is not noted before",
+        breaks="after a crash what may be gone is known (invariant 8)",
+        file="retention_assets/sweep/work.py",
+        old='    orders.ledger.append(_rows(orders, group, attempted, clock()), name, "attempted")\n',
+        new="    _rows(orders, group, attempted, clock())\n",
+        caught_by=("tests/sweep/test_work.py::test_each_group_is_noted_before_and_after_it_is_worked_on",),
+    ),
+    Mutation(
+        name="a key that a bulk deletion refused counts as deleted",
+        breaks="the ledger says deleted only of what the store said so of (invariant 9)",
+        file="retention_assets/stores/deletion_s3.py",
+        old="            answers |= dict.fromkeys(_named(by_key, entry), _answer(failure))\n",
+        new="            answers |= dict.fromkeys(_named(by_key, entry), Answer(Outcome.DELETED))\n",
+        caught_by=(
+            "tests/stores/test_deletion_faults.py::TestErrorsOfSingleKeys"
+            "::test_each_key_that_goes_on_failing_has_the_store_s_own_code",
+        ),
+    ),
+    Mutation(
+        name="a key that a bulk deletion did not name counts as deleted",
+        breaks="the ledger says deleted only of what the store said so of (invariant 9)",
+        file="retention_assets/stores/deletion_s3.py",
+        old="answers.get(one, Answer(Outcome.FAILED, _UNNAMED))",
+        new="answers.get(one, Answer(Outcome.DELETED))",
+        caught_by=(
+            "tests/stores/test_deletion_faults.py::TestLostAnswers"
+            "::test_what_the_answer_to_a_bulk_leaves_out_is_not_taken_for_deleted",
+        ),
+    ),
+)
+
+MUTATIONS = (*KEEPING, *HISTORY, *READING, *SWEEPING)

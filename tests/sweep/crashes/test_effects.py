@@ -1,0 +1,134 @@
+"""Whatever changes a store or a file is seen, in its order, and a run can die at it; reading is no effect."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import boto3  # type: ignore[import-untyped]
+import obstore
+import pytest
+from obstore.store import LocalStore
+
+from tests.sweep.crashes.effects import Crash, Effects, Moment, Point, aside, points, watched
+from tests.sweep.crashes.stories import STORIES
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    store = LocalStore(tmp_path, mkdir=True)
+    for name in ("a", "b", "c", "d"):
+        store.put(name, b"bytes")
+    return store
+
+
+CHANGES: dict[str, Callable[[LocalStore, Path], object]] = {
+    "put a": lambda store, _: store.put("a", b"others"),
+    "put e": lambda store, _: obstore.put(store, "e", b"new"),
+    "put_async f": lambda store, _: asyncio.run(store.put_async("f", b"new")),
+    "delete b": lambda store, _: store.delete("b"),
+    "delete c, d": lambda store, _: store.delete(["c", "d"]),
+    "copy a, g": lambda store, _: store.copy("a", "g"),
+    "rename a, h": lambda store, _: store.rename("a", "h"),
+    "open_writer i": lambda store, _: obstore.open_writer(store, "i").close(),
+    "write j": lambda _, root: (root / "j").write_text("new", encoding="utf-8"),
+    "os.mkdir k": lambda _, root: (root / "k").mkdir(),
+    "os.rmdir k": lambda _, root: (root / "k").rmdir(),
+    "os.rename j": lambda _, root: (root / "j").replace(root / "l"),
+    "os.link l": lambda _, root: os.link(root / "l", root / "m"),
+    "os.remove m": lambda _, root: (root / "m").unlink(),
+}
+
+
+def test_every_change_is_seen_and_no_reading(store: LocalStore, tmp_path: Path) -> None:
+    with watched(Effects(tmp_path)) as effects:
+        for change in CHANGES.values():
+            change(store, tmp_path)
+            store.get("h" if not (tmp_path / "a").exists() else "a").bytes()
+            store.list().collect()
+            [file.read_bytes() for file in tmp_path.iterdir() if file.is_file()]
+        with aside():
+            store.put("others", b"what others do is no effect of the run")
+    store.put("later", b"nor what happens after it")
+    assert [str(effect) for effect in effects.seen] == list(CHANGES)
+    assert not effects.dead
+
+
+def test_requests_that_change_something_are_seen_and_those_that_read_are_not(tmp_path: Path) -> None:
+    client = boto3.client("s3", endpoint_url="http://127.0.0.1:9", region_name="us-east-1")
+    many = {"Objects": [{"Key": "a"}, {"Key": "b"}]}
+    with watched(Effects(tmp_path, Point(2, Moment.BEFORE))) as effects:
+        for read in (client.list_objects_v2, client.get_bucket_versioning):
+            with pytest.raises(Exception, match=r"127\.0\.0\.1:9"):
+                read(Bucket="lake")
+        for change in (
+            lambda: client.put_object(Bucket="lake", Key="a"),
+            lambda: client.copy_object(Bucket="lake", Key="a", CopySource="lake/b"),
+        ):
+            with pytest.raises(Exception, match=r"127\.0\.0\.1:9"):
+                change()
+        client.delete_objects(Bucket="lake", Delete=many)
+    assert [str(effect) for effect in effects.seen] == [
+        "PutObject lake/a", "CopyObject lake/a", "DeleteObjects lake/a, b",
+    ]  # fmt: skip
+    assert [effect.divisible for effect in effects.seen] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("moment", "left"),
+    [(Moment.BEFORE, {"a", "b", "c", "d"}), (Moment.DURING, {"b", "c", "d"}), (Moment.AFTER, {"c", "d"})],
+)
+def test_a_run_that_dies_does_nothing_more(store: LocalStore, tmp_path: Path, moment: Moment, left: set[str]) -> None:
+    with watched(Effects(tmp_path, Point(0, moment))) as effects:
+        try:
+            store.delete(["a", "b"])
+        finally:
+            for act in (lambda: store.delete("c"), lambda: (tmp_path / "d").unlink()):
+                with pytest.raises(Crash):
+                    act()
+    assert effects.dead
+    assert {file.name for file in tmp_path.iterdir()} == left
+
+
+@pytest.mark.parametrize(
+    ("moment", "is_there"), [(Moment.BEFORE, False), (Moment.AFTER, True)], ids=lambda value: str(value)
+)
+def test_a_run_dies_beside_a_change_of_a_file(tmp_path: Path, moment: Moment, is_there: bool) -> None:
+    with watched(Effects(tmp_path, Point(0, moment))) as effects:
+        (tmp_path / "made").mkdir()
+        (tmp_path / "never").mkdir()
+    assert effects.dead
+    assert [file.name for file in tmp_path.iterdir()] == ["made"] * is_there
+
+
+def test_a_local_file_that_is_half_written_lies_under_another_name(store: LocalStore, tmp_path: Path) -> None:
+    with watched(Effects(tmp_path, Point(0, Moment.DURING))) as effects:
+        store.put("new/file", b"0123456789")
+    assert effects.dead
+    assert {file.name: file.read_bytes() for file in (tmp_path / "new").iterdir()} == {"file#1": b"01234"}
+    assert store.list("new").collect() == []
+
+
+# Some of what a run of each kind writes to: if it were not watched, it would be missing.
+KINDS = {
+    "delete": {"approvals", "leases", "ledger", "records", "completed", "lake"},
+    "quarantine": {"approvals", "leases", "ledger", "records", "lake", "manifest", "objects", "lake.quarantine"},
+    "restore": {"leases", "ledger", "records", "lake", "objects"},
+    "purge": {"leases", "ledger", "records", "completed", "objects"},
+}
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("kind", STORIES)
+def test_runs_have_effects_of_these_kinds(kind: str, tmp_path: Path) -> None:
+    story = STORIES[kind]
+    world = story.begin(tmp_path / "world")
+    with watched(Effects(world.root)) as effects:
+        story.run(world, "a-run")
+    places = [effect.target.split("/") for effect in effects.seen]
+    kinds = {
+        parts[2] if parts[0] == "warehouse" else parts[3] if len(parts) > 3 and parts[0] != "lake" else parts[0]
+        for parts in places
+    }
+    assert kinds >= KINDS[kind]
+    assert len(points(effects.seen)) > 2 * len(effects.seen)

@@ -1,0 +1,181 @@
+"""Whether a sweep begins, whether it goes on, and what its end was: by totals that must fit the plan."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow as pa
+import pytest
+
+from retention_assets.errors import GuardRefused, StoreError
+from retention_assets.limits import BudgetSettings
+from retention_assets.stores.policies import completed_runs
+from retention_assets.sweep.execute import Carried, carry_out, require_balance
+from retention_assets.sweep.ledger import ATTEMPTED, OUTCOMES
+from retention_assets.sweep.plan import Amount, keep_plan
+from retention_assets.sweep.records import read_records
+from retention_assets.sweep.work import Ended, InTime
+from tests.sweep.crashes.engine import EngineHere
+from tests.sweep.crashes.runs import charge, sweep
+from tests.sweep.crashes.world import DEAD, PLANNED, REPOSITORY, World, name_of
+from tests.sweep.small_world import a_plan
+
+PLAN = a_plan(candidates=Amount(3, 30))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "world")
+
+
+@dataclass(frozen=True)
+class EndsAlike:
+    """A deed that touches nothing and says of every object what it is told to say."""
+
+    outcomes: Mapping[str, str]  # by name; the rest fails
+
+    group_bytes: ClassVar[int | None] = None
+
+    def open(self) -> "EndsAlike":
+        return self
+
+    def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
+        return [Ended(self.outcomes.get(name_of(one), "failed"), "why") for one in objects["address"].to_pylist()]
+
+
+def carried(world: World, **outcomes: str) -> Carried:
+    """Carry the world's plan out by a deed that says so of each object that is worked on."""
+    given = charge(world, "sweep", "delete", "a-run")
+    return carry_out(replace(given, deed=lambda _: EndsAlike(outcomes)), EngineHere(world), lambda: None)
+
+
+def lease_is_free(world: World) -> bool:
+    names = world.warehouse.documents(REPOSITORY, "leases")
+    document = world.warehouse.read_document(REPOSITORY, "leases", names[-1])
+    return bool(document and document["released"])
+
+
+# ---- totals
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "complaint"),
+    [
+        pytest.param({}, None, id="nothing_was_tried"),
+        pytest.param({outcome: Amount() for outcome in (*OUTCOMES, ATTEMPTED)}, None, id="every_outcome_there_is"),
+        pytest.param({"deleted": Amount(2, 20), "failed": Amount(1, 10)}, None, id="all_of_it"),
+        pytest.param({"deleted": Amount(1, 10)}, None, id="a_part"),
+        pytest.param(
+            {"deleted": Amount(3, 30), "skipped": Amount(1, 0)}, "4 objects and 30 bytes", id="an_object_more"
+        ),
+        pytest.param({"deleted": Amount(3, 31)}, "3 objects and 31 bytes of 3 and 30", id="a_byte_more"),
+        pytest.param({"deleted": Amount(3, 30), ATTEMPTED: Amount(1, 1)}, "4 objects", id="attempts_count_too"),
+        pytest.param({"deletd": Amount(1, 10)}, r"outcomes \['deletd'\]", id="an_outcome_that_there_is_not"),
+    ],
+)
+def test_a_ledger_that_does_not_fit_its_plan_is_refused(outcomes: dict[str, Amount], complaint: str | None) -> None:
+    if complaint is None:
+        require_balance(PLAN, outcomes)
+    else:
+        with pytest.raises(GuardRefused, match=f"does not balance with the plan: .*{complaint}.*retention report orch"):
+            require_balance(PLAN, outcomes)
+
+
+class TellsMore(EngineHere):
+    """An engine whose ledger has an object that the plan has not."""
+
+    def outcomes(self) -> Mapping[str, Amount]:
+        return {**super().outcomes(), "restored": Amount(1, 10)}
+
+
+def test_a_sweep_whose_ledger_does_not_balance_leaves_no_record(world: World) -> None:
+    with pytest.raises(GuardRefused, match=r"10 objects and .* of 9 and .* planned"):
+        carry_out(charge(world, "sweep", "delete", "a-run"), TellsMore(world), lambda: None)
+    assert list(read_records(world.warehouse, REPOSITORY)) == []
+    assert completed_runs(world.warehouse, REPOSITORY) == frozenset()
+    assert lease_is_free(world)
+
+
+# ---- the end
+
+ALL_DELETED = dict.fromkeys(DEAD, "deleted")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "whole"),
+    [
+        pytest.param(ALL_DELETED, True, id="all_deleted"),
+        pytest.param({**ALL_DELETED, "a": "missing", "b": "skipped"}, True, id="missing_and_skipped_do_not_hold_back"),
+        pytest.param({**ALL_DELETED, "a": "failed"}, False, id="a_failed_one_does"),
+        pytest.param({**ALL_DELETED, "a": "quarantined"}, False, id="a_quarantined_one_does"),
+        pytest.param({**ALL_DELETED, "a": "restored"}, False, id="a_restored_one_does"),
+        pytest.param({**ALL_DELETED, "a": "purged"}, True, id="a_purged_one_does_not"),
+    ],
+)
+def test_only_a_plan_that_was_carried_out_whole_is_noted(world: World, outcomes: dict[str, str], whole: bool) -> None:
+    ended = carried(world, **outcomes)
+    assert ended.whole is whole
+    assert completed_runs(world.warehouse, REPOSITORY) == ({world.plan.policy_run} if whole else set())
+    (record,) = read_records(world.warehouse, REPOSITORY)
+    assert {name: Amount(**amount) for name, amount in record.document["outcomes"].items()} == ended.outcomes
+    assert (record.document["kind"], record.document["mode"], record.document["run_id"]) == ("sweep", "delete", "a-run")
+    assert lease_is_free(world)
+
+
+def test_a_plan_that_is_not_through_is_not_whole(world: World) -> None:
+    assert sweep(world, "delete").whole
+    other = replace(world.plan, candidates=Amount(len(PLANNED) + 1, world.plan.candidates.bytes), plan_hash="f" * 64)
+    keep_plan(world.warehouse, other)
+    world.limits = world.limits.model_copy(update={"budget": BudgetSettings(objects=10)})
+    later = replace(charge(world, "sweep", "delete", "a-later-run"), plan=other)
+
+    class OneIsLeft(EngineHere):
+        def remaining(self, fence: int) -> Sequence[int]:
+            return []
+
+    assert not carry_out(later, OneIsLeft(world), lambda: None).whole
+
+
+# ---- whether it goes on
+
+
+def test_a_sweep_that_fails_at_all_that_a_round_tries_ends_there(world: World) -> None:
+    """Although the look found one of the round's objects alive again, which is no failure."""
+    with pytest.raises(StoreError, match=r"all 4 objects of a round failed. The rest was not tried. Why: `retention r"):
+        carried(world)
+    tried = {name_of(row["address"]): row["outcome"] for row in world.ledger() if row["outcome"] != ATTEMPTED}
+    assert tried == {**dict.fromkeys("abde", "failed"), "c": "skipped"}
+    assert lease_is_free(world)
+    assert sweep(world, "delete", "a-later-run").whole
+
+
+def test_what_fails_among_others_is_not_tried_again_by_the_same_sweep(world: World) -> None:
+    ended = carried(world, **{**ALL_DELETED, "a": "failed", "g": "failed"})
+    assert ended.outcomes["failed"].objects == 2
+    tries = [name_of(row["address"]) for row in world.ledger() if row["outcome"] == "failed"]
+    assert sorted(tries) == ["a", "g"]
+
+
+def test_a_repository_that_is_not_the_planned_one_is_refused_before_anything_is_touched(world: World) -> None:
+    def another() -> None:
+        raise GuardRefused("it was created again under its name")
+
+    with pytest.raises(GuardRefused, match="created again"):
+        carry_out(charge(world, "sweep", "delete", "a-run"), EngineHere(world), another)
+    assert world.ledger() == []
+    assert lease_is_free(world)
+
+
+def test_a_plan_with_nothing_left_to_do_asks_no_questions(world: World) -> None:
+    world.live.clear()
+
+    def unknown() -> None:
+        raise GuardRefused("what is live is not known")
+
+    class NothingRemains(EngineHere):
+        def remaining(self, fence: int) -> Sequence[int]:
+            return []
+
+    ended = carry_out(charge(world, "sweep", "delete", "a-run"), NothingRemains(world), unknown)
+    assert ended == Carried({}, whole=False)

@@ -70,6 +70,11 @@ def plan_hash(repository: str, policy_hash: str, references_hash: str, digest: s
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
+def hash_of_plan(repository: str, policy_hash: str, references_hash: str, candidates: DataFrame) -> str:
+    """Return the hash of a plan of these candidates. ETags are left out: an inventory may not have them."""
+    return plan_hash(repository, policy_hash, references_hash, candidates_digest(candidates.drop("etag")))
+
+
 def references_hash(references: References) -> str:
     """Return a hash of what every branch and every tag names; commits follow from those by their ids."""
     named = {
@@ -106,8 +111,7 @@ def planned_objects(spark: SparkSession, warehouse: Warehouse, plan: Plan) -> Da
             f"{plan.repository} {plan.day}: the objects of {plan.plan_hash} are not there whole. {again}"
         )
     rows = spark.read.parquet(warehouse.location(plan.repository, PLANNED_OBJECTS, plan.plan_hash))
-    digest = candidates_digest(rows)
-    if plan_hash(plan.repository, plan.policy_hash, plan.references_hash, digest) != plan.plan_hash:
+    if hash_of_plan(plan.repository, plan.policy_hash, plan.references_hash, rows) != plan.plan_hash:
         raise GuardRefused(
             f"{plan.repository} {plan.day}: the stored deletion_candidates are not the approved ones. {again}"
         )

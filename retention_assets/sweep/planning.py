@@ -18,14 +18,13 @@ from retention_assets.sweep.plan import (
     Amount,
     Heads,
     Plan,
+    hash_of_plan,
     keep_plan,
     keep_planned,
     last_plan,
-    plan_hash,
     withdraw_plan,
 )
 from retention_assets.transforms.candidates import Horizon, candidates, holders, judged, live_addresses
-from retention_assets.transforms.digest import candidates_digest
 from retention_assets.transforms.lifecycle import with_lifecycle
 
 POLICY_HASH, REFERENCES_HASH = "policy_hash", "references_hash"  # notes: under which policy, from which references
@@ -208,7 +207,7 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures:
     plan = Plan(
         repository=terms.repository,
         day=terms.day,
-        plan_hash=plan_hash(terms.repository, terms.policy.policy_hash, references, candidates_digest(chosen)),
+        plan_hash=hash_of_plan(terms.repository, terms.policy.policy_hash, references, chosen),
         policy_hash=terms.policy.policy_hash,
         policy_run=terms.policy_run,
         references_hash=references,

@@ -46,16 +46,17 @@ class SparkEngine:
     def __init__(self, setting: Setting, *, keeps_missing: bool = False) -> None:
         self._of = setting
         self._keeps_missing = keeps_missing
-        self._rest: DataFrame | None = None  # what remains, each object with the number of its round
+        self._kept: DataFrame | None = None  # what remains, in Spark's cache
+        self._rest: DataFrame | None = None  # the same, each object with the number of its round
         self._places: list[tuple[str, ...]] = []  # of each round
         self._liveness: Liveness | None = None  # of a look that no round has used yet
         self._looked: DataFrame | None = None
 
     def remaining(self, fence: int) -> Sequence[int]:
         """See `Engine`. A round is made of whole places of the store, so that each is listed once."""
-        if self._rest is not None:
-            self._rest.unpersist()
-        rest = self._unfinished(fence).withColumn("place", place(F.col("address"))).cache()
+        if self._kept is not None:  # else what was read of a ledger that has grown since would count again
+            self._kept.unpersist()
+        self._kept = rest = self._unfinished(fence).withColumn("place", place(F.col("address"))).cache()
         counted = rest.groupBy("place").agg(F.count(F.lit(1))).collect()
         packed = pack(sorted((row[0], row[1]) for row in counted), self._of.most)
         numbers = pa.table(

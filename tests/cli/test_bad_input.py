@@ -197,7 +197,6 @@ def test_a_wrong_argument_is_named_with_what_is_allowed(healthy: Place, argument
     [
         ("show", ["deletion_candidates"], 3, "retention plan orchard"),
         ("report", [], 1, "retention plan orchard"),
-        ("sweep", [], 1, "retention plan orchard"),
         ("approve", ["0" * 64], 1, "retention plan orchard"),
     ],
 )
@@ -205,3 +204,9 @@ def test_what_needs_a_plan_names_the_command_that_makes_it(
     healthy: Place, command: str, more: list[str], status: int, remedy: str
 ) -> None:
     assert_one_clear_line(healthy.run(command, *more), status, (DAY, remedy))
+
+
+def test_a_sweep_needs_a_plan_and_names_the_command_that_makes_it(tmp_path: Path) -> None:
+    place = orchard_on_disk(tmp_path)
+    place.write(mode="delete")
+    assert_one_clear_line(place.run("sweep"), 1, (DAY, "retention plan orchard"))

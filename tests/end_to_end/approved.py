@@ -1,7 +1,7 @@
 """Orchard in S3 with its server, planned and approved once; each story sweeps a copy of its own."""
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -68,9 +68,6 @@ class World:
     def records(self) -> list[Path]:
         """Return the files of the records, in their order."""
         return sorted((self.place.warehouse / "orchard" / "records").iterdir())
-
-
-NewWorld = Callable[..., Any]
 
 
 def repository() -> Repository:

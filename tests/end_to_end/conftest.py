@@ -1,4 +1,4 @@
-"""An S3 server over HTTP, one per process, and orchard in a bucket of its own for each module that asks."""
+"""An S3 server over HTTP and an approved plan, one per process; orchard in a bucket of its own for whoever asks."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -6,10 +6,21 @@ from itertools import count
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.conftest import COMPILED, INTERPRETED
 from tests.end_to_end.approved import Approved, approve_orchard
 from tests.end_to_end.s3_server import Lake, S3Server, lake, s3_server
 
 _NUMBERS = count()
+
+
+@pytest.fixture(scope="module")
+def compiled(spark: SparkSession) -> Iterator[None]:
+    """Let Spark compile its queries, as it does outside tests."""
+    for name, value in COMPILED.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in INTERPRETED.items():
+        spark.conf.set(name, value)
 
 
 @pytest.fixture(scope="session")

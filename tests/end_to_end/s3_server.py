@@ -115,14 +115,28 @@ class Lake:
         """Delete an object."""
         self.client().delete_object(Bucket=self.bucket, Key=self._key(address))
 
+    def copied(self, bucket: str) -> "Lake":
+        """Return a copy of the bucket, with the store's times."""
+        copy = empty_lake(self.server, bucket, self.prefix)
+        backend = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+        for address, (_, last_modified) in self.listing().items():
+            copy.put(address, backend.get_object(self.bucket, self._key(address)).value, last_modified)
+        return copy
+
     def _key(self, address: str) -> str:
         return f"{self.prefix}/{address}"
 
 
+def empty_lake(server: S3Server, bucket: str, prefix: str = "orchard") -> Lake:
+    """Return a bucket that holds nothing."""
+    made = Lake(server, bucket, prefix)
+    made.client().create_bucket(Bucket=bucket)
+    return made
+
+
 def lake(server: S3Server, bucket: str) -> Lake:
     """Return a bucket that holds orchard with the store's own times."""
-    made = Lake(server, bucket)
-    made.client().create_bucket(Bucket=bucket)
+    made = empty_lake(server, bucket)
     for entry in listing("orchard"):
         content = (DATA / "orchard" / "namespace" / entry.address).read_bytes()
         made.put(entry.address, content, entry.last_modified)

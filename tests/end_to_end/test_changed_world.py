@@ -2,36 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from io import BytesIO
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from tests.end_to_end.command import Answer, Json, environment, orchard, staged_folder
-from tests.end_to_end.s3_server import REGION, Lake, Listing, busy_once, denying_deletion_of, noting_deletions
-from tests.repositories import api, objects_by_commit
-from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
-from tests.stores.lakefs_world import saved
+from tests.end_to_end.approved import Approved, commit, copied, held_by, staged_list
+from tests.end_to_end.command import Answer, Json, staged_folder
+from tests.end_to_end.s3_server import Lake, Listing, busy_once, denying_deletion_of, noting_deletions
 
 pytestmark = pytest.mark.usefixtures("spark")
-NAMESPACE = "s3://lake/orchard/"
-OLD_COMMIT = next(commit["id"] for commit in api("orchard")["commits"] if commit["message"] == "week 0")
-
-
-def held_by(commit_id: str) -> set[str]:
-    """Return the addresses that a commit holds."""
-    rows = objects_by_commit("orchard").to_pylist()
-    return {row["physical_address"].removeprefix(NAMESPACE) for row in rows if row["commit_id"] == commit_id}
-
-
-def staged_list(*addresses: str) -> bytes:
-    """Return one more file of a list of staged objects, as the server writes it."""
-    columns = {"physical_address": list(addresses), "creation_date": [int(datetime.now(UTC).timestamp())]}
-    file = BytesIO()
-    pq.write_table(pa.table(columns), file)
-    return file.getvalue()
+OLD_COMMIT = commit("week 0")
 
 
 @dataclass
@@ -59,21 +38,13 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory) -> Story:
-    lake, repository = new_lake(), saved("orchard")
-    options = {"endpoint": lake.server.endpoint, "region": REGION, "access_key_id": "a-key"}
-    place = orchard(
-        tmp_path_factory.mktemp("changed"), lake.storage, {**options, "secret_access_key": {"env": "LAKE_SECRET"}}
-    )
-    with serving(repository) as server, environment(LAKE_SECRET="a-secret", LAKEFS_SECRET=SECRET_KEY):
-        source = {"api": {"url": server.url, "access_key": ACCESS_KEY, "secret_key": {"env": "LAKEFS_SECRET"}}}
-        place.write(source=source, staged=None, mode="delete")
-        plan_hash = place.plan()
-        planned = {row["address"] for row in place.rows("deletion_candidates")}
-        assert place.run("approve", plan_hash).status == 0
+def story(approved: Approved, new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory) -> Story:
+    lake = new_lake()
+    with copied(approved, tmp_path_factory.mktemp("changed"), lake) as world:
+        place, planned = world.place, world.planned
         revived = planned & held_by(OLD_COMMIT)
         staged, gone, overwritten, *others = sorted(planned - revived)
-        repository.branches["back-to-the-start"] = OLD_COMMIT
+        world.repository.branches["back-to-the-start"] = OLD_COMMIT
         lake.put(f"{staged_folder()}one-more", staged_list(staged))
         lake.delete(gone)
         lake.put(overwritten, b"somebody wrote here")

@@ -94,6 +94,8 @@ class Day:
             "token_life": _text(self.rules.token_life),
             "listing": self.listing,
             "guards": {"max_live_shrink": 1.0},
+            "approval": {"max_revived": 1.0},  # single objects are skipped, whatever their share
+            "mode": "delete",
         }
         policies = [document] if any(document.values()) else []
         return open_repository(self.built.repository(*policies, **settings), lambda: self.world.now)

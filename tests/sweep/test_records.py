@@ -3,12 +3,14 @@
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from retention_assets.errors import GuardRefused
 from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.lease import release_lease, take_lease, witnessed_record
 from retention_assets.sweep.records import Record, fingerprint, read_records, write_record
 
 
@@ -113,6 +115,17 @@ def test_records_of_runs_that_end_at_once_form_one_chain(warehouse: Warehouse) -
         names = list(pool.map(lambda run: write_record(Warehouse(warehouse.root), record(f"run-{run}")), range(8)))
     assert sorted(names) == [f"{number:08d}.json" for number in range(1, 9)]
     assert follows(warehouse) == [True] * 8
+
+
+def test_a_lease_names_the_record_that_was_the_newest_when_it_was_written(warehouse: Warehouse) -> None:
+    now = datetime(2026, 11, 1, tzinfo=UTC)
+    assert witnessed_record(warehouse, "orchard") is None
+    lease = take_lease(warehouse, "orchard", "a-run", now, timedelta(minutes=30))
+    assert witnessed_record(warehouse, "orchard") is None
+    write(warehouse, 2)
+    release_lease(warehouse, lease, now)
+    *_, last = read_records(warehouse, "orchard")
+    assert witnessed_record(warehouse, "orchard") == fingerprint(last.document)
 
 
 class Crowded(Warehouse):

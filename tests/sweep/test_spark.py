@@ -3,17 +3,22 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.liveness import Liveness
-from retention_assets.sweep.spark import fates, pack, place
+from retention_assets.sweep.spark import Setting, SparkEngine, fates, pack, place
 from retention_assets.sweep.work import OBJECTS
 from retention_assets.tables import DELETION_CANDIDATES, STORAGE_INVENTORY
-from tests.transforms.frames import NOW, OLD, address, of
+from tests.ledgers import write_ledger
+from tests.sweep.small_world import DAY, a_plan
+from tests.transforms.frames import NOW, OLD, Candidate, address, candidates, of
 
 
 @dataclass(frozen=True)
@@ -138,6 +143,53 @@ def test_what_goes_keeps_the_size_time_and_etag_that_were_planned(
 ) -> None:
     row = before_deleting[ADDRESSES["its ETag is not known any more"]]
     assert (row["size"], row["last_modified"], row["etag"]) == (10, OLD, "an-etag")
+
+
+# ---- what remains
+
+
+def an_engine(spark: SparkSession, root: Path) -> SparkEngine:
+    """Return an engine of the plan of `a_plan`, which names six objects in two places."""
+    (root / "lake").mkdir()
+    rows = [Candidate(name) for name in ("data/x/1", "data/x/2", "data/x/3", "data/y/1", "data/y/2", "data/y/3")]
+
+    def look() -> Liveness:
+        raise AssertionError("nothing is to be looked at")
+
+    warehouse, access = Warehouse(str(root / "warehouse")), StoreAccess(f"file://{root}/lake")
+    return SparkEngine(Setting(spark, warehouse, a_plan(), candidates(spark, *rows), access, look, most=3))
+
+
+def sweep(root: Path, name: str, fence: int = 1, **outcomes: str) -> None:
+    """Write what a sweep did: `x1="deleted"` speaks of data/x/1."""
+    by_address = {f"data/{short[0]}/{short[1]}": outcome for short, outcome in outcomes.items()}
+    write_ledger(
+        Warehouse(str(root / "warehouse")), "orchard", DAY, a_plan().plan_hash, by_address, NOW, fence=fence, name=name
+    )
+
+
+def test_what_a_sweep_ended_does_not_remain_however_often_it_adds_to_its_ledger(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    engine = an_engine(spark, tmp_path)
+    remaining = [engine.remaining(1), engine.remaining(1)]
+    for name, outcomes in (
+        ("a", {"x1": "deleted"}),
+        ("b", {"x2": "missing", "y1": "deleted"}),
+        ("c", {"x3": "deleted"}),
+    ):
+        sweep(tmp_path, name, **outcomes)
+        remaining.append(engine.remaining(1))
+    assert remaining == [[3, 3], [3, 3], [2, 3], [3], [2]]
+
+
+def test_what_failed_or_was_skipped_remains_for_the_next_sweep_and_not_for_this_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    engine = an_engine(spark, tmp_path)
+    sweep(tmp_path, "a", x1="failed", x2="skipped", y1="attempted")
+    assert engine.remaining(1) == [1, 3]
+    assert engine.remaining(2) == [3, 3]
 
 
 # ---- rounds

@@ -83,6 +83,7 @@ class Candidate:
     address: str
     size: int = 10
     last_modified: datetime = OLD
+    etag: str | None = None
     reason: str = "expired"
     rule_ids: Sequence[str] = field(default=("retention:default",))
     paths: Sequence[str] = ("some/path",)

@@ -164,6 +164,7 @@ def test_a_candidate_tells_every_path_branch_and_rule_behind_it(spark: SparkSess
             "address": name,
             "size": 33,
             "last_modified": OLD,
+            "etag": None,
             "reason": "expired",
             "rule_ids": ["retention:dev", "retention:main"],
             "paths": ["a/3", "b/3"],

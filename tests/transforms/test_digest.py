@@ -18,6 +18,7 @@ OTHER: dict[str, Any] = {
     "address": address(2),
     "size": 11,
     "last_modified": OLD + MICROSECOND,
+    "etag": "another",
     "reason": "lifecycle",
     "rule_ids": ("retention:default", "retention:dev"),
     "paths": ("some", "path"),

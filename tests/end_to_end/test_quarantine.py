@@ -1,0 +1,384 @@
+"""Objects moved aside into another bucket, brought back or purged; and a proof that finds what others did to them."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.end_to_end.approved import Approved, World, commit, copied, held_by, placed
+from tests.end_to_end.command import Answer, Json, sample
+from tests.end_to_end.s3_server import Lake, Listing, empty_lake
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+HASH = re.compile(r"--approve ([0-9a-f]{64})")
+_NUMBERS = count()
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A world whose planned objects are in quarantine, which is the bucket `attic`."""
+
+    world: World
+    attic: Lake
+    before: Listing
+
+    def copies(self) -> dict[str, bytes]:
+        """Return the bytes of each copy in quarantine, by its address."""
+        paths = [path for path in self.attic.listing() if "/objects/" in path]
+        return {path.partition("/objects/")[2]: self.attic.read(path) for path in paths}
+
+    def copied(self, directory: Path) -> "Moved":
+        """Return the same in buckets of their own, with a warehouse of their own."""
+        number = next(_NUMBERS)
+        lake, attic = (one.copied(f"{one.bucket}-{number}") for one in (self.world.lake, self.attic))
+        place = placed(self.world.place, directory, lake, quarantine={"url": attic.storage})
+        return replace(self, world=replace(self.world, lake=lake, place=place), attic=attic)
+
+    def back(self) -> set[str]:
+        """Return the planned addresses that are in their place."""
+        return self.world.planned & self.world.lake.listing().keys()
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """Two sweeps of a plan that nobody approved: beyond the budget, and within."""
+
+    beyond: Answer
+    within: Answer
+    moved: Moved
+
+
+@pytest.fixture(scope="module")
+def budgets(
+    approved: Approved, new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Budgets]:
+    lake = new_lake()
+    attic = empty_lake(lake.server, f"{lake.bucket}-attic", "kept")
+    settings: Json = {"mode": "quarantine", "quarantine": {"url": attic.storage}, "budget": {"objects": 10}}
+    with copied(approved, tmp_path_factory.mktemp("quarantine"), lake, **settings) as world:
+        shutil.rmtree(world.place.warehouse / "orchard" / "approvals")
+        before = lake.listing()
+        beyond = world.place.run("sweep")
+        assert lake.listing() == before
+        world.place.write(budget={"objects": 100})
+        yield Budgets(beyond, world.place.run("sweep"), Moved(world, attic, before))
+
+
+@pytest.fixture(scope="module")
+def moved(budgets: Budgets) -> Moved:
+    """What the sweep within the budget left. Copy it before changing anything."""
+    return budgets.moved
+
+
+def test_a_plan_beyond_the_budget_needs_a_person(budgets: Budgets) -> None:
+    assert budgets.beyond.status == 1
+    assert "its 59 objects are more than the budget's 10" in budgets.beyond.err
+    assert "retention approve orchard" in budgets.beyond.err
+
+
+def test_a_plan_within_the_budget_approves_itself_and_the_record_says_so(budgets: Budgets) -> None:
+    assert budgets.within.status == 0, budgets.within.err
+    (record,) = [json.loads(file.read_text("utf-8")) for file in budgets.moved.world.records()]
+    assert record["approved_by"] == "the budget in the configuration"
+    assert record["mode"] == "quarantine"
+    assert {name: amount["objects"] for name, amount in record["outcomes"].items()} == {"quarantined": 59}
+
+
+def test_what_is_gone_from_the_repository_is_whole_in_the_other_bucket(moved: Moved) -> None:
+    left = moved.world.lake.listing()
+    assert left.items() <= moved.before.items()
+    assert moved.before.keys() - left.keys() == moved.world.planned
+    assert moved.copies() == {address: sample(address) for address in moved.world.planned}
+
+
+def test_the_quarantine_names_what_lies_in_it_without_the_warehouse(moved: Moved) -> None:
+    manifests = [moved.attic.read(path) for path in moved.attic.listing() if "/manifest/" in path]
+    named = [(row["address"], row["size"]) for one in manifests for row in json.loads(one)["objects"]]
+    assert sorted(named) == sorted((address, row["size"]) for address, row in moved.world.candidates.items())
+
+
+def test_what_is_in_quarantine_is_shown_by_plan(moved: Moved) -> None:
+    answer = moved.world.command("quarantined", "--json")
+    size = sum(row["size"] for row in moved.world.candidates.values())
+    assert answer.document() == [{"plan": f"2026-11-01 {moved.world.plan_hash}", "objects": 59, "bytes": size}]
+
+
+def test_the_proof_holds_after_the_move(moved: Moved, tmp_path: Path) -> None:
+    answer = moved.copied(tmp_path).world.place.run("verify")
+    assert answer.status == 0, answer.err
+    assert "holds: quarantine_is_whole" in answer.out
+
+
+# ---- bringing back
+
+
+@dataclass
+class Restored:
+    """Three restores, a fourth of nothing, and a sweep of the same plan: what each answered and what was back then."""
+
+    moved: Moved
+    address: str
+    answers: dict[str, Answer] = field(default_factory=dict)
+    back: dict[str, set[str]] = field(default_factory=dict)
+    copies: dict[str, set[str]] = field(default_factory=dict)
+
+    def tell(self, chapter: str, answer: Answer) -> None:
+        self.answers[chapter] = answer
+        self.back[chapter] = self.moved.back()
+        self.copies[chapter] = set(self.moved.copies())
+
+
+PATH = "raw/week=03"
+
+
+@pytest.fixture(scope="module")
+def restored(moved: Moved, tmp_path_factory: pytest.TempPathFactory) -> Restored:
+    copy = moved.copied(tmp_path_factory.mktemp("restored"))
+    world = copy.world
+    told = Restored(copy, min(world.planned))
+    told.tell("address", world.command("restore", "--address", told.address))
+    told.tell("path", world.command("restore", "--path", PATH))
+    told.tell("plan", world.command("restore", "--plan", world.plan_hash[:12]))
+    told.tell("again", world.command("restore", "--plan", world.plan_hash))
+    told.tell("sweep", world.place.run("sweep"))
+    return told
+
+
+def test_one_object_comes_back_by_its_address(restored: Restored) -> None:
+    assert restored.answers["address"].status == 0, restored.answers["address"].err
+    assert restored.back["address"] == {restored.address}
+    assert restored.copies["address"] == restored.moved.world.planned - {restored.address}
+
+
+def test_what_lay_below_a_path_comes_back_by_it(restored: Restored) -> None:
+    candidates = restored.moved.world.candidates
+    below = {name for name, row in candidates.items() if any(path.startswith(f"{PATH}/") for path in row["paths"])}
+    assert len(below) == 5
+    assert restored.back["path"] - restored.back["address"] == below
+
+
+def test_all_that_is_left_of_a_plan_comes_back_by_the_beginning_of_its_hash(restored: Restored) -> None:
+    assert restored.back["plan"] == restored.moved.world.planned
+    assert restored.copies["plan"] == set()
+    for address in restored.moved.world.planned:
+        assert restored.moved.world.lake.read(address) == sample(address)
+
+
+def test_where_nothing_is_left_in_quarantine_a_restore_is_refused(restored: Restored) -> None:
+    assert restored.answers["again"].status == 1
+    assert "nothing like that is in quarantine" in restored.answers["again"].err
+
+
+def test_a_sweep_of_the_same_plan_leaves_what_was_brought_back(restored: Restored) -> None:
+    assert restored.answers["sweep"].status == 0
+    assert restored.back["sweep"] == restored.moved.world.planned
+    assert restored.moved.world.outcomes() == {"restored": restored.moved.world.planned}
+
+
+# ---- purging
+
+
+@dataclass
+class Purged:
+    """A purge too early, one by a wrong hash and one by the right one, after one object was brought back."""
+
+    moved: Moved
+    address: str
+    answers: dict[str, Answer] = field(default_factory=dict)
+    copies: dict[str, set[str]] = field(default_factory=dict)
+
+    def tell(self, chapter: str, answer: Answer) -> None:
+        self.answers[chapter] = answer
+        self.copies[chapter] = set(self.moved.copies())
+
+
+@pytest.fixture(scope="module")
+def purged(moved: Moved, tmp_path_factory: pytest.TempPathFactory) -> Purged:
+    copy = moved.copied(tmp_path_factory.mktemp("purged"))
+    world = copy.world
+    told = Purged(copy, max(world.planned))
+    told.tell("restore", world.command("restore", "--address", told.address))
+    told.tell("early", world.command("purge"))
+    world.place.write(quarantine={"url": copy.attic.storage, "keep": "0s"})
+    told.tell("shown", world.command("purge"))
+    told.tell("wrong", world.command("purge", "--approve", "0" * 64))
+    (approval,) = HASH.findall(told.answers["shown"].out)
+    told.tell("purge", world.command("purge", "--approve", approval))
+    told.tell("proof", world.place.run("verify"))
+    return told
+
+
+def test_nothing_is_purged_before_its_time(purged: Purged) -> None:
+    assert "0 objects" in purged.answers["early"].out
+    assert "--approve" not in purged.answers["early"].out
+
+
+def test_nothing_is_purged_without_the_hash_of_what_is_due(purged: Purged) -> None:
+    assert "58 objects" in purged.answers["shown"].out
+    assert purged.answers["wrong"].status == 1
+    assert purged.copies["wrong"] == purged.moved.world.planned - {purged.address}
+
+
+def test_what_is_purged_is_gone_for_good_and_what_was_brought_back_stays(purged: Purged) -> None:
+    assert purged.answers["purge"].status == 0, purged.answers["purge"].err
+    assert purged.copies["purge"] == set()
+    assert purged.moved.back() == {purged.address}
+    assert purged.moved.world.command("quarantined", "--json").document() == []
+
+
+def test_the_proof_holds_after_restore_and_purge(purged: Purged) -> None:
+    assert purged.answers["proof"].status == 0, purged.answers["proof"].err
+    assert "58 purged + 1 restored" in purged.answers["proof"].out
+
+
+# ---- what others did behind our back
+
+
+@dataclass(frozen=True, slots=True)
+class Tampered:
+    """What was done to a world after its sweep, and what the proof said of it."""
+
+    lost: str
+    back: str
+    vanished: str
+    answer: Answer
+
+    def complaint(self, check: str) -> str:
+        (found,) = [line for line in self.answer.err.splitlines() if line.strip().startswith(f"{check}:")]
+        return found
+
+
+@pytest.fixture(scope="module")
+def tampered(moved: Moved, tmp_path_factory: pytest.TempPathFactory) -> Tampered:
+    copy = moved.copied(tmp_path_factory.mktemp("tampered"))
+    world = copy.world
+    lost = min(held_by(commit("week 21")) & world.lake.listing().keys())
+    back, vanished, *_ = sorted(world.planned)
+    world.lake.delete(lost)
+    world.lake.put(back, sample(back), moved.before[back][1])
+    (path,) = [path for path in copy.attic.listing() if path.endswith(f"/objects/{vanished}")]
+    copy.attic.delete(path)
+    edit_a_ledger(world)
+    return Tampered(lost, back, vanished, world.place.run("verify"))
+
+
+def edit_a_ledger(world: World) -> None:
+    """Let one row of a ledger say that its object was deleted."""
+    file = min((world.place.warehouse / "orchard" / "ledger").rglob("*-done.parquet"))
+    rows = pq.read_table(file).to_pylist()
+    rows[-1]["outcome"] = "deleted"
+    pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(file)), file)
+
+
+def test_the_proof_finds_everything_at_once_and_changes_nothing(tampered: Tampered) -> None:
+    assert tampered.answer.status == 1
+    assert tampered.answer.out == ""
+    assert "Nothing was changed" in tampered.answer.err
+
+
+def test_the_proof_finds_that_a_live_object_is_gone(tampered: Tampered) -> None:
+    assert f"first {tampered.lost}" in tampered.complaint("live_exist")
+
+
+def test_the_proof_finds_that_an_object_is_back(tampered: Tampered) -> None:
+    assert f"1 objects that the ledger calls gone are there, first {tampered.back}" in tampered.complaint(
+        "deleted_are_gone"
+    )
+
+
+def test_the_proof_finds_that_a_copy_is_gone_from_quarantine(tampered: Tampered) -> None:
+    assert f"first {tampered.vanished}" in tampered.complaint("quarantine_is_whole")
+
+
+def test_the_proof_finds_that_a_ledger_was_edited(tampered: Tampered) -> None:
+    assert "the ledger that orchard/records/00000001.json is of was changed" in tampered.complaint("records_follow")
+
+
+def edit_a_record(files: list[Path]) -> None:
+    """Let the last record say that another person approved it."""
+    document = json.loads(files[-1].read_text("utf-8"))
+    files[-1].write_text(json.dumps({**document, "approved_by": "nobody"}), encoding="utf-8")
+
+
+def remove_a_record(files: list[Path]) -> None:
+    """Remove the last record."""
+    files[-1].unlink()
+
+
+@pytest.mark.parametrize(
+    "tamper",
+    [
+        pytest.param(edit_a_record, id="edited"),
+        pytest.param(remove_a_record, id="removed", marks=pytest.mark.slow),
+    ],
+)
+def test_the_proof_finds_what_was_done_to_the_last_record(
+    moved: Moved, tmp_path: Path, tamper: Callable[[list[Path]], None]
+) -> None:
+    world = moved.copied(tmp_path).world
+    tamper(world.records())
+    answer = world.place.run("verify")
+    assert answer.status == 1
+    assert "records_follow: the last record that orchard/leases names was changed or is gone" in answer.err
+
+
+# ---- buckets that keep versions
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned:
+    """A sweep of a bucket that keeps versions, and the purge of them: answers, and the versions left after each."""
+
+    planned: set[str]
+    sweep: Answer
+    after_sweep: set[str]
+    shown: Answer
+    purge: Answer
+    after_purge: set[str]
+    listing: Listing
+    before: Listing
+
+
+def old_versions(lake: Lake) -> set[str]:
+    """Return the addresses of which a version is kept that is not the current one."""
+    told: Any = lake.client().list_object_versions(Bucket=lake.bucket)
+    assert not told["IsTruncated"]
+    keys = [entry["Key"] for entry in told.get("Versions", ()) if not entry["IsLatest"]]
+    return {key.removeprefix(f"{lake.prefix}/") for key in keys}
+
+
+@pytest.fixture(scope="module")
+def versioned(approved: Approved, new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory) -> Versioned:
+    lake = new_lake()
+    lake.client().put_bucket_versioning(Bucket=lake.bucket, VersioningConfiguration={"Status": "Enabled"})
+    before = lake.listing()
+    with copied(approved, tmp_path_factory.mktemp("versioned"), lake) as world:
+        sweep = world.place.run("sweep")
+        after_sweep = old_versions(lake)
+        shown = world.command("purge", "--versions")
+        (approval,) = HASH.findall(shown.out)
+        purge = world.command("purge", "--versions", "--approve", approval)
+        return Versioned(world.planned, sweep, after_sweep, shown, purge, old_versions(lake), lake.listing(), before)
+
+
+def test_a_sweep_of_a_bucket_that_keeps_versions_says_so_and_names_the_remedy(versioned: Versioned) -> None:
+    assert versioned.sweep.status == 0, versioned.sweep.err
+    assert "The bucket keeps versions" in versioned.sweep.err
+    assert "retention purge orchard --versions" in versioned.sweep.err
+    assert versioned.after_sweep == versioned.planned
+
+
+def test_the_versions_go_by_the_command_that_names_them_and_nothing_else_does(versioned: Versioned) -> None:
+    assert "purge orchard --versions --approve" in versioned.shown.out
+    assert versioned.purge.status == 0, versioned.purge.err
+    assert versioned.after_purge == set()
+    assert versioned.before.keys() - versioned.listing.keys() == versioned.planned

@@ -115,8 +115,10 @@ ONE_BY_ONE = {"disable_bulk_delete": "true"}
 IMPATIENT = {"read_timeout": "2s"}
 TROUBLES = [
     pytest.param(Trouble(throttling(0.0, page=2), pages), id="no fault, but small pages"),
-    pytest.param(Trouble(throttling(0.05), throttled, ONE_BY_ONE), id="5 % of the answers are 503"),
-    pytest.param(Trouble(throttling(0.2), throttled), id="20 % of the answers are 503"),
+    pytest.param(
+        Trouble(throttling(0.05), throttled, ONE_BY_ONE), id="5 % of the answers are 503", marks=pytest.mark.slow
+    ),
+    pytest.param(Trouble(throttling(0.2), throttled), id="20 % of the answers are 503", marks=pytest.mark.slow),
     pytest.param(Trouble(throttling(0.5), throttled), id="50 % of the answers are 503"),
     pytest.param(
         Trouble(
@@ -187,7 +189,6 @@ def test_keys_that_fail_once_are_deleted_and_a_key_that_always_fails_is_named(fa
     again = faulty.sweep(faults)
     assert again.status == 3
     assert world.lake.listing().keys() == faulty.end.keys() | {denied}
-    assert world.outcomes()["failed"] == {denied}
     assert "AccessDenied" in world.ledger()[denied]["detail"]
     assert faulty.touched() == world.planned
 

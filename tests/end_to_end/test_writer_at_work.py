@@ -293,7 +293,7 @@ def created_again(world: World) -> None:
     ("act", "words"),
     [
         pytest.param(made_anew, "made the plan anew", id="the plan is made anew"),
-        pytest.param(withdrawn, "no plan of 2026-11-01 that stands", id="a plan is begun"),
+        pytest.param(withdrawn, "no plan of 2026-11-01 that stands", id="a plan is begun", marks=pytest.mark.slow),
         pytest.param(created_again, "created again under its name", id="the repository is created again"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.stores.warehouse import Warehouse
-from retention_assets.sweep.ledger import LEDGER
+from retention_assets.sweep.ledger import LEDGERS
 from tests.models.days import Day, Planned, later, lay_out, on_disk
 from tests.models.truth import Held, Lifecycle, Retention, Rules, Truth
 from tests.models.walks import AS_OF, DAY, Walk
@@ -86,7 +86,7 @@ def lived_through(spark: SparkSession, directory: Path, number: int, days: Seque
         assert planned.reasons == Truth(day.world, rules, day.as_of).candidates
         deleted.append(len(story.end(ending, day, planned)))
     fresh = Warehouse(str(directory / "fresh"))
-    shutil.copytree(directory / "warehouse" / NAME / LEDGER, directory / "fresh" / NAME / LEDGER)
+    shutil.copytree(directory / "warehouse" / NAME / LEDGERS, directory / "fresh" / NAME / LEDGERS)
     full = replace(day, warehouse=fresh, listing="clean").plan()
     assert full.reasons == planned.reasons
     assert full.plan.plan_hash == planned.plan.plan_hash  # rules, paths, branches and dates of each are the same too
@@ -94,6 +94,7 @@ def lived_through(spark: SparkSession, directory: Path, number: int, days: Seque
     return deleted
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_days_of_runs_and_one_full_run_find_what_brute_force_finds(spark: SparkSession, tmp_path: Path) -> None:
     deleted = lived_through(spark, tmp_path, 2, SHORT_STORY)

@@ -133,6 +133,72 @@ ADDRESSES = Table(
     ),
 )
 
+REPOSITORY_HISTORY = Table(
+    "repository_history",
+    key=("snapshot_id",),
+    schema=_schema(
+        ("snapshot_id", pa.string(), False),
+        ("parent_id", pa.string(), True),  # null: a root
+        ("flushed_at", INSTANT, True),  # the writer's clock; null unless `listed`
+        ("stored_at", INSTANT, True),  # the store's clock; null: its file was not in the store's listing
+        ("listed", pa.bool_(), False),  # in the history; false: only its file is there
+        ("message", pa.string(), True),  # format 2
+        ("branches", STRINGS, False),  # that reach it
+        ("tip_of", STRINGS, False),  # branches
+        ("tags", STRINGS, False),
+        ("pruned_logs", STRINGS, False),  # transaction logs of ancestors that history lost
+    ),
+)
+
+EXPIRED_SNAPSHOTS = Table(
+    "expired_snapshots",
+    key=("snapshot_id",),
+    schema=_schema(
+        ("snapshot_id", pa.string(), False),
+        ("decision", pa.string(), False),  # kept, released (by the policy) or dropped (nothing reaches it, and old)
+        ("stays", pa.bool_(), False),  # its file and all that it references
+        ("rule_id", pa.string(), True),  # that let go last, or that keeps it
+        ("reference", pa.string(), True),  # the branch or tag whose history that rule spoke of
+        ("due_since", INSTANT, True),
+        ("reason", pa.string(), False),
+        ("new_parent_id", pa.string(), True),  # null: it keeps its parent
+        ("deleted_references", STRINGS, False),  # branches and tags on it that expired and go
+    ),
+)
+
+_HELD_BY_SNAPSHOTS = (
+    ("live", pa.bool_(), False),  # held by a snapshot that stays
+    ("expired", pa.bool_(), False),  # held by released snapshots only
+    ("rule_ids", STRINGS, False),  # of those, as the next ones; empty and null while it is live
+    ("branches", STRINGS, False),
+    ("due_since", INSTANT, True),
+    ("first_held_at", INSTANT, True),  # flushing of the oldest snapshot that holds it, where it is known
+    ("last_held_at", INSTANT, True),
+)
+
+REACHABLE_MANIFESTS = Table(
+    "reachable_manifests",
+    key=("manifest_id",),
+    schema=_schema(
+        ("manifest_id", pa.string(), False),
+        ("address", pa.string(), False),
+        ("size", pa.int64(), False),  # bytes, as snapshots say
+        ("chunk_refs", pa.int64(), False),  # of all kinds, as snapshots say
+        ("snapshots", pa.int64(), False),  # that list it
+        *_HELD_BY_SNAPSHOTS,
+    ),
+)
+
+REACHABLE_CHUNKS = Table(
+    "reachable_chunks",
+    key=("address",),
+    schema=_schema(
+        ("address", pa.string(), False),
+        ("chunk_id", pa.string(), True),  # null: a virtual reference into this repository, not to a chunk
+        *_HELD_BY_SNAPSHOTS,
+    ),
+)
+
 DELETION_CANDIDATES = Table(
     "deletion_candidates",
     key=("address",),
@@ -163,6 +229,8 @@ DELETION_REPORT = Table(
     ),
 )
 
+REFERENCE_ADDRESSES = "refs/"  # how rows of the report begin that are of Icechunk's branches and tags, not of objects
+
 DELETION_PROOF = Table(
     "deletion_proof",
     key=("check",),
@@ -188,6 +256,10 @@ TABLES = {
         POTENTIAL_COMMITS,
         ACTIVE_RANGES,
         ADDRESSES,
+        REPOSITORY_HISTORY,
+        EXPIRED_SNAPSHOTS,
+        REACHABLE_MANIFESTS,
+        REACHABLE_CHUNKS,
         DELETION_CANDIDATES,
         DELETION_REPORT,
         DELETION_PROOF,

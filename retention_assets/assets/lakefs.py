@@ -14,7 +14,8 @@ from retention_assets.stores.policies import POLICY_RUN, current_rules_of
 from retention_assets.stores.ranges import metaranges, ranges
 from retention_assets.stores.warehouse import Rows
 from retention_assets.sweep import guards, proof
-from retention_assets.sweep.lakefs import Sweep, evidence_of, report
+from retention_assets.sweep.attempt import Sweep, evidence_of
+from retention_assets.sweep.lakefs import question_of, report
 from retention_assets.sweep.liveness import Question, commits_now
 from retention_assets.sweep.planning import (
     POLICY_HASH,
@@ -131,7 +132,7 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
         addresses: Rows,
     ):
         """What may be deleted and why, one row per address; empty when any guard refuses."""
-        day, settings = day_of(context), bench.repository.settings
+        day, settings = day_of(context), bench.repository.lakefs
         terms = Terms(
             repository=bench.name,
             day=day,
@@ -176,7 +177,7 @@ def deletion_proof(bench: Workbench) -> dg.AssetsDefinition:
         """What exists, held against what is referenced and against every ledger: all read again, nothing cached."""
         spark, log, day, began = session(pyspark), context.log.info, day_of(context), bench.clock()
         sweep = Sweep(spark, bench.warehouse, bench.open(), day, context.run_id, log, bench.clock)
-        verdicts = proof.prove(evidence_of(sweep))
+        verdicts = proof.prove(evidence_of(sweep), question_of(sweep))
         rows = [{"check": one.guard, "passed": one.passed, "saw": one.saw} for one in verdicts]
         table = pa.Table.from_pylist(rows, schema=DELETION_PROOF.schema)
         return checked(Rows(spark.createDataFrame(table), began), proof.by_check(verdicts))

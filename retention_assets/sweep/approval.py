@@ -52,10 +52,17 @@ def approve(warehouse: Warehouse, repository: str, day: date, plan_hash: str, by
 
 
 def require_approval(
-    warehouse: Warehouse, plan: Plan, settings: ApprovalSettings, budget: BudgetSettings, now: datetime
+    warehouse: Warehouse,
+    plan: Plan,
+    settings: ApprovalSettings,
+    budget: BudgetSettings,
+    now: datetime,
+    *,
+    beside: int = 0,
 ) -> Approval:
     """Return the approval of the plan, given now if the plan is within the budget.
 
+    `beside`: what the plan changes beside its objects; see `beyond_budget`.
     Errors: GuardRefused when nobody approved it, or when the plan is too old by now.
     """
     if now - plan.made_at > settings.life:
@@ -67,7 +74,7 @@ def require_approval(
     document = warehouse.read_document(plan.repository, APPROVALS, f"{plan.plan_hash}.json")
     if document is not None and document.get("day") == plan.day.isoformat():  # another day's plan is approved anew
         return _read(document, plan)
-    excess = beyond_budget(plan, budget)
+    excess = beyond_budget(plan, budget, beside)
     if excess is None:
         return _write(warehouse, plan, BUDGET, now)
     raise GuardRefused(
@@ -76,14 +83,20 @@ def require_approval(
     )
 
 
-def beyond_budget(plan: Plan, budget: BudgetSettings) -> str | None:
-    """Return why the plan does not approve itself; None when it does."""
+def beyond_budget(plan: Plan, budget: BudgetSettings, beside: int = 0) -> str | None:
+    """Return why the plan does not approve itself; None when it does.
+
+    `beside`: snapshots that the plan releases and references that it deletes. Each counts as an object, and a budget of
+    bytes alone says nothing of them.
+    """
     if not budget.is_set:
         return ""
+    if beside and budget.objects is None and budget.share is None:
+        return f", and the budget says nothing of the {beside:,} snapshots and references that it takes out of history"
     listed = Amount(
         sum(amount.objects for amount in plan.totals.values()), sum(amount.bytes for amount in plan.totals.values())
     )
-    planned = plan.candidates
+    planned = Amount(plan.candidates.objects + beside, plan.candidates.bytes)
     if budget.objects is not None and planned.objects > budget.objects:
         return f", and its {planned.objects:,} objects are more than the budget's {budget.objects:,}"
     if budget.bytes is not None and planned.bytes > budget.bytes:

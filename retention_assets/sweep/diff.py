@@ -74,7 +74,7 @@ class Proposal:
 
     def terms(self) -> Terms:
         """Return what a plan would be made under."""
-        settings = self.repository.settings
+        settings = self.repository.lakefs
         return Terms(
             repository=self.repository.name,
             day=self.plan.day,
@@ -145,7 +145,7 @@ def _holdings(
 ) -> tuple[DataFrame, Holdings]:
     """Return the commits under the proposed policy, and what they hold."""
     repository = proposal.repository
-    tags_protect = repository.settings.tags == "protect"
+    tags_protect = repository.lakefs.tags == "protect"
     as_of = proposal.terms().as_of
     rows = commits_under(proposal.policy, references, (), tags_protect=tags_protect, as_of=as_of)
     commits = spark.createDataFrame(rows)

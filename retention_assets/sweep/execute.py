@@ -41,7 +41,8 @@ Log = Callable[[str], None]
 class Charge:
     """One attempt at a plan: what is to be done with its objects, by whom, within which limits.
 
-    `kind`: sweep, restore or purge. `workers`: among how many the rate is shared.
+    `kind`: sweep, restore or purge. `workers`: among how many the rate is shared. `publish` is called with the lease
+    once nothing speaks against the plan, and tells what it did, for the record.
     """
 
     warehouse: Warehouse
@@ -54,6 +55,8 @@ class Charge:
     clock: Clock
     log: Log
     workers: int = 1
+    beside: int = 0  # what the plan changes beside its objects: snapshots that it releases, references that it deletes
+    publish: Callable[[Lease], Mapping[str, Any]] | None = None  # what must be written before any object goes
 
     @property
     def name(self) -> str:
@@ -79,18 +82,26 @@ def carry_out(charge: Charge, engine: Engine[Any], require_same: Callable[[], No
     """Delete or quarantine what the day's approved plan names and is still dead.
 
     What an earlier attempt ended is not tried again. `require_same` refuses a repository that is not the planned one.
+    What the plan publishes is published before any object goes. Source: DESIGN.md, invariant 4.
     Errors: GuardRefused before anything is touched, or later when the lease is lost or the plan does not stand.
     """
     started = charge.clock()
     limits, plan = charge.limits, charge.plan
-    approval = require_approval(charge.warehouse, plan, limits.approval, limits.budget, started)
+    approval = require_approval(charge.warehouse, plan, limits.approval, limits.budget, started, beside=charge.beside)
     lease = take_lease(charge.warehouse, plan.repository, charge.run_id, started, limits.sweep.lease)
     try:
-        if sum(engine.remaining(lease.fence)):
+        remaining = sum(engine.remaining(lease.fence))
+        if remaining or charge.beside:
             require_same()
+        if remaining:
             require_same_world(plan, engine.revived(), limits.approval)
+        published = None
+        if charge.publish:
+            lease = renew_lease(charge.warehouse, lease, charge.clock())
+            require_standing(charge)
+            published = charge.publish(lease)
         lease, window = work_through(charge, engine, lease)
-        return conclude(charge, engine, approval, lease, started, window)
+        return conclude(charge, engine, approval, lease, started, window, published)
     finally:
         release_lease(charge.warehouse, lease, charge.clock())
 
@@ -118,11 +129,12 @@ def work_through(charge: Charge, engine: Engine[Any], lease: Lease) -> tuple[Lea
                 done = engine.run(looked, orders)
             window = max(window, (done.until - looked.looked_at).total_seconds() if done.until else 0.0)
             progress.count(done)
-            _require_some_success(charge, done)
+            _require_some_success(charge, done, left=sum(rounds[number + 1 :]))
         if progress.done == before:
             require_lease(charge.warehouse, lease, charge.clock())  # or that is why nothing was done
             break
         rounds = engine.remaining(lease.fence)
+        progress.expect(sum(rounds))
     return lease, window
 
 
@@ -136,7 +148,13 @@ def require_standing(charge: Charge) -> None:
 
 
 def conclude(
-    charge: Charge, engine: Engine[Any], approval: Approval, lease: Lease, started: datetime, window: float
+    charge: Charge,
+    engine: Engine[Any],
+    approval: Approval,
+    lease: Lease,
+    started: datetime,
+    window: float,
+    published: Mapping[str, Any] | None = None,
 ) -> Carried:
     """Require that the totals balance, note a plan that was carried out whole, and write the record.
 
@@ -169,6 +187,7 @@ def conclude(
             ended=charge.clock().isoformat(),
             longest_window_seconds=window,
             ledger_digest=engine.ledger_digest(lease.fence),
+            published=published,
         ),
     )
     if whole:
@@ -200,11 +219,11 @@ def _orders(charge: Charge, lease: Lease, deadline: datetime, turn: int) -> Orde
     return Orders(charge.deed(share), place, lease, deadline, turn, share, charge.clock() - utc_now())
 
 
-def _require_some_success(charge: Charge, done: Done) -> None:
-    """End a sweep that failed at all that a round tried: the next one would fail alike."""
-    if FAILED in done.amounts and not done.amounts.keys() & _SUCCESS:
+def _require_some_success(charge: Charge, done: Done, *, left: int) -> None:
+    """End a sweep that failed at all that a round tried while some are `left`: the next round would fail alike."""
+    if left and FAILED in done.amounts and not done.amounts.keys() & _SUCCESS:
         raise StoreError(
-            f"{charge.name}: all {done.amounts[FAILED].objects:,} objects of a round failed. The rest was not tried. "
+            f"{charge.name}: all {done.amounts[FAILED].objects:,} objects of a round failed. {left:,} were not tried. "
             f"Why: `retention report {charge.plan.repository} --as-of {charge.plan.day}`; then go on: "
             f"`retention sweep {charge.plan.repository} --as-of {charge.plan.day}`."
         )

@@ -50,7 +50,7 @@ class Question:
 
 def commits_now(question: Question, references: References, rules: Sequence[CurrentRule]) -> pa.Table:
     """Return `potential_commits` of the references as they are; without lifecycle rules every commit is potential."""
-    tags_protect = question.opened.repository.settings.tags == "protect"
+    tags_protect = question.opened.repository.lakefs.tags == "protect"
     return commits_under(question.policy, references, rules, tags_protect=tags_protect, as_of=question.as_of)
 
 

@@ -175,8 +175,8 @@ def examine(
 ) -> Examination:
     """Return what the guards say of a judgement; the plans and ledgers so far are read, nothing is written."""
     inventory, live, chosen = pictures.inventory.frame, judgement.live, judgement.candidates
-    totals = _totals(judgement.objects)
-    amount = _amount(chosen)
+    totals = totals_of(judgement.objects)
+    amount = amount_of(chosen)
     live_count = live.count()
     before = last_plan(warehouse, terms.repository, terms.day)
     listed = Horizon(pictures.inventory.taken_at, terms.grace)
@@ -226,12 +226,14 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures:
     return Planned(chosen, plan, verdicts)
 
 
-def _totals(objects: DataFrame) -> Mapping[str, Amount]:
+def totals_of(objects: DataFrame) -> Mapping[str, Amount]:
+    """Return objects and bytes by state."""
     rows = objects.groupBy("state").agg(F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes")).collect()
     return {row["state"]: Amount(row["objects"], row["bytes"]) for row in sorted(rows)}
 
 
-def _amount(chosen: DataFrame) -> Amount:
+def amount_of(chosen: DataFrame) -> Amount:
+    """Return how many objects, and their bytes."""
     row = chosen.agg(F.count(F.lit(1)).alias("objects"), F.coalesce(F.sum("size"), F.lit(0)).alias("bytes")).first()
     assert row is not None
     return Amount(row["objects"], row["bytes"])

@@ -29,6 +29,10 @@ class Progress:
         counts = ", ".join(f"{amount.objects:,} {outcome}" for outcome, amount in sorted(done.amounts.items()))
         self._log(f"{self._told(self.done)}; {counts or 'nothing'} in this round")
 
+    def expect(self, objects: int) -> None:
+        """Take note that so many objects are still to come: what a phase held back, for one."""
+        self._objects = max(self._objects, self.done + objects)
+
     @contextmanager
     def watched(self, place: LedgerPlace) -> Iterator[None]:
         """Tell every few seconds how far the workers are, by the files that they add to the ledger."""

@@ -22,7 +22,7 @@ from retention_assets.sweep.liveness import Question, commits_now
 from retention_assets.sweep.plan import Plan, planned_objects, planned_of_all
 from retention_assets.sweep.quarantine import QuarantinePlace
 from retention_assets.sweep.records import Kept, fingerprint
-from retention_assets.sweep.spark import ledger_digest
+from retention_assets.sweep.spark import digest_of_ledger
 from retention_assets.transforms.addresses import addresses
 from retention_assets.transforms.candidates import LIFECYCLE
 from retention_assets.transforms.names import is_outside
@@ -47,16 +47,11 @@ class Evidence:
 
     spark: SparkSession
     warehouse: Warehouse
-    question: Question
+    name: str  # of the repository
     plans: Sequence[Plan]  # those with a ledger
     records: Sequence[Kept]
     places: Sequence[tuple[Plan, QuarantinePlace]]  # of the plans that moved something
     witnessed: str | None  # fingerprint of a record that was the newest when a lease was written
-
-    @property
-    def name(self) -> str:
-        """The repository's name."""
-        return self.question.opened.repository.name
 
     def ledger(self) -> DataFrame:
         """Return the newest row of each address over all plans, with the plan's hash."""
@@ -64,28 +59,34 @@ class Evidence:
         return newest_of(read_ledgers(self.spark, self.warehouse, self.name, plans))
 
 
-def prove(evidence: Evidence) -> list[Verdict]:
+def prove(evidence: Evidence, question: Question) -> list[Verdict]:
     """Return what every check saw. Errors: of the source and the store, where something cannot be read at all."""
-    held, readable = _held(evidence)
-    access = evidence.question.opened.access
+    held, readable = _held(evidence.spark, question)
+    access = question.opened.access
     listing = list_objects(evidence.spark, access, prefixes(ObjectReader(access))).cache()
     ledger = evidence.ledger().cache()
     verdicts = [
         *readable,
         live_exist(held, listing, ledger, planned_of_all(evidence.spark, evidence.warehouse, evidence.plans)),
-        deleted_are_gone(ledger, listing),
-        *(_quarantine_is_whole(evidence, plan, place) for plan, place in evidence.places),
-        *(_totals_hold(evidence, plan) for plan in evidence.plans),
-        _records_follow(evidence),
+        *what_was_done(evidence, listing, ledger),
     ]
     for frame in (held, listing, ledger):
         frame.unpersist()
     return verdicts
 
 
-def _held(evidence: Evidence) -> tuple[DataFrame, list[Verdict]]:
+def what_was_done(evidence: Evidence, listing: DataFrame, ledger: DataFrame) -> list[Verdict]:
+    """Return what the checks saw that hold the store and the quarantine against ledgers, plans and records."""
+    return [
+        deleted_are_gone(ledger, listing),
+        *(_quarantine_is_whole(evidence, plan, place) for plan, place in evidence.places),
+        *(_totals_hold(evidence, plan) for plan in evidence.plans),
+        _records_follow(evidence),
+    ]
+
+
+def _held(spark: SparkSession, question: Question) -> tuple[DataFrame, list[Verdict]]:
     """Return what active and protected commits and staging hold (column `address`), read anew, whatever is due."""
-    question, spark = evidence.question, evidence.spark
     opened = question.opened
     staged = opened.source.staged()
     references = opened.source.references()
@@ -173,15 +174,16 @@ def _totals_hold(evidence: Evidence, plan: Plan) -> Verdict:
 
 
 def _records_follow(evidence: Evidence) -> Verdict:
-    """The chain of records is unbroken, and each ledger still is what its records say."""
-    plans = {plan.plan_hash: plan for plan in evidence.plans}
+    """The chain of records is unbroken, and each ledger, also an empty one, still is what its records say."""
     for kept in evidence.records:
-        told = f"{evidence.name}/records/{kept.name}"
+        told, document = f"{evidence.name}/records/{kept.name}", kept.document
         if not kept.follows:
             return Verdict("records_follow", False, f"{told} does not follow the one before it")
-        plan = plans.get(kept.document["plan_hash"])
-        digest = plan and ledger_digest(evidence.spark, evidence.warehouse, plan, kept.document["fence"])
-        if digest != kept.document["ledger_digest"]:
+        if document["ledger_digest"] is None:  # it is of something that has no ledger
+            continue
+        plan = document["day"], document["plan_hash"]
+        digest = digest_of_ledger(evidence.spark, evidence.warehouse, evidence.name, plan, document["fence"])
+        if digest != document["ledger_digest"]:
             return Verdict("records_follow", False, f"the ledger that {told} is of was changed")
     if evidence.witnessed and evidence.witnessed not in [fingerprint(kept.document) for kept in evidence.records]:
         return Verdict(
@@ -190,10 +192,10 @@ def _records_follow(evidence: Evidence) -> Verdict:
     return Verdict("records_follow", True, f"{len(evidence.records):,} records, each follows the one before it")
 
 
-def by_check(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Return one verdict for each of `CHECKS`; of those that look at each plan, what failed, or how many hold."""
+def by_check(verdicts: Sequence[Verdict], checks: Sequence[str] = CHECKS) -> list[Verdict]:
+    """Return one verdict for each of `checks`; of those that look at each plan, what failed, or how many hold."""
     merged = []
-    for check in CHECKS:
+    for check in checks:
         alike = [verdict for verdict in verdicts if verdict.guard.partition(" ")[0] == check]
         failed = [f"{verdict.guard}: {verdict.saw}" for verdict in alike if not verdict.passed]
         saw = alike[0].saw if len(alike) == 1 else f"{len(alike):,} plans"

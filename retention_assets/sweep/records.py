@@ -21,7 +21,7 @@ _TRIES = 100  # of writing behind records that others write at the same time
 class Record:
     """One run that changed a store, or meant to. Instants ISO 8601, UTC; amounts by outcome, of the whole ledger."""
 
-    kind: str  # sweep, restore or purge
+    kind: str  # sweep, restore or purge, or what a person did to references
     mode: str
     repository: str
     day: str
@@ -37,7 +37,8 @@ class Record:
     started: str
     ended: str
     longest_window_seconds: float  # from a look at what is live to the last object that was worked on after it
-    ledger_digest: str  # of the plan's ledger, up to and with this fence
+    ledger_digest: str | None  # of the plan's ledger, up to and with this fence; None: there is no plan
+    published: Mapping[str, Any] | None = None  # what was written before any object went; None: the plan has no such
 
 
 @dataclass(frozen=True, slots=True)

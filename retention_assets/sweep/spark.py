@@ -1,9 +1,10 @@
-"""A plan of a lakeFS repository as an engine of the sweep: Spark holds the objects, executors work on them."""
+"""A plan of a repository as an engine of the sweep: Spark holds the objects, executors work on them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -13,7 +14,7 @@ from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.listing import Prefixes, list_objects
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.engine import Done, Round, run_on_spark
-from retention_assets.sweep.ledger import ATTEMPTED, ENDED, MISSING, SKIPPED, ledger_of_plan, read_ledgers
+from retention_assets.sweep.ledger import ATTEMPTED, ENDED, FAILED, MISSING, SKIPPED, ledger_of_plan, read_ledgers
 from retention_assets.sweep.liveness import Liveness
 from retention_assets.sweep.plan import Amount, Plan
 from retention_assets.sweep.work import OBJECTS, Orders
@@ -27,9 +28,44 @@ _CHANGED = "changed since it was planned"
 Packing = Sequence[tuple[str, int]]
 
 
+class Layout(Protocol):
+    """How the objects of a kind of repository lie in its store: in which place each, and which go first."""
+
+    def place(self, address: Column) -> Column:
+        """Return the place of the store that lists `address`; a round is made of whole places."""
+        ...
+
+    def phase(self, address: Column) -> Column:
+        """Return in which phase `address` goes, counted from 0. No phase begins before those ahead of it ended well."""
+        ...
+
+    def listed(self, spark: SparkSession, access: StoreAccess, places: Sequence[str]) -> DataFrame:
+        """Return `storage_inventory` of all that lies in these places now, and maybe of more."""
+        ...
+
+
+class Directories:
+    """See `Layout`: every directory is a place, and all objects go in one phase. So lakeFS's data lie."""
+
+    def place(self, address: Column) -> Column:
+        """See `Layout`."""
+        return place(address)
+
+    def phase(self, address: Column) -> Column:
+        """See `Layout`."""
+        return F.lit(0)
+
+    def listed(self, spark: SparkSession, access: StoreAccess, places: Sequence[str]) -> DataFrame:
+        """See `Layout`."""
+        return list_objects(spark, access, _prefixes(places))
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What an engine is of: the plan with its objects, the store they lie in, and how what is live is found out."""
+    """What an engine is of: the plan with its objects, the store they lie in, and how what is live is found out.
+
+    `foresee` tells what will be live once the plan's own edits are published; None: the plan has none.
+    """
 
     spark: SparkSession
     warehouse: Warehouse
@@ -38,6 +74,8 @@ class Setting:
     access: StoreAccess
     look: Callable[[], Liveness]
     most: int  # objects of a round
+    layout: Layout = field(default_factory=Directories)
+    foresee: Callable[[], Liveness] | None = None
 
 
 class SparkEngine:
@@ -47,18 +85,27 @@ class SparkEngine:
         self._of = setting
         self._keeps_missing = keeps_missing
         self._kept: DataFrame | None = None  # what remains, in Spark's cache
-        self._rest: DataFrame | None = None  # the same, each object with the number of its round
+        self._rest: DataFrame | None = None  # of that the phase that is next, each object with the number of its round
         self._places: list[tuple[str, ...]] = []  # of each round
         self._liveness: Liveness | None = None  # of a look that no round has used yet
         self._looked: DataFrame | None = None
 
     def remaining(self, fence: int) -> Sequence[int]:
-        """See `Engine`. A round is made of whole places of the store, so that each is listed once."""
+        """See `Engine`. The rounds are of one phase; the next one remains when nothing of it does.
+
+        A round is made of whole places of the store, so that each is listed once. When something of an earlier phase
+        failed in this sweep, nothing remains. Source: DESIGN.md, invariant 4.
+        """
+        layout = self._of.layout
         if self._kept is not None:  # else what was read of a ledger that has grown since would count again
             self._kept.unpersist()
-        self._kept = rest = self._unfinished(fence).withColumn("place", place(F.col("address"))).cache()
-        counted = rest.groupBy("place").agg(F.count(F.lit(1))).collect()
-        packed = pack(sorted((row[0], row[1]) for row in counted), self._of.most)
+        named = {"place": layout.place(F.col("address")), "phase": layout.phase(F.col("address"))}
+        self._kept = rest = self._unfinished(fence).withColumns(named).cache()
+        counted = rest.groupBy("phase", "place").agg(F.count(F.lit(1))).collect()
+        phase = min((row[0] for row in counted), default=0)
+        if phase and self._failed_before(phase, fence):
+            counted = []
+        packed = pack(sorted((row[1], row[2]) for row in counted if row[0] == phase), self._of.most)
         numbers = pa.table(
             {
                 "place": pa.array([name for places, _ in packed for name in places], pa.string()),
@@ -70,17 +117,20 @@ class SparkEngine:
         return [objects for _, objects in packed]
 
     def revived(self) -> int:
-        """See `Engine`."""
-        self._liveness = self._of.look()
-        assert self._rest is not None
-        return self._rest.join(self._liveness.live, on="address", how="left_semi").count()
+        """See `Engine`. A look that foresees is of a state that is not there yet: no round may use it."""
+        assert self._kept is not None
+        if self._of.foresee:
+            liveness = self._of.foresee()
+        else:
+            liveness = self._liveness = self._of.look()
+        return self._kept.join(liveness.live, on="address", how="left_semi").count()
 
     def look(self, number: int) -> Round[DataFrame]:
         """See `Engine`. The store's listing of the round's places tells what is gone and what is another."""
         liveness, self._liveness = self._liveness or self._of.look(), None
         assert self._rest is not None
         objects = self._rest.where(F.col("round") == number)
-        listed = list_objects(self._of.spark, self._of.access, _prefixes(self._places[number]))
+        listed = self._of.layout.listed(self._of.spark, self._of.access, self._places[number])
         if self._looked is not None:
             self._looked.unpersist()
         self._looked = fates(objects, liveness, listed, keeps_missing=self._keeps_missing).cache()
@@ -103,11 +153,19 @@ class SparkEngine:
         """See `Engine`."""
         return ledger_digest(self._of.spark, self._of.warehouse, self._of.plan, fence)
 
-    def _unfinished(self, fence: int) -> DataFrame:
+    def _failed_before(self, phase: int, fence: int) -> bool:
+        """Return whether anything of a phase before `phase` failed in the sweep of `fence`."""
+        failed = self._rows().where((F.col("fence") == fence) & (F.col("outcome") == FAILED))
+        return not failed.where(self._of.layout.phase(F.col("address")) < phase).isEmpty()
+
+    def _rows(self) -> DataFrame:
         plan = self._of.plan
-        rows = read_ledgers(
+        return read_ledgers(
             self._of.spark, self._of.warehouse, plan.repository, [(plan.day.isoformat(), plan.plan_hash)]
         )
+
+    def _unfinished(self, fence: int) -> DataFrame:
+        rows = self._rows()
         known_by_now = (F.col("fence") == fence) & (F.col("outcome") != ATTEMPTED)
         # What ended stays so, whatever failed later: a restore that did leaves the object in quarantine.
         done = rows.where(F.col("outcome").isin(*ENDED) | known_by_now)
@@ -116,7 +174,14 @@ class SparkEngine:
 
 def ledger_digest(spark: SparkSession, warehouse: Warehouse, plan: Plan, fence: int) -> str:
     """Return a hash of the plan's ledger up to and with the sweep of `fence`."""
-    rows = read_ledgers(spark, warehouse, plan.repository, [(plan.day.isoformat(), plan.plan_hash)])
+    return digest_of_ledger(spark, warehouse, plan.repository, (plan.day.isoformat(), plan.plan_hash), fence)
+
+
+def digest_of_ledger(
+    spark: SparkSession, warehouse: Warehouse, repository: str, plan: tuple[str, str], fence: int
+) -> str:
+    """As `ledger_digest`, of a plan that is known by its day and its hash; a ledger may be empty."""
+    rows = read_ledgers(spark, warehouse, repository, [plan])
     return candidates_digest(rows.where(F.col("fence") <= fence))
 
 

@@ -190,6 +190,7 @@ def test_keys_that_fail_once_are_deleted_and_a_key_that_always_fails_is_named(fa
     assert again.status == 3
     assert world.lake.listing().keys() == faulty.end.keys() | {denied}
     assert "AccessDenied" in world.ledger()[denied]["detail"]
+    assert world.outcomes()["failed"] == {denied}
     assert faulty.touched() == world.planned
 
 

@@ -12,6 +12,7 @@ from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.limits import BudgetSettings
 from retention_assets.stores.policies import completed_runs
 from retention_assets.sweep.execute import Carried, carry_out, require_balance
+from retention_assets.sweep.lease import Lease
 from retention_assets.sweep.ledger import ATTEMPTED, OUTCOMES
 from retention_assets.sweep.plan import Amount, keep_plan
 from retention_assets.sweep.records import read_records
@@ -142,7 +143,7 @@ def test_a_plan_that_is_not_through_is_not_whole(world: World) -> None:
 
 def test_a_sweep_that_fails_at_all_that_a_round_tries_ends_there(world: World) -> None:
     """Although the look found one of the round's objects alive again, which is no failure."""
-    with pytest.raises(StoreError, match=r"all 4 objects of a round failed. The rest was not tried. Why: `retention r"):
+    with pytest.raises(StoreError, match=r"all 4 objects of a round failed. \d+ were not tried. Why: `retention r"):
         carried(world)
     tried = {name_of(row["address"]): row["outcome"] for row in world.ledger() if row["outcome"] != ATTEMPTED}
     assert tried == {**dict.fromkeys("abde", "failed"), "c": "skipped"}
@@ -179,3 +180,61 @@ def test_a_plan_with_nothing_left_to_do_asks_no_questions(world: World) -> None:
 
     ended = carry_out(charge(world, "sweep", "delete", "a-run"), NothingRemains(world), unknown)
     assert ended == Carried({}, whole=False)
+
+
+# ---- what is published before
+
+
+def published(world: World, told: list[str], budget: int = len(PLANNED) + 2) -> Carried:
+    """Carry the world's plan out with two edits to publish, and tell in `told` what happened in which order."""
+    world.limits = world.limits.model_copy(update={"budget": BudgetSettings(objects=budget)})
+
+    def publish(lease: Lease) -> Mapping[str, object]:
+        told.append(f"published under {lease.fence}, {len(world.ledger())} objects tried")
+        return {"conflicts": 3}
+
+    given = replace(charge(world, "sweep", "delete", "a-run"), beside=2, publish=publish)
+    return carry_out(given, EngineHere(world), lambda: told.append("the same repository"))
+
+
+def test_edits_are_published_once_before_any_object_is_tried_and_the_record_says_what_that_came_to(
+    world: World,
+) -> None:
+    told: list[str] = []
+    assert published(world, told).whole
+    assert told == ["the same repository", "published under 1, 0 objects tried"]
+    (record,) = read_records(world.warehouse, REPOSITORY)
+    assert record.document["published"] == {"conflicts": 3}
+
+
+def test_edits_of_a_plan_without_objects_are_published_too(world: World) -> None:
+    plan = replace(world.plan, candidates=Amount(), totals={"kept": Amount(2, 200)})
+    keep_plan(world.warehouse, plan)
+
+    class NothingRemains(EngineHere):
+        def remaining(self, fence: int) -> Sequence[int]:
+            return []
+
+    told: list[str] = []
+    given = replace(
+        charge(world, "sweep", "delete", "a-run"), plan=plan, beside=1, publish=lambda _: told.append("published") or {}
+    )
+    ended = carry_out(given, NothingRemains(world), lambda: told.append("the same repository"))
+    assert told == ["the same repository", "published"]
+    assert ended == Carried({}, whole=True)
+
+
+def test_edits_of_a_plan_that_its_budget_does_not_cover_are_not_published(world: World) -> None:
+    told: list[str] = []
+    with pytest.raises(GuardRefused, match="are more than the budget"):
+        published(world, told, budget=len(PLANNED) + 1)
+    assert told == []
+
+
+def test_nothing_is_published_where_too_much_lives_again(world: World) -> None:
+    told: list[str] = []
+    world.live.update(PLANNED)
+    with pytest.raises(GuardRefused, match="came back to life"):
+        published(world, told)
+    assert told == ["the same repository"]
+    assert world.ledger() == []

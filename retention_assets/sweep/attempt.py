@@ -1,0 +1,168 @@
+"""One attempt at the plan of a day, whatever kind of repository: what it is given, and what every such attempt does."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import partial
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from retention_assets.config import Repository
+from retention_assets.errors import GuardRefused
+from retention_assets.limits import Limits
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.clock import store_time
+from retention_assets.stores.versions import keeps_versions
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.deeds import Delete, Quarantine
+from retention_assets.sweep.engine import width
+from retention_assets.sweep.execute import Carried, Charge, Clock, Log
+from retention_assets.sweep.guards import clock_agrees
+from retention_assets.sweep.lease import Lease, witnessed_record
+from retention_assets.sweep.ledger import plans_with_ledgers
+from retention_assets.sweep.plan import Plan, find_plan, planned_objects
+from retention_assets.sweep.proof import Evidence
+from retention_assets.sweep.quarantine import place_of_plan
+from retention_assets.sweep.records import read_records
+from retention_assets.sweep.spark import amounts_of
+from retention_assets.sweep.work import Deed
+from retention_assets.tables import REFERENCE_ADDRESSES
+
+_VERSIONS = (
+    "The bucket keeps versions: what is deleted becomes a version that is still there and still paid for. To remove "
+    "the versions of what this sweep deleted: `retention purge {name} --versions`."
+)
+
+
+class Opened(Protocol):
+    """An open repository of any kind."""
+
+    @property
+    def repository(self) -> Repository:
+        """As it is configured."""
+        ...
+
+    @property
+    def access(self) -> StoreAccess:
+        """How its objects are reached."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep[Kind: Opened]:
+    """One attempt at the plan of one day."""
+
+    spark: SparkSession
+    warehouse: Warehouse
+    opened: Kind
+    day: date
+    attempt: str  # the run's id
+    log: Log
+    clock: Clock
+
+    @property
+    def name(self) -> str:
+        """The repository's name."""
+        return self.opened.repository.name
+
+    @property
+    def limits(self) -> Limits:
+        """What the repository's owner allows."""
+        return self.opened.repository.settings
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The ledger of a plan so far. In `plan` mode it has no rows: nothing was tried."""
+
+    plan: Plan
+    mode: str
+    ledger: DataFrame
+
+    def numbers(self) -> dict[str, float | str]:
+        """Return what Dagster plots of the report: the plan's totals, and what became of its candidates."""
+        objects = self.ledger.where(~F.col("address").startswith(REFERENCE_ADDRESSES))
+        return {
+            "mode": self.mode,
+            "plan_hash": self.plan.plan_hash,
+            "planned_objects": self.plan.candidates.objects,
+            "planned_bytes": self.plan.candidates.bytes,
+            **{f"{name}_objects": amount.objects for name, amount in amounts_of(objects).items()},
+        }
+
+
+def charge_of(
+    sweep: Sweep[Opened],
+    plan: Plan,
+    mode: str,
+    *,
+    beside: int = 0,
+    publish: Callable[[Lease], Mapping[str, Any]] | None = None,
+) -> Charge:
+    """Return what an attempt at a plan is charged with; see `Charge`."""
+    return Charge(
+        warehouse=sweep.warehouse,
+        plan=plan,
+        kind="sweep",
+        mode=mode,
+        deed=deed_of(sweep, plan, mode),
+        limits=sweep.limits,
+        run_id=sweep.attempt,
+        clock=sweep.clock,
+        log=sweep.log,
+        workers=width(sweep.spark),
+        beside=beside,
+        publish=publish,
+    )
+
+
+def deed_of(sweep: Sweep[Opened], plan: Plan, mode: str) -> Callable[[float | None], Deed]:
+    """Return what a mode does to objects, for a worker's share of the rate."""
+    access = sweep.opened.access
+    if mode == "quarantine":
+        return partial(Quarantine, access, place_of_plan(sweep.opened.repository, plan))
+    return partial(Delete, access)
+
+
+def planned_as_approved(sweep: Sweep[Opened], plan: Plan, policy_hash: str) -> DataFrame:
+    """Return the plan's candidates, if they and the policy are what was approved."""
+    if plan.blocked:
+        raise GuardRefused(f"{plan.repository} {plan.day}: {plan.blocked} Nothing was deleted.")
+    if policy_hash != plan.policy_hash:
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: the policy is not the plan's any more. Nothing was deleted. "
+            f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+        )
+    return planned_objects(sweep.spark, sweep.warehouse, plan)
+
+
+def require_clock(sweep: Sweep[Opened]) -> None:
+    """Refuse when this machine's clock and the store's differ by more than is allowed."""
+    most = sweep.limits.guards.max_clock_skew
+    if most is None:
+        return
+    before: datetime = sweep.clock()
+    verdict = clock_agrees(before, store_time(sweep.opened.access, sweep.clock), sweep.clock(), most)
+    if not verdict.passed:
+        raise GuardRefused(f"{sweep.name} {sweep.day}: {verdict.guard}: {verdict.saw}. Nothing was deleted.")
+
+
+def tell_of_versions(sweep: Sweep[Opened], mode: str, carried: Carried) -> None:
+    """Say so when the bucket keeps versions of what was deleted."""
+    if mode == "delete" and carried.outcomes and keeps_versions(sweep.opened.access):
+        sweep.log(_VERSIONS.format(name=sweep.name))
+
+
+def evidence_of(sweep: Sweep[Opened]) -> Evidence:
+    """Return what a proof of the repository looks at: of every plan that was tried."""
+    name, warehouse = sweep.name, sweep.warehouse
+    tried = [
+        find_plan(warehouse, name, plan_hash, date.fromisoformat(day))
+        for day, plan_hash in plans_with_ledgers(warehouse, name)
+    ]
+    records = list(read_records(warehouse, name))
+    moved = {kept.document["plan_hash"] for kept in records if "quarantined" in kept.document["outcomes"]}
+    places = [(plan, place_of_plan(sweep.opened.repository, plan)) for plan in tried if plan.plan_hash in moved]
+    return Evidence(sweep.spark, warehouse, name, tried, records, places, witnessed_record(warehouse, name))

@@ -1,0 +1,143 @@
+"""A plan whose objects go in phases: none begins before those ahead of it ended well."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from retention_assets.limits import BudgetSettings
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.execute import Carried, carry_out
+from retention_assets.sweep.icechunk.layout import IcechunkLayout
+from retention_assets.sweep.ledger import ATTEMPTED
+from retention_assets.sweep.liveness import Liveness
+from retention_assets.sweep.plan import Amount, keep_plan
+from retention_assets.sweep.spark import Setting, SparkEngine
+from retention_assets.sweep.work import Ended, InTime
+from tests.ledgers import write_ledger
+from tests.sweep.crashes.runs import charge
+from tests.sweep.crashes.world import World
+from tests.sweep.small_world import DAY, a_plan
+from tests.transforms.frames import NOW, OLD, Candidate, candidates
+
+SNAPSHOTS = ("snapshots/a", "snapshots/b")
+MANIFESTS = ("manifests/a",)
+CHUNKS = ("chunks/a", "chunks/b", "chunks/c")
+FILES = (*SNAPSHOTS, *MANIFESTS, *CHUNKS)
+
+
+def engine_of(spark: SparkSession, warehouse: Warehouse, lake: Path, live: Sequence[str] = ()) -> SparkEngine:
+    """Return an engine of a plan that names `FILES`, a round for each directory at most."""
+
+    def look() -> Liveness:
+        frame = spark.createDataFrame(pa.table({"address": pa.array(live, pa.string())}))
+        return Liveness(frame, frame, NOW)
+
+    objects = candidates(spark, *(Candidate(name) for name in FILES))
+    access, layout = StoreAccess(f"file://{lake}"), IcechunkLayout(0)
+    return SparkEngine(Setting(spark, warehouse, a_plan(), objects, access, look, most=2, layout=layout))
+
+
+@pytest.fixture
+def engine(spark: SparkSession, tmp_path: Path) -> SparkEngine:
+    (tmp_path / "lake").mkdir()
+    return engine_of(spark, Warehouse(str(tmp_path / "warehouse")), tmp_path / "lake")
+
+
+def told(root: Path, name: str, outcomes: Mapping[str, str], fence: int = 1) -> None:
+    warehouse = Warehouse(str(root / "warehouse"))
+    write_ledger(warehouse, "orchard", DAY, a_plan().plan_hash, outcomes, NOW, fence=fence, name=name)
+
+
+def test_the_next_phase_remains_once_nothing_of_the_one_before_does(engine: SparkEngine, tmp_path: Path) -> None:
+    remaining = [engine.remaining(1)]
+    for name, outcomes in (
+        ("a", {"snapshots/a": "deleted"}),
+        ("b", {"snapshots/b": "skipped"}),
+        ("c", {"manifests/a": "missing"}),
+        ("d", dict.fromkeys(CHUNKS, "deleted")),
+    ):
+        told(tmp_path, name, outcomes)
+        remaining.append(engine.remaining(1))
+    assert remaining == [[2], [1], [1], [3], []]
+
+
+def test_an_object_whose_end_is_not_known_holds_the_next_phase_back(engine: SparkEngine, tmp_path: Path) -> None:
+    told(tmp_path, "a", {"snapshots/a": "deleted", "snapshots/b": ATTEMPTED})
+    assert engine.remaining(1) == [1]
+
+
+def test_after_a_failure_nothing_remains_for_this_sweep_and_the_next_one_begins_with_what_failed(
+    engine: SparkEngine, tmp_path: Path
+) -> None:
+    told(tmp_path, "a", {"snapshots/a": "deleted", "snapshots/b": "failed"})
+    assert engine.remaining(1) == []
+    assert engine.remaining(2) == [1]
+    told(tmp_path, "b", {"snapshots/b": "deleted"}, fence=2)
+    assert engine.remaining(2) == [1]
+
+
+def test_a_failure_in_a_later_phase_does_not_hold_its_own_phase_back(engine: SparkEngine, tmp_path: Path) -> None:
+    told(tmp_path, "a", dict.fromkeys((*SNAPSHOTS, *MANIFESTS), "deleted"))
+    told(tmp_path, "b", {"chunks/a": "failed"})
+    assert engine.remaining(1) == [2]
+
+
+def test_all_phases_count_when_what_came_back_to_life_is_counted(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    engine = engine_of(
+        spark, Warehouse(str(tmp_path / "w")), tmp_path / "lake", ["snapshots/a", "chunks/b", "chunks/z"]
+    )
+    engine.remaining(1)
+    assert engine.revived() == 2
+
+
+@dataclass(frozen=True)
+class FailsAt:
+    """A deed that touches nothing: it fails at one object and says of all others that they are deleted."""
+
+    address: str
+
+    group_bytes: ClassVar[int | None] = None
+
+    def open(self) -> "FailsAt":
+        return self
+
+    def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
+        return [Ended("failed" if one == self.address else "deleted") for one in objects["address"].to_pylist()]
+
+
+def outcomes(frame: DataFrame) -> dict[str, str]:
+    return {row["address"]: row["outcome"] for row in frame.collect()}
+
+
+def carried(spark: SparkSession, world: World, run_id: str, fails_at: str) -> tuple[Carried, dict[str, str]]:
+    """Carry the plan of `FILES` out, by a deed that fails at one of them."""
+    plan = replace(a_plan(candidates=Amount(len(FILES), 10 * len(FILES))), made_at=NOW)
+    keep_plan(world.warehouse, plan)
+    world.limits = world.limits.model_copy(update={"budget": BudgetSettings(objects=len(FILES))})
+    engine = engine_of(spark, world.warehouse, world.root / "files")
+    given = replace(charge(world, "sweep", "delete", run_id), plan=plan, deed=lambda _: FailsAt(fails_at))
+    ended = carry_out(given, engine, lambda: None)
+    return ended, outcomes(engine.ledger())
+
+
+def test_a_sweep_ends_behind_a_phase_that_failed_and_the_next_one_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    world = World(tmp_path / "world")
+    for name in FILES:
+        path = world.root / "files" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * 10)
+        os.utime(path, (OLD.timestamp(), OLD.timestamp()))
+    ended, ledger = carried(spark, world, "a-run", "snapshots/b")
+    assert ledger == {"snapshots/a": "deleted", "snapshots/b": "failed"}
+    assert not ended.whole
+    ended, ledger = carried(spark, world, "a-later-run", "nothing")
+    assert ledger == dict.fromkeys(FILES, "deleted")
+    assert ended.whole

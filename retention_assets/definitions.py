@@ -42,10 +42,10 @@ def build_definitions(
     """Return the definitions of all repositories; `clock` is replaceable for tests, `loggers` are added."""
     spark = spark_resource(configuration.spark)
     benches = [Workbench(configuration, repository, clock) for repository in configuration.repositories.values()]
-    sensors, watchers = _inventory_sensors([bench for bench in benches if bench.repository.settings.inventory])
+    sensors, watchers = _inventory_sensors([bench for bench in benches if _has_inventories(bench)])
     jobs = {bench.name: _jobs(bench.name) for bench in benches}
     return dg.Definitions(
-        assets=[asset for bench in benches for asset in lakefs_assets(bench)],
+        assets=[asset for bench in benches for asset in _assets(bench)],
         jobs=[job for of_repository in jobs.values() for job in of_repository],
         schedules=[schedule for bench in benches for schedule in _schedules(bench, *jobs[bench.name])],
         sensors=sensors,
@@ -57,6 +57,18 @@ def build_definitions(
         loggers=loggers,
         executor=dg.in_process_executor,  # else every step pays for a JVM
     )
+
+
+def _assets(bench: Workbench) -> list[dg.AssetsDefinition]:
+    if not bench.repository.is_icechunk:
+        return lakefs_assets(bench)
+    from retention_assets.assets.icechunk import icechunk_assets
+
+    return icechunk_assets(bench)
+
+
+def _has_inventories(bench: Workbench) -> bool:
+    return not bench.repository.is_icechunk and bool(bench.repository.lakefs.inventory)
 
 
 def _inventory_sensors(

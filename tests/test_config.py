@@ -116,6 +116,49 @@ def test_a_namespace_has_one_spelling(spelled: str) -> None:
 # ---- mistakes
 
 
+FIELD: dict[str, Any] = {"kind": "icechunk", "storage": "s3://lake/field/", "policy": "policy.yaml"}
+
+
+def loaded_field(tmp_path: Path, **changes: object) -> Configuration:
+    """As `loaded`, of an Icechunk repository; the name is one that is also a kind's."""
+    entry = {key: value for key, value in {**FIELD, **changes}.items() if value is not None}
+    return load_configuration(written(tmp_path, {"warehouse": "warehouse", "repositories": {"lakefs": entry}}))
+
+
+def test_an_icechunk_repository_is_named_by_its_storage_and_keeps_old_backups(tmp_path: Path) -> None:
+    repository = loaded_field(tmp_path).repository("lakefs")
+    assert repository.is_icechunk
+    assert repository.storage == repository.namespace == "s3://lake/field"
+    assert repository.settings.mode == "plan"
+    assert repository.icechunk.collect_overwritten is None
+    with pytest.raises(ConfigurationError, match=r"repositories.lakefs.kind is not `lakefs`.*Nothing was read"):
+        repository.api_keys()
+
+
+def test_the_age_of_backups_has_a_unit(tmp_path: Path) -> None:
+    repository = loaded_field(tmp_path, collect_overwritten="90d").repository("lakefs")
+    assert repository.icechunk.collect_overwritten == timedelta(days=90)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        pytest.param({"source": {"dump": "d"}}, "source: Extra inputs are not permitted", id="a_key_of_lakefs"),
+        pytest.param({"storage": None}, "storage: Field required", id="no_storage"),
+        pytest.param({"collect_overwritten": 7}, "collect_overwritten: ", id="an_age_without_a_unit"),
+        pytest.param({"storage_options": {"secret_access_key": "x"}}, "storage_options: secret_access", id="a_secret"),
+        pytest.param({"kind": None}, "kind: write `kind: lakefs` or `kind: icechunk`", id="no_kind"),
+        pytest.param({"kind": "delta"}, "kind: write `kind: lakefs` or `kind: icechunk`", id="an_unknown_kind"),
+    ],
+)
+def test_a_mistake_about_an_icechunk_repository_is_told_with_its_key(
+    tmp_path: Path, changes: dict[str, object], complaint: str
+) -> None:
+    with pytest.raises(ConfigurationError) as told:
+        loaded_field(tmp_path, **changes)
+    assert str(told.value).startswith(f"{tmp_path.resolve()}/retention.yaml: repositories.lakefs.{complaint}")
+
+
 MISTAKES: dict[str, tuple[dict[str, object], str]] = {
     "an unknown key": ({"modes": "delete"}, "repositories.orchard.modes: Extra inputs are not permitted"),
     "an unknown guard": ({"guards": {"max_shrink": 1}}, "repositories.orchard.guards.max_shrink: Extra inputs"),

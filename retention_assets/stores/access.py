@@ -90,6 +90,12 @@ class StoreAccess:
         """Whether the objects are files of this machine."""
         return self.url.startswith("file://")
 
+    @property
+    def lists_in_order(self) -> bool:
+        """Whether names are listed in the order of their bytes: local directories and S3 Express buckets are not."""
+        bucket = self.url.partition("://")[2].partition("/")[0]
+        return not self.is_local and not bucket.endswith("--x-s3")
+
     def open(self, *, retrying: bool = True) -> Any:
         """Return obstore's store, rooted at the URL; not `retrying`, each request is sent once.
 

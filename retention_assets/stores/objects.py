@@ -71,6 +71,15 @@ class ObjectReader(OpenStore):
         """Return the object's bytes."""
         return self._call(lambda: bytes(self._store.get(path).bytes()), path, READ)
 
+    def read_with_facts(self, path: str) -> tuple[bytes, ObjectFacts]:
+        """Return the object's bytes, and what the same answer says about them."""
+
+        def read() -> tuple[bytes, ObjectFacts]:
+            found = self._store.get(path)
+            return bytes(found.bytes()), facts_of(found.meta)
+
+        return self._call(read, path, READ)
+
     def digest(self, path: str) -> bytes:
         """Return the SHA-256 of the object's bytes, which are never held all at once."""
 
@@ -94,6 +103,20 @@ class ObjectReader(OpenStore):
         chunks = self._call(lambda: self._store.list(prefix or None, chunk_size=_ROWS_PER_BATCH), prefix, LIST)
         while chunk := self._call(lambda: next(chunks, None), prefix, LIST):
             yield _batch(chunk)
+
+    def list_between(self, prefix: str, after: str, until: str) -> Iterator[pa.RecordBatch]:
+        """Yield the objects below `prefix` whose paths come after `after` and not after `until`, as `LISTING`.
+
+        The store must list in order (`StoreAccess.lists_in_order`): what follows `until` is not read.
+        """
+        chunks = self._call(
+            lambda: self._store.list(prefix, offset=after or None, chunk_size=_ROWS_PER_BATCH), prefix, LIST
+        )
+        while chunk := self._call(lambda: next(chunks, None), prefix, LIST):
+            if within := [row for row in chunk if after < row["path"] <= until]:
+                yield _batch(within)
+            if chunk[-1]["path"] > until:
+                return
 
     def list_direct(self, prefix: str = "") -> Iterator[pa.RecordBatch]:
         """Yield the objects that lie directly below `prefix`, as `LISTING`."""

@@ -23,11 +23,14 @@ _RULE_COLUMNS = ["run_id", "prefix", "branch", "date_to_be_deleted"]
 def policy_versions(
     spark: SparkSession, warehouse: Warehouse, repository: str, day: date, policy: Policy, run_id: str
 ) -> DataFrame:
-    """Return the day's rows so far and those of this run; a run that repeats itself replaces its own.
+    """Return the day's rows so far and those of this run, made of `policy`. Source: seed 002, policy table."""
+    return with_earlier_runs(spark, warehouse, repository, day, policy_rows(policy, day, run_id), run_id)
 
-    Source: seed 002, policy table.
-    """
-    rows = policy_rows(policy, day, run_id)
+
+def with_earlier_runs(
+    spark: SparkSession, warehouse: Warehouse, repository: str, day: date, rows: pa.Table, run_id: str
+) -> DataFrame:
+    """Return the day's rows of `policy_table` so far and `rows`; a run that repeats itself replaces its own."""
     if warehouse.is_complete(repository, POLICY_TABLE.name, day.isoformat()):
         before = spark.read.parquet(warehouse.partition(repository, POLICY_TABLE.name, day))
         earlier = before.where(before["run_id"] != run_id).select(*POLICY_TABLE.schema.names).toArrow()

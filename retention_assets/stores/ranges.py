@@ -1,7 +1,7 @@
 """Ranges and metaranges of a namespace, read on executors, each once, and kept by id between runs.
 
-Both are immutable and named by their content, so what was read once need not be read again. A batch of rows counts
-only when the list of its ids was written whole after it.
+Both are immutable and named by their content, so what was read once need not be read again: `TableCache` does that for
+any kind of file of which this is true. A batch of rows counts only when the list of its ids was written whole after it.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,11 +24,11 @@ from retention_assets.stores.warehouse import Warehouse
 COMMITTED = "_lakefs"  # where lakeFS keeps ranges and metaranges below a namespace
 _AT_ONCE = 8  # files fetched at once by one task: hides the store's latency, bounds memory to a few hundred MB
 
-_FILE_BYTES = pa.field("file_bytes", pa.int64())  # a file's size on its first row, 0 on others: sums to bytes read
+FILE_BYTES = pa.field("file_bytes", pa.int64())  # a file's size on its first row, 0 on others: sums to bytes read
 _BATCH = pa.field("batch", pa.string())  # which run read the file
 _ROWS = pa.field("rows", pa.int64())  # of the file
 METARANGE_RANGES = pa.schema(
-    [("metarange_id", pa.string()), ("range_id", pa.string()), ("count", pa.int64()), _FILE_BYTES]
+    [("metarange_id", pa.string()), ("range_id", pa.string()), ("count", pa.int64()), FILE_BYTES]
 )
 RANGE_ENTRIES = pa.schema(
     [
@@ -37,7 +37,7 @@ RANGE_ENTRIES = pa.schema(
         ("address", pa.string()),
         ("size", pa.int64()),
         ("last_modified", pa.timestamp("us", tz="UTC")),
-        _FILE_BYTES,
+        FILE_BYTES,
     ]
 )
 
@@ -52,6 +52,7 @@ class Kind:
     id_column: str
     schema: pa.Schema
     decode: Decode
+    folder: str = COMMITTED  # where the files are
 
 
 def metaranges() -> Kind:
@@ -60,7 +61,7 @@ def metaranges() -> Kind:
     def decode(content: bytes, name: str, metarange_id: str) -> pa.RecordBatch:
         rows = read_metarange(content, name)
         ids = pa.repeat(metarange_id, rows.num_rows)
-        columns = [ids, rows["range_id"], rows["count"], _on_first_row(len(content), rows.num_rows)]
+        columns = [ids, rows["range_id"], rows["count"], on_first_row(len(content), rows.num_rows)]
         return pa.record_batch(columns, schema=METARANGE_RANGES)
 
     return Kind("metarange_ranges", "metarange_id", METARANGE_RANGES, decode)
@@ -73,27 +74,28 @@ def ranges(namespace: str) -> Kind:
         rows = read_range(content, name)
         address = canonical_addresses(rows["address"], rows["address_type"], namespace)
         ids = pa.repeat(range_id, rows.num_rows)
-        size = _on_first_row(len(content), rows.num_rows)
+        size = on_first_row(len(content), rows.num_rows)
         columns = [ids, rows["key"], address, rows["size"], rows["last_modified"], size]
         return pa.record_batch(columns, schema=RANGE_ENTRIES)
 
     return Kind("range_entries", "range_id", RANGE_ENTRIES, decode)
 
 
-def _on_first_row(value: int, rows: int) -> pa.Array:
+def on_first_row(value: int, rows: int) -> pa.Array:
+    """Return a column with `value` on its first row and 0 on the others, so that it sums to `value`."""
     return pa.array(np.concatenate([[value], np.zeros(rows - 1)]) if rows else [], pa.int64())
 
 
 def read_tables(ids: DataFrame, kind: Kind, access: StoreAccess) -> DataFrame:
     """Return the rows of each table file named in `ids` (one column, distinct), read on executors."""
-    decode = kind.decode
+    decode, folder = kind.decode, kind.folder
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = ObjectReader(access)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for batch in batches:
                 for group in batched(batch.column(0).to_pylist(), _AT_ONCE):
-                    names = [f"{COMMITTED}/{table_id}" for table_id in group]
+                    names = [f"{folder}/{table_id}" for table_id in group]
                     for table_id, name, content in zip(group, names, pool.map(reader.read, names), strict=True):
                         yield decode(content, reader.describe(name), table_id)
 
@@ -132,6 +134,11 @@ class TableCache:
         self._run_id = run_id
         self._full = full
 
+    @property
+    def place(self) -> str:
+        """The URL of the repository whose files these are."""
+        return self._access.url
+
     def rows(self, ids: DataFrame, kind: Kind) -> tuple[DataFrame, Reading]:
         """Return the rows of all files in `ids` (column `kind.id_column`), fetching those not read before.
 
@@ -152,7 +159,7 @@ class TableCache:
         batch = F.lit(name := self._next_batch(kind)).alias(_BATCH.name)
         observed = Observation()
         rows = read_tables(missing.repartition(width), kind, self._access).select("*", batch)
-        counted = rows.observe(observed, F.sum(_FILE_BYTES.name).alias("bytes"))
+        counted = rows.observe(observed, F.sum(FILE_BYTES.name).alias("bytes"))
         counted.write.mode("errorifexists").parquet(self._place(kind.name, name))
         written = missing.join(self._counts(kind, [name]).drop(_BATCH.name), on=kind.id_column, how="left")
         ids = written.select(kind.id_column, batch, F.coalesce(_ROWS.name, F.lit(0)).alias(_ROWS.name))

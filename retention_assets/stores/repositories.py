@@ -11,7 +11,10 @@ from retention_assets.config import Repository
 from retention_assets.errors import ConfigurationError
 from retention_assets.policy.documents import Document, from_server, join, read_document
 from retention_assets.policy.rules import Policy
+from retention_assets.policy.snapshot_documents import join_snapshot_documents, read_snapshot_document
+from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.icechunk import IcechunkSource
 from retention_assets.stores.lakefs import GCRules, LakeFSSource
 from retention_assets.stores.lakefs_dump import DumpSource
 from retention_assets.stores.objects import ObjectReader
@@ -37,8 +40,22 @@ class OpenRepository:
         if name == _SERVER:
             rules = self.source.rules()
             return Document(_SERVER, Policy(None, (), ())) if rules is None else from_server(*_days(rules))
-        remedy = f"Correct repositories.{self.repository.name}.policy in {self.repository.file}"
-        return _document_in(self.repository.path(name), remedy)
+        return _document_in(self.repository.path(name), _correct(self.repository))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIcechunk:
+    """What a run needs of an Icechunk repository."""
+
+    repository: Repository
+    access: StoreAccess
+    source: IcechunkSource
+
+    def policy(self) -> SnapshotPolicy:
+        """Return the policy that the files in `policy:` make together. Errors: ConfigurationError, file and key."""
+        paths = [self.repository.path(name) for name in self.repository.settings.policy]
+        texts = [(_text_in(path, _correct(self.repository)), str(path)) for path in paths]
+        return join_snapshot_documents([read_snapshot_document(text, source) for text, source in texts])
 
 
 def policy_in(files: Sequence[Path]) -> Policy:
@@ -46,14 +63,21 @@ def policy_in(files: Sequence[Path]) -> Policy:
     return join([_document_in(path, "Name a policy file") for path in files])
 
 
+def _correct(repository: Repository) -> str:
+    return f"Correct repositories.{repository.name}.policy in {repository.file}"
+
+
 def _document_in(path: Path, remedy: str) -> Document:
+    return read_document(_text_in(path, remedy), str(path))
+
+
+def _text_in(path: Path, remedy: str) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
             f"{path}: cannot be read ({error.__class__.__name__}). Nothing was deleted. {remedy}."
         ) from error
-    return read_document(text, str(path))
 
 
 def open_store(repository: Repository) -> StoreAccess:
@@ -67,8 +91,14 @@ def open_repository(repository: Repository, clock: Clock) -> OpenRepository:
     return OpenRepository(repository, access, _source(repository, access, clock))
 
 
+def open_icechunk(repository: Repository, clock: Clock) -> OpenIcechunk:
+    """Open the store of an Icechunk repository; nothing is fetched yet."""
+    access = open_store(repository)
+    return OpenIcechunk(repository, access, IcechunkSource(access, clock))
+
+
 def _source(repository: Repository, access: StoreAccess, clock: Clock) -> LakeFSSource:
-    settings = repository.settings
+    settings = repository.lakefs
     if settings.source.api is not None:
         from retention_assets.stores.lakefs_api import ApiSource  # half a second that only an API needs
 
@@ -88,7 +118,7 @@ def _source(repository: Repository, access: StoreAccess, clock: Clock) -> LakeFS
 
 def _dump(repository: Repository, access: StoreAccess) -> Any:
     """Return the dump's document: from a file beside the configuration, or from the namespace itself."""
-    name = repository.settings.source.dump or ""
+    name = repository.lakefs.source.dump or ""
     path = repository.path(name)
     try:
         text = ObjectReader(access).read(name).decode() if name.startswith("_lakefs/") else path.read_text("utf-8")

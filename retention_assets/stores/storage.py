@@ -59,7 +59,7 @@ class Studio:
 
 def take_picture(studio: Studio) -> StoragePicture:
     """Return the picture of now, as the repository's settings ask for it; an optimized run falls back and says so."""
-    settings = studio.opened.repository.settings
+    settings = studio.opened.repository.lakefs
     now = studio.clock()
     if settings.inventory:
         delivered = delivered_inventory(studio.spark, studio.opened.repository)
@@ -91,7 +91,7 @@ def _unchanged(studio: Studio, older: Older, places: Prefixes) -> frozenset[str]
 
     One of which our own older picture has nothing came back since, say from a backup: it is listed.
     """
-    token_life = studio.opened.repository.settings.token_life
+    token_life = studio.opened.repository.lakefs.token_life
     closed = frozenset(place for place in places.deep if is_closed(_name(place), older.taken_at, token_life))
     if older.delivered or not closed:
         return closed

@@ -28,7 +28,10 @@ def write_flexbuffer(value: Json) -> bytes:
         ValueError: it is no JSON value, deeper than `MAX_DEPTH`, or a name in it holds a zero byte, which has no form.
     """
     builder = Builder()
-    _add(builder, value, MAX_DEPTH)
+    try:
+        _add(builder, value, MAX_DEPTH)
+    except RuntimeError as error:  # within a mapping the library complains of its half, and hides why
+        raise ValueError(str(error.__context__ or error)) from None
     return bytes(builder.Finish())
 
 

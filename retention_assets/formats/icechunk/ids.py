@@ -17,7 +17,9 @@ NODE_ID = pa.binary(8)
 CANONICAL = r"[0-9A-HJKMNP-TV-Z]{19}[0G]"  # the text of a 12-byte id
 INITIAL_SNAPSHOT = bytes.fromhex("0b1cc8d6787580f0e33a6534")  # the root that icechunk 1.0 and later makes
 
-_CHARACTERS = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+CHARACTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # of the text, in the order of what they stand for
+
+_CHARACTERS = CHARACTERS.encode()
 _STANDARD = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _TO_CROCKFORD = bytes.maketrans(_STANDARD, _CHARACTERS)
 _FROM_CROCKFORD = bytes.maketrans(_CHARACTERS, _STANDARD)

@@ -14,7 +14,7 @@ TRANSACTIONS = "transactions/"
 CHUNKS = "chunks/"
 OVERWRITTEN = "overwritten/"
 
-_YEAR_3000 = 32_503_680_000_000  # milliseconds since 1970; backups count down to it, so the newest is listed first
+YEAR_3000 = 32_503_680_000_000  # milliseconds since 1970; backups count down to it, so the newest is listed first
 _BACKUP = re.compile(rf"({re.escape(REPO)}|{re.escape(CONFIG)})\.(\d{{14}})\.({CANONICAL})", re.ASCII)
 
 
@@ -34,16 +34,16 @@ class Backup:
     id: bytes
 
     def __post_init__(self) -> None:
-        if not 0 <= _YEAR_3000 - self.written_at < 10**14 or len(self.id) != 12:
+        if not 0 <= YEAR_3000 - self.written_at < 10**14 or len(self.id) != 12:
             raise ValueError(f"no backup can be written at {self.written_at:,} ms with the id {self.id.hex()}")
 
     @property
     def name(self) -> str:
         """The name as icechunk writes it."""
-        return f"{self.original.value}.{_YEAR_3000 - self.written_at:014}.{encode_id(self.id)}"
+        return f"{self.original.value}.{YEAR_3000 - self.written_at:014}.{encode_id(self.id)}"
 
 
 def backup_named(name: str) -> Backup | None:
     """Return the backup with this name below `overwritten/`; None for a name that icechunk does not make."""
     found = _BACKUP.fullmatch(name)
-    return found and Backup(Original(found[1]), _YEAR_3000 - int(found[2]), decode_id(found[3]))
+    return found and Backup(Original(found[1]), YEAR_3000 - int(found[2]), decode_id(found[3]))

@@ -29,13 +29,21 @@ def collected(repo: Repo, planned: Collection[bytes], dropped: Collection[bytes]
     for snapshot_id in sorted(repo.snapshots.keys() - set(planned)):
         if history.snapshots[snapshot_id].parent_id in going:
             raise _refusal(f"the new snapshot {encode_id(snapshot_id)} stands on one that is to go")
+    return with_update(repo_without(repo, going), Update(UpdateKind.GC_RAN, 0), stamp)
+
+
+def repo_without(repo: Repo, dropped: Collection[bytes]) -> Repo:
+    """Return what `repo` says without the snapshots `dropped`; its ops log is still the one from before.
+
+    Errors: GuardRefused when something would have no ancestor left.
+    """
+    history, going = history_of(repo), repo.snapshots.keys() & set(dropped)
     reparented = {
         snapshot_id: _nearest_remaining(history, snapshot_id, going)
         for snapshot_id, snapshot in history.snapshots.items()
         if snapshot_id not in going and snapshot.parent_id in going
     }
-    new = replace(repo, snapshots=remaining_snapshots(repo, going, reparented))
-    return with_update(new, Update(UpdateKind.GC_RAN, 0), stamp)
+    return replace(repo, snapshots=remaining_snapshots(repo, going, reparented))
 
 
 def _nearest_remaining(history: History, snapshot_id: bytes, going: Collection[bytes]) -> bytes:

@@ -56,15 +56,19 @@ def expire_v2(repo: Repo, policy: SnapshotPolicy, as_of: datetime, stamp: Stamp)
     if not expiration.edits and not expiration.released:
         return repo, expiration
     _require_tags_deletable(repo, expiration)
+    return with_update(repo_after(repo, expiration), Update(UpdateKind.EXPIRATION_RAN, 0), stamp), expiration
+
+
+def repo_after(repo: Repo, expiration: Expiration) -> Repo:
+    """Return what `repo` says after the expiration; its ops log is still the one from before."""
     after = edited(history_of(repo), expiration.edits)
-    new = replace(
+    return replace(
         repo,
         branches=after.branches,
         tags=after.tags,
         deleted_tags=repo.deleted_tags | (repo.tags.keys() - after.tags.keys()),
         snapshots=remaining_snapshots(repo, expiration.released, expiration.reparented),
     )
-    return with_update(new, Update(UpdateKind.EXPIRATION_RAN, 0), stamp), expiration
 
 
 def remaining_snapshots(

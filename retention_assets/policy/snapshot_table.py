@@ -1,0 +1,38 @@
+"""The rows of `policy_table` for an Icechunk repository: what a policy meant on one day."""
+
+from datetime import date, timedelta
+
+import pyarrow as pa
+
+from retention_assets.policy.rules import HOLD_IDS
+from retention_assets.policy.snapshots import Keep, SnapshotPolicy
+from retention_assets.policy.table import days_before
+from retention_assets.tables import POLICY_TABLE
+
+
+def snapshot_policy_rows(policy: SnapshotPolicy, as_of: date, run_id: str) -> pa.Table:
+    """Return `policy_table` for one run, sorted by rule and reference.
+
+    `branch` says whose history a rule speaks of, as `branch main` or `tag v*`; empty is the default's. The date is that
+    before which the rule's span no longer keeps a snapshot; what it keeps by number may be older. For ever is null.
+    """
+    rows = [(rule.rule_id, f"{rule.kind} {rule.pattern}", rule.newer) for rule in policy.rules]
+    if policy.default is not None:
+        rows.append((_default_id(policy.default), "", policy.default.newer))
+    held: list[tuple[str, str, timedelta | None]] = [
+        (f"{HOLD_IDS}{hold.hold_id}", f"{hold.kind} {hold.value}", None) for hold in policy.holds_in_force(as_of)
+    ]
+    found = sorted([*rows, *held], key=lambda row: row[:2])
+    columns = [
+        [run_id] * len(found),
+        [rule_id for rule_id, _, _ in found],
+        [""] * len(found),
+        [reference for _, reference, _ in found],
+        [days_before(as_of, span) for _, _, span in found],
+        [policy.policy_hash] * len(found),
+    ]
+    return pa.table(columns, schema=POLICY_TABLE.schema)
+
+
+def _default_id(default: Keep) -> str:
+    return default.rule_id or ""

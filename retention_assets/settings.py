@@ -1,0 +1,159 @@
+"""What `retention.yaml` may say of a repository: one form for each kind, and what all kinds share."""
+
+import os
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from retention_assets.durations import parse_grace
+from retention_assets.errors import ConfigurationError
+from retention_assets.limits import Duration, Limits
+
+_SECRET_OPTION = re.compile(r"secret|password|token|sas|account_key|private_key|credential", re.IGNORECASE)
+
+
+class Model(BaseModel):
+    """A part of the file: what it does not know is a mistake."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FromEnvironment(Model):
+    """`{env: NAME}`: a value that is read from the environment, so that no file holds a secret."""
+
+    env: str = Field(min_length=1)
+
+    def resolve(self, where: str) -> str:
+        """Return the variable's value. Errors: ConfigurationError when it is not set; `where` names the key."""
+        value = os.environ.get(self.env)
+        if not value:
+            raise ConfigurationError(
+                f"{where}: the environment variable {self.env} is not set. Nothing was read or deleted. "
+                f"Set it: `export {self.env}=…`."
+            )
+        return value
+
+
+Secret = FromEnvironment
+Text = str | FromEnvironment
+
+
+def resolve(value: Text, where: str) -> str:
+    """Return the text, from the environment if it says so. Errors: ConfigurationError; `where` names the key."""
+    return value.resolve(where) if isinstance(value, FromEnvironment) else value
+
+
+class ApiSettings(Model):
+    """How to reach a lakeFS server."""
+
+    url: str
+    access_key: Text
+    secret_key: Secret
+    repository: str | None = None  # the server's name of it, when not the key in this file
+
+
+class SourceSettings(Model):
+    """Where references come from: a dump's file, or a server."""
+
+    dump: str | None = None
+    api: ApiSettings | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> "SourceSettings":
+        if (self.dump is None) == (self.api is None):
+            raise ValueError("name exactly one of `dump` and `api`")
+        return self
+
+
+class InventorySettings(Model):
+    """An inventory that the store delivers: the folder `…/source-bucket/config-ID`, and how to reach it."""
+
+    url: str
+    format: Literal["CSV", "ORC", "Parquet"]
+    storage_options: dict[str, Text] | None = None  # when other than the repository's
+
+    @field_validator("format", mode="before")
+    @classmethod
+    def _any_case(cls, value: object) -> object:
+        known = {name.lower(): name for name in ("CSV", "ORC", "Parquet")}
+        return known.get(value.lower(), value) if isinstance(value, str) else value
+
+    @field_validator("storage_options")
+    @classmethod
+    def _no_secret_in_the_file(cls, options: dict[str, Text] | None) -> dict[str, Text] | None:
+        _require_no_secret(options or {})
+        return options
+
+
+def _require_no_secret(options: Mapping[str, Text]) -> None:
+    for name, value in options.items():
+        if _SECRET_OPTION.search(name) and isinstance(value, str):
+            raise ValueError(f"{name} is a secret: write `{{env: NAME}}` and set that variable")
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str | dict) else value
+
+
+Mode = Literal["plan", "quarantine", "delete"]
+
+
+class CommonSettings(Limits):
+    """What every kind of repository may say."""
+
+    storage_options: dict[str, Text] = Field(default_factory=dict)
+    policy: Annotated[list[str], BeforeValidator(_as_list)]
+    grace: timedelta = timedelta(hours=24)
+    mode: Mode = "plan"
+    price_per_gb_month: float | None = Field(default=None, ge=0)  # what storing costs, in any currency
+
+    @field_validator("grace", "token_life", "clean_every", mode="before", check_fields=False)
+    @classmethod
+    def _duration(cls, value: object) -> timedelta:
+        try:
+            return parse_grace(value)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from error
+
+    @field_validator("storage_options")
+    @classmethod
+    def _no_secret_in_the_file(cls, options: dict[str, Text]) -> dict[str, Text]:
+        _require_no_secret(options)
+        return options
+
+    @field_validator("policy")
+    @classmethod
+    def _at_least_one(cls, value: list[str]) -> list[str]:
+        if not value:
+            raise ValueError("name at least one policy file, or `server`")
+        return value
+
+
+class LakeFSSettings(CommonSettings):
+    """One lakeFS repository."""
+
+    kind: Literal["lakefs"]
+    namespace: str
+    storage: str | None = None
+    source: SourceSettings
+    staged: str | None = None
+    tags: Literal["protect", "ignore"] = "protect"
+    token_life: timedelta = timedelta(hours=24)  # how long lakeFS lets an upload be linked. Source: lakeFS facts 1.1
+    inventory: Annotated[list[InventorySettings], BeforeValidator(_as_list)] = Field(default_factory=list)
+    listing: Literal["clean", "optimized"] = "clean"  # list the whole store, or what may have changed. Source: seed 001
+    clean_every: timedelta = timedelta(days=7)  # an optimized run lists the whole store again after this
+    write_results: bool = False  # also write results and statistics below _lakefs/retention/lc/
+
+
+class IcechunkSettings(CommonSettings):
+    """One Icechunk repository. `grace` must be longer than the longest write session: only age protects its files."""
+
+    kind: Literal["icechunk"]
+    storage: str
+    collect_overwritten: Duration | None = None  # age from which backups below overwritten/ go; null: never
+
+
+RepositorySettings = Annotated[LakeFSSettings | IcechunkSettings, Field(discriminator="kind")]

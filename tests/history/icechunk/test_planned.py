@@ -1,0 +1,65 @@
+"""The document of a plan's edits: what was written is read, and nothing else is believed."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from retention_assets.errors import GuardRefused
+from retention_assets.formats.icechunk.ids import encode_id
+from retention_assets.history.icechunk.planned import PlannedEdits, raw_ids
+
+IDS = tuple(sorted(encode_id(bytes([number] * 12)) for number in range(4)))
+PLANNED = PlannedEdits(
+    format=2,
+    as_of=datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC),
+    cutoff=datetime(2026, 1, 1, tzinfo=UTC),
+    seen=IDS,
+    released=IDS[:2],
+    dropped=IDS[3:],
+    deleted_branches=("a/b",),
+    deleted_tags=("é",),
+)
+
+
+def test_what_is_written_is_read():
+    assert PlannedEdits.read(json.loads(json.dumps(PLANNED.document()))) == PLANNED
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"format": 3},
+        {"format": None},
+        {"as_of": "2026-01-02T03:04:05"},
+        {"cutoff": "yesterday"},
+        {"released": [IDS[0][:-1] + "1"]},
+        {"dropped": None},
+        {"dropped": IDS[0]},
+        {"more": 1},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_anything_else_is_refused(changes: dict[str, Any]):
+    with pytest.raises(GuardRefused, match=r"cannot be believed.*Plan again"):
+        PlannedEdits.read({**PLANNED.document(), **changes})
+
+
+def test_a_document_that_lacks_something_is_refused():
+    document = PLANNED.document()
+    del document["seen"]
+    with pytest.raises(GuardRefused, match="KeyError: 'seen'"):
+        PlannedEdits.read(document)
+
+
+def test_a_plan_without_edits_is_empty():
+    nothing = replace(PLANNED, released=(), dropped=(), deleted_branches=(), deleted_tags=())
+    assert nothing.is_empty
+    for name in ("released", "dropped", "deleted_branches", "deleted_tags"):
+        assert not replace(nothing, **{name: getattr(PLANNED, name)}).is_empty
+
+
+def test_ids_become_bytes():
+    assert raw_ids(IDS) == {bytes([number] * 12) for number in range(4)}

@@ -1,0 +1,55 @@
+"""The Icechunk repository of the demo: what icechunk reads of it, and when it is left alone."""
+
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from retention_assets.errors import StoreError
+from retention_assets.stores import sample_field
+from retention_assets.stores.sample_field import can_make_field, make_field
+from tests.icechunk_repositories import open_repository
+
+GRACE_ENDS = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
+
+
+@pytest.fixture(scope="module")
+def field(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("demo") / "field"
+    make_field(target)
+    return target
+
+
+def test_its_snapshots_are_a_week_apart_whenever_it_is_made(field: Path) -> None:
+    line = list(open_repository(field).ancestry(branch="main"))
+    days = [one.written_at for one in line[:-1]]
+    assert (days[-1], days[0]) == (datetime(2026, 5, 3, 6, tzinfo=UTC), datetime(2026, 10, 25, 6, tzinfo=UTC))
+    assert {(newer - older).days for newer, older in pairwise(days)} == {7}
+    assert open_repository(field).list_branches() == {"main", "recalibration"}
+    assert open_repository(field).list_tags() == {"summer"}
+
+
+def test_its_files_are_old_by_the_stores_time(field: Path) -> None:
+    files = [path for kind in ("snapshots", "manifests", "chunks") for path in (field / kind).iterdir()]
+    assert len(files) > 100
+    assert all(path.stat().st_mtime < GRACE_ENDS for path in files)
+
+
+def test_one_that_is_there_stays_as_it_is(field: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in field.rglob("*")}
+    make_field(field)
+    assert {path: path.stat().st_mtime_ns for path in field.rglob("*")} == before
+
+
+def test_nothing_else_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / "somebodys").write_text("work", encoding="utf-8")
+    with pytest.raises(StoreError, match="no Icechunk repository"):
+        make_field(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["somebodys"]
+
+
+def test_whether_it_can_be_made_is_known_without_importing_what_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert can_make_field()
+    monkeypatch.setattr(sample_field, "NEEDED", ("icechunk", "no_such_library"))
+    assert not can_make_field()

@@ -17,6 +17,11 @@ def by_top_prefix(candidates: DataFrame) -> DataFrame:
     return _amounts(candidates, top_prefix())
 
 
+def by_directory(candidates: DataFrame) -> DataFrame:
+    """Return (name, objects, bytes) per first directory of the address, for systems without paths."""
+    return _amounts(candidates, F.concat(F.substring_index("address", "/", 1), F.lit("/")))
+
+
 def top_prefix() -> Column:
     """Return the first directory of a candidate's first path."""
     first = F.try_element_at("paths", F.lit(1))

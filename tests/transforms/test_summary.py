@@ -2,7 +2,7 @@
 
 from pyspark.sql import DataFrame, SparkSession
 
-from retention_assets.transforms.summary import by_branch, by_reason, by_top_prefix
+from retention_assets.transforms.summary import by_branch, by_directory, by_reason, by_top_prefix
 from tests.transforms.frames import Candidate, address, candidates
 
 
@@ -26,6 +26,11 @@ def test_the_largest_comes_first_and_equals_by_name(spark: SparkSession) -> None
 
 def test_a_file_at_the_top_is_its_own_prefix_and_no_path_is_said(spark: SparkSession) -> None:
     assert rows(by_top_prefix(sample(spark))) == [("raw/", 2, 110), ("(no path)", 1, 1), ("README", 1, 1)]
+
+
+def test_without_paths_the_directory_of_the_address_counts(spark: SparkSession) -> None:
+    found = candidates(spark, Candidate("chunks/a", 5), Candidate("chunks/b", 4), Candidate("snapshots/a", 7))
+    assert rows(by_directory(found)) == [("chunks/", 2, 9), ("snapshots/", 1, 7)]
 
 
 def test_an_object_counts_for_each_of_its_branches(spark: SparkSession) -> None:

@@ -1,0 +1,1 @@
+"""What changes Icechunk repositories: edits of references and snapshots, then deletions. No rule lives here."""

@@ -1,0 +1,218 @@
+"""Making the plan of an Icechunk repository: judge what is listed, let guards look, keep the plan with its edits."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from pyspark.sql import DataFrame, SparkSession
+
+from retention_assets.errors import GuardRefused
+from retention_assets.formats.icechunk.ids import encode_id
+from retention_assets.history.icechunk.planned import PlannedEdits
+from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.stores.icechunk import IcechunkState
+from retention_assets.stores.icechunk_history import AVAILABILITY, LIMITS, TAGS_DELETABLE, history_hash, state_of
+from retention_assets.stores.warehouse import Rows, Warehouse
+from retention_assets.sweep import guards
+from retention_assets.sweep.guards import Verdict
+from retention_assets.sweep.icechunk.edits import hash_with_edits, keep_edits
+from retention_assets.sweep.icechunk.reach import holders, live_addresses, others
+from retention_assets.sweep.icechunk.stand import Stand, edits_of, stand_of
+from retention_assets.sweep.plan import (
+    Amount,
+    Heads,
+    Plan,
+    hash_of_plan,
+    keep_plan,
+    keep_planned,
+    last_plan,
+    withdraw_plan,
+)
+from retention_assets.sweep.planning import POLICY_HASH, REFERENCES_HASH, Planned, amount_of, totals_of
+from retention_assets.transforms.candidates import Horizon
+from retention_assets.transforms.icechunk_candidates import candidates, holding_of, is_generated, judged
+
+CUTOFF = "cutoff"  # note of `repository_history`: files that the store wrote before it may go
+GUARDS = (
+    "live_not_empty",
+    "live_not_shrunk",
+    "nothing_young",
+    "only_generated_names",
+    "nothing_live",
+    "only_listed",
+    "totals_balance",
+)
+_NOT_ASKED = "nothing_unknown"  # nothing is staged in Icechunk: uncommitted files are protected by their age
+
+
+@dataclass(frozen=True, slots=True)
+class IcechunkTerms:
+    """What a plan is made under."""
+
+    repository: str
+    day: date
+    policy: SnapshotPolicy
+    policy_run: str
+    grace: timedelta
+    collect_overwritten: timedelta | None
+    max_live_shrink: float
+    now: datetime
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The state that a plan is made from, what of it stays, and the edits that lead there."""
+
+    state: IcechunkState
+    stand: Stand
+    edits: PlannedEdits
+    history: Rows
+
+    @property
+    def cutoff(self) -> datetime:
+        """Files that the store wrote before it may go (UTC)."""
+        return self.edits.cutoff
+
+    @property
+    def horizon(self) -> Horizon:
+        """The youngest file that may go, for Spark."""
+        return Horizon(self.cutoff, timedelta(0))
+
+    @property
+    def blocked(self) -> str | None:
+        """Why the edits would be refused although planning them is not."""
+        notes = self.history.notes
+        if notes[AVAILABILITY] != "online":
+            return f"the repository is {notes[AVAILABILITY]} (reason: {notes[LIMITS] or 'none given'})."
+        if self.edits.deleted_tags and notes[TAGS_DELETABLE] != "true":
+            return (
+                f"{len(self.edits.deleted_tags):,} tags, {self.edits.deleted_tags[0]!r} first, have expired, and the "
+                "repository's feature flag delete_tag is off."
+            )
+        return None
+
+    def heads(self) -> Heads:
+        """Return what every branch and every tag names now."""
+        history = self.state.history
+        branches = {name: encode_id(tip) for name, tip in history.branches.items()}
+        return Heads(branches, {name: encode_id(tip) for name, tip in history.tags.items()})
+
+
+def scene_of(history: Rows, policy: SnapshotPolicy, day: date) -> Scene:
+    """Return what `policy` makes of `repository_history` as of the first instant of the day, UTC.
+
+    Pure but for the collecting of the rows: every asset that asks gets the same answer. Errors: as `stand_of`.
+    """
+    state = state_of(history.frame.toArrow(), history.notes, history.taken_at)
+    as_of = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    cutoff = datetime.fromisoformat(history.notes[CUTOFF])
+    stand = stand_of(state, policy, as_of, cutoff)
+    return Scene(state, stand, edits_of(state, stand, as_of, cutoff), history)
+
+
+@dataclass(frozen=True, slots=True)
+class IcechunkPictures:
+    """The tables that a plan is made from."""
+
+    inventory: Rows
+    manifests: Rows
+    chunks: Rows
+
+
+def require_one_origin(terms: IcechunkTerms, scene: Scene, pictures: IcechunkPictures) -> None:
+    """Refuse manifests or chunks that were found under another policy, or of another history, than the plan names."""
+    origin = {POLICY_HASH: terms.policy.policy_hash, **origin_of(scene)}
+    for name, rows in (("reachable_manifests", pictures.manifests), ("reachable_chunks", pictures.chunks)):
+        differing = sorted(key for key, value in origin.items() if rows.notes.get(key) != value)
+        if differing:
+            raise GuardRefused(
+                f"{terms.repository} {terms.day}: {name} has another {' and '.join(differing)} than the plan would "
+                f"name. Nothing was deleted. Plan again: `retention plan {terms.repository} --as-of {terms.day}`."
+            )
+
+
+def origin_of(scene: Scene) -> dict[str, str]:
+    """Return the notes that say of which history, judged up to when, a table was made."""
+    return {REFERENCES_HASH: history_hash(scene.state.history), CUTOFF: scene.cutoff.isoformat()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Examined:
+    """What was judged and counted, and what the guards said of it."""
+
+    candidates: DataFrame
+    amount: Amount
+    totals: Mapping[str, Amount]
+    live: int
+    verdicts: Sequence[Verdict]
+
+
+def make_plan(
+    spark: SparkSession, warehouse: Warehouse, terms: IcechunkTerms, scene: Scene, pictures: IcechunkPictures
+) -> Planned:
+    """Return the plan of `terms.day`, kept with its edits if no guard refuses it; else nothing stands."""
+    withdraw_plan(warehouse, terms.repository, terms.day)
+    found = _examined(spark, warehouse, terms, scene, pictures)
+    if guards.refusals(found.verdicts):
+        return Planned(found.candidates.limit(0), None, found.verdicts)
+    of_history = history_hash(scene.state.history)
+    references = hash_with_edits(of_history, scene.edits)
+    plan = Plan(
+        repository=terms.repository,
+        day=terms.day,
+        plan_hash=hash_of_plan(terms.repository, terms.policy.policy_hash, references, found.candidates),
+        policy_hash=terms.policy.policy_hash,
+        policy_run=terms.policy_run,
+        references_hash=references,
+        candidates=found.amount,
+        totals=found.totals,
+        live=found.live,
+        collected=0,
+        warnings=tuple(_warnings(terms, scene)),
+        blocked=scene.blocked,
+        instance=None,
+        made_at=terms.now,
+        run_id=terms.run_id,
+    )
+    keep_planned(warehouse, terms.repository, plan.plan_hash, found.candidates, scene.heads())
+    keep_edits(warehouse, terms.repository, plan.plan_hash, of_history, scene.edits)
+    keep_plan(warehouse, plan)
+    return Planned(found.candidates, plan, found.verdicts)
+
+
+def _examined(
+    spark: SparkSession, warehouse: Warehouse, terms: IcechunkTerms, scene: Scene, pictures: IcechunkPictures
+) -> _Examined:
+    inventory, manifests, chunks = pictures.inventory.frame, pictures.manifests.frame, pictures.chunks.frame
+    stay = others(spark, scene.stand)
+    gone = holders(spark, scene.stand, scene.stand.leaving(scene.state)).where("NOT live")
+    holding = holding_of(manifests, chunks, stay, gone)
+    objects = judged(inventory, holding, scene.horizon, terms.collect_overwritten).cache()
+    live = live_addresses(manifests, chunks, stay).cache()
+    chosen, totals, live_count = candidates(objects).cache(), totals_of(objects), live.count()
+    amount = amount_of(chosen)
+    before = last_plan(warehouse, terms.repository, terms.day)
+    verdicts = (
+        guards.live_not_empty(live_count, sum(total.objects for total in totals.values())),
+        guards.live_not_shrunk(live_count, before.live if before else None, terms.max_live_shrink),
+        *_allowed(chosen, live, scene.horizon, inventory),
+        guards.totals_balance(totals, inventory.count(), amount),
+    )
+    objects.unpersist()
+    live.unpersist()
+    return _Examined(chosen, amount, totals, live_count, verdicts)
+
+
+def _allowed(chosen: DataFrame, live: DataFrame, horizon: Horizon, inventory: DataFrame) -> Sequence[Verdict]:
+    asked = guards.candidates_allowed(chosen, live, horizon, inventory, staged_known=True, generated=is_generated)
+    return [verdict for verdict in asked if verdict.guard != _NOT_ASKED]
+
+
+def _warnings(terms: IcechunkTerms, scene: Scene) -> list[str]:
+    warnings = []
+    if scene.blocked:
+        warnings.append(f"This plan cannot be carried out: {scene.blocked}")
+    if not terms.grace:
+        warnings.append("The grace period is zero: what an open session has written and not yet committed can go.")
+    return warnings

@@ -1,0 +1,103 @@
+"""From snapshots to manifests to chunks: what each is held by, and whether any of it stays. Source: Icechunk facts 4.
+
+Every step carries the columns of `reachable_chunks` that say who holds a row. `live` is never lost on the way: a chunk
+of a manifest of a snapshot that stays is live, however many others let go of it.
+"""
+
+from collections.abc import Collection
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from retention_assets.formats.icechunk.ids import CANONICAL
+from retention_assets.formats.icechunk.paths import CHUNKS, MANIFESTS
+from retention_assets.transforms.ranges import union_of
+
+_END = r"\z"  # not `$`, which in Java also stands before a line end
+_CHUNK_NAME = rf"(?:^|/){CHUNKS}({CANONICAL}){_END}"
+_TEXTS = "array<string>"
+KINDS = ("native", "virtual", "inline")  # of chunk refs
+
+
+def manifests_of(snapshots: DataFrame, snapshot_manifests: DataFrame) -> DataFrame:
+    """Return `reachable_manifests`: every manifest that a snapshot lists.
+
+    `snapshots`: (snapshot_id, live, expired, rule_ids, branches, due_since, flushed_at).
+    """
+    held = snapshots.withColumns({"first_held_at": F.col("flushed_at"), "last_held_at": F.col("flushed_at")})
+    files = snapshot_manifests.select("snapshot_id", "manifest_id", "size", "chunk_refs")
+    facts = [F.max("size").alias("size"), F.max("chunk_refs").alias("chunk_refs")]
+    grouped = (
+        held.join(files, on="snapshot_id", how="inner")
+        .groupBy("manifest_id")
+        .agg(F.count(F.lit(1)).alias("snapshots"), *facts, *_held())
+    )
+    return _told(grouped).withColumn("address", F.concat(F.lit(MANIFESTS), "manifest_id"))
+
+
+def chunks_of(manifests: DataFrame, manifest_chunks: DataFrame, storage: str) -> DataFrame:
+    """Return `reachable_chunks`: every chunk that a manifest names, and what its virtual references name in `storage`.
+
+    A virtual reference that ends like a chunk of this repository counts as one, wherever it seems to lie: the same
+    place may be called by many names.
+    """
+    location = spelled(F.col("location"))
+    chunk = F.coalesce("chunk_id", F.nullif(F.regexp_extract(location, _CHUNK_NAME, 1), F.lit("")))
+    within = F.when(lies_in(location, storage), F.substr(location, F.lit(len(storage) + 2)))
+    address = F.coalesce(F.concat(F.lit(CHUNKS), chunk), within)
+    named = manifest_chunks.select("manifest_id", chunk.alias("chunk_id"), address.alias("address"))
+    grouped = (
+        manifests.drop("address")
+        .join(named.where("address IS NOT NULL"), on="manifest_id", how="inner")
+        .groupBy("address")
+        .agg(F.max("chunk_id").alias("chunk_id"), *_held())
+    )
+    return _told(grouped)
+
+
+def refs_of(manifest_chunks: DataFrame, elsewhere: Collection[str]) -> DataFrame:
+    """Return one row per manifest: its refs by kind, how many locations are in places `elsewhere`, and one of them."""
+    location = spelled(F.col("location"))
+    abroad = F.greatest(*(lies_in(location, place) for place in sorted(elsewhere)), F.lit(False), F.lit(False))
+    return manifest_chunks.groupBy("manifest_id").agg(
+        *(F.sum(kind).alias(kind) for kind in KINDS),
+        F.count_if(abroad).alias("abroad"),
+        F.min(F.when(abroad, F.col("location"))).alias("first_abroad"),
+    )
+
+
+def lies_in(location: Column, place: str) -> Column:
+    """Return whether a virtual reference, as `spelled`, names an object of `place`, a URL without a trailing slash."""
+    return F.coalesce(location.startswith(f"{place}/"), F.lit(False))
+
+
+def spelled(location: Column) -> Column:
+    """Return the location of a virtual reference as configurations spell places."""
+    return F.regexp_replace(location, "^gcs://", "gs://")
+
+
+def _held() -> list[Column]:
+    """Return the aggregates that say who holds a row."""
+    return [
+        F.bool_or("live").alias("live"),
+        F.bool_or("expired").alias("expired"),
+        union_of("rule_ids").alias("rule_ids"),
+        union_of("branches").alias("branches"),
+        F.max("due_since").alias("due_since"),
+        F.min("first_held_at").alias("first_held_at"),
+        F.max("last_held_at").alias("last_held_at"),
+    ]
+
+
+def _told(held: DataFrame) -> DataFrame:
+    """Return the rows; what is live has no rules by which it goes."""
+    gone = ~F.col("live")
+    none = F.array().cast(_TEXTS)
+    return held.withColumns(
+        {
+            "expired": F.col("expired") & gone,
+            "rule_ids": F.when(gone, F.col("rule_ids")).otherwise(none),
+            "branches": F.when(gone, F.col("branches")).otherwise(none),
+            "due_since": F.when(gone, F.col("due_since")),
+        }
+    )

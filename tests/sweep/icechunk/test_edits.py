@@ -1,0 +1,89 @@
+"""A plan's edits are kept under its hash, and believed only if it covers them."""
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from retention_assets.errors import GuardRefused
+from retention_assets.history.icechunk.planned import PlannedEdits
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.icechunk.edits import hash_with_edits, keep_edits, planned_edits
+from retention_assets.sweep.plan import Amount, Plan
+
+MADE = datetime(2026, 11, 21, 12, tzinfo=UTC)
+ONE, OTHER = "1CECHNKREP0F1RSTCMT0", "000G40R40M30E209185G"
+EDITS = PlannedEdits(
+    format=2,
+    as_of=datetime(2026, 11, 21, tzinfo=UTC),
+    cutoff=MADE - timedelta(days=1),
+    seen=(OTHER, ONE),
+    released=(OTHER,),
+    dropped=(),
+    deleted_branches=("dev",),
+    deleted_tags=(),
+)
+
+
+def plan_of(edits: PlannedEdits) -> Plan:
+    return Plan(
+        repository="field",
+        day=date(2026, 11, 21),
+        plan_hash="ab" * 32,
+        policy_hash="",
+        policy_run="",
+        references_hash=hash_with_edits("of the history", edits),
+        candidates=Amount(),
+        totals={},
+        live=0,
+        collected=0,
+        warnings=(),
+        blocked=None,
+        instance=None,
+        made_at=MADE,
+        run_id="run",
+    )
+
+
+def kept(tmp_path: Path, edits: PlannedEdits, references: str = "of the history") -> Warehouse:
+    warehouse = Warehouse(str(tmp_path))
+    keep_edits(warehouse, "field", "ab" * 32, references, edits)
+    return warehouse
+
+
+def test_what_was_kept_is_read_again(tmp_path: Path) -> None:
+    assert planned_edits(kept(tmp_path, EDITS), plan_of(EDITS)) == EDITS
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param(replace(EDITS, released=(OTHER, ONE)), id="one_more_is_released"),
+        pytest.param(replace(EDITS, dropped=(ONE,)), id="one_more_is_dropped"),
+        pytest.param(replace(EDITS, deleted_tags=("v1",)), id="a_tag_goes"),
+        pytest.param(replace(EDITS, deleted_branches=()), id="a_branch_stays"),
+        pytest.param(replace(EDITS, seen=(ONE,)), id="another_history"),
+        pytest.param(replace(EDITS, as_of=EDITS.as_of + timedelta(days=1)), id="another_day"),
+        pytest.param(replace(EDITS, format=1), id="another_format"),
+        pytest.param(replace(EDITS, cutoff=MADE + timedelta(seconds=1)), id="a_cutoff_after_the_plan"),
+    ],
+)
+def test_edits_that_the_plan_does_not_cover_are_refused(tmp_path: Path, changed: PlannedEdits) -> None:
+    with pytest.raises(GuardRefused, match=r"are not the approved ones. Nothing was changed"):
+        planned_edits(kept(tmp_path, changed), plan_of(EDITS))
+
+
+def test_edits_of_another_history_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(GuardRefused, match="are not the approved ones"):
+        planned_edits(kept(tmp_path, EDITS, references="of another"), plan_of(EDITS))
+
+
+def test_edits_that_are_gone_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(GuardRefused, match="are not there"):
+        planned_edits(Warehouse(str(tmp_path)), plan_of(EDITS))
+
+
+def test_the_cutoff_is_a_clocks_and_does_not_change_the_hash() -> None:
+    later = replace(EDITS, cutoff=EDITS.cutoff + timedelta(seconds=1))
+    assert hash_with_edits("of the history", later) == hash_with_edits("of the history", EDITS)

@@ -1,0 +1,100 @@
+"""What of a repository stays: after an expiration and a collection, and as it is just before anything is deleted."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from retention_assets.formats.icechunk.ids import decode_id, encode_id
+from retention_assets.policy.rules import Hold
+from retention_assets.policy.snapshots import Keep, SnapshotPolicy
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.icechunk import IcechunkSource, IcechunkState
+from retention_assets.sweep.icechunk.stand import Stand, edits_of, held_ids, stand_of, standing
+from tests.icechunk_repositories import FORMATS, INITIAL, Commit, Format, build_history, set_stored_at
+
+AS_OF = datetime(2026, 11, 1, tzinfo=UTC)
+CUTOFF = AS_OF - timedelta(days=1)
+TEN_DAYS = SnapshotPolicy(default=Keep("default", timedelta(days=10)))
+both_formats = pytest.mark.parametrize("spec_version", FORMATS, ids=["format_1", "format_2"])
+
+# root <- a <- b <- c (main);  a <- lost (no reference)
+COMMITS = tuple(
+    Commit(name, parent, AS_OF - timedelta(days=age))
+    for name, parent, age in (("a", None, 30), ("b", "a", 20), ("c", "b", 5), ("lost", "a", 19))
+)
+
+
+def built(directory: Path, spec_version: Format) -> tuple[IcechunkState, dict[str, bytes]]:
+    ids = build_history(directory, spec_version, COMMITS, {"main": "c"})
+    set_stored_at(directory, AS_OF - timedelta(days=3))
+    state = IcechunkSource(StoreAccess(f"file://{directory}"), lambda: AS_OF).state()
+    return state, {"root": decode_id(INITIAL), **{name: decode_id(one) for name, one in ids.items()}}
+
+
+def staying(stand: Stand, ids: dict[str, bytes]) -> set[str]:
+    names = {one: name for name, one in ids.items()}
+    return {names[one] for one in stand.snapshots}
+
+
+@both_formats
+def test_what_the_policy_releases_goes_and_the_rest_stays(tmp_path: Path, spec_version: Format) -> None:
+    state, ids = built(tmp_path, spec_version)
+    stand = stand_of(state, TEN_DAYS, AS_OF, CUTOFF)
+    assert staying(stand, ids) == {"root", "c"}
+    assert stand.after.snapshots[ids["c"]].parent_id == ids["root"]
+    edits = edits_of(state, stand, AS_OF, CUTOFF)
+    assert len(edits.released) == (2 if spec_version == 1 else 3)  # format 1 lists no snapshot that nothing reaches
+    assert stand.leaving(state) == {decode_id(one) for one in edits.released}
+
+
+def test_logs_of_what_lies_between_stay_in_format_2(tmp_path: Path) -> None:
+    state, ids = built(tmp_path, 2)
+    stand = stand_of(state, TEN_DAYS, AS_OF, CUTOFF)
+    assert stand.transaction_logs == {ids["root"], ids["a"], ids["b"], ids["c"]}
+
+
+@both_formats
+def test_what_nothing_reaches_is_dropped_once_it_is_old_though_no_rule_speaks_of_it(
+    tmp_path: Path, spec_version: Format
+) -> None:
+    state, ids = built(tmp_path, spec_version)
+    stand = stand_of(state, SnapshotPolicy(), AS_OF, CUTOFF)
+    assert staying(stand, ids) == {"root", "a", "b", "c"}
+    assert stand.kept.dropped == (frozenset() if spec_version == 1 else {ids["lost"]})
+    assert not stand.leaving(state)
+
+
+@both_formats
+def test_a_young_file_keeps_its_snapshot_though_the_policy_released_it(tmp_path: Path, spec_version: Format) -> None:
+    state, ids = built(tmp_path, spec_version)
+    young = replace(state, stored={**state.stored, ids["lost"]: CUTOFF})
+    stand = stand_of(young, TEN_DAYS, AS_OF, CUTOFF)
+    assert "lost" in staying(stand, ids)
+    assert ids["lost"] not in stand.leaving(young)
+
+
+@both_formats
+def test_a_held_snapshot_stays(tmp_path: Path, spec_version: Format) -> None:
+    state, ids = built(tmp_path, spec_version)
+    held = replace(TEN_DAYS, holds=(Hold("audit", "snapshot", encode_id(ids["b"]), "asked for", None),))
+    assert held_ids(state, held, AS_OF) == {ids["b"]}
+    assert "b" in staying(stand_of(state, held, AS_OF, CUTOFF), ids)
+    assert "b" in staying(standing(state, CUTOFF, held_ids(state, held, AS_OF)), ids)
+
+
+@both_formats
+def test_before_deleting_everything_that_is_still_linked_stays(tmp_path: Path, spec_version: Format) -> None:
+    state, ids = built(tmp_path, spec_version)
+    linked = {"root", "a", "b", "c"} | ({"lost"} if spec_version == 2 else set())
+    assert staying(standing(state, CUTOFF, ()), ids) == linked
+
+
+def test_after_the_edits_the_two_ways_of_asking_agree(tmp_path: Path) -> None:
+    state, _ = built(tmp_path, 1)
+    planned = stand_of(state, TEN_DAYS, AS_OF, CUTOFF)
+    published = replace(state, history=planned.after)
+    again = standing(published, CUTOFF, ())
+    assert again.snapshots == planned.snapshots
+    assert again.transaction_logs == planned.transaction_logs

@@ -1,0 +1,127 @@
+"""Icechunk's own writers, in processes of their own, commit without a pause while we edit: no commit is lost."""
+
+import subprocess
+import sys
+from itertools import count as count_up
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import icechunk as ic
+import pytest
+from moto.s3.exceptions import PreconditionFailed
+from moto.s3.responses import S3Response
+
+from retention_assets.formats.icechunk.ids import decode_id
+from retention_assets.history.icechunk.snapshots import reachable
+from retention_assets.stores.icechunk import IcechunkSource
+from retention_assets.sweep.icechunk.operations import Operations
+from retention_assets.sweep.icechunk.publishing import publish
+from tests.icechunk_repositories import FORMATS, Format
+from tests.stores.s3 import Bucket
+from tests.sweep.icechunk.repositories import POLICY, histories, now, planned, tree, uploaded
+from tests.sweep.icechunk.writer import storage_of
+
+WRITERS = ("w0", "w1")
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let the server answer one request on an object after the other: it looks at a condition, then writes.
+
+    Returns the paths of our writes that it refuses for their condition.
+    """
+    lock, answer = Lock(), S3Response._key_response
+    paths: list[str] = []
+
+    def answer_alone(self: S3Response, request: Any, full_url: str) -> Any:
+        with lock:
+            try:
+                return answer(self, request, full_url)
+            except PreconditionFailed:
+                if "object_store" in request.headers["User-Agent"]:
+                    paths.append(request.path)
+                raise
+
+    monkeypatch.setattr(S3Response, "_key_response", answer_alone)
+    return paths
+
+
+class Writers:
+    """The processes; leaving waits for their end."""
+
+    def __init__(self, bucket: Bucket, count: int) -> None:
+        place = (bucket.endpoint, bucket.name, "repository")
+        self._running = {
+            name: subprocess.Popen(
+                [sys.executable, "-m", "tests.sweep.icechunk.writer", *place, name, str(count)],
+                cwd=Path(__file__).parents[3],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for name in WRITERS
+        }
+        self.commits: dict[str, list[str]] = {}
+
+    def wait_for_the_first(self) -> None:
+        for name, one in self._running.items():
+            assert one.stdout is not None
+            self.commits[name] = [one.stdout.readline().strip()]
+
+    @property
+    def at_work(self) -> bool:
+        return all(one.poll() is None for one in self._running.values())
+
+    def __enter__(self) -> "Writers":
+        self.wait_for_the_first()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for name, one in self._running.items():
+            assert one.stdout is not None
+            self.commits[name] += one.stdout.read().split()
+            assert one.wait(timeout=60) == 0
+
+
+def write_and_publish(directory: Path, bucket: Bucket, spec_version: Format, count: int) -> int:
+    """Edit while icechunk commits, see that all of both is there, and return how many conflicts were counted."""
+    place = tree(directory / "r", spec_version)
+    for name in WRITERS:
+        place.open().create_branch(name, place.ids["f"])
+    access = uploaded(place.directory, bucket)
+    plan = planned(IcechunkSource(access, now).state())
+    ours = Operations(access, now, lambda line: None)
+    made, conflicts = [], 0
+    with Writers(bucket, count) as writers:
+        published = publish(access, plan, POLICY, now, lambda line: None)
+        for number in count_up():
+            conflicts += ours.create_tag(f"t{number}", place.ids["f"])
+            made.append(f"t{number}")
+            if not writers.at_work:
+                break
+    repository = ic.Repository.open(storage_of(bucket.endpoint, bucket.name, "repository"))
+    assert published.references_removed == ("refs/branch.old", "refs/tag.v1")
+    assert repository.list_tags() == {"v2", *made}
+    for name, commits in writers.commits.items():
+        assert len(commits) == count
+        line = [one.id for one in repository.ancestry(branch=name)]
+        assert line[:-3] == commits[::-1]
+        assert histories(repository)[f"branch {name}"][-3:] == ["f", "e", "-"]
+    history = IcechunkSource(access, now).state().history
+    assert not {decode_id(one) for one in plan.released} & reachable(history, history.tips())
+    return published.conflicts + conflicts
+
+
+@pytest.mark.parametrize("spec_version", FORMATS, ids=["format_1", "format_2"])
+def test_no_commit_is_lost_beside_writers_at_work(
+    tmp_path: Path, bucket: Bucket, refused: list[str], spec_version: Format
+):
+    assert write_and_publish(tmp_path, bucket, spec_version, 8) == len(refused)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec_version", FORMATS, ids=["format_1", "format_2"])
+def test_no_commit_is_lost_beside_writers_that_work_for_long(
+    tmp_path: Path, bucket: Bucket, refused: list[str], spec_version: Format
+):
+    assert write_and_publish(tmp_path, bucket, spec_version, 150) == len(refused)

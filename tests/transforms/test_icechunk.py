@@ -1,0 +1,177 @@
+"""Snapshots to manifests to chunks to candidates on small frames: what one snapshot keeps nothing else lets go."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from retention_assets.formats.icechunk.paths import Backup, Original
+from retention_assets.stores.icechunk_tables import MANIFEST_CHUNKS, SNAPSHOT_MANIFESTS
+from retention_assets.sweep.icechunk.guards import manifests_whole, references_apart
+from retention_assets.tables import INSTANT, STORAGE_INVENTORY, STRINGS
+from retention_assets.transforms.candidates import Horizon
+from retention_assets.transforms.icechunk import chunks_of, manifests_of, refs_of
+from retention_assets.transforms.icechunk_candidates import candidates, holding_of, judged
+
+CUTOFF = datetime(2026, 11, 1, tzinfo=UTC)
+MICROSECOND, SECOND, DAY = timedelta(microseconds=1), timedelta(seconds=1), timedelta(days=1)
+OLD = CUTOFF - 100 * DAY
+STORAGE = "s3://lake/field"
+SNAPSHOTS = pa.schema(
+    [
+        ("snapshot_id", pa.string()),
+        ("live", pa.bool_()),
+        ("expired", pa.bool_()),
+        ("rule_ids", STRINGS),
+        ("branches", STRINGS),
+        ("due_since", INSTANT),
+        ("flushed_at", INSTANT),
+    ]
+)
+
+
+def id_of(letter: str) -> str:
+    return letter * 19 + "0"
+
+
+def frame(spark: SparkSession, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> DataFrame:
+    return spark.createDataFrame(pa.Table.from_pylist(list(rows), schema=schema))
+
+
+def snapshot(letter: str, days: int, *, live: bool) -> dict[str, Any]:
+    named = {} if live else {"rule_ids": [f"rule {letter}"], "branches": ["main"], "due_since": CUTOFF - days * DAY}
+    facts = {"snapshot_id": id_of(letter), "live": live, "expired": not live, "flushed_at": OLD - days * DAY}
+    return {"rule_ids": [], "branches": [], **facts, **named}
+
+
+def listed_manifest(snapshot_letter: str, letter: str, refs: int = 1) -> dict[str, Any]:
+    return {"snapshot_id": id_of(snapshot_letter), "manifest_id": id_of(letter), "size": 9, "chunk_refs": refs}
+
+
+def named(manifest: str, chunk: str | None = None, location: str | None = None) -> dict[str, Any]:
+    counts = {"native": int(chunk is not None), "virtual": int(location is not None), "inline": 0}
+    return {"manifest_id": id_of(manifest), "chunk_id": chunk and id_of(chunk), "location": location, **counts}
+
+
+@pytest.fixture(scope="module")
+def manifests(spark: SparkSession) -> DataFrame:
+    """Snapshot A stays, B and C leave; M is of A and B, N of B and C."""
+    snapshots = [snapshot("A", 1, live=True), snapshot("B", 2, live=False), snapshot("C", 3, live=False)]
+    files = [listed_manifest(*pair) for pair in ("AM", "BM", "BN", "CN")]
+    found = manifests_of(frame(spark, snapshots, SNAPSHOTS), frame(spark, files, SNAPSHOT_MANIFESTS))
+    return found.cache()
+
+
+def by_address(found: DataFrame) -> dict[str, dict[str, Any]]:
+    return {row["address"]: row.asDict() for row in found.collect()}
+
+
+def test_a_manifest_is_live_while_one_snapshot_that_stays_has_it(manifests: DataFrame) -> None:
+    rows = by_address(manifests)
+    kept, gone = rows[f"manifests/{id_of('M')}"], rows[f"manifests/{id_of('N')}"]
+    assert (kept["live"], kept["expired"], kept["rule_ids"], kept["due_since"]) == (True, False, [], None)
+    assert (gone["live"], gone["expired"], gone["rule_ids"]) == (False, True, ["rule B", "rule C"])
+    assert gone["due_since"].astimezone(UTC) == CUTOFF - 2 * DAY  # the last to let go counts
+    assert (kept["snapshots"], gone["snapshots"]) == (2, 2)
+
+
+def test_chunks_follow_their_manifests_and_virtual_references_into_this_repository_are_roots(
+    spark: SparkSession, manifests: DataFrame
+) -> None:
+    rows = [
+        named("M", "0"),
+        named("N", "0"),  # shared with a manifest that stays
+        named("N", "1"),
+        named("M", location=f"{STORAGE}/chunks/{id_of('2')}"),
+        named("M", location=f"https://endpoint/field/chunks/{id_of('3')}"),  # perhaps this place by another name
+        named("M", location=f"vcc://own/chunks/{id_of('4')}"),
+        named("M", location=f"{STORAGE}/exports/a.nc"),
+        named("M", location=f"{STORAGE}er/chunks/a.nc"),
+        named("M", location="s3://elsewhere/a.nc"),
+        {**named("M"), "inline": 1},
+    ]
+    found = by_address(chunks_of(manifests, frame(spark, rows, MANIFEST_CHUNKS), STORAGE))
+    live = {address for address, row in found.items() if row["live"]}
+    assert live == {*(f"chunks/{id_of(letter)}" for letter in "0234"), "exports/a.nc"}
+    assert found.keys() - live == {f"chunks/{id_of('1')}"}
+    assert found[f"chunks/{id_of('1')}"]["rule_ids"] == ["rule B", "rule C"]
+
+
+def test_references_into_another_repository_are_refused_and_others_are_not(spark: SparkSession) -> None:
+    rows = [named("M", location="gcs://lake/other/a.nc"), named("M", location="gcs://lake/otherwise/a.nc")]
+    named_by = frame(spark, rows, MANIFEST_CHUNKS)
+    told = references_apart(refs_of(named_by, {"gs://lake/other", "s3://lake/other"}))
+    assert not told.passed
+    assert told.saw.startswith("1 manifests name objects of other repositories here, gcs://lake/other/a.nc first,")
+    assert references_apart(refs_of(named_by, {"gs://lake/oth", "s3://lake/other"})).passed
+    assert references_apart(refs_of(named_by, ())).passed
+
+
+def test_a_manifest_that_lacks_refs_is_refused_where_it_stays(spark: SparkSession, manifests: DataFrame) -> None:
+    whole, short = (refs_of(frame(spark, [named(one, "0")], MANIFEST_CHUNKS), ()) for one in "MN")
+    assert manifests_whole(manifests, whole).passed  # N leaves
+    told = manifests_whole(manifests, short)
+    assert not told.passed
+    assert id_of("M") in told.saw
+
+
+def backup(made: datetime, original: Original = Original.REPO) -> str:
+    return "overwritten/" + Backup(original, int(made.timestamp() * 1000), bytes(12)).name
+
+
+# address, written, and what becomes of it when backups older than 30 days go
+JUDGED = [
+    ("repo", OLD, "kept"),
+    ("config.yaml", OLD, "kept"),
+    ("refs/branch.main/ref.json", OLD, "kept"),
+    (f"manifests/{id_of('M')}", OLD, "kept"),
+    (f"manifests/{id_of('N')}", OLD, "candidate"),
+    (f"snapshots/{id_of('A')}", OLD, "kept"),
+    (f"snapshots/{id_of('B')}", OLD, "candidate"),
+    (f"transactions/{id_of('B')}", OLD, "kept"),  # its log is still needed
+    (f"transactions/{id_of('C')}", OLD, "candidate"),
+    (f"chunks/{id_of('7')}", OLD, "candidate"),
+    (f"chunks/{id_of('8')}", CUTOFF - SECOND, "young"),  # a whole second counts as its end
+    (f"chunks/{id_of('9')}", CUTOFF - SECOND - MICROSECOND, "candidate"),
+    (f"chunks/{id_of('7')}\n", OLD, "foreign"),
+    (f"chunks/{id_of('7')[:-1]}1", OLD, "foreign"),
+    (f"chunks/{id_of('A').lower()}", OLD, "foreign"),
+    (f"attributes/{id_of('7')}", OLD, "foreign"),
+    (f"x/chunks/{id_of('7')}", OLD, "foreign"),
+    (backup(CUTOFF - 31 * DAY), CUTOFF - 31 * DAY, "candidate"),
+    (backup(CUTOFF - 32 * DAY, Original.CONFIG), CUTOFF - 31 * DAY, "candidate"),
+    (backup(CUTOFF - 29 * DAY), CUTOFF - 31 * DAY, "kept"),  # young by its name
+    (backup(CUTOFF - 33 * DAY), CUTOFF - 29 * DAY, "kept"),  # young by the store
+    ("overwritten/notes.txt", OLD, "foreign"),
+]
+
+
+@pytest.mark.parametrize("collect", [30 * DAY, None], ids=["backups_go", "backups_stay"])
+def test_every_listed_object_has_one_state(
+    spark: SparkSession, manifests: DataFrame, collect: timedelta | None
+) -> None:
+    listed = [
+        {"address": address, "size": 1, "last_modified": written, "etag": None, "source": "listing"}
+        for address, written, _ in JUDGED
+    ]
+    stay = pa.table({"address": [f"snapshots/{id_of('A')}", f"transactions/{id_of('B')}"]})
+    leaving = frame(spark, [snapshot("B", 2, live=False), snapshot("C", 3, live=False)], SNAPSHOTS)
+    chunks = manifests.where("false")
+    holding = holding_of(manifests, chunks, spark.createDataFrame(stay), leaving)
+    inventory = frame(spark, listed, STORAGE_INVENTORY.schema)
+    objects = judged(inventory, holding, Horizon(CUTOFF, timedelta(0)), collect).cache()
+    states = {row["address"]: row["state"] for row in objects.select("address", "state").collect()}
+    expected = {address: state for address, _, state in JUDGED}
+    if collect is None:
+        expected |= {name: "kept" for name in expected if name.startswith("overwritten/repo.")}
+        expected |= {name: "kept" for name in expected if name.startswith("overwritten/config.yaml.")}
+    assert states == expected
+    rows = by_address(candidates(objects))
+    assert rows.keys() == {address for address, state in expected.items() if state == "candidate"}
+    assert rows[f"snapshots/{id_of('B')}"]["reason"] == "expired"
+    assert rows[f"manifests/{id_of('N')}"]["rule_ids"] == ["rule B", "rule C"]
+    assert rows[f"chunks/{id_of('7')}"]["reason"] == "unreferenced"
+    objects.unpersist()

@@ -8,7 +8,7 @@ from dagster_aws.s3 import S3Resource
 
 from retention_assets.assets.arrivals import arrivals, recent
 from retention_assets.assets.workbench import Workbench
-from retention_assets.config import FromEnvironment, InventorySettings, Text
+from retention_assets.settings import FromEnvironment, InventorySettings, Text
 from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.deliveries import Deliveries, S3Deliveries
 from retention_assets.stores.inventory import Inventory
@@ -25,7 +25,7 @@ def inventory_resources(bench: Workbench) -> Mapping[str, S3Resource]:
     """Return the S3 resources of the repository's inventories. Secrets stay names of environment variables."""
     return {
         s3_key(bench, place): _s3_resource(bench.repository.settings.storage_options, inventory)
-        for place, inventory in enumerate(bench.repository.settings.inventory)
+        for place, inventory in enumerate(bench.repository.lakefs.inventory)
         if inventory.url.startswith("s3")
     }
 

@@ -13,8 +13,15 @@ from retention_assets.assets.resources import session
 from retention_assets.config import Configuration, Repository
 from retention_assets.errors import GuardRefused
 from retention_assets.policy.rules import Policy
+from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.stores.ranges import TableCache
-from retention_assets.stores.repositories import OpenRepository, open_repository
+from retention_assets.stores.repositories import (
+    OpenIcechunk,
+    OpenRepository,
+    open_icechunk,
+    open_repository,
+    open_store,
+)
 from retention_assets.stores.warehouse import REFUSED, Rows, Warehouse
 from retention_assets.sweep.guards import Verdict, refusals
 from retention_assets.sweep.planning import POLICY_HASH
@@ -51,22 +58,35 @@ class Workbench:
         """Open the repository's store and source."""
         return open_repository(self.repository, self.clock)
 
+    def open_icechunk(self) -> OpenIcechunk:
+        """Open the store of an Icechunk repository."""
+        return open_icechunk(self.repository, self.clock)
+
     def cache(self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> TableCache:
         """Return the table files that earlier runs read; a run tagged `FULL` reads all of them again."""
         full = context.run.tags.get(FULL) == "true"
-        access = self.open().access
+        access = open_store(self.repository)
         return TableCache(session(pyspark), self.warehouse, self.name, access, context.run_id, full=full)
 
     def policy(self, day: date) -> Policy:
         """Return the policy of the day's `policy_table`. Errors: GuardRefused when its files changed since."""
         policy = self.open().policy()
+        self._require_policy(day, policy.policy_hash)
+        return policy
+
+    def snapshot_policy(self, day: date) -> SnapshotPolicy:
+        """Return the policy of an Icechunk repository, as `policy` does."""
+        policy = self.open_icechunk().policy()
+        self._require_policy(day, policy.policy_hash)
+        return policy
+
+    def _require_policy(self, day: date, policy_hash: str) -> None:
         noted = self.warehouse.facts(self.name, "policy_table", day).notes[POLICY_HASH]
-        if policy.policy_hash != noted:
+        if policy_hash != noted:
             raise GuardRefused(
                 f"{self.name} {day}: the policy changed since policy_table was made. Nothing was deleted. "
                 f"Plan again: `retention plan {self.name} --as-of {day}`."
             )
-        return policy
 
     def places(self) -> dict[str, tuple[str, ...]]:
         """Return where each configured repository lies: its namespace and its storage."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 from retention_assets.cli.group import as_json, as_of, cli, configuration_of, day_of, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS, print_rows
 from retention_assets.config import Configuration
+from retention_assets.errors import ConfigurationError
 from retention_assets.stores.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -76,6 +77,11 @@ def diff(
     wanted = _Wanted(json_wanted, form == "csv", limit, known if price is None else price)
     if plans:
         _compare(configuration, repository, plans, wanted)
+    elif configuration.repository(repository).is_icechunk:
+        raise ConfigurationError(
+            f"{repository}: another policy is not tried out on an Icechunk repository (--policy). Nothing was read or "
+            f"changed. Name two plans: `retention diff {repository} PLAN PLAN`."
+        )
     else:
         _propose(configuration, repository, day_of(given), files, wanted)
 

@@ -2,12 +2,16 @@
 
 from retention_assets.assets.workbench import utc_now
 from retention_assets.config import Repository
+from retention_assets.formats.icechunk.ids import encode_id
 from retention_assets.policy.lint import Finding, lint
-from retention_assets.stores.repositories import open_repository
+from retention_assets.policy.snapshot_lint import lint_snapshots
+from retention_assets.stores.repositories import open_icechunk, open_repository
 
 
 def findings_of(repository: Repository) -> list[Finding]:
     """Return what the policy of `repository` may have wrong. Errors: ConfigurationError for what is wrong."""
+    if repository.is_icechunk:
+        return _findings_of_icechunk(repository)
     opened = open_repository(repository, utc_now)
     policy = opened.policy()
     references = opened.source.references()
@@ -22,3 +26,11 @@ def findings_of(repository: Repository) -> list[Finding]:
             as_of=utc_now().date(),
         )
     )
+
+
+def _findings_of_icechunk(repository: Repository) -> list[Finding]:
+    opened = open_icechunk(repository, utc_now)
+    policy = opened.policy()
+    history = opened.source.state().history
+    snapshots = set(map(encode_id, history.snapshots))
+    return lint_snapshots(policy, history.branches.keys(), history.tags.keys(), snapshots, utc_now().date())

@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from retention_assets.cli import comparing, undoing  # noqa: F401 - their commands join the group
+from retention_assets.cli import comparing, icechunk, undoing  # noqa: F401 - their commands join the group
 from retention_assets.cli.group import as_json, as_of, cli, configuration_of, day_of, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS, column_order, human_bytes, print_amounts, print_rows
-from retention_assets.config import Configuration, load_configuration
+from retention_assets.config import Configuration, Repository, load_configuration
 from retention_assets.errors import ConfigurationError, RetentionError, StoreError, TableContractError
 from retention_assets.policy.lint import Finding
 from retention_assets.stores.warehouse import Warehouse
@@ -158,10 +158,11 @@ def sweep(context: click.Context, repository: str, given: datetime | None) -> No
         )
     day = day_of(given)
     run_job(configuration, sweep_job(repository), day, progress)
-    failed = _report(configuration, repository, day)
+    failed, left = _report(configuration, repository, day)
     if failed:
+        rest = f"{left:,} were not tried after that" if left else "the rest of the plan was carried out"
         raise StoreError(
-            f"{repository} {day}: {failed:,} objects failed to be deleted; the rest of the plan was carried out. Why: "
+            f"{repository} {day}: {failed:,} objects failed to be deleted; {rest}. Why: "
             f"`retention show {repository} deletion_report --as-of {day} --format csv`. "
             f"Then try those again: `retention sweep {repository} --as-of {day}`."
         )
@@ -204,9 +205,9 @@ def report(context: click.Context, repository: str, given: datetime | None) -> N
     _report(configuration, repository, day_of(given))
 
 
-def _report(configuration: Configuration, repository: str, day: date) -> int:
-    """Print what became of the day's plan, and return how many objects failed to be deleted."""
-    from retention_assets.cli.tables import amounts_by, open_table
+def _report(configuration: Configuration, repository: str, day: date) -> tuple[int, int]:
+    """Print what became of the day's plan, and return how many objects failed to be deleted, and were not tried."""
+    from retention_assets.cli.tables import amounts_by, open_table, without_references
     from retention_assets.sweep.plan import load_plan
 
     warehouse = Warehouse(configuration.warehouse)
@@ -216,29 +217,45 @@ def _report(configuration: Configuration, repository: str, day: date) -> int:
             f"{repository}: no sweep of {day} came to its end, so there is no report. What was begun, if anything, is "
             f"in the ledger and is not done twice. Make one: `retention sweep {repository} --as-of {day}`."
         )
-    rows = []
+    rows, references = [], 0
     if warehouse.facts(repository, DELETION_REPORT.name, day).notes.get("plan_hash") == made.plan_hash:
-        rows = amounts_by(open_table(warehouse, repository, DELETION_REPORT.name, day), "outcome")
-    tried = sum(objects for _, objects, _ in rows)
+        reported = open_table(warehouse, repository, DELETION_REPORT.name, day)
+        rows = amounts_by(objects := without_references(reported), "outcome")
+        references = reported.num_rows - objects.num_rows
+    tried = sum(count for _, count, _ in rows)
     left = made.candidates.objects - tried, made.candidates.bytes - sum(size for *_, size in rows)
     print_amounts(screen, f"{repository} {day}, plan {made.plan_hash[:12]}", "outcome", [*rows, ("unattempted", *left)])
-    return sum(objects for outcome, objects, _ in rows if outcome == FAILED)
+    if references:
+        screen.print(f"Branches and tags removed: {references:,}", **AS_IT_IS)
+    return sum(count for outcome, count, _ in rows if outcome == FAILED), left[0]
 
 
-@cli.command(short_help="Plan the embedded sample.")
-@click.option("--prepare", "only_prepare", is_flag=True, help="Only lay out the sample.")
+@cli.command(short_help="Plan the embedded samples.")
+@click.option("--prepare", "only_prepare", is_flag=True, help="Only lay out the samples.")
 def demo(only_prepare: bool) -> None:
-    """Plan the embedded sample repository as of 2026-11-01; nothing else needs to run."""
+    """Plan the embedded sample repositories as of 2026-11-01; nothing else needs to run."""
     from retention_assets.definitions import DEMO
-    from retention_assets.stores.sample import place_sample
 
     configuration = load_configuration(DEMO)
-    for name, repository in configuration.repositories.items():
-        place_sample(DEMO.parent / name, Path(repository.storage.removeprefix("file://")))
-    if only_prepare:
-        return
-    for name in configuration.repositories:
+    placed = [name for name, repository in configuration.repositories.items() if _is_placed(DEMO.parent, repository)]
+    for name in () if only_prepare else placed:
         _plan(configuration, name, _DEMO_DAY)
+
+
+def _is_placed(samples: Path, repository: Repository) -> bool:
+    """Put a sample in its place, and return whether it is there; one line says why not."""
+    from retention_assets.stores.sample import place_sample
+    from retention_assets.stores.sample_field import NEEDED, can_make_field, make_field
+
+    target = Path(repository.storage.removeprefix("file://"))
+    if not repository.is_icechunk:
+        place_sample(samples / repository.name, target)
+    elif can_make_field():
+        make_field(target)
+    else:
+        screen.print(f"{repository.name}: left out, since {' and '.join(NEEDED)} are not installed.", **AS_IT_IS)
+        return False
+    return True
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -15,13 +15,15 @@ from retention_assets.assets.workbench import utc_now
 from retention_assets.cli.rendering import AS_IT_IS, print_amounts
 from retention_assets.cli.tables import open_table
 from retention_assets.config import Configuration
+from retention_assets.history.icechunk.planned import PlannedEdits
 from retention_assets.stores.repositories import open_repository
 from retention_assets.stores.warehouse import Warehouse
-from retention_assets.sweep.plan import Plan
+from retention_assets.sweep.icechunk.edits import planned_edits
+from retention_assets.sweep.plan import Plan, load_plan
 from retention_assets.tables import ADDRESSES, COMMIT_GRAPH, DELETION_CANDIDATES
 from retention_assets.transforms.duplicates import kept_by_duplicates
 from retention_assets.transforms.lifecycle import with_lifecycle
-from retention_assets.transforms.summary import by_branch, by_reason, by_top_prefix
+from retention_assets.transforms.summary import by_branch, by_directory, by_reason, by_top_prefix
 
 _FEW = 3  # examples
 _MOST = 12  # rows of a summary: what a person takes in at a glance
@@ -45,6 +47,7 @@ class Summary:
     prefixes: Amounts
     branches: Amounts
     duplicates: tuple[Duplicate, ...]
+    edits: PlannedEdits | None = None  # of an Icechunk repository
 
     def document(self) -> dict[str, Any]:
         """Return the summary as JSON writes it."""
@@ -53,7 +56,8 @@ class Summary:
             title: [{"name": name, "objects": objects, "bytes": size} for name, objects, size in rows]
             for title, rows in named.items()
         }
-        return {**amounts, "kept_by_duplicates": [asdict(duplicate) for duplicate in self.duplicates]}
+        edits = {} if self.edits is None else {"edits": self.edits.document()}
+        return {**amounts, "kept_by_duplicates": [asdict(duplicate) for duplicate in self.duplicates], **edits}
 
     def show(self, screen: Console, plan: Plan) -> None:
         """Print the summary with the plan's totals."""
@@ -66,17 +70,37 @@ class Summary:
             screen.print(Text("kept only because another path has the same object", style="bold"))
         for one in self.duplicates:
             screen.print(f"  {one.let_go} lets go of {one.address},\n  {one.kept_by} keeps it", **AS_IT_IS)
+        if self.edits:
+            _show_edits(screen, plan, self.edits)
 
 
 def summary_of(configuration: Configuration, repository: str, day: date) -> Summary:
     """Return the summary of the day's candidates, computed by Spark."""
     spark = session(spark_resource(configuration.spark))
     candidates = Warehouse(configuration.warehouse).rows(spark, repository, DELETION_CANDIDATES.name, day).frame
+    is_icechunk = configuration.repository(repository).is_icechunk
+    by_place = by_directory if is_icechunk else by_top_prefix  # paths of arrays are not known of a chunk
     reasons, prefixes, branches = (
         [(row["name"], row["objects"], row["bytes"]) for row in frame.limit(_MOST).collect()]
-        for frame in (by_reason(candidates), by_top_prefix(candidates), by_branch(candidates))
+        for frame in (by_reason(candidates), by_place(candidates), by_branch(candidates))
     )
+    if is_icechunk:
+        warehouse = Warehouse(configuration.warehouse)
+        edits = planned_edits(warehouse, load_plan(warehouse, repository, day))
+        return Summary(reasons, prefixes, branches, (), edits)
     return Summary(reasons, prefixes, branches, _duplicates(spark, configuration, repository, day))
+
+
+def _show_edits(screen: Console, plan: Plan, edits: PlannedEdits) -> None:
+    """Print what is unlinked before any file goes."""
+    screen.print(Text("unlinked first, which cannot be undone", style="bold"))
+    told = f"{len(edits.released):,} snapshots that the policy releases, {len(edits.dropped):,} that nothing reaches"
+    screen.print(f"  {told}: retention show {plan.repository} expired_snapshots --as-of {plan.day}", **AS_IT_IS)
+    for kind, names in (("branch", edits.deleted_branches), ("tag", edits.deleted_tags)):
+        for name in names[:_MOST]:
+            screen.print(f"  the {kind} {name}", **AS_IT_IS)
+        if len(names) > _MOST:
+            screen.print(f"  and {len(names) - _MOST:,} more of that kind", **AS_IT_IS)
 
 
 def _duplicates(spark: SparkSession, configuration: Configuration, repository: str, day: date) -> tuple[Duplicate, ...]:

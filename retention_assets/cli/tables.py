@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from retention_assets.stores.warehouse import Warehouse
-from retention_assets.tables import TABLES
+from retention_assets.tables import REFERENCE_ADDRESSES, TABLES
 
 
 def open_table(warehouse: Warehouse, repository: str, name: str, day: date) -> pa.Table:
@@ -22,6 +22,11 @@ def amounts_by(table: pa.Table, column: str) -> list[tuple[str, int, int]]:
     grouped = table.group_by(column).aggregate([("size", "count"), ("size", "sum")]).sort_by(column)
     sizes = pc.fill_null(grouped["size_sum"], 0).to_pylist()
     return list(zip(grouped[column].to_pylist(), grouped["size_count"].to_pylist(), sizes, strict=True))
+
+
+def without_references(report: pa.Table) -> pa.Table:
+    """Return the rows of `deletion_report` that are of objects; branches and tags are no part of a plan's totals."""
+    return report.filter(pc.invert(pc.starts_with(report["address"], REFERENCE_ADDRESSES)))
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:

@@ -1,12 +1,15 @@
 """What Dagster loads: it is sound, it is what the golden file says, and loading it touches nothing."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import dagster as dg
 import pytest
+import yaml
 
 from retention_assets import definitions as module
+from retention_assets.config import load_configuration
 from retention_assets.definitions import build_definitions
 from retention_assets.errors import ConfigurationError
 from tests.assets.graph import GOLDEN, configuration, snapshot, written
@@ -80,3 +83,22 @@ def test_the_configuration_that_dagster_loads_is_named_by_the_environment(
 
 def test_without_one_the_demos_is_loaded() -> None:
     dg.Definitions.validate_loadable(module.defs())
+
+
+def test_repositories_of_both_kinds_stand_side_by_side(tmp_path: Path) -> None:
+    made = configuration(tmp_path, "orchard")
+    document = yaml.safe_load(made.file.read_text(encoding="utf-8"))
+    document["repositories"]["field"] = {"kind": "icechunk", "storage": "s3://lake/field", "policy": "p.yaml"}
+    made.file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    definitions = build_definitions(load_configuration(made.file))
+    dg.Definitions.validate_loadable(definitions)
+    found = snapshot(definitions)
+    field = {key.partition("/")[2]: asset for key, asset in found["assets"].items() if asset["group"] == "field"}
+    assert found["checks_that_do_not_block"] == []
+    order = ["storage_inventory", "repository_history", "expired_snapshots", "reachable_manifests", "reachable_chunks"]
+    for older, newer in pairwise([*order, "deletion_candidates", "deletion_report", "deletion_proof"]):
+        assert f"field/{older}" in field[newer]["depends_on"], (older, newer)
+    assert "field/deletion_report" not in found["jobs"]["field_plan"]
+    assert {"metadata_exists", "manifests_whole", "chunks_exist", "references_apart", "nothing_live"} <= {
+        guard for asset in field.values() for guard in asset["blocking_checks"]
+    }

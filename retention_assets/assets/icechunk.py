@@ -1,0 +1,240 @@
+"""The asset graph of one Icechunk repository, from its history to candidates and their deletion. Source: DESIGN.md.
+
+The store is listed first and references are read afterwards: what was committed in between is in the references.
+"""
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+from pyspark.sql import functions as F
+
+from retention_assets.assets.icechunk_sweep import deletion_proof, deletion_report
+from retention_assets.assets.partitions import day_of
+from retention_assets.assets.resources import session
+from retention_assets.assets.workbench import Workbench, checked
+from retention_assets.formats.icechunk.paths import SNAPSHOTS
+from retention_assets.policy.snapshot_table import snapshot_policy_rows
+from retention_assets.stores.icechunk_history import history_notes, history_rows
+from retention_assets.stores.icechunk_tables import manifest_chunks, snapshot_manifests
+from retention_assets.stores.listing import icechunk_prefixes, list_objects, top_of, unlisted
+from retention_assets.stores.objects import ObjectReader
+from retention_assets.stores.policies import POLICY_RUN, with_earlier_runs
+from retention_assets.stores.warehouse import Rows
+from retention_assets.sweep import guards
+from retention_assets.sweep.icechunk.decisions import decision_rows
+from retention_assets.sweep.icechunk.guards import manifests_whole, referenced_exist, references_apart
+from retention_assets.sweep.icechunk.planning import (
+    CUTOFF,
+    GUARDS,
+    IcechunkPictures,
+    IcechunkTerms,
+    Scene,
+    make_plan,
+    origin_of,
+    require_one_origin,
+    scene_of,
+)
+from retention_assets.sweep.icechunk.reach import holders, others
+from retention_assets.sweep.plan import withdraw_plan
+from retention_assets.sweep.planning import POLICY_HASH
+from retention_assets.transforms.candidates import Horizon
+from retention_assets.transforms.icechunk import KINDS, chunks_of, manifests_of, refs_of
+
+
+def icechunk_assets(bench: Workbench) -> list[dg.AssetsDefinition]:
+    """Return the assets of one repository, in the order in which they run."""
+    makers = (
+        policy_table,
+        storage_inventory,
+        repository_history,
+        expired_snapshots,
+        reachable_manifests,
+        reachable_chunks,
+        deletion_candidates,
+        deletion_report,
+        deletion_proof,
+    )
+    return [make(bench) for make in makers]
+
+
+def policy_table(bench: Workbench) -> dg.AssetsDefinition:
+    """Return the asset of the policy."""
+
+    @bench.asset("policy_table")
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+        """Every version of the policy that a run of this day saw, by `policy_hash` and run."""
+        withdraw_plan(bench.warehouse, bench.name, day_of(context))  # what it was made from is made anew
+        day, policy, run_id = day_of(context), bench.open_icechunk().policy(), context.run_id
+        rows = snapshot_policy_rows(policy, day, run_id)
+        frame = with_earlier_runs(session(pyspark), bench.warehouse, bench.name, day, rows, run_id)
+        notes = {POLICY_HASH: policy.policy_hash, POLICY_RUN: run_id}
+        return checked(Rows(frame, bench.clock(), notes), numbers=notes)
+
+    return asset
+
+
+def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
+    """Return the asset of what lies in the store."""
+
+    @bench.asset("storage_inventory", checks=["listing_complete", "namespaces_apart"])
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+        """Every object of the repository, listed now; chunks in parts, on executors."""
+        withdraw_plan(bench.warehouse, bench.name, day_of(context))  # what it was made from is made anew
+        access, taken_at = bench.open_icechunk().access, bench.clock()
+        reader = ObjectReader(access)
+        places = icechunk_prefixes(reader)
+        listed = list_objects(session(pyspark), access, places).cache()
+        verdicts = [
+            guards.listing_complete(unlisted(listed, places, reader, top_of)),
+            guards.namespaces_apart(bench.name, bench.places()),
+        ]
+        return checked(Rows(listed, taken_at), verdicts)
+
+    return asset
+
+
+def repository_history(bench: Workbench) -> dg.AssetsDefinition:
+    """Return the asset of the snapshots and references."""
+
+    @bench.asset("repository_history", after=["policy_table", "storage_inventory"])
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+        """Every snapshot with its parent and the branches and tags that name or reach it, as of one instant."""
+        state = bench.open_icechunk().source.state()
+        listed = bench.warehouse.facts(bench.name, "storage_inventory", day_of(context)).taken_at
+        cutoff = min(listed, state.taken_at) - bench.repository.settings.grace
+        notes = {**history_notes(state), CUTOFF: cutoff.isoformat()}
+        rows = Rows(session(pyspark).createDataFrame(history_rows(state)), state.taken_at, notes)
+        history = state.history
+        numbers = {
+            "format": state.format,
+            "snapshots": len(history.snapshots),
+            "branches": len(history.branches),
+            "tags": len(history.tags),
+        }
+        return checked(rows, numbers=numbers)
+
+    return asset
+
+
+def expired_snapshots(bench: Workbench) -> dg.AssetsDefinition:
+    """Return the asset of what the policy says."""
+
+    @bench.asset("expired_snapshots", reads=["repository_history"])
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, repository_history: Rows):  # type: ignore[no-untyped-def]
+        """Every snapshot: kept, released by the policy or dropped since nothing reaches it; and why."""
+        scene = _scene(bench, context, repository_history)
+        rows = session(pyspark).createDataFrame(decision_rows(scene.state, scene.stand))
+        edits = scene.edits
+        names = ("released", "dropped", "deleted_branches", "deleted_tags")
+        return checked(_of(bench, context, scene, rows), numbers={name: len(getattr(edits, name)) for name in names})
+
+    return asset
+
+
+def reachable_manifests(bench: Workbench) -> dg.AssetsDefinition:
+    """Return the asset of the manifests."""
+    reads = ["storage_inventory", "repository_history"]
+
+    @bench.asset("reachable_manifests", after=["expired_snapshots"], reads=reads, checks=["metadata_exists"])
+    def asset(  # type: ignore[no-untyped-def]
+        context: dg.AssetExecutionContext,
+        pyspark: LazyPySparkResource,
+        storage_inventory: Rows,
+        repository_history: Rows,
+    ):
+        """Every manifest of a snapshot that stays (`live`), and those that only released snapshots name."""
+        scene, cache = _scene(bench, context, repository_history), bench.cache(context, pyspark)
+        snapshots = holders(session(pyspark), scene.stand, scene.stand.leaving(scene.state))
+        named, reading = cache.rows(snapshots, snapshot_manifests())
+        there = storage_inventory.frame.select("address", F.lit(True).alias("there"))
+        every = manifests_of(snapshots, named).join(there, on="address", how="left")
+        found = every.where(F.col("live") | F.col("there")).drop("there").cache()
+        listed_at = Horizon(storage_inventory.taken_at, bench.repository.settings.grace)
+        stay = others(session(pyspark), scene.stand).where(F.col("address").startswith(SNAPSHOTS))
+        live = found.where("live").select("address").unionByName(stay)
+        verdict = referenced_exist("metadata_exists", live, there, bench.open_icechunk().access, listed_at)
+        numbers = {"snapshots_read": reading.files, "snapshot_bytes": reading.bytes}
+        return checked(_of(bench, context, scene, found), [verdict], numbers)
+
+    return asset
+
+
+def reachable_chunks(bench: Workbench) -> dg.AssetsDefinition:
+    """Return the asset of the chunks."""
+    reads = ["storage_inventory", "repository_history", "reachable_manifests"]
+    checks = ["manifests_whole", "chunks_exist", "references_apart"]
+
+    @bench.asset("reachable_chunks", reads=reads, checks=checks)
+    def asset(  # type: ignore[no-untyped-def]
+        context: dg.AssetExecutionContext,
+        pyspark: LazyPySparkResource,
+        storage_inventory: Rows,
+        repository_history: Rows,
+        reachable_manifests: Rows,
+    ):
+        """Every chunk that a manifest names; each manifest is read once, on executors, and cached by its id."""
+        cache, manifests = bench.cache(context, pyspark), reachable_manifests.frame
+        named, reading = cache.rows(manifests, manifest_chunks())
+        found = chunks_of(manifests, named, cache.place).cache()
+        access, inventory = bench.open_icechunk().access, storage_inventory.frame
+        listed_at = Horizon(storage_inventory.taken_at, bench.repository.settings.grace)
+        elsewhere = {place for name, own in bench.places().items() if name != bench.name for place in own}
+        refs = refs_of(named, elsewhere).cache()
+        verdicts = [
+            manifests_whole(manifests, refs),
+            referenced_exist("chunks_exist", found.where("live"), inventory, access, listed_at),
+            references_apart(refs),
+        ]
+        row = refs.agg(*(F.coalesce(F.sum(kind), F.lit(0)).alias(kind) for kind in KINDS)).first()
+        assert row is not None
+        numbers = {**row.asDict(), "manifests_read": reading.files, "manifest_bytes": reading.bytes}
+        scene = _scene(bench, context, repository_history)
+        return checked(_of(bench, context, scene, found), verdicts, numbers)
+
+    return asset
+
+
+def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
+    """Return the asset of the plan."""
+    reads = ["policy_table", "storage_inventory", "repository_history", "reachable_manifests", "reachable_chunks"]
+
+    @bench.asset("deletion_candidates", reads=reads, checks=GUARDS)
+    def asset(  # type: ignore[no-untyped-def]
+        context: dg.AssetExecutionContext,
+        pyspark: LazyPySparkResource,
+        policy_table: Rows,
+        storage_inventory: Rows,
+        repository_history: Rows,
+        reachable_manifests: Rows,
+        reachable_chunks: Rows,
+    ):
+        """What may be deleted and why, one row per address; empty when any guard refuses."""
+        day, settings, spark = day_of(context), bench.repository.icechunk, session(pyspark)
+        terms = IcechunkTerms(
+            repository=bench.name,
+            day=day,
+            policy=bench.snapshot_policy(day),
+            policy_run=policy_table.notes[POLICY_RUN],
+            grace=settings.grace,
+            collect_overwritten=settings.collect_overwritten,
+            max_live_shrink=settings.guards.max_live_shrink,
+            now=bench.clock(),
+            run_id=context.run_id,
+        )
+        scene = scene_of(repository_history, terms.policy, day)
+        pictures = IcechunkPictures(storage_inventory, reachable_manifests, reachable_chunks)
+        require_one_origin(terms, scene, pictures)
+        planned = make_plan(spark, bench.warehouse, terms, scene, pictures)
+        return checked(Rows(planned.candidates, storage_inventory.taken_at), planned.verdicts, planned.numbers())
+
+    return asset
+
+
+def _scene(bench: Workbench, context: dg.AssetExecutionContext, history: Rows) -> Scene:
+    day = day_of(context)
+    return scene_of(history, bench.snapshot_policy(day), day)
+
+
+def _of(bench: Workbench, context: dg.AssetExecutionContext, scene: Scene, frame) -> Rows:  # type: ignore[no-untyped-def]
+    """Return rows that say of which policy and history they are."""
+    policy_hash = bench.snapshot_policy(day_of(context)).policy_hash
+    return Rows(frame, scene.state.taken_at, {POLICY_HASH: policy_hash, **origin_of(scene)})

@@ -1,0 +1,47 @@
+"""What was done to one Icechunk repository, and the proof of it. Source: DESIGN.md, The way data flows."""
+
+import dagster as dg
+import pyarrow as pa
+from dagster_pyspark import LazyPySparkResource
+
+from retention_assets.assets.partitions import day_of
+from retention_assets.assets.resources import session
+from retention_assets.assets.workbench import Workbench, checked
+from retention_assets.stores.warehouse import Rows
+from retention_assets.sweep.attempt import Sweep
+from retention_assets.sweep.icechunk import proof
+from retention_assets.sweep.icechunk.sweeping import IcechunkSweep, report
+from retention_assets.sweep.proof import by_check
+from retention_assets.tables import DELETION_PROOF
+
+
+def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
+    """Return the asset of what was done."""
+
+    @bench.asset("deletion_report", after=["deletion_candidates"])
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+        """What became of each candidate and of each reference that was to go; no rows while the mode is `plan`."""
+        reported = report(_sweep(bench, context, pyspark))
+        notes = {"plan_hash": reported.plan.plan_hash}
+        return checked(Rows(reported.ledger, bench.clock(), notes), numbers=reported.numbers())
+
+    return asset
+
+
+def deletion_proof(bench: Workbench) -> dg.AssetsDefinition:
+    """Return the asset of the proof."""
+
+    @bench.asset("deletion_proof", after=["deletion_report"], checks=proof.CHECKS)
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+        """What exists, held against what is referenced and against every ledger: all read again, nothing cached."""
+        began, verdicts = bench.clock(), proof.prove(_sweep(bench, context, pyspark))
+        rows = [{"check": one.guard, "passed": one.passed, "saw": one.saw} for one in verdicts]
+        table = pa.Table.from_pylist(rows, schema=DELETION_PROOF.schema)
+        return checked(Rows(session(pyspark).createDataFrame(table), began), by_check(verdicts, proof.CHECKS))
+
+    return asset
+
+
+def _sweep(bench: Workbench, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> IcechunkSweep:
+    opened, day = bench.open_icechunk(), day_of(context)
+    return Sweep(session(pyspark), bench.warehouse, opened, day, context.run_id, context.log.info, bench.clock)

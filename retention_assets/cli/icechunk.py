@@ -1,0 +1,229 @@
+"""The commands on Icechunk repositories: branches, tags, status, log, upgrade."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from enum import Enum
+from itertools import islice
+from typing import Any
+from uuid import uuid4
+
+import click
+
+from retention_assets.cli.group import as_json, cli, configuration_of, progress, screen
+from retention_assets.cli.rendering import AS_IT_IS
+from retention_assets.config import Repository
+from retention_assets.errors import ConfigurationError
+
+_REPOSITORY = "retention_assets.repository"  # in the context's notes
+_snapshot = click.argument("snapshot", metavar="SNAPSHOT")
+_name = click.argument("name", metavar="NAME")
+
+
+@cli.group(short_help="Change branches, tags and status of an Icechunk repository.")
+@click.argument("repository")
+@click.pass_context
+def icechunk(context: click.Context, repository: str) -> None:
+    """Change references or the status of the Icechunk REPOSITORY, show its log, or upgrade it to format 2.
+
+    SNAPSHOT is an id of 20 characters. No sweep runs meanwhile, and what is done is recorded.
+    """
+    context.meta[_REPOSITORY] = repository
+
+
+@icechunk.group(short_help="Create, delete or reset a branch.")
+def branch() -> None:
+    """Create, delete or reset a branch."""
+
+
+@icechunk.group(short_help="Create or delete a tag.")
+def tag() -> None:
+    """Create or delete a tag."""
+
+
+@branch.command("create", short_help="Make a branch on a snapshot.")
+@_name
+@_snapshot
+@click.pass_context
+def create_branch(context: click.Context, name: str, snapshot: str) -> None:
+    """Make the branch NAME on SNAPSHOT."""
+    _operate(context, f"branch create {name} {snapshot}", lambda on: on.create_branch(name, snapshot))
+
+
+@branch.command("delete", short_help="Delete a branch.")
+@_name
+@click.pass_context
+def delete_branch(context: click.Context, name: str) -> None:
+    """Delete the branch NAME. Its snapshots stay until a sweep collects them."""
+    _operate(context, f"branch delete {name}", lambda on: on.delete_branch(name))
+
+
+@branch.command("reset", short_help="Put a branch on another snapshot.")
+@_name
+@_snapshot
+@click.option("--from", "expected", metavar="SNAPSHOT", help="Only if the branch is on this one.")
+@click.pass_context
+def reset_branch(context: click.Context, name: str, snapshot: str, expected: str | None) -> None:
+    """Put the branch NAME on SNAPSHOT. What it leaves behind stays until a sweep collects it."""
+    _operate(context, f"branch reset {name} {snapshot}", lambda on: on.reset_branch(name, snapshot, expected))
+
+
+@tag.command("create", short_help="Make a tag on a snapshot.")
+@_name
+@_snapshot
+@click.pass_context
+def create_tag(context: click.Context, name: str, snapshot: str) -> None:
+    """Make the tag NAME on SNAPSHOT."""
+    _operate(context, f"tag create {name} {snapshot}", lambda on: on.create_tag(name, snapshot))
+
+
+@tag.command("delete", short_help="Delete a tag.")
+@_name
+@click.pass_context
+def delete_tag(context: click.Context, name: str) -> None:
+    """Delete the tag NAME, which can never be used again."""
+    _operate(context, f"tag delete {name}", lambda on: on.delete_tag(name))
+
+
+@icechunk.command(short_help="Show or set whether it may be written to.")
+@click.argument("wanted", metavar="[online|read-only]", type=click.Choice(["online", "read-only"]), required=False)
+@click.option("--reason", metavar="TEXT", help="Why it is read-only.")
+@as_json
+@click.pass_context
+def status(context: click.Context, wanted: str | None, reason: str | None, json_wanted: bool) -> None:
+    """Show the format, references and status of the repository; or let it be written to, or not."""
+    from retention_assets.formats.icechunk.model import Availability
+
+    if wanted is not None:
+        availability = Availability.ONLINE if wanted == "online" else Availability.READ_ONLY
+        _operate(context, f"status {wanted}", lambda on: on.set_status(availability, reason))
+        return
+    found = _standing(_repository(context))
+    if json_wanted:
+        click.echo(json.dumps(found, indent=2))
+        return
+    for name, value in found.items():
+        screen.print(f"{name}: {', '.join(value) if isinstance(value, list) else value}", **AS_IT_IS)
+
+
+@icechunk.command(short_help="Show what was done to it.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many entries.")
+@as_json
+@click.pass_context
+def log(context: click.Context, limit: int, json_wanted: bool) -> None:
+    """Show the repository's own log, newest first. Format 1 has none."""
+    from retention_assets.stores.icechunk import IcechunkSource
+    from retention_assets.stores.objects import ObjectReader
+    from retention_assets.stores.repositories import open_store
+    from retention_assets.sweep.icechunk.log import ops_log
+
+    access = open_store(_repository(context))
+    source = IcechunkSource(access, _now)
+    found = source.repo_object()
+    if found is None:
+        source.references()
+        raise ConfigurationError(f"{access.url}: a repository of format 1 keeps no log. Upgrade it to have one.")
+    entries = [_told(asdict(update)) for update in islice(ops_log(ObjectReader(access), found.repo), limit)]
+    if json_wanted:
+        click.echo(json.dumps(entries, indent=2))
+        return
+    for entry in entries:
+        told = " ".join(f"{name}={value}" for name, value in entry.items() if name not in ("updated_at", "kind"))
+        screen.print(f"{entry['updated_at']}  {entry['kind']}  {told}", **AS_IT_IS)
+
+
+@icechunk.command(short_help="Upgrade it from format 1 to format 2.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
+@click.pass_context
+def upgrade(context: click.Context, dry_run: bool) -> None:
+    """Upgrade the repository to format 2, or end an upgrade that was cut off. Stop all its writers before."""
+    from retention_assets.stores.repositories import open_store
+    from retention_assets.sweep.icechunk.recorded import recorded
+    from retention_assets.sweep.icechunk.upgrade import upgrade as upgrade_to_format_2
+
+    repository = _repository(context)
+    access = open_store(repository)
+
+    def act() -> Mapping[str, Any]:
+        return asdict(upgrade_to_format_2(access, _now, dry_run=dry_run))
+
+    done = act() if dry_run else recorded(_desk(context, repository), "upgrade", act)
+    verb = "would be upgraded" if dry_run else "upgraded"
+    screen.print(
+        f"{repository.name}: {verb}: {done['snapshots']:,} snapshots, {done['branches']:,} branches, "
+        f"{done['tags']:,} tags; {done['left_out']:,} snapshots that nothing reaches are left out; "
+        f"{len(done['removed']):,} files of format 1 {'would be' if dry_run else 'are'} removed",
+        **AS_IT_IS,
+    )
+
+
+def _operate(context: click.Context, what: str, act: Callable[[Any], int]) -> None:
+    from retention_assets.stores.repositories import open_store
+    from retention_assets.sweep.icechunk.operations import Operations
+    from retention_assets.sweep.icechunk.recorded import recorded
+
+    repository = _repository(context)
+    operations = Operations(open_store(repository), _now, lambda line: progress.print(line, style="dim", **AS_IT_IS))
+    done = recorded(_desk(context, repository), what, lambda: {"conflicts": act(operations)})
+    met = f" ({done['conflicts']:,} conflicts with other writers)" if done["conflicts"] else ""
+    screen.print(f"{repository.name}: done: {what}{met}", **AS_IT_IS)
+
+
+def _desk(context: click.Context, repository: Repository):  # type: ignore[no-untyped-def]  # imported late
+    from retention_assets.stores.warehouse import Warehouse
+    from retention_assets.sweep.approval import person
+    from retention_assets.sweep.icechunk.recorded import Desk
+
+    warehouse = Warehouse(configuration_of(context).warehouse)
+    return Desk(warehouse, repository.name, person(), str(uuid4()), repository.settings.sweep.lease, _now)
+
+
+def _repository(context: click.Context) -> Repository:
+    """Return the repository that the group named. Errors: ConfigurationError when it is of another kind."""
+    repository = configuration_of(context).repository(context.meta[_REPOSITORY])
+    _ = repository.icechunk  # refuses another kind
+    return repository
+
+
+def _standing(repository: Repository) -> dict[str, Any]:
+    from retention_assets.stores.icechunk import IcechunkSource
+    from retention_assets.stores.repositories import open_store
+
+    state = IcechunkSource(open_store(repository), _now).state()
+    found: dict[str, Any] = {
+        "format": state.format,
+        "snapshots": len(state.history.snapshots),
+        "branches": sorted(state.history.branches),
+        "tags": sorted(state.history.tags),
+        "deleted_tags": sorted(state.deleted_tags),
+    }
+    if state.repo is not None:
+        found["status"] = state.repo.status.availability.name.lower().replace("_", "-")
+        found["reason"] = state.repo.status.limited_availability_reason
+    return found
+
+
+def _told(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry of the log in plain words, without what it does not say."""
+    from retention_assets.formats.icechunk.ids import encode_id
+    from retention_assets.history.icechunk.snapshots import instant_of
+
+    told: dict[str, Any] = {
+        "updated_at": instant_of(entry["updated_at"], b"").isoformat(),
+        "kind": entry["kind"].name.lower(),
+    }
+    for name, value in entry.items():
+        if name in told or value is None:
+            continue
+        if isinstance(value, bytes):
+            told[name] = encode_id(value)
+        elif isinstance(value, Mapping):
+            told[name] = {one: each.name.lower() if isinstance(each, Enum) else each for one, each in value.items()}
+        else:
+            told[name] = value
+    return told
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

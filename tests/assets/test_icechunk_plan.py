@@ -1,0 +1,173 @@
+"""Plans of real Icechunk repositories, of both formats, by the real jobs; icechunk's own collection is the oracle."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from retention_assets.sweep.icechunk.edits import planned_edits
+from retention_assets.sweep.plan import load_plan
+from tests.assets.icechunk_lake import (
+    AS_OF,
+    DAY,
+    LONG_AGO,
+    NAME,
+    IcechunkLake,
+    at,
+    collected_by_icechunk,
+    new_icechunk_lake,
+)
+from tests.icechunk_repositories import FORMATS, INITIAL, Commit, Format, open_repository, set_stored_at
+
+# root <- a <- b <- c <- d <- e (main);  b <- x (old, a branch);  c <- lost (no reference);  v1 -> a
+COMMITS = (
+    Commit("a", None, at(30)),
+    Commit("b", "a", at(25)),
+    Commit("c", "b", at(20)),
+    Commit("d", "c", at(5)),
+    Commit("e", "d", at(2)),
+    Commit("x", "b", at(22)),
+    Commit("lost", "c", at(19)),
+)
+ORPHAN = "0123456789ABCDEFGHJ0"
+YOUNG, UNKNOWN = f"chunks/{ORPHAN}", f"manifests/{ORPHAN}"
+FOREIGN = (
+    "chunks/notes.txt",
+    f"chunks/{ORPHAN.lower()}",
+    f"chunks/{ORPHAN}.tmp",
+    f"chunks/more/{ORPHAN}",
+    f"data/{ORPHAN}",
+    f"refs.old/{ORPHAN}",
+    ORPHAN,
+)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A repository that was planned, its snapshots by name, and what icechunk itself would collect of it."""
+
+    lake: IcechunkLake
+    ids: Mapping[str, str]
+    collected: set[str]
+    plan: Mapping[str, Any]
+
+    def copy(self, root: Path) -> IcechunkLake:
+        """Return the same in another place, to be changed at will."""
+        return self.lake.copy(root)
+
+
+def planned(root: Path, spec_version: Format) -> Planned:
+    lake, ids = new_icechunk_lake(root, spec_version, COMMITS, {"main": "e", "side": "x"}, {"v1": "a"})
+    collected = collected_by_icechunk(lake.directory, root / "copy", AS_OF - timedelta(days=10), AS_OF)
+    for name in (*FOREIGN, YOUNG, UNKNOWN):
+        (lake.directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (lake.directory / name).write_bytes(b"?")
+        set_stored_at(lake.directory, AS_OF if name == YOUNG else LONG_AGO, [name])
+    run = lake.plan()
+    assert run.success, run.errors
+    document = lake.plan_document()
+    assert document is not None
+    return Planned(lake, ids, collected, document)
+
+
+@pytest.fixture(scope="module")
+def first(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Planned:
+    return planned(tmp_path_factory.mktemp("format_1"), 1)
+
+
+@pytest.fixture(scope="module")
+def second(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Planned:
+    return planned(tmp_path_factory.mktemp("format_2"), 2)
+
+
+@pytest.fixture(params=FORMATS, ids=["format_1", "format_2"])
+def either(request: pytest.FixtureRequest) -> Planned:
+    return request.getfixturevalue("first" if request.param == 1 else "second")
+
+
+def test_what_goes_is_what_icechunk_itself_would_collect(either: Planned) -> None:
+    assert len(either.collected) >= 8
+    assert set(either.lake.candidates()) == either.collected | {UNKNOWN}
+
+
+def test_the_decision_about_each_snapshot_is_told(either: Planned) -> None:
+    names = {its_id: name for name, its_id in either.ids.items()}
+    told = {names.get(row["snapshot_id"], "root"): row for row in either.lake.rows("expired_snapshots")}
+    is_first = "repo" not in either.lake.files()
+    gone = {"b", "c"} if is_first else {"b", "c", "lost"}  # format 1 lists nothing that no reference reaches
+    assert {name for name, row in told.items() if row["decision"] == "released"} == gone
+    assert {name for name, row in told.items() if row["stays"]} == {"root", "a", "d", "e", "x"}
+    assert told["d"]["new_parent_id"] == INITIAL
+    assert told["x"]["reason"].endswith("it stays as long as a branch or tag, or a younger snapshot, needs it")
+    candidates = either.lake.candidates()
+    assert candidates[f"snapshots/{either.ids['b']}"] == "expired"
+    assert candidates[f"snapshots/{either.ids['lost']}"] == ("unreferenced" if is_first else "expired")
+    assert candidates[UNKNOWN] == "unreferenced"
+    plan = load_plan(either.lake.warehouse, NAME, DAY)
+    edits = planned_edits(either.lake.warehouse, plan)
+    assert set(edits.released) == {either.ids[name] for name in gone}
+    assert set(edits.seen) == {*either.ids.values(), INITIAL}
+    assert edits.cutoff < plan.made_at - timedelta(hours=23)
+
+
+def test_why_a_chunk_goes_is_told_with_its_rule_and_when_it_was_held(second: Planned) -> None:
+    rows = {row["address"]: row for row in second.lake.rows("deletion_candidates")}
+    chunks = [row for name, row in rows.items() if name.startswith("chunks/")]
+    assert chunks
+    for row in [*chunks, rows[f"transactions/{second.ids['lost']}"]]:
+        assert row["reason"] == "expired"
+        assert row["rule_ids"] == ["default"]
+        assert at(26) < row["first_committed_at"] <= row["last_committed_at"] < at(18)
+        assert row["due_since"] < AS_OF
+
+
+def test_young_and_foreign_files_stay_and_the_totals_balance(either: Planned) -> None:
+    assert not either.lake.candidates().keys() & {*FOREIGN, YOUNG, "repo"}
+    totals = {state: amount["objects"] for state, amount in either.plan["totals"].items()}
+    assert totals["foreign"] == len(FOREIGN)
+    assert totals["young"] == 1
+    assert totals["candidate"] == len(either.lake.candidates())
+    assert sum(totals.values()) == len(either.lake.files())
+
+
+@pytest.mark.parametrize("what", ["manifests", "chunks", "snapshots"])
+def test_a_file_that_must_stay_and_is_missing_ends_the_run_without_a_plan(
+    second: Planned, tmp_path: Path, what: str
+) -> None:
+    lake = second.copy(tmp_path)
+    foreign = {*FOREIGN, YOUNG}
+    kept = sorted(name for name in lake.files() - foreign - set(lake.candidates()) if name.startswith(f"{what}/"))
+    (lake.directory / kept[-1]).unlink()
+    run = lake.plan()
+    assert not run.success
+    assert lake.plan_document() is None
+    assert [name for name, passed in run.checks.items() if not passed] == [
+        "chunks_exist" if what == "chunks" else "metadata_exists"
+    ]
+
+
+def test_a_plans_hash_covers_what_is_unlinked_and_no_clock(second: Planned, tmp_path: Path) -> None:
+    lake = second.copy(tmp_path)
+    assert lake.plan().success
+    before = load_plan(lake.warehouse, NAME, DAY)
+    assert before.plan_hash == second.plan["plan_hash"]
+    open_repository(lake.directory).create_tag("v2", second.ids["b"])
+    set_stored_at(lake.directory, LONG_AGO, ["repo", "overwritten/*"])
+    assert lake.plan().success
+    after = load_plan(lake.warehouse, NAME, DAY)
+    assert after.plan_hash != before.plan_hash
+    assert second.ids["b"] in planned_edits(lake.warehouse, before).released
+    assert second.ids["b"] not in planned_edits(lake.warehouse, after).released
+    assert f"snapshots/{second.ids['b']}" not in lake.candidates()
+
+
+def test_another_repository_in_the_same_place_is_refused(second: Planned, tmp_path: Path) -> None:
+    lake = second.copy(tmp_path)
+    lake.configure(others={"inner": {"kind": "icechunk", "storage": "repository/chunks", "policy": "policy.yaml"}})
+    run = lake.plan()
+    assert [name for name, passed in run.checks.items() if not passed] == ["namespaces_apart"]
+    assert lake.plan_document() is None

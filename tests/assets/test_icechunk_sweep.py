@@ -1,0 +1,303 @@
+"""Icechunk repositories planned, approved, swept and verified by the command, then opened by icechunk itself."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from pyspark.sql import SparkSession
+
+from retention_assets.config import load_configuration
+from retention_assets.stores.repositories import open_icechunk
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.icechunk.edits import planned_edits
+from retention_assets.sweep.icechunk.publishing import publish
+from retention_assets.sweep.plan import load_plan
+from tests.end_to_end.command import Answer, run
+from tests.icechunk_places import (
+    FOREIGN,
+    GARBAGE,
+    KEEP,
+    FieldPlace,
+    ago,
+    array_of,
+    commit_again,
+    field_place,
+    now,
+    random_history,
+    reachable_arrays,
+)
+from tests.icechunk_repositories import FORMATS, INITIAL, Commit, Format, open_repository
+from tests.repositories import AS_OF
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+# main: root <- a <- b <- c <- d <- e; the tag v1 is on b; the branch old: a <- x <- y, whose tip has expired.
+COMMITS = (
+    Commit("a", None, ago(100)),
+    Commit("b", "a", ago(90)),
+    Commit("c", "b", ago(80)),
+    Commit("x", "a", ago(79)),
+    Commit("y", "x", ago(78)),
+    Commit("d", "c", ago(40)),
+    Commit("e", "d", ago(5)),
+)
+BRANCHES = {"main": "e", "old": "y"}
+TAGS = {"v1": "b"}
+GONE = {"a", "c", "x", "y"}
+
+
+def made(root: Path, spec_version: Format, **settings: object) -> FieldPlace:
+    return field_place(root, spec_version, COMMITS, BRANCHES, TAGS, **settings)
+
+
+def carry_out(field: FieldPlace, plan_hash: str) -> None:
+    """Approve and sweep."""
+    for command in (("approve", plan_hash), ("sweep",)):
+        answer = field.place.run(*command)
+        assert answer.status == 0, answer.err
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A repository before and after its plan was carried out."""
+
+    field: FieldPlace
+    before: set[str]  # files
+    arrays: dict[str, npt.NDArray[np.int32]]  # by snapshot, before
+    report: list[dict[str, object]]
+    verified: Answer
+
+
+class Planned:
+    """The repository in both formats, each planned when it is first asked for. Copy it before changing anything."""
+
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        self._factory = factory
+        self._planned: dict[Format, tuple[FieldPlace, str]] = {}
+
+    def copy(self, spec_version: Format, directory: Path, **settings: object) -> tuple[FieldPlace, str]:
+        """Return a copy with other settings, and the hash of its plan."""
+        if spec_version not in self._planned:
+            field = made(self._factory.mktemp("planned"), spec_version)
+            self._planned[spec_version] = field, field.place.plan()
+        field, plan_hash = self._planned[spec_version]
+        copied = field.copy(directory)
+        copied.place.write(**settings)
+        return copied, plan_hash
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Planned:
+    return Planned(tmp_path_factory)
+
+
+@pytest.fixture(scope="module", params=FORMATS, ids=["format_1", "format_2"])
+def swept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, planned: Planned) -> Swept:
+    field, plan_hash = planned.copy(request.param, tmp_path_factory.mktemp("swept"))
+    before, arrays = field.files(), reachable_arrays(field.directory)
+    carry_out(field, plan_hash)
+    report, verified = field.place.rows("deletion_report"), field.place.run("verify", "--json")
+    return Swept(field, before, arrays, report, verified)
+
+
+def test_what_the_policy_lets_go_of_is_gone_and_its_files_too(swept: Swept) -> None:
+    ids, gone = swept.field.ids, swept.before - swept.field.files()
+    assert {f"snapshots/{ids[name]}" for name in GONE} == {path for path in gone if path.startswith("snapshots/")}
+    assert GARBAGE in gone
+    assert FOREIGN not in gone
+    assert open_repository(swept.field.directory).list_branches() == {"main"}
+    assert open_repository(swept.field.directory).list_tags() == {"v1"}
+
+
+def test_every_snapshot_that_is_kept_reads_as_before_and_the_history_goes_on(swept: Swept, tmp_path: Path) -> None:
+    field = swept.field.copy(tmp_path)
+    kept = {field.ids[name] for name in "bde"}
+    after = reachable_arrays(field.directory)
+    assert kept | {INITIAL} >= after.keys() >= kept
+    for snapshot, array in after.items():
+        np.testing.assert_array_equal(array, swept.arrays[snapshot])
+    line = [one.id for one in open_repository(field.directory).ancestry(branch="main")]
+    assert line == [field.ids["e"], field.ids["d"], INITIAL]
+    commit_again(field.directory)
+    np.testing.assert_array_equal(array_of(field.directory, field.ids["e"]), swept.arrays[field.ids["e"]])
+
+
+def test_the_report_names_each_file_and_each_reference_that_went(swept: Swept) -> None:
+    by_address = {row["address"]: row for row in swept.report}
+    references = {name for name in by_address if str(name).startswith("refs/")}
+    assert references == {"refs/branch.old"}
+    assert {row["outcome"] for row in swept.report} == {"deleted"}
+    listed = ("snapshots", "transactions", "manifests", "chunks")
+    left = swept.field.files(*listed)
+    assert by_address.keys() - references == {path for path in swept.before if path.split("/")[0] in listed} - left
+    assert by_address["refs/branch.old"]["size"] == 0
+
+
+def test_the_command_counts_objects_and_references_apart(swept: Swept) -> None:
+    answer = swept.field.place.run("report")
+    assert answer.status == 0, answer.err
+    assert "Branches and tags removed: 1" in answer.out
+    assert next(line.split()[3] for line in answer.out.splitlines() if "unattempted" in line) == "0"
+
+
+def test_the_record_says_what_was_published_first(swept: Swept) -> None:
+    (file,) = (swept.field.place.warehouse / "field" / "records").glob("*.json")
+    document = json.loads(file.read_text(encoding="utf-8"))
+    assert document["published"]["references_removed"] == ["refs/branch.old"]
+    assert document["published"]["conflicts"] == 0
+    assert document["outcomes"].keys() == {"deleted"}
+
+
+def test_what_was_done_is_proved(swept: Swept) -> None:
+    assert swept.verified.status == 0, swept.verified.err
+    rows = swept.verified.document()
+    assert {row["check"].partition(" ")[0] for row in rows if row["passed"]} >= {
+        "references_resolve",
+        "kept_exist",
+        "logs_exist",
+        "deleted_are_gone",
+        "totals_hold",
+        "records_follow",
+    }
+    assert all(row["passed"] for row in rows)
+
+
+@pytest.mark.parametrize("swept", [2], indirect=True, ids=["format_2"])
+def test_a_plan_after_it_has_nothing_to_do(swept: Swept, tmp_path: Path) -> None:
+    field = swept.field.copy(tmp_path)
+    answer = field.place.run("plan", "--json")
+    assert answer.status == 0, answer.err
+    assert answer.document()["candidates"] == {"objects": 0, "bytes": 0}
+    before = field.files()
+    carry_out(field, answer.document()["plan_hash"])
+    assert field.files() == before
+    verified = field.place.run("verify")
+    assert verified.status == 0, verified.err
+
+
+@pytest.mark.parametrize("swept", [2], indirect=True, ids=["format_2"])
+def test_a_kept_file_that_is_lost_does_not_pass(swept: Swept, tmp_path: Path) -> None:
+    field = swept.field.copy(tmp_path)
+    lost = next(path for path in sorted(field.directory.glob("chunks/*")) if path.name != Path(FOREIGN).name)
+    lost.unlink()
+    answer = field.place.run("verify")
+    assert answer.status == 1
+    assert f"kept_exist: 1 kept files are not in the store, first chunks/{lost.name}" in answer.err
+
+
+# ---- the same as icechunk
+
+
+def by_icechunk(field: FieldPlace, directory: Path) -> set[str]:
+    """Expire and collect a copy by icechunk itself, and return the files that it leaves."""
+    shutil.copytree(field.directory, directory)
+    repository = open_repository(directory)
+    repository.expire_snapshots(AS_OF - KEEP, delete_expired_branches=True)
+    open_repository(directory).garbage_collect(now())
+    return {path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()}
+
+
+def without_own(files: set[str]) -> set[str]:
+    """Return the files but for references, and the backups of the repo object, whose names are of their writers."""
+    return {path for path in files if path.partition("/")[0] not in ("overwritten", "refs")}
+
+
+def assert_like_icechunk(field: FieldPlace, tmp_path: Path) -> None:
+    before, arrays = field.files(), reachable_arrays(field.directory)
+    theirs = by_icechunk(field, tmp_path / "theirs")
+    carry_out(field, field.place.plan())
+    ours, after = field.files(), reachable_arrays(field.directory)
+    assert without_own(ours) == without_own(theirs), {"ours": sorted(ours - theirs), "theirs": sorted(theirs - ours)}
+    assert GARBAGE in before - ours
+    assert open_repository(field.directory).list_branches() == open_repository(tmp_path / "theirs").list_branches()
+    for snapshot, array in after.items():
+        np.testing.assert_array_equal(array, arrays[snapshot])
+    commit_again(field.directory)
+    verified = field.place.run("verify")
+    assert verified.status == 0, verified.err
+
+
+def histories(*seeds: int) -> Iterator[tuple[int, Format]]:
+    return ((seed, FORMATS[seed % 2]) for seed in seeds)
+
+
+@pytest.mark.parametrize(("seed", "spec_version"), histories(0, 1))
+def test_random_histories_end_with_the_files_that_icechunk_leaves(
+    tmp_path: Path, seed: int, spec_version: Format
+) -> None:
+    assert_like_icechunk(field_place(tmp_path / "ours", spec_version, *random_history(seed)), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "spec_version"), histories(*range(2, 22)))
+def test_more_random_histories_end_with_the_files_that_icechunk_leaves(
+    tmp_path: Path, seed: int, spec_version: Format
+) -> None:
+    assert_like_icechunk(field_place(tmp_path / "ours", spec_version, *random_history(seed)), tmp_path)
+
+
+# ---- between the plan and its end
+
+
+def test_an_attempt_that_was_cut_off_after_it_had_published_is_taken_up_again(planned: Planned, tmp_path: Path) -> None:
+    field, plan_hash = planned.copy(2, tmp_path)
+    configuration = load_configuration(field.place.file)
+    opened = open_icechunk(configuration.repository("field"), now)
+    edits = planned_edits(warehouse := Warehouse(configuration.warehouse), load_plan(warehouse, "field", AS_OF.date()))
+    publish(opened.access, edits, opened.policy(), now, lambda _: None)
+    carry_out(field, plan_hash)
+    outcomes = {row["address"]: row["outcome"] for row in field.place.rows("deletion_report")}
+    assert outcomes.pop("refs/branch.old") == "missing"
+    assert set(outcomes.values()) == {"deleted"}
+    assert f"snapshots/{field.ids['c']}" in outcomes
+
+
+@pytest.mark.parametrize("spec_version", FORMATS)
+def test_a_tag_that_somebody_puts_on_a_snapshot_that_is_to_go_ends_the_sweep(
+    planned: Planned, tmp_path: Path, spec_version: Format
+) -> None:
+    field, plan_hash = planned.copy(spec_version, tmp_path)
+    assert field.place.run("approve", plan_hash).status == 0
+    open_repository(field.directory).create_tag("keep-it", field.ids["c"])
+    before = field.files()
+    answer = field.place.run("sweep")
+    assert answer.status == 1, answer.err
+    assert "reached by a branch or tag again" in answer.err or "came back to life" in answer.err
+    assert field.files() == before
+
+
+# ---- quarantine
+
+
+def test_what_was_quarantined_comes_back_as_it_was(planned: Planned, tmp_path: Path) -> None:
+    field, plan_hash = planned.copy(2, tmp_path, mode="quarantine")
+    names = ("snapshots", "transactions", "manifests", "chunks")
+    before = {path: (field.directory / path).read_bytes() for path in field.files(*names)}
+    carry_out(field, plan_hash)
+    assert field.files(*names) < before.keys()
+    restored = run("--config", field.place.file, "restore", "field", "--plan", plan_hash)
+    assert restored.status == 0, restored.err
+    assert {path: (field.directory / path).read_bytes() for path in field.files(*names)} == before
+
+
+# ---- approval
+
+
+def test_a_budget_covers_what_a_plan_takes_out_of_history_or_a_person_must_approve(
+    planned: Planned, tmp_path: Path
+) -> None:
+    field, _ = planned.copy(2, tmp_path, budget={"bytes": "1 GiB"})
+    before = field.files()
+    refused = field.place.run("sweep")
+    assert refused.status == 1
+    assert "the budget says nothing of the" in refused.err
+    assert field.files() == before
+    field.place.write(budget={"objects": 1000})
+    answer = field.place.run("sweep")
+    assert answer.status == 0, answer.err
+    assert field.files() - field.files("overwritten") < before

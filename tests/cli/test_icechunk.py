@@ -1,0 +1,139 @@
+"""`retention icechunk`: references, status, log and upgrade of real repositories, under the lease and recorded."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.lease import take_lease
+from retention_assets.sweep.records import read_records
+from tests.end_to_end.command import Answer, run
+from tests.icechunk_repositories import Format
+from tests.sweep.icechunk.repositories import Place, histories, tree
+
+Run = Callable[..., Answer]
+
+
+class Command:
+    """A configured repository, and the command on it."""
+
+    def __init__(self, directory: Path, spec_version: Format) -> None:
+        self.place: Place = tree(directory / "r", spec_version)
+        self.warehouse = Warehouse(str(directory / "warehouse"))
+        self.file = directory / "retention.yaml"
+        self.file.write_text(
+            "warehouse: warehouse\n"
+            "repositories:\n"
+            "  field: {kind: icechunk, storage: r, policy: policy.yaml}\n"
+            "  orchard: {kind: lakefs, namespace: file:///nowhere, source: {dump: d.json}, policy: policy.yaml}\n",
+            encoding="utf-8",
+        )
+
+    def __call__(self, *arguments: str, repository: str = "field") -> Answer:
+        return run("--config", self.file, "icechunk", repository, *arguments)
+
+    def records(self) -> list[tuple[str, object]]:
+        return [
+            (kept.document["kind"], kept.document["published"])
+            for kept in read_records(self.warehouse, "field")
+            if kept.follows
+        ]
+
+
+@pytest.mark.parametrize("spec_version", [1, 2], ids=["format_1", "format_2"])
+def test_branches_and_tags_are_changed_and_each_change_is_recorded(tmp_path: Path, spec_version: Format):
+    command = Command(tmp_path, spec_version)
+    ids = command.place.ids
+    commands = [
+        ["branch", "create", "side", ids["a"]],
+        ["branch", "reset", "side", ids["b"], "--from", ids["a"]],
+        ["branch", "delete", "old"],
+        ["tag", "create", "v3", ids["c"]],
+        ["tag", "delete", "v1"],
+    ]
+    for arguments in commands:
+        answer = command(*arguments)
+        assert answer.status == 0
+        assert ("let none of them commit meanwhile" in " ".join(answer.err.split())) is (spec_version == 2)
+        assert answer.out.startswith("field: done: ")
+    found = {name: line[0] for name, line in histories(command.place.open()).items()}
+    assert found == {"branch dev": "y", "branch main": "f", "branch side": "b", "tag v2": "f", "tag v3": "c"}
+    kinds = [" ".join(arguments).partition(" --from")[0] for arguments in commands]
+    assert command.records() == [(kind, {"conflicts": 0}) for kind in kinds]
+
+
+def test_the_status_is_shown_and_set(tmp_path: Path):
+    command = Command(tmp_path, 2)
+    assert command("status", "read-only", "--reason", "moving").status == 0
+    refused = command("branch", "delete", "dev")
+    assert (refused.status, refused.out) == (1, "")
+    assert "the repository is read-only (reason: moving). Nothing was changed" in " ".join(refused.err.split())
+    shown = command("status", "--json").document()
+    assert shown == {
+        "format": 2, "snapshots": 10, "branches": ["dev", "main", "old"], "tags": ["v1", "v2"], "deleted_tags": [],
+        "status": "read-only", "reason": "moving",
+    }  # fmt: skip
+    assert command("status", "online").status == 0
+    assert "status: online" in command("status").out
+    assert command("branch", "delete", "dev").status == 0
+
+
+def test_the_log_is_shown_newest_first(tmp_path: Path):
+    command = Command(tmp_path, 2)
+    command("tag", "delete", "v1")
+    entries = command("log", "--json", "--limit", "2").document()
+    assert [entry["kind"] for entry in entries] == ["tag_deleted", "tag_created"]
+    assert entries[0]["name"] == "v1"
+    assert entries[0]["previous_snapshot_id"] == command.place.ids["b"]
+    first_line = command("log").out.splitlines()[0]
+    assert "tag_deleted" in first_line and f"previous_snapshot_id={command.place.ids['b']}" in first_line
+
+
+def test_a_repository_is_upgraded_after_a_dry_run(tmp_path: Path):
+    command = Command(tmp_path, 1)
+    before = command.place.files()
+    assert "a repository of format 1 keeps no log" in " ".join(command("log").err.split())
+    dry = command("upgrade", "--dry-run")
+    assert (dry.status, command.place.files(), command.records()) == (0, before, [])
+    assert "would be upgraded: 10 snapshots, 3 branches, 2 tags" in dry.out
+    assert command("upgrade").status == 0
+    assert command("status", "--json").document()["format"] == 2
+    ((kind, told),) = command.records()
+    assert kind == "upgrade"
+    assert json.loads(json.dumps(told))["snapshots"] == 10
+    assert command("upgrade").status == 1
+
+
+def test_nothing_is_done_while_a_sweep_runs(tmp_path: Path):
+    command = Command(tmp_path, 2)
+    take_lease(command.warehouse, "field", "a sweep", datetime.now(UTC), timedelta(minutes=30))
+    before = command.place.files()
+    refused = command("branch", "delete", "dev")
+    assert refused.status == 1
+    assert "a sweep sweeps it since" in " ".join(refused.err.split())
+    assert command.place.files() == before
+
+
+def test_a_refused_change_leaves_no_record_and_gives_the_lease_back(tmp_path: Path):
+    command = Command(tmp_path, 2)
+    assert command("branch", "delete", "main").status == 1
+    assert command.records() == []
+    assert command("branch", "delete", "dev").status == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "repository", "complaint"),
+    [
+        (["branch", "delete", "dev"], "orchard", "repositories.orchard.kind is not `icechunk`"),
+        (["status"], "nobody", "there is no repository 'nobody'"),
+        (["tag", "create", "v9", "short"], "field", "'short' is not the id of a snapshot"),
+    ],
+    ids=["lakefs", "unknown", "no_id"],
+)
+def test_what_makes_no_sense_is_a_usage_error(tmp_path: Path, arguments: list[str], repository: str, complaint: str):
+    answer = Command(tmp_path, 2)(*arguments, repository=repository)
+    assert (answer.status, answer.out) == (2, "")
+    assert complaint in " ".join(answer.err.split())

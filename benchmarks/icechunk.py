@@ -1,0 +1,210 @@
+"""The plan of a collection beside icechunk's own `garbage_collect(dry_run=True)`, on the same files in the same run.
+
+Ours is the whole job: listing, history, manifests, chunks, guards, tables, the plan; the session is warm, and its start
+and the plan of a repository of almost nothing are told beside it. Both start without anything they read before. Memory
+is each process's own peak (Linux's VmHWM): of the Python driver, whose JVM has a fixed heap of 1 GB, and of icechunk,
+whose `max_snapshots_in_memory` and the sets of all ids decide it. Both must find the same to delete.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from retention_assets.assets.resources import session, spark_resource
+from retention_assets.cli.main import cli
+from retention_assets.config import load_configuration
+
+sys.path = [place for place in sys.path if Path(place).resolve() != Path(__file__).resolve().parent]
+import icechunk as ic  # noqa: E402  # else it would be this file
+import zarr  # noqa: E402  # looks for icechunk as well
+
+ic.set_logs_filter("error")
+_KINDS = ("snapshots", "transaction_logs", "manifests", "chunks")
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """A repository whose older half has expired already, so that only a collection is left to do."""
+
+    directory: Path
+    snapshots: int
+    chunks: int  # of all snapshots together
+
+
+def opened(directory: Path) -> ic.Repository:
+    """Open the repository as icechunk does by default."""
+    return ic.Repository.open(ic.local_filesystem_storage(str(directory)))
+
+
+def grow(directory: Path, snapshots: int, per_snapshot: int) -> Grown:
+    """Make `snapshots` snapshots of `per_snapshot` chunks each, and expire the older half."""
+    config = ic.RepositoryConfig.default()
+    config.inline_chunk_threshold_bytes = 0
+    repository = ic.Repository.create(ic.local_filesystem_storage(str(directory)), config=config)
+    plain: dict[str, Any] = {"chunks": (1,), "dtype": "i4", "compressors": None, "filters": None}
+    halfway: datetime | None = None
+    for number in range(1, snapshots + 1):
+        session = repository.writable_session("main")
+        if number == 1:
+            array: Any = zarr.create_array(session.store, name="a", shape=(per_snapshot,), **plain)
+        else:
+            array = zarr.open_array(session.store, path="a", mode="r+")
+        array[:] = number
+        session.commit(f"{number}")
+        if number == (snapshots + 1) // 2:
+            halfway = next(iter(repository.ancestry(branch="main"))).written_at
+    assert halfway is not None
+    opened(directory).expire_snapshots(halfway)
+    return Grown(directory, snapshots, snapshots * per_snapshot)
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """Seconds of one look for garbage, files found, and the peak of the process in MiB."""
+
+    seconds: float
+    found: int
+    peak_mib: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """A plan in a warm session; the seconds of the session's start, and of the plan of almost nothing."""
+
+    plan: Took
+    session_seconds: float
+    fixed_seconds: float
+
+
+def peak_mib() -> float:
+    """Return this process's peak."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines())
+    return int(status["VmHWM"].split()[0]) / 1024
+
+
+def theirs(directory: Path, in_memory: int) -> Took:
+    """Let icechunk look."""
+    repository = opened(directory)
+    started = time.perf_counter()
+    found = repository.garbage_collect(datetime.now(UTC), dry_run=True, max_snapshots_in_memory=in_memory)
+    seconds = time.perf_counter() - started
+    return Took(seconds, sum(getattr(found, f"{kind}_deleted") for kind in _KINDS), peak_mib())
+
+
+def ours(directory: Path) -> Ours:
+    """Plan the small repository, then the large one, in one session."""
+    file = directory / "retention.yaml"
+    started = time.perf_counter()
+    session(spark_resource(load_configuration(file).spark)).range(1).count()
+    began = time.perf_counter()
+    planned(directory, "small")
+    again = time.perf_counter()
+    planned(directory, "small")
+    fixed = time.perf_counter() - again
+    large = time.perf_counter()
+    found = planned(directory, "large")
+    ended = time.perf_counter()
+    return Ours(Took(ended - large, found, peak_mib()), began - started, fixed)
+
+
+def planned(directory: Path, name: str) -> int:
+    """Plan one repository by the command, and return how many files may go."""
+    configuration = str(directory / "retention.yaml")
+    cli.main(args=["--config", configuration, "plan", name], standalone_mode=False)
+    (plan,) = (directory / "warehouse" / name / "plans").glob("*/current.json")
+    found: int = json.loads(plan.read_text(encoding="utf-8"))["candidates"]["objects"]
+    return found
+
+
+def write_configuration(directory: Path) -> None:
+    """Write the configuration of both repositories, whose histories have expired already."""
+    (directory / "policy.yaml").write_text("snapshots: {default: {keep_newer: forever}}\n", encoding="utf-8")
+    repository = {"kind": "icechunk", "policy": "policy.yaml", "grace": "0s"}
+    document = {
+        "warehouse": "warehouse",
+        "spark": {"spark.driver.memory": "1g"},
+        "repositories": {name: {**repository, "storage": name} for name in ("small", "large")},
+    }
+    (directory / "retention.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+
+
+def in_its_own_process(*arguments: str) -> dict[str, object]:
+    """Run a part of this benchmark, and return what it printed last."""
+    done = subprocess.run([sys.executable, __file__, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    document: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
+    return document
+
+
+def compared(directory: Path, grown: Grown, in_memory: tuple[int, int]) -> tuple[Ours, list[Took]]:
+    """Return what both took. Errors: SystemExit when they find different things."""
+    grow(directory / "small", 4, 4)
+    write_configuration(directory)
+    time.sleep(1)  # the youngest file is then older than a grace of nothing
+    looked = [Took(**in_its_own_process("--theirs", str(grown.directory), str(most))) for most in in_memory]  # type: ignore[arg-type]
+    document = in_its_own_process("--ours", str(directory))
+    mine = Ours(Took(**document.pop("plan")), **document)  # type: ignore[arg-type]
+    if {mine.plan.found} != {one.found for one in looked}:
+        raise SystemExit(f"we found {mine.plan.found:,} files, icechunk {[one.found for one in looked]}")
+    return mine, looked
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    parser.add_argument("--snapshots", type=int, default=2_000)
+    parser.add_argument("--chunks", type=int, default=500, help="of each snapshot")
+    parser.add_argument("--in-memory", type=int, nargs=2, default=[50, 1_000], help="max_snapshots_in_memory")
+    parser.add_argument("--ours", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--theirs", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.ours:
+        print(json.dumps(asdict(ours(arguments.ours))))
+        return
+    if arguments.theirs:
+        print(json.dumps(asdict(theirs(Path(arguments.theirs[0]), int(arguments.theirs[1])))))
+        return
+    with tempfile.TemporaryDirectory() as place:
+        directory = Path(place)
+        grown = grow(directory / "large", arguments.snapshots, arguments.chunks)
+        mine, looked = compared(directory, grown, tuple(arguments.in_memory))
+    figures = {
+        "chunks": grown.chunks,
+        "snapshots": grown.snapshots,
+        "ratio_to_icechunk": round(mine.plan.seconds / looked[0].seconds, 2),
+        "seconds": round(mine.plan.seconds, 1),
+        "icechunk_seconds": round(looked[0].seconds, 1),
+        "fixed_seconds": round(mine.fixed_seconds, 1),
+        "session_seconds": round(mine.session_seconds, 1),
+        "peak_mib": round(mine.plan.peak_mib),
+        "icechunk_peak_mib": [round(one.peak_mib) for one in looked],
+    }
+    if arguments.json:
+        print(json.dumps(figures))
+        return
+    table = Table(title=f"{grown.chunks:,} chunks, {grown.snapshots:,} snapshots, {mine.plan.found:,} files may go")
+    for column in ("", "seconds", "peak"):
+        table.add_column(column, justify="right" if column else "left")
+    for most, one in zip(arguments.in_memory, looked, strict=True):
+        table.add_row(f"icechunk, {most:,} snapshots in memory", f"{one.seconds:.1f}", f"{one.peak_mib:,.0f} MiB")
+    table.add_row("retention plan, warm", f"{mine.plan.seconds:.1f}", f"{mine.plan.peak_mib:,.0f} MiB")
+    Console().print(table)
+    print(f"ratio_to_icechunk {figures['ratio_to_icechunk']} (at most 1 from a million chunks on)")
+    print(f"a plan of almost nothing {figures['fixed_seconds']} s, the session's start {figures['session_seconds']} s")
+
+
+if __name__ == "__main__":
+    main()

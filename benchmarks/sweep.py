@@ -3,7 +3,8 @@
 The limit is that of a bare loop of bulk deletions over as many objects on the same S3 server, with as many requests
 under way at once. Loop and sweep take turns, and the median of their pairs counts. A sweep's working part is all of its
 looks, deletions and lines of the ledger; the start of the session, the plan, the cutting into rounds and the record
-are told beside it. What was planned and what is live are made up; the rest is the sweep as it is.
+are told beside it. What was planned and what is live are made up; the rest is the sweep as it is. The store lies in the
+directory for temporary files: TMPDIR chooses between a disk and memory, and so how fast the store is.
 
 Memory is the peak of the Python driver (Linux's VmHWM), in a process of its own for each size. The names of those
 plans do not exist, so that each of them ends as missing and nothing but the store's own part is left out.
@@ -51,7 +52,6 @@ _NAME = "lake"
 _PER_SLICE = 5_000  # objects that were written to one of lakeFS's slices
 _HASH = "e" * 64
 _WARM_UP = 2_000  # objects of a pair that does not count: a JVM's first queries are slow
-_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a disk would be what is measured
 
 
 class TimedEngine(SparkEngine):
@@ -201,7 +201,7 @@ def pairs(objects: int, number: int) -> tuple[str, float, Sequence[Pair]]:
     spark = session(spark_resource({}))
     spark.range(1).count()
     seconds = time.perf_counter() - started
-    with tempfile.TemporaryDirectory(dir=_MEMORY) as directory, s3_server(Path(directory)) as server:
+    with tempfile.TemporaryDirectory() as directory, s3_server(Path(directory)) as server:
         pair(spark, server, Path(directory) / "warm-up", objects=min(objects, _WARM_UP))
         made = [pair(spark, server, Path(directory) / f"warehouse-{one}", objects) for one in range(number)]
     spark.stop()
@@ -258,7 +258,7 @@ def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one line of JSON")
-    parser.add_argument("--objects", type=int, default=30_000, help="objects of one sweep")
+    parser.add_argument("--objects", type=int, default=60_000, help="objects of one sweep")
     parser.add_argument("--pairs", type=int, default=3, help="loops and sweeps that take turns")
     parser.add_argument("--candidates", type=int, nargs=2, default=[10_000, 1_000_000], help="whose memory is compared")
     parser.add_argument("--peak-of", type=int, help=argparse.SUPPRESS)

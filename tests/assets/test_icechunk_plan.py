@@ -6,11 +6,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.sweep.icechunk.edits import planned_edits
 from retention_assets.sweep.plan import load_plan
+from retention_assets.tables import TABLES
 from tests.assets.icechunk_lake import (
     AS_OF,
     DAY,
@@ -134,7 +136,21 @@ def test_young_and_foreign_files_stay_and_the_totals_balance(either: Planned) ->
     assert sum(totals.values()) == len(either.lake.files())
 
 
-@pytest.mark.parametrize("what", ["manifests", "chunks", "snapshots"])
+@pytest.mark.parametrize(
+    "table", ["repository_history", "expired_snapshots", "reachable_manifests", "reachable_chunks"]
+)
+def test_a_table_has_the_columns_of_its_contract_and_a_key(either: Planned, table: str) -> None:
+    contract = TABLES[table]
+    found = pq.read_table(either.lake.root / "warehouse" / NAME / table / DAY.isoformat())
+    assert found.num_rows
+    assert found.schema.names == contract.schema.names
+    keys = found.select(list(contract.key))
+    assert keys.group_by(keys.column_names).aggregate([]).num_rows == found.num_rows
+    for column in contract.schema:
+        assert column.nullable or found[column.name].null_count == 0, column.name
+
+
+@pytest.mark.parametrize("what", [pytest.param("manifests", marks=pytest.mark.slow), "chunks", "snapshots"])
 def test_a_file_that_must_stay_and_is_missing_ends_the_run_without_a_plan(
     second: Planned, tmp_path: Path, what: str
 ) -> None:
@@ -165,6 +181,7 @@ def test_a_plans_hash_covers_what_is_unlinked_and_no_clock(second: Planned, tmp_
     assert f"snapshots/{second.ids['b']}" not in lake.candidates()
 
 
+@pytest.mark.slow
 def test_another_repository_in_the_same_place_is_refused(second: Planned, tmp_path: Path) -> None:
     lake = second.copy(tmp_path)
     lake.configure(others={"inner": {"kind": "icechunk", "storage": "repository/chunks", "policy": "policy.yaml"}})

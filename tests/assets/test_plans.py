@@ -10,6 +10,7 @@ from retention_assets.assets.lakefs import PLAN_GUARDS
 from retention_assets.tables import TABLES
 from tests.assets.conftest import Lakes, TwicePlanned
 from tests.assets.lake import FOREIGN, Lake
+from tests.end_to_end.command import MADE_BY_A_PLAN
 from tests.repositories import REPOSITORIES, active_commits, expected, listing
 
 EXPECTED = {"ignore": "retention.csv", "protect": "retention_tags_protect.csv"}
@@ -83,10 +84,7 @@ def test_each_table_file_is_read_once_and_never_again(lakes: Lakes, name: str) -
     assert second["addresses"]["dagster/row_count"] == first["addresses"]["dagster/row_count"]
 
 
-MADE = sorted(set(TABLES) - {"deletion_report", "deletion_proof"})
-
-
-@pytest.mark.parametrize("table", MADE)
+@pytest.mark.parametrize("table", MADE_BY_A_PLAN)
 def test_every_table_is_written_as_its_contract_says(orchard: TwicePlanned, spark: SparkSession, table: str) -> None:
     where = orchard.lake.root / "warehouse" / "orchard" / table / "2026-11-01"
     written = spark.read.parquet(str(where)).schema
@@ -96,7 +94,7 @@ def test_every_table_is_written_as_its_contract_says(orchard: TwicePlanned, spar
     ]
 
 
-@pytest.mark.parametrize("table", MADE)
+@pytest.mark.parametrize("table", MADE_BY_A_PLAN)
 def test_a_tables_key_is_unique_and_what_must_be_there_is(orchard: TwicePlanned, table: str) -> None:
     found = orchard.lake.table(table)
     keys = found.select(list(TABLES[table].key))

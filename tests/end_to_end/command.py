@@ -12,9 +12,12 @@ import pytest
 import yaml
 
 from retention_assets.cli.main import main
+from retention_assets.tables import TABLES
 from tests.repositories import AS_OF, DATA, api, place_repository, policy_file
 
 DAY = AS_OF.date().isoformat()
+_OF_ICECHUNK = {"repository_history", "expired_snapshots", "reachable_manifests", "reachable_chunks"}
+MADE_BY_A_PLAN = sorted(TABLES.keys() - {"deletion_report", "deletion_proof"} - _OF_ICECHUNK)  # of lakeFS
 
 Json = dict[str, Any]
 

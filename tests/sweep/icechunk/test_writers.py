@@ -1,16 +1,10 @@
 """Icechunk's own writers, in processes of their own, commit without a pause while we edit: no commit is lost."""
 
-import subprocess
-import sys
 from itertools import count as count_up
 from pathlib import Path
-from threading import Lock
-from typing import Any
 
 import icechunk as ic
 import pytest
-from moto.s3.exceptions import PreconditionFailed
-from moto.s3.responses import S3Response
 
 from retention_assets.formats.icechunk.ids import decode_id
 from retention_assets.history.icechunk.snapshots import reachable
@@ -21,66 +15,9 @@ from tests.icechunk_repositories import FORMATS, Format
 from tests.stores.s3 import Bucket
 from tests.sweep.icechunk.repositories import POLICY, histories, now, planned, tree, uploaded
 from tests.sweep.icechunk.writer import storage_of
+from tests.sweep.icechunk.writers import WRITERS, Writers, refused
 
-WRITERS = ("w0", "w1")
-
-
-@pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Let the server answer one request on an object after the other: it looks at a condition, then writes.
-
-    Returns the paths of our writes that it refuses for their condition.
-    """
-    lock, answer = Lock(), S3Response._key_response
-    paths: list[str] = []
-
-    def answer_alone(self: S3Response, request: Any, full_url: str) -> Any:
-        with lock:
-            try:
-                return answer(self, request, full_url)
-            except PreconditionFailed:
-                if "object_store" in request.headers["User-Agent"]:
-                    paths.append(request.path)
-                raise
-
-    monkeypatch.setattr(S3Response, "_key_response", answer_alone)
-    return paths
-
-
-class Writers:
-    """The processes; leaving waits for their end."""
-
-    def __init__(self, bucket: Bucket, count: int) -> None:
-        place = (bucket.endpoint, bucket.name, "repository")
-        self._running = {
-            name: subprocess.Popen(
-                [sys.executable, "-m", "tests.sweep.icechunk.writer", *place, name, str(count)],
-                cwd=Path(__file__).parents[3],
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for name in WRITERS
-        }
-        self.commits: dict[str, list[str]] = {}
-
-    def wait_for_the_first(self) -> None:
-        for name, one in self._running.items():
-            assert one.stdout is not None
-            self.commits[name] = [one.stdout.readline().strip()]
-
-    @property
-    def at_work(self) -> bool:
-        return all(one.poll() is None for one in self._running.values())
-
-    def __enter__(self) -> "Writers":
-        self.wait_for_the_first()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for name, one in self._running.items():
-            assert one.stdout is not None
-            self.commits[name] += one.stdout.read().split()
-            assert one.wait(timeout=60) == 0
+__all__ = ["refused"]
 
 
 def write_and_publish(directory: Path, bucket: Bucket, spec_version: Format, count: int) -> int:

@@ -1,9 +1,10 @@
-"""A user's process that commits to one branch as fast as it can: `python -m … ENDPOINT BUCKET PREFIX BRANCH COUNT`.
+"""A user's process that commits to one branch as fast as it can: `… ENDPOINT BUCKET PREFIX BRANCH COUNT PAUSE`.
 
 It writes the id of each commit, a line each, as soon as icechunk says that it is made. It imports little, to be quick.
 """
 
 import sys
+import time
 
 import icechunk as ic
 import zarr
@@ -30,11 +31,12 @@ def storage_of(endpoint: str, bucket: str, prefix: str) -> ic.Storage:
     )
 
 
-def main(endpoint: str, bucket: str, prefix: str, branch: str, count: str) -> None:
+def main(endpoint: str, bucket: str, prefix: str, branch: str, count: str, pause: str) -> None:
     repository = ic.Repository.open(storage_of(endpoint, bucket, prefix))
     for number in range(int(count)):
         sys.stdout.write(f"{commit_to(repository, branch, number % 12)}\n")
         sys.stdout.flush()
+        time.sleep(float(pause))
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ def plan(configuration: Configuration, name: str, day: date, *options: str) -> P
     return Planned(load_plan(warehouse, name, day), set(rows), listed)
 
 
+@pytest.mark.slow
 def test_a_full_run_by_an_inventory_makes_the_plan_of_a_run_by_listing(tmp_path: Path) -> None:
     place, case = placed("meadow", tmp_path), Case("meadow", "lifecycle-2_and_retention_tags_protect")
     first = plan(place.of_case(case), "meadow", DAY)
@@ -128,6 +129,7 @@ def sweep(built: BuiltRepository, **settings: Any) -> Planned:
     return planned
 
 
+@pytest.mark.slow
 def test_nothing_is_written_below_the_namespace_unless_results_are_asked_for(tmp_path: Path) -> None:
     built = small(tmp_path)
     before = files_below(built.lake)

@@ -167,6 +167,7 @@ def test_what_was_done_is_proved(swept: Swept) -> None:
     assert all(row["passed"] for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("swept", [2], indirect=True, ids=["format_2"])
 def test_a_plan_after_it_has_nothing_to_do(swept: Swept, tmp_path: Path) -> None:
     field = swept.field.copy(tmp_path)
@@ -288,6 +289,7 @@ def test_what_was_quarantined_comes_back_as_it_was(planned: Planned, tmp_path: P
 # ---- approval
 
 
+@pytest.mark.slow
 def test_a_budget_covers_what_a_plan_takes_out_of_history_or_a_person_must_approve(
     planned: Planned, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ def rows(name: str, tags: str, kind: str) -> set[tuple[str, int]]:
     return {(row.address, row.size) for row in expected(name, EXPECTED[tags]) if row.kind == kind}
 
 
-@pytest.mark.parametrize("tags", EXPECTED)
+@pytest.mark.parametrize("tags", ["ignore", pytest.param("protect", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", REPOSITORIES)
 class TestEveryRepository:
     def test_every_guard_passes_and_a_plan_stands(self, lakes: Lakes, name: str, tags: str) -> None:

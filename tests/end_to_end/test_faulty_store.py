@@ -146,7 +146,7 @@ def test_what_is_left_is_what_a_sweep_without_faults_leaves(faulty: Faulty, trou
 
 
 MOVING = [
-    pytest.param(Trouble(throttling(0.2, page=2), throttled), id="20 % of the answers are 503"),
+    pytest.param(Trouble(throttling(0.2, page=2), throttled), id="20 % of the answers are 503", marks=pytest.mark.slow),
     pytest.param(
         Trouble(lambda: Faults(lost=0.1, hanging=0.02, broken=0.1, applies=changes), unanswered, IMPATIENT),
         id="copies and deletions are carried out and not answered",

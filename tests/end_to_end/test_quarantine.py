@@ -370,6 +370,7 @@ def versioned(approved: Approved, new_lake: Callable[[], Lake], tmp_path_factory
         return Versioned(world.planned, sweep, after_sweep, shown, purge, old_versions(lake), lake.listing(), before)
 
 
+@pytest.mark.slow
 def test_a_sweep_of_a_bucket_that_keeps_versions_says_so_and_names_the_remedy(versioned: Versioned) -> None:
     assert versioned.sweep.status == 0, versioned.sweep.err
     assert "The bucket keeps versions" in versioned.sweep.err
@@ -377,6 +378,7 @@ def test_a_sweep_of_a_bucket_that_keeps_versions_says_so_and_names_the_remedy(ve
     assert versioned.after_sweep == versioned.planned
 
 
+@pytest.mark.slow
 def test_the_versions_go_by_the_command_that_names_them_and_nothing_else_does(versioned: Versioned) -> None:
     assert "purge orchard --versions --approve" in versioned.shown.out
     assert versioned.purge.status == 0, versioned.purge.err

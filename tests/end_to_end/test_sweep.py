@@ -38,7 +38,7 @@ class Story:
         return {row["address"] for row in self.candidates}
 
 
-@pytest.fixture(scope="module", params=["dump", "server"])
+@pytest.fixture(scope="module", params=[pytest.param("dump", marks=pytest.mark.slow), "server"])
 def place(
     request: pytest.FixtureRequest, new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Lake, Place]]:

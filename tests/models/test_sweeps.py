@@ -14,7 +14,10 @@ from tests.models.walks import AS_OF, DAY
 from tests.models.world import Commit, Stored, World
 from tests.worlds import address
 
-pytestmark = pytest.mark.timeout(900)  # four plans and two sweeps, also on a machine that has other work
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+]  # four plans and two sweeps, also on a machine that has other work
 
 START = AS_OF - 40 * DAY
 MORNING = timedelta(hours=9)

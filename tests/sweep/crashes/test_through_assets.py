@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from retention_assets.config import load_configuration
 from retention_assets.definitions import build_definitions, sweep_job
 from retention_assets.stores.warehouse import Warehouse
-from retention_assets.sweep import lakefs
+from retention_assets.sweep import attempt
 from retention_assets.sweep.ledger import DELETED, MISSING, QUARANTINED, collected_addresses
 from retention_assets.sweep.records import read_records
 from retention_assets.sweep.work import Deed
@@ -38,14 +38,14 @@ def swept(place: Place, after: timedelta = timedelta(0)) -> bool:
 
 def effects_of_a_sweep(place: Place, point: Point | None, after: timedelta = timedelta(0)) -> list[Effect]:
     """Sweep in a run that dies at `point`, all its processes at once; return its effects."""
-    folder, deed_of = place.directory.with_name(f"notes-{uuid4()}"), lakefs.deed_of
+    folder, deed_of = place.directory.with_name(f"notes-{uuid4()}"), attempt.deed_of
 
     def mortal(*sweep_plan_mode: object) -> Callable[[float | None], Deed]:
         deed = deed_of(*sweep_plan_mode)  # type: ignore[arg-type]
         return lambda rate: Mortal(deed(rate), place.directory, folder, point)
 
     with notes_in(folder) as notes, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lakefs, "deed_of", mortal)
+        patch.setattr(attempt, "deed_of", mortal)
         with watched(Effects(place.directory, point, notes=notes)):
             assert swept(place, after) or point
         assert notes.dead is (point is not None)

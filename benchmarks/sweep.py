@@ -1,10 +1,12 @@
 """Objects per second of a sweep, beside the store's own limit, and the driver's memory at 10^4 and 10^6 candidates.
 
 The limit is that of a bare loop of bulk deletions over as many objects on the same S3 server, with as many requests
-under way at once. Loop and sweep take turns, and the median of their pairs counts. A sweep's working part is all of its
-looks, deletions and lines of the ledger; the start of the session, the plan, the cutting into rounds and the record
-are told beside it. What was planned and what is live are made up; the rest is the sweep as it is. The store lies in the
-directory for temporary files: TMPDIR chooses between a disk and memory, and so how fast the store is.
+under way at once. Loop and sweep take turns, and the median of their pairs counts. What is held against the loop is
+the sweep's work: its deletions with the lines of the ledger (`share_of_store_limit`). `share_with_looks` adds the looks
+before them, in which the same server lists what the loop never asks for. The start of the session, the plan, the
+cutting into rounds and the record are told beside it. What was planned and what is live are made up; the rest is the
+sweep as it is. The store lies in the directory for temporary files: TMPDIR chooses between a disk and memory, and so
+how fast the store is.
 
 Memory is the peak of the Python driver (Linux's VmHWM), in a process of its own for each size. The names of those
 plans do not exist, so that each of them ends as missing and nothing but the store's own part is left out.
@@ -65,6 +67,7 @@ class TimedEngine(SparkEngine):
         """See `Engine`."""
         started = time.perf_counter()
         looked = super().look(number)
+        looked.objects.count()  # else Spark would look as late as it works
         self.looking += time.perf_counter() - started
         return looked
 
@@ -78,9 +81,10 @@ class TimedEngine(SparkEngine):
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """One sweep: what its objects ended as, the seconds of its working part, its planning, all the rest, its window."""
+    """One sweep: what its objects ended as, the seconds of its looks, work, planning and all the rest, its window."""
 
     outcomes: dict[str, int]
+    looking: float
     working: float
     planning: float
     rest: float
@@ -129,11 +133,11 @@ def swept(spark: SparkSession, directory: Path, access: StoreAccess, planned: Da
     began = time.perf_counter()
     carried = carry_out(charge, engine, lambda: None)
     ended = time.perf_counter()
-    working = engine.looking + engine.working
+    busy = engine.looking + engine.working
     outcomes = {outcome: amount.objects for outcome, amount in carried.outcomes.items()}
     (record,) = read_records(warehouse, _NAME)
     window = record.document["longest_window_seconds"]
-    return Swept(outcomes, working, began - started, ended - began - working, window)
+    return Swept(outcomes, engine.looking, engine.working, began - started, ended - began - busy, window)
 
 
 def a_plan(warehouse: Warehouse, planned: DataFrame) -> Plan:
@@ -176,8 +180,13 @@ class Pair:
 
     @property
     def share(self) -> float:
-        """What the sweep's working part reaches of the loop's speed."""
+        """What the sweep's work reaches of the loop's speed."""
         return self.bare / self.sweep.working
+
+    @property
+    def share_with_looks(self) -> float:
+        """The same, with the looks."""
+        return self.bare / (self.sweep.looking + self.sweep.working)
 
 
 def pair(spark: SparkSession, server: S3, directory: Path, objects: int) -> Pair:
@@ -239,13 +248,23 @@ def peak_in_its_own_process(candidates: int) -> float:
 def shown(made: Sequence[Pair], objects: int) -> Table:
     """Return the pairs as people read them."""
     table = Table(title=f"{objects:,} objects, in objects per second")
-    for column in ("bare loop", "sweep", "share", "planning", "rest of the sweep", "window", "load before"):
+    for column in (
+        "bare loop",
+        "sweep",
+        "share",
+        "with looks",
+        "planning",
+        "rest of the sweep",
+        "window",
+        "load before",
+    ):
         table.add_column(column, justify="right")
     for one in made:
         table.add_row(
             f"{objects / one.bare:,.0f}",
             f"{objects / one.sweep.working:,.0f}",
             f"{one.share:.0%}",
+            f"{one.share_with_looks:.0%}",
             f"{one.sweep.planning:.1f} s",
             f"{one.sweep.rest:.1f} s",
             f"{one.sweep.window:.1f} s",
@@ -274,6 +293,7 @@ def main() -> None:
         "limit_per_second": round(median(arguments.objects / one.bare for one in made)),
         "objects_per_second": round(median(arguments.objects / one.sweep.working for one in made)),
         "share_of_store_limit": round(median(one.share for one in made), 3),
+        "share_with_looks": round(median(one.share_with_looks for one in made), 3),
         "session_seconds": round(session_seconds, 1),
         "planning_seconds": round(median(one.sweep.planning for one in made), 1),
         "rest_seconds": round(median(one.sweep.rest for one in made), 1),

@@ -53,6 +53,9 @@ def on_disk(built: BuiltRepository) -> set[str]:
     return {name for name in files if not name.startswith("_lakefs/")}
 
 
+_NO_RULE = {"holds": [{"id": "nothing", "prefix": "nothing-lies-here", "reason": "a policy must say something"}]}
+
+
 @dataclass(frozen=True)
 class Planned:
     """A plan that stands, the reason of each candidate, and how many table files had to be read for it."""
@@ -97,8 +100,8 @@ class Day:
             "approval": {"max_revived": 1.0},  # single objects are skipped, whatever their share
             "mode": "delete",
         }
-        policies = [document] if any(document.values()) else []
-        return open_repository(self.built.repository(*policies, **settings), lambda: self.world.now)
+        policy = document if any(document.values()) else _NO_RULE
+        return open_repository(self.built.repository(policy, **settings), lambda: self.world.now)
 
     def plan(self) -> Planned:
         """Plan, and keep what a sweep needs of it. No guard may refuse."""

@@ -138,6 +138,7 @@ def test_nothing_is_written_below_the_namespace_unless_results_are_asked_for(tmp
     assert files_below(built.lake) == {name: facts for name, facts in before.items() if name not in gone}
 
 
+@pytest.mark.slow
 def test_results_and_statistics_lie_beside_the_data_when_they_are_asked_for(tmp_path: Path) -> None:
     built = small(tmp_path)
     before = files_below(built.lake)

@@ -15,6 +15,8 @@ from tests.end_to_end.command import DAY, orchard
 from tests.end_to_end.s3_server import REGION, Lake
 from tests.repositories import expected
 
+pytestmark = pytest.mark.slow  # two more JVMs: a minute and a half
+
 SECRET = "the secret of the lake in the cluster"
 CLUSTER = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "1g", "spark.default.parallelism": 4}
 # Runs the same Python without .pth files, so that an editable install is not seen, and without the driver's secrets.

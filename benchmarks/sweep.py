@@ -1,12 +1,11 @@
 """Objects per second of a sweep, beside the store's own limit, and the driver's memory at 10^4 and 10^6 candidates.
 
 The limit is that of a bare loop of bulk deletions over as many objects on the same S3 server, with as many requests
-under way at once. Loop and sweep take turns, and the median of their pairs counts. What is held against the loop is
-the sweep's work: its deletions with the lines of the ledger (`share_of_store_limit`). `share_with_looks` adds the looks
-before them, in which the same server lists what the loop never asks for. The start of the session, the plan, the
-cutting into rounds and the record are told beside it. What was planned and what is live are made up; the rest is the
-sweep as it is. The store lies in the directory for temporary files: TMPDIR chooses between a disk and memory, and so
-how fast the store is.
+under way at once. Loop and sweep take turns, and the median of their pairs counts. What is held against the loop is all
+of the sweep's looks, deletions and lines of the ledger (`share_of_store_limit`); `share_of_work` leaves the looks out, in
+which the same server lists what the loop never asks for. The start of the session, the plan, the cutting into rounds
+and the record are told beside it. What was planned and what is live are made up; the rest is the sweep as it is. The
+store lies in the directory for temporary files: TMPDIR chooses between a disk and memory, and so how fast it is.
 
 Memory is the peak of the Python driver (Linux's VmHWM), in a process of its own for each size. The names of those
 plans do not exist, so that each of them ends as missing and nothing but the store's own part is left out.
@@ -89,6 +88,11 @@ class Swept:
     planning: float
     rest: float
     window: float  # from the look to the last object, as the record says
+
+    @property
+    def seconds(self) -> float:
+        """Of looks and work."""
+        return self.looking + self.working
 
 
 def addresses(spark: SparkSession, objects: int) -> DataFrame:
@@ -180,13 +184,13 @@ class Pair:
 
     @property
     def share(self) -> float:
-        """What the sweep's work reaches of the loop's speed."""
-        return self.bare / self.sweep.working
+        """What the sweep reaches of the loop's speed, its looks included."""
+        return self.bare / self.sweep.seconds
 
     @property
-    def share_with_looks(self) -> float:
-        """The same, with the looks."""
-        return self.bare / (self.sweep.looking + self.sweep.working)
+    def share_of_work(self) -> float:
+        """The same, without the looks."""
+        return self.bare / self.sweep.working
 
 
 def pair(spark: SparkSession, server: S3, directory: Path, objects: int) -> Pair:
@@ -252,7 +256,7 @@ def shown(made: Sequence[Pair], objects: int) -> Table:
         "bare loop",
         "sweep",
         "share",
-        "with looks",
+        "without looks",
         "planning",
         "rest of the sweep",
         "window",
@@ -262,9 +266,9 @@ def shown(made: Sequence[Pair], objects: int) -> Table:
     for one in made:
         table.add_row(
             f"{objects / one.bare:,.0f}",
-            f"{objects / one.sweep.working:,.0f}",
+            f"{objects / one.sweep.seconds:,.0f}",
             f"{one.share:.0%}",
-            f"{one.share_with_looks:.0%}",
+            f"{one.share_of_work:.0%}",
             f"{one.sweep.planning:.1f} s",
             f"{one.sweep.rest:.1f} s",
             f"{one.sweep.window:.1f} s",
@@ -291,9 +295,9 @@ def main() -> None:
     figures = {
         "store": store,
         "limit_per_second": round(median(arguments.objects / one.bare for one in made)),
-        "objects_per_second": round(median(arguments.objects / one.sweep.working for one in made)),
+        "objects_per_second": round(median(arguments.objects / one.sweep.seconds for one in made)),
         "share_of_store_limit": round(median(one.share for one in made), 3),
-        "share_with_looks": round(median(one.share_with_looks for one in made), 3),
+        "share_of_work": round(median(one.share_of_work for one in made), 3),
         "session_seconds": round(session_seconds, 1),
         "planning_seconds": round(median(one.sweep.planning for one in made), 1),
         "rest_seconds": round(median(one.sweep.rest for one in made), 1),

@@ -1,11 +1,11 @@
 """Objects per second of a sweep, beside the store's own limit, and the driver's memory at 10^4 and 10^6 candidates.
 
 The limit is that of a bare loop of bulk deletions over as many objects on the same S3 server, with as many requests
-under way at once. Loop and sweep take turns, and the median of their pairs counts. What is held against the loop is all
-of the sweep's looks, deletions and lines of the ledger (`share_of_store_limit`); `share_of_work` leaves the looks out, in
-which the same server lists what the loop never asks for. The start of the session, the plan, the cutting into rounds
-and the record are told beside it. What was planned and what is live are made up; the rest is the sweep as it is. The
-store lies in the directory for temporary files: TMPDIR chooses between a disk and memory, and so how fast it is.
+under way at once. Loop and sweep take turns, and the median of their pairs counts. What is held against the loop is
+all of the sweep's looks, deletions and lines of the ledger (`share_of_store_limit`); `share_of_work` leaves the looks
+out, in which the same server lists what the loop never asks for. The start of the session, the plan, the cutting into
+rounds and the record are told beside it. What was planned and what is live are made up; the rest is the sweep as it
+is. The store lies in the directory for temporary files: TMPDIR chooses between a disk and memory, and so its speed.
 
 Memory is the peak of the Python driver (Linux's VmHWM), in a process of its own for each size. The names of those
 plans do not exist, so that each of them ends as missing and nothing but the store's own part is left out.

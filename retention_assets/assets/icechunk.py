@@ -160,7 +160,7 @@ def reachable_manifests(bench: Workbench) -> dg.AssetsDefinition:
 
 def reachable_chunks(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the chunks."""
-    reads = ["storage_inventory", "repository_history", "reachable_manifests"]
+    reads = ["storage_inventory", "reachable_manifests"]
     checks = ["manifests_whole", "chunks_exist", "references_apart"]
 
     @bench.asset("reachable_chunks", reads=reads, checks=checks)
@@ -168,7 +168,6 @@ def reachable_chunks(bench: Workbench) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext,
         pyspark: LazyPySparkResource,
         storage_inventory: Rows,
-        repository_history: Rows,
         reachable_manifests: Rows,
     ):
         """Every chunk that a manifest names; each manifest is read once, on executors, and cached by its id."""
@@ -187,8 +186,8 @@ def reachable_chunks(bench: Workbench) -> dg.AssetsDefinition:
         row = refs.agg(*(F.coalesce(F.sum(kind), F.lit(0)).alias(kind) for kind in KINDS)).first()
         assert row is not None
         numbers = {**row.asDict(), "manifests_read": reading.files, "manifest_bytes": reading.bytes}
-        scene = _scene(bench, context, repository_history)
-        return checked(_of(bench, context, scene, found), verdicts, numbers)
+        rows = Rows(found, reachable_manifests.taken_at, reachable_manifests.notes)  # of the same policy and history
+        return checked(rows, verdicts, numbers)
 
     return asset
 

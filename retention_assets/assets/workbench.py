@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import Any
 
 import dagster as dg
@@ -12,6 +12,7 @@ from retention_assets.assets.partitions import daily
 from retention_assets.assets.resources import session
 from retention_assets.config import Configuration, Repository
 from retention_assets.errors import GuardRefused
+from retention_assets.instants import utc_now
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.stores.ranges import TableCache
@@ -29,11 +30,6 @@ from retention_assets.sweep.planning import POLICY_HASH
 Clock = Callable[[], datetime]
 FULL = "retention/full"  # tag of a run that believes no earlier reading
 ROWS = dg.PythonObjectDagsterType(Rows, name="Rows")
-
-
-def utc_now() -> datetime:
-    """Return this machine's time, aware, UTC."""
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)

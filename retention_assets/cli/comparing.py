@@ -4,7 +4,7 @@ import json
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from itertools import batched
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from retention_assets.cli.group import as_json, as_of, cli, configuration_of, da
 from retention_assets.cli.rendering import AS_IT_IS, print_rows
 from retention_assets.config import Configuration
 from retention_assets.errors import ConfigurationError
+from retention_assets.instants import utc_now
 from retention_assets.stores.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _propose(
 
     warehouse, policy = Warehouse(configuration.warehouse), policy_in(files)
     plan = load_plan(warehouse, repository, day)
-    proposal = Proposal(configuration.repository(repository), policy, plan, datetime.now(UTC), str(uuid4()))
+    proposal = Proposal(configuration.repository(repository), policy, plan, utc_now(), str(uuid4()))
     with progress.status(f"{repository} {day}: judging by the other policy"):
         found = outlook(_session(configuration), warehouse, proposal)
     if wanted.csv:

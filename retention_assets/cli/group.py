@@ -3,13 +3,14 @@
 import os
 import shutil
 import sys
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from retention_assets.config import Configuration, load_configuration
+from retention_assets.instants import utc_now
 
 _DAY = click.DateTime(["%Y-%m-%d"])
 
@@ -36,7 +37,7 @@ def configuration_of(context: click.Context) -> Configuration:
 
 def day_of(given: datetime | None) -> date:
     """Return the day of `--as-of`, by default today, UTC."""
-    return given.date() if given else datetime.now(UTC).date()
+    return given.date() if given else utc_now().date()
 
 
 as_of = click.option(

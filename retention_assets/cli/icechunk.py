@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
 from enum import Enum
 from itertools import islice
 from typing import Any
@@ -15,6 +14,7 @@ from retention_assets.cli.group import as_json, cli, configuration_of, progress,
 from retention_assets.cli.rendering import AS_IT_IS
 from retention_assets.config import Repository
 from retention_assets.errors import ConfigurationError
+from retention_assets.instants import utc_now
 
 _REPOSITORY = "retention_assets.repository"  # in the context's notes
 _snapshot = click.argument("snapshot", metavar="SNAPSHOT")
@@ -119,7 +119,7 @@ def log(context: click.Context, limit: int, json_wanted: bool) -> None:
     from retention_assets.sweep.icechunk.log import ops_log
 
     access = open_store(_repository(context))
-    source = IcechunkSource(access, _now)
+    source = IcechunkSource(access, utc_now)
     found = source.repo_object()
     if found is None:
         source.references()
@@ -146,7 +146,7 @@ def upgrade(context: click.Context, dry_run: bool) -> None:
     access = open_store(repository)
 
     def act() -> Mapping[str, Any]:
-        return asdict(upgrade_to_format_2(access, _now, dry_run=dry_run))
+        return asdict(upgrade_to_format_2(access, utc_now, dry_run=dry_run))
 
     done = act() if dry_run else recorded(_desk(context, repository), "upgrade", act)
     verb = "would be upgraded" if dry_run else "upgraded"
@@ -164,7 +164,7 @@ def _operate(context: click.Context, what: str, act: Callable[[Any], int]) -> No
     from retention_assets.sweep.icechunk.recorded import recorded
 
     repository = _repository(context)
-    operations = Operations(open_store(repository), _now, lambda line: progress.print(line, style="dim", **AS_IT_IS))
+    operations = Operations(open_store(repository), utc_now, lambda line: progress.print(line, style="dim", **AS_IT_IS))
     done = recorded(_desk(context, repository), what, lambda: {"conflicts": act(operations)})
     met = f" ({done['conflicts']:,} conflicts with other writers)" if done["conflicts"] else ""
     screen.print(f"{repository.name}: done: {what}{met}", **AS_IT_IS)
@@ -176,7 +176,7 @@ def _desk(context: click.Context, repository: Repository):  # type: ignore[no-un
     from retention_assets.sweep.icechunk.recorded import Desk
 
     warehouse = Warehouse(configuration_of(context).warehouse)
-    return Desk(warehouse, repository.name, person(), str(uuid4()), repository.settings.sweep.lease, _now)
+    return Desk(warehouse, repository.name, person(), str(uuid4()), repository.settings.sweep.lease, utc_now)
 
 
 def _repository(context: click.Context) -> Repository:
@@ -190,7 +190,7 @@ def _standing(repository: Repository) -> dict[str, Any]:
     from retention_assets.stores.icechunk import IcechunkSource
     from retention_assets.stores.repositories import open_store
 
-    state = IcechunkSource(open_store(repository), _now).state()
+    state = IcechunkSource(open_store(repository), utc_now).state()
     found: dict[str, Any] = {
         "format": state.format,
         "snapshots": len(state.history.snapshots),
@@ -223,7 +223,3 @@ def _told(entry: Mapping[str, Any]) -> dict[str, Any]:
         else:
             told[name] = value
     return told
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -1,8 +1,8 @@
 """What `retention lint` asks: the policy against the repository and the server's own rules."""
 
-from retention_assets.assets.workbench import utc_now
 from retention_assets.config import Repository
 from retention_assets.formats.icechunk.ids import encode_id
+from retention_assets.instants import utc_now
 from retention_assets.policy.lint import Finding, lint
 from retention_assets.policy.snapshot_lint import lint_snapshots
 from retention_assets.stores.repositories import open_icechunk, open_repository

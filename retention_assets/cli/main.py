@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from retention_assets.cli.group import as_json, as_of, cli, configuration_of, da
 from retention_assets.cli.rendering import AS_IT_IS, column_order, human_bytes, print_amounts, print_rows
 from retention_assets.config import Configuration, Repository, load_configuration
 from retention_assets.errors import ConfigurationError, RetentionError, StoreError, TableContractError
+from retention_assets.instants import utc_now
 from retention_assets.policy.lint import Finding
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.ledger import FAILED
@@ -131,7 +132,7 @@ def approve(context: click.Context, repository: str, plan_hash: str, given: date
     configuration = configuration_of(context)
     life = configuration.repository(repository).settings.approval.life
     warehouse, by = Warehouse(configuration.warehouse), person()
-    made = approve_plan(warehouse, repository, day_of(given), plan_hash, by, datetime.now(UTC))
+    made = approve_plan(warehouse, repository, day_of(given), plan_hash, by, utc_now())
     amount = made.candidates
     screen.print(
         f"Approved by {by}: {amount.objects:,} objects, {human_bytes(amount.bytes)}, of {repository} as of {made.day}; "

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from retention_assets.assets.partitions import as_of
 from retention_assets.assets.resources import session, spark_resource
-from retention_assets.assets.workbench import utc_now
 from retention_assets.cli.rendering import AS_IT_IS, print_amounts
 from retention_assets.cli.tables import open_table
 from retention_assets.config import Configuration
 from retention_assets.history.icechunk.planned import PlannedEdits
+from retention_assets.instants import utc_now
 from retention_assets.stores.repositories import open_repository
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.icechunk.edits import planned_edits

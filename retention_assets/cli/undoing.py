@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from uuid import uuid4
 
 import click
@@ -11,14 +10,11 @@ from retention_assets.cli.group import as_json, cli, configuration_of, program, 
 from retention_assets.cli.rendering import AS_IT_IS, human_bytes, print_amounts
 from retention_assets.config import Configuration
 from retention_assets.errors import ConfigurationError, StoreError
+from retention_assets.instants import utc_now
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.approval import person
 from retention_assets.sweep.ledger import FAILED, QUARANTINED
 from retention_assets.sweep.plan import Amount
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 @cli.command(short_help="Stop all sweeps of a repository.")
@@ -30,7 +26,7 @@ def stop(context: click.Context, repository: str) -> None:
 
     configuration = configuration_of(context)
     configuration.repository(repository)
-    was = stop_sweeps(Warehouse(configuration.warehouse), repository, person(), _now())
+    was = stop_sweeps(Warehouse(configuration.warehouse), repository, person(), utc_now())
     ending = f"The run {was} ends with the objects in its hands." if was else "Nobody was sweeping."
     screen.print(
         f"Stopped: {repository}. {ending}\nLet sweeps begin again: {program()} resume {repository}", **AS_IT_IS
@@ -46,7 +42,7 @@ def resume(context: click.Context, repository: str) -> None:
 
     configuration = configuration_of(context)
     configuration.repository(repository)
-    resume_sweeps(Warehouse(configuration.warehouse), repository, _now())
+    resume_sweeps(Warehouse(configuration.warehouse), repository, utc_now())
     screen.print(f"Sweeps of {repository} may begin again: {program()} sweep {repository}", **AS_IT_IS)
 
 
@@ -130,7 +126,7 @@ def _undo(configuration: Configuration, repository: str):  # type: ignore[no-unt
     def log(line: str) -> None:
         progress.print(line, style="dim", **AS_IT_IS)
 
-    return Undo(spark, Warehouse(configuration.warehouse), configured, str(uuid4()), person(), log, _now)
+    return Undo(spark, Warehouse(configuration.warehouse), configured, str(uuid4()), person(), log, utc_now)
 
 
 def _tell(repository: str, done: str, ended: Mapping[str, Amount]) -> None:

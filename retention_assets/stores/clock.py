@@ -11,17 +11,14 @@ from urllib.request import getproxies, proxy_bypass
 import urllib3
 from obstore.store import AzureStore, GCSStore, S3Store
 
+from retention_assets.instants import utc_now
 from retention_assets.stores.access import StoreAccess
 
 _TIMEOUT = urllib3.Timeout(connect=3.0, read=10.0)  # seconds
 _AZURITE = "http://127.0.0.1:10000"  # where obstore looks for it when `use_emulator` is set
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-def store_time(access: StoreAccess, here: Callable[[], datetime] = _now) -> datetime | None:
+def store_time(access: StoreAccess, here: Callable[[], datetime] = utc_now) -> datetime | None:
     """Return the time by the store's clock, UTC, or None when it cannot be told.
 
     In whole seconds, cut off: when it answered, the store's clock showed this instant or up to a second more, up to

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from pathlib import Path
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -13,35 +14,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from retention_assets.formats.icechunk.ids import CHARACTERS
 from retention_assets.formats.icechunk.paths import CHUNKS
 from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.local_listing import list_named, plain_names
 from retention_assets.stores.objects import LISTING, ObjectReader
+from retention_assets.stores.spans import Parts, Span, spans
 
-_LAST = "\U0010ffff"  # no path goes on with a greater character
+_MOST_READERS = 8  # of one directory of this machine: all of them read all its names
 _DATA = "data/"
 _INTERNAL = "_lakefs/"
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A part of a directory: what lies below it, at any depth, after the path `after` and not after `until`."""
-
-    directory: str
-    after: str
-    until: str
-
-    def covers(self, path: str) -> bool:
-        """Return whether the part has `path`, which lies in the directory."""
-        return self.after < path <= self.until
-
-
-def span_of(beginning: str) -> Span:
-    """Return the part of a directory whose paths begin so and go on: `chunks/AB` has `chunks/AB7...`."""
-    return Span(beginning[: beginning.rindex("/") + 1], beginning, beginning + _LAST)
-
-
-def spans(directory: str, beginnings: str) -> tuple[Span, ...]:
-    """Return parts that together have all of `directory`, cut before each of the characters `beginnings`."""
-    cuts = [directory, *(directory + character for character in sorted(beginnings)[1:]), directory + _LAST]
-    return tuple(Span(directory, after, until) for after, until in pairwise(cuts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +48,10 @@ def icechunk_prefixes(reader: ObjectReader) -> Prefixes:
 
 def list_objects(spark: SparkSession, access: StoreAccess, places: Prefixes) -> DataFrame:
     """Return (address, size, last_modified, etag, source) of every object in `places`."""
-    tasks = _tasks(places, in_order=access.lists_in_order)
+    width = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
+    tasks = _tasks(access, places, width)
     # Of two equal plans Spark answers the second from the cached rows of the first: a listing equals no other.
     rows = pa.table({"task": range(len(tasks)), "listing": [str(uuid4())] * len(tasks)})
-    width = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
     frame = spark.createDataFrame(rows).repartition(width)
     listed = frame.mapInArrow(_lister(access, tasks), from_arrow_schema(LISTING)).withColumn("source", F.lit("listing"))
     # A local file's ETag names its inode: it says nothing of what is in it, and is another on each machine.
@@ -83,15 +62,25 @@ def list_objects(spark: SparkSession, access: StoreAccess, places: Prefixes) -> 
 type _Task = tuple[str, bool, tuple[Span, ...]]  # a place, whether to the bottom, and which parts if not all of it
 
 
-def _tasks(places: Prefixes, *, in_order: bool) -> list[_Task]:
-    """Return what one listing call each is for; a store that lists in no order gives all parts of a place at once."""
+def _tasks(access: StoreAccess, places: Prefixes, width: int) -> list[_Task]:
+    """Return what one listing call each is for; a store that lists in no order gives all parts of a place at once.
+
+    Parts of a directory of this machine are shared among `width` workers, who each read all names in it.
+    """
     whole = [(place, True, ()) for place in places.deep] + [(place, False, ()) for place in places.flat]
-    if in_order:
+    if access.lists_in_order:
         return [*whole, *((span.directory, True, (span,)) for span in places.spans)]
     by_directory: dict[str, list[Span]] = {}
     for span in places.spans:
         by_directory.setdefault(span.directory, []).append(span)
-    return [*whole, *((directory, True, tuple(parts)) for directory, parts in by_directory.items())]
+    workers = min(width, _MOST_READERS) if access.is_local else 1
+    shares = [
+        (directory, True, share)
+        for directory, parts in by_directory.items()
+        for worker in range(workers)
+        if (share := tuple(parts[worker::workers]))
+    ]
+    return [*whole, *shares]
 
 
 def _lister(access: StoreAccess, tasks: Sequence[_Task]):  # type: ignore[no-untyped-def]  # a closure that Spark ships
@@ -107,14 +96,20 @@ def _lister(access: StoreAccess, tasks: Sequence[_Task]):  # type: ignore[no-unt
                 elif access.lists_in_order:
                     yield from reader.list_between(place, parts[0].after, parts[0].until)
                 else:
-                    yield from (_within(batch, parts) for batch in reader.list(place))
+                    yield from _in_parts(reader, access, place, Parts(parts))
 
     return list_places
 
 
-def _within(listed: pa.RecordBatch, parts: Sequence[Span]) -> pa.RecordBatch:
-    paths = listed.column(0).to_pylist()
-    return listed.filter(pa.array([any(part.covers(path) for part in parts) for path in paths], pa.bool_()))
+def _in_parts(reader: ObjectReader, access: StoreAccess, place: str, parts: Parts) -> Iterator[pa.RecordBatch]:
+    """Yield what lies in parts of a place that is not listed in order."""
+    root = Path(access.url.removeprefix("file://"))
+    if access.is_local and (names := plain_names(root, place, parts)) is not None:
+        yield from list_named(root, place, names)
+        return
+    for batch in reader.list(place):
+        paths = np.array([path.encode() for path in batch.column(0).to_pylist()])
+        yield batch.filter(pa.array(parts.cover(paths)))
 
 
 def place_of(address: Column) -> Column:

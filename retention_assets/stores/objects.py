@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from obstore.exceptions import BaseError
 
 from retention_assets.stores.access import StoreAccess
@@ -100,23 +101,26 @@ class ObjectReader(OpenStore):
 
         A failure in the middle raises: a listing is whole, or an error.
         """
-        chunks = self._call(lambda: self._store.list(prefix or None, chunk_size=_ROWS_PER_BATCH), prefix, LIST)
-        while chunk := self._call(lambda: next(chunks, None), prefix, LIST):
-            yield _batch(chunk)
+        return self._listed(prefix, None)
 
     def list_between(self, prefix: str, after: str, until: str) -> Iterator[pa.RecordBatch]:
         """Yield the objects below `prefix` whose paths come after `after` and not after `until`, as `LISTING`.
 
         The store must list in order (`StoreAccess.lists_in_order`): what follows `until` is not read.
         """
-        chunks = self._call(
-            lambda: self._store.list(prefix, offset=after or None, chunk_size=_ROWS_PER_BATCH), prefix, LIST
-        )
-        while chunk := self._call(lambda: next(chunks, None), prefix, LIST):
-            if within := [row for row in chunk if after < row["path"] <= until]:
-                yield _batch(within)
-            if chunk[-1]["path"] > until:
+        for batch in self._listed(prefix, after or None):
+            paths = batch.column(0)
+            yield batch.filter(pc.and_(pc.greater(paths, after), pc.less_equal(paths, until)))
+            if paths[-1].as_py() > until:
                 return
+
+    def _listed(self, prefix: str, offset: str | None) -> Iterator[pa.RecordBatch]:
+        def ask() -> Any:
+            return self._store.list(prefix or None, offset=offset, chunk_size=_ROWS_PER_BATCH, return_arrow=True)
+
+        chunks = self._call(ask, prefix, LIST)
+        while chunk := self._call(lambda: next(chunks, None), prefix, LIST):
+            yield _conformed(pa.record_batch(chunk))
 
     def list_direct(self, prefix: str = "") -> Iterator[pa.RecordBatch]:
         """Yield the objects that lie directly below `prefix`, as `LISTING`."""
@@ -146,6 +150,17 @@ class ObjectReader(OpenStore):
 def facts_of(meta: Mapping[str, Any]) -> ObjectFacts:
     """Return one object's facts from obstore's words for them."""
     return ObjectFacts(meta["path"], meta["size"], meta["last_modified"], _unquoted(meta["e_tag"]))
+
+
+def _conformed(listed: pa.RecordBatch) -> pa.RecordBatch:
+    """Return what obstore listed into Arrow as `LISTING`."""
+    columns = [
+        listed["path"],
+        listed["last_modified"],
+        listed["size"].cast(pa.int64()),
+        pc.utf8_trim(listed["e_tag"], '"'),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=LISTING)
 
 
 def _batch(objects: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:

@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any
 
 from retention_assets.errors import GuardRefused, StoreError
+from retention_assets.instants import utc_now
 from retention_assets.limits import Limits
 from retention_assets.stores.policies import note_completed
 from retention_assets.stores.warehouse import Warehouse
@@ -29,7 +30,7 @@ from retention_assets.sweep.ledger import (
 from retention_assets.sweep.plan import Amount, Plan, load_plan
 from retention_assets.sweep.progress import Progress
 from retention_assets.sweep.records import Record, write_record
-from retention_assets.sweep.work import Deed, Orders, utc_now
+from retention_assets.sweep.work import Deed, Orders
 
 _SUCCESS = {DELETED, QUARANTINED, PURGED, RESTORED}  # missing or skipped may also be what a look alone found
 

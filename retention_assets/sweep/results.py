@@ -7,7 +7,7 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.errors import ObjectMissing
+from retention_assets.instants import utc_now
 from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.objects import ObjectReader
 from retention_assets.stores.writing import ObjectWriter
@@ -75,7 +76,7 @@ def rule_statistics(
         F.count_if(F.col("outcome") == FAILED).alias("failed"),
         F.count_if(F.col("outcome") == SKIPPED).alias("skipped"),
     )
-    times = started.isoformat(), datetime.now(UTC).isoformat()
+    times = started.isoformat(), utc_now().isoformat()
     return [RuleStatistics(run_id, plan_hash, *times, **row.asDict()) for row in counted.orderBy("rule_id").collect()]
 
 

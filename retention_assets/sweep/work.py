@@ -6,12 +6,13 @@ the deadline, nor once the lease is gone. Source: DESIGN.md, invariants 5 and 8.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import ClassVar, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.instants import utc_now
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.lease import Lease, holds
 from retention_assets.sweep.ledger import ATTEMPTED, LedgerPlace
@@ -85,11 +86,6 @@ class Orders:
 
 
 Clock = Callable[[], datetime]
-
-
-def utc_now() -> datetime:
-    """Return this machine's time, aware, UTC."""
-    return datetime.now(UTC)
 
 
 def work(

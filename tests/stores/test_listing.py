@@ -1,15 +1,20 @@
 """Large directories are listed in parts, which together have every name once."""
 
+import os
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.formats.icechunk.ids import CHARACTERS
 from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.listing import Prefixes, Span, icechunk_prefixes, list_objects, span_of, spans
+from retention_assets.stores.listing import Prefixes, icechunk_prefixes, list_objects
+from retention_assets.stores.local_listing import Names, list_named, plain_names
 from retention_assets.stores.objects import ObjectReader
+from retention_assets.stores.spans import Parts, Span, span_of, spans
 from tests.stores.s3 import Bucket
 
 NAMES = [
@@ -35,18 +40,71 @@ NAMES = [
 PATHS = {f"chunks/{name}" for name in NAMES}
 
 
+def covered(parts: Sequence[Span]) -> set[str]:
+    found = Parts(parts).cover(np.array([path.encode() for path in sorted(PATHS)]))
+    return {path for path, is_in in zip(sorted(PATHS), found, strict=True) if is_in}
+
+
 def test_parts_cover_every_path_of_a_directory_once() -> None:
     parts = spans("chunks/", CHARACTERS)
     assert len(parts) == len(CHARACTERS)
     assert all(one.until == other.after for one, other in pairwise(parts))
     for path in PATHS:
         assert sum(part.covers(path) for part in parts) == 1, path
+    assert covered(spans("chunks/", CHARACTERS)) == PATHS
 
 
 def test_a_beginning_covers_what_goes_on_from_it() -> None:
     part = span_of("chunks/AB")
     assert part.directory == "chunks/"
     assert {path for path in PATHS if part.covers(path)} == {"chunks/ABC", "chunks/ABCD"}
+    assert covered([part, span_of("chunks/0")]) == {"chunks/00Z", "chunks/0ZZ", "chunks/ABC", "chunks/ABCD"}
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    for number in range(300):
+        path = tmp_path / "chunks" / f"{CHARACTERS[number % 32]}{number:019d}"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x" * number)
+        os.utime(path, ns=(10**18 + number * 1_001, 1_500_000_000_123_456_789 + number * 1_001))
+    return tmp_path
+
+
+def names_in(root: Path, directory: str = "chunks/") -> Names | None:
+    return plain_names(root, directory, Parts(spans(directory, CHARACTERS)))
+
+
+def test_a_directory_of_plain_names_is_listed_in_parts_as_obstore_lists_it(spark: SparkSession, plain: Path) -> None:
+    access = StoreAccess(f"file://{plain}")
+    assert names_in(plain) is not None
+    whole = list_objects(spark, access, Prefixes(("chunks/",), ())).collect()
+    in_parts = list_objects(spark, access, Prefixes((), (), spans("chunks/", CHARACTERS))).collect()
+    assert len(whole) == 300
+    assert sorted(in_parts) == sorted(whole)
+
+
+@pytest.mark.parametrize("name", ["a b", "é", "more/within"])
+def test_a_directory_with_any_other_name_is_not_plain(plain: Path, name: str) -> None:
+    (plain / "chunks" / name).parent.mkdir(exist_ok=True)
+    (plain / "chunks" / name).write_bytes(b"1")
+    assert names_in(plain) is None
+
+
+def test_a_link_or_a_directory_that_is_not_there_is_not_plain(plain: Path) -> None:
+    (plain / "chunks" / "A").symlink_to(plain / "elsewhere")
+    assert names_in(plain) is None
+    assert names_in(plain, "nothing/") is None
+
+
+def test_a_file_that_goes_while_it_is_listed_is_left_out(plain: Path) -> None:
+    names = names_in(plain)
+    assert names is not None
+    first = names[0][0].decode()
+    (plain / "chunks" / first).unlink()
+    found = [path for batch in list_named(plain, "chunks/", names) for path in batch.column(0).to_pylist()]
+    assert len(found) == 299
+    assert f"chunks/{first}" not in found
 
 
 def laid(bucket: Bucket) -> StoreAccess:

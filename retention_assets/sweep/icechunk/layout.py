@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 from retention_assets.formats.icechunk.ids import CHARACTERS
 from retention_assets.formats.icechunk.paths import CHUNKS, MANIFESTS, OVERWRITTEN, SNAPSHOTS, TRANSACTIONS
 from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.listing import Prefixes, list_objects, span_of
+from retention_assets.stores.listing import Prefixes, list_objects
+from retention_assets.stores.spans import span_of
 
 PHASES = (SNAPSHOTS, TRANSACTIONS, MANIFESTS, CHUNKS, OVERWRITTEN)
 _LETTERS = len(CHARACTERS)

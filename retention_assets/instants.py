@@ -1,0 +1,8 @@
+"""What time it is by this machine: the clock that callers are handed unless they bring their own."""
+
+from datetime import UTC, datetime
+
+
+def utc_now() -> datetime:
+    """Return this machine's time, aware, UTC."""
+    return datetime.now(UTC)

@@ -11,7 +11,7 @@ from retention_assets.assets.icechunk_sweep import deletion_proof, deletion_repo
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Workbench, checked
-from retention_assets.formats.icechunk.paths import SNAPSHOTS
+from retention_assets.formats.icechunk.paths import CHUNKS, SNAPSHOTS
 from retention_assets.policy.snapshot_table import snapshot_policy_rows
 from retention_assets.stores.icechunk_history import history_notes, history_rows
 from retention_assets.stores.icechunk_tables import manifest_chunks, snapshot_manifests
@@ -145,7 +145,8 @@ def reachable_manifests(bench: Workbench) -> dg.AssetsDefinition:
         scene, cache = _scene(bench, context, repository_history), bench.cache(context, pyspark)
         snapshots = holders(session(pyspark), scene.stand, scene.stand.leaving(scene.state))
         named, reading = cache.rows(snapshots, snapshot_manifests())
-        there = storage_inventory.frame.select("address", F.lit(True).alias("there"))
+        metadata = storage_inventory.frame.where(~F.col("address").startswith(CHUNKS))
+        there = metadata.select("address", F.lit(True).alias("there"))
         every = manifests_of(snapshots, named).join(there, on="address", how="left")
         found = every.where(F.col("live") | F.col("there")).drop("there").cache()
         listed_at = Horizon(storage_inventory.taken_at, bench.repository.settings.grace)

@@ -21,6 +21,7 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "32m",  # joins of less hash, and need not sort
     "spark.speculation": "false",  # a deletion runs once
 }
 

@@ -50,9 +50,10 @@ def list_objects(spark: SparkSession, access: StoreAccess, places: Prefixes) -> 
     """Return (address, size, last_modified, etag, source) of every object in `places`."""
     width = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
     tasks = _tasks(access, places, width)
+    shares = [share for worker in range(width) if (share := list(range(worker, len(tasks), width)))]
     # Of two equal plans Spark answers the second from the cached rows of the first: a listing equals no other.
-    rows = pa.table({"task": range(len(tasks)), "listing": [str(uuid4())] * len(tasks)})
-    frame = spark.createDataFrame(rows).repartition(width)
+    rows = pa.table({"tasks": pa.array(shares, pa.list_(pa.int64())), "listing": [str(uuid4())] * len(shares)})
+    frame = spark.createDataFrame(rows)
     listed = frame.mapInArrow(_lister(access, tasks), from_arrow_schema(LISTING)).withColumn("source", F.lit("listing"))
     # A local file's ETag names its inode: it says nothing of what is in it, and is another on each machine.
     etag = F.lit(None).cast("string") if access.is_local else F.col("e_tag")
@@ -87,7 +88,7 @@ def _lister(access: StoreAccess, tasks: Sequence[_Task]):  # type: ignore[no-unt
     def list_places(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = ObjectReader(access)
         for batch in batches:
-            for number in batch.column(0).to_pylist():
+            for number in batch.column(0).flatten().to_pylist():
                 place, deep, parts = tasks[number]
                 if not deep:
                     yield from reader.list_direct(place)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.history.references import References
@@ -131,12 +131,13 @@ def candidates_allowed(
 
     `generated`: whether the system makes such names; lakeFS unless it is said otherwise.
     """
+    as_planned = (F.col("size") == F.col("listed_size")) & (F.col("last_modified") == F.col("listed_at"))
     marks = {
         "nothing_young": ~horizon.clears(F.col("reason")),
         "nothing_unknown": (F.col("reason") == UNREFERENCED) & F.lit(not staged_known),
         "only_generated_names": ~generated(F.col("address")),
         "nothing_live": F.col("is_live").isNotNull(),
-        "only_listed": F.col("is_listed").isNull() | (F.col("times") > 1),
+        "only_listed": ~F.coalesce(as_planned, F.lit(False)),
     }
     complaints = {
         "nothing_young": "younger than the grace period",
@@ -145,15 +146,21 @@ def candidates_allowed(
         "nothing_unknown": "in no commit while nobody knows what is staged",
         "only_listed": "not in the listing as they are in the plan, once",
     }
-    joined = candidates.join(live.select("address", F.lit(True).alias("is_live")), on="address", how="left").join(
-        inventory.select("address", "size", "last_modified", F.lit(True).alias("is_listed")),
-        on=["address", "size", "last_modified"],
-        how="left",
+    listed = inventory.select(
+        "address",
+        F.col("size").alias("listed_size"),
+        F.col("last_modified").alias("listed_at"),
     )
-    joined = joined.withColumn("times", F.count(F.lit(1)).over(Window.partitionBy("address")))
-    aggregates = [F.count_if(mark).alias(name) for name, mark in marks.items()]
-    firsts = [F.min(F.when(mark, F.col("address"))).alias(f"first_{name}") for name, mark in marks.items()]
-    row = joined.agg(F.count(F.lit(1)).alias("rows"), *aggregates, *firsts).first()
+    joined = candidates.join(live.select("address", F.lit(True).alias("is_live")), on="address", how="left").join(
+        listed, on="address", how="left"
+    )
+    seen = joined.groupBy("address").agg(
+        F.count(F.lit(1)).alias("times"), *(F.max(mark).alias(name) for name, mark in marks.items())
+    )
+    seen = seen.withColumn("only_listed", F.col("only_listed") | (F.col("times") > 1))
+    aggregates = [F.count_if(name).alias(name) for name in marks]
+    firsts = [F.min(F.when(F.col(name), F.col("address"))).alias(f"first_{name}") for name in marks]
+    row = seen.agg(F.coalesce(F.sum("times"), F.lit(0)).alias("rows"), *aggregates, *firsts).first()
     assert row is not None
     return tuple(
         Verdict(

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.errors import GuardRefused
@@ -24,7 +24,7 @@ from retention_assets.sweep.plan import (
     last_plan,
     withdraw_plan,
 )
-from retention_assets.transforms.candidates import Horizon, candidates, holders, judged, live_addresses
+from retention_assets.transforms.candidates import STATES, Horizon, candidates, holders, judged, live_addresses
 from retention_assets.transforms.lifecycle import with_lifecycle
 
 POLICY_HASH, REFERENCES_HASH = "policy_hash", "references_hash"  # notes: under which policy, from which references
@@ -230,6 +230,23 @@ def totals_of(objects: DataFrame) -> Mapping[str, Amount]:
     """Return objects and bytes by state."""
     rows = objects.groupBy("state").agg(F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes")).collect()
     return {row["state"]: Amount(row["objects"], row["bytes"]) for row in sorted(rows)}
+
+
+def counts_of_states() -> list[Column]:
+    """Return the aggregates of judged objects that `totals_counted` takes once they are observed."""
+    of_state = {state: F.col("state") == state for state in STATES}
+    objects = [F.count_if(is_so).alias(f"{state}_objects") for state, is_so in of_state.items()]
+    return [
+        *objects,
+        *(F.sum(F.when(is_so, F.col("size"))).alias(f"{state}_bytes") for state, is_so in of_state.items()),
+    ]
+
+
+def totals_counted(counted: Observation) -> Mapping[str, Amount]:
+    """Return objects and bytes by state, as they were counted while the rows were made: those are not kept for it."""
+    row = counted.get
+    totals = {state: Amount(row[f"{state}_objects"], row[f"{state}_bytes"] or 0) for state in sorted(STATES)}
+    return {state: amount for state, amount in totals.items() if amount.objects}
 
 
 def amount_of(chosen: DataFrame) -> Amount:

@@ -4,7 +4,7 @@ Every step carries the columns of `reachable_chunks` that say who holds a row. `
 of a manifest of a snapshot that stays is live, however many others let go of it.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -15,6 +15,7 @@ from retention_assets.transforms.ranges import union_of
 
 _END = r"\z"  # not `$`, which in Java also stands before a line end
 _CHUNK_NAME = rf"(?:^|/){CHUNKS}({CANONICAL}){_END}"
+_OWN_CHUNK = rf"^{CHUNKS}({CANONICAL}){_END}"
 _TEXTS = "array<string>"
 KINDS = ("native", "virtual", "inline")  # of chunk refs
 
@@ -26,13 +27,10 @@ def manifests_of(snapshots: DataFrame, snapshot_manifests: DataFrame) -> DataFra
     """
     held = snapshots.withColumns({"first_held_at": F.col("flushed_at"), "last_held_at": F.col("flushed_at")})
     files = snapshot_manifests.select("snapshot_id", "manifest_id", "size", "chunk_refs")
-    facts = [F.max("size").alias("size"), F.max("chunk_refs").alias("chunk_refs")]
-    grouped = (
-        held.join(files, on="snapshot_id", how="inner")
-        .groupBy("manifest_id")
-        .agg(F.count(F.lit(1)).alias("snapshots"), *facts, *_held())
-    )
-    return _told(grouped).withColumn("address", F.concat(F.lit(MANIFESTS), "manifest_id"))
+    rows = held.join(files, on="snapshot_id", how="inner")
+    facts = [F.count(F.lit(1)).alias("snapshots"), *(F.max(name).alias(name) for name in ("size", "chunk_refs"))]
+    found = _told(held_by(rows, "manifest_id", facts))
+    return found.withColumn("address", F.concat(F.lit(MANIFESTS), "manifest_id"))
 
 
 def chunks_of(manifests: DataFrame, manifest_chunks: DataFrame, storage: str) -> DataFrame:
@@ -45,14 +43,9 @@ def chunks_of(manifests: DataFrame, manifest_chunks: DataFrame, storage: str) ->
     chunk = F.coalesce("chunk_id", F.nullif(F.regexp_extract(location, _CHUNK_NAME, 1), F.lit("")))
     within = F.when(lies_in(location, storage), F.substr(location, F.lit(len(storage) + 2)))
     address = F.coalesce(F.concat(F.lit(CHUNKS), chunk), within)
-    named = manifest_chunks.select("manifest_id", chunk.alias("chunk_id"), address.alias("address"))
-    grouped = (
-        manifests.drop("address")
-        .join(named.where("address IS NOT NULL"), on="manifest_id", how="inner")
-        .groupBy("address")
-        .agg(F.max("chunk_id").alias("chunk_id"), *_held())
-    )
-    return _told(grouped)
+    named = manifest_chunks.select("manifest_id", address.alias("address"))
+    held = manifests.drop("address").join(named.where("address IS NOT NULL"), on="manifest_id", how="inner")
+    return _told(held_by(held)).withColumn("chunk_id", F.nullif(F.regexp_extract("address", _OWN_CHUNK, 1), F.lit("")))
 
 
 def refs_of(manifest_chunks: DataFrame, elsewhere: Collection[str]) -> DataFrame:
@@ -76,13 +69,26 @@ def spelled(location: Column) -> Column:
     return F.regexp_replace(location, "^gcs://", "gs://")
 
 
+def held_by(rows: DataFrame, key: str = "address", facts: Sequence[Column] = ()) -> DataFrame:
+    """Return one row per `key` with these `facts`: who holds it, over all `rows`.
+
+    Spark hashes what has a fixed size and sorts the rest: so lists are put together apart, of the rows that have any.
+    """
+    every = rows.groupBy(key).agg(*facts, *_held())
+    lists = (
+        rows.where((F.size("rule_ids") > 0) | (F.size("branches") > 0))
+        .groupBy(key)
+        .agg(union_of("rule_ids").alias("rule_ids"), union_of("branches").alias("branches"))
+    )
+    none = F.array().cast(_TEXTS)
+    told = {name: F.coalesce(name, none) for name in ("rule_ids", "branches")}
+    return every.join(lists, on=key, how="left").withColumns(told)
+
+
 def _held() -> list[Column]:
-    """Return the aggregates that say who holds a row."""
     return [
-        F.bool_or("live").alias("live"),
-        F.bool_or("expired").alias("expired"),
-        union_of("rule_ids").alias("rule_ids"),
-        union_of("branches").alias("branches"),
+        F.max("live").alias("live"),
+        F.max("expired").alias("expired"),
         F.max("due_since").alias("due_since"),
         F.min("first_held_at").alias("first_held_at"),
         F.max("last_held_at").alias("last_held_at"),

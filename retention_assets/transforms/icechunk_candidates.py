@@ -22,7 +22,7 @@ from retention_assets.formats.icechunk.paths import (
 )
 from retention_assets.tables import DELETION_CANDIDATES
 from retention_assets.transforms.candidates import CANDIDATE, EXPIRED, FOREIGN, KEPT, UNREFERENCED, YOUNG, Horizon
-from retention_assets.transforms.ranges import union_of
+from retention_assets.transforms.icechunk import held_by
 
 _END = r"\z"  # not `$`, which in Java also stands before a line end
 _FILE = f"^(?:{SNAPSHOTS}|{TRANSACTIONS}|{MANIFESTS}|{CHUNKS}){CANONICAL}{_END}"
@@ -34,7 +34,7 @@ _HELD = ("address", "live", "expired", "rule_ids", "branches", "due_since", "fir
 
 def is_generated(address: Column) -> Column:
     """Return whether Icechunk itself makes such names for files that may go; of others none is a candidate."""
-    return address.rlike(_FILE) | address.rlike(_BACKUP)
+    return F.when(address.startswith(OVERWRITTEN), address.rlike(_BACKUP)).otherwise(address.rlike(_FILE))
 
 
 def holding_of(manifests: DataFrame, chunks: DataFrame, others: DataFrame, leaving: DataFrame) -> DataFrame:
@@ -58,20 +58,10 @@ def holding_of(manifests: DataFrame, chunks: DataFrame, others: DataFrame, leavi
         .withColumn("address", F.concat("directory", "snapshot_id"))
         .withColumns({"first_held_at": F.col("flushed_at"), "last_held_at": F.col("flushed_at")})
     )
-    frames = [frame.select(*_HELD) for frame in (manifests, chunks, stay, go)]
-    return (
-        reduce(DataFrame.unionByName, frames)
-        .groupBy("address")
-        .agg(
-            F.bool_or("live").alias("live"),
-            F.bool_or("expired").alias("expired"),
-            union_of("rule_ids").alias("rule_ids"),
-            union_of("branches").alias("branches"),
-            F.max("due_since").alias("due_since"),
-            F.min("first_held_at").alias("first_held_at"),
-            F.max("last_held_at").alias("last_held_at"),
-        )
-    )
+    of_chunks = F.col("address").startswith(CHUNKS)  # of `chunks` alone, once each: nothing to put together
+    frames = (manifests, chunks.where(~of_chunks), stay, go)
+    few = held_by(reduce(DataFrame.unionByName, (frame.select(*_HELD) for frame in frames)))
+    return chunks.where(of_chunks).select(*_HELD).unionByName(few.select(*_HELD))
 
 
 def judged(
@@ -87,7 +77,7 @@ def judged(
     state = (
         F.when(own, KEPT)
         .when(~is_generated(address), FOREIGN)
-        .when(live | (address.rlike(_BACKUP) & ~_backup_due(horizon, collect_overwritten)), KEPT)
+        .when(live | (address.startswith(OVERWRITTEN) & ~_backup_due(horizon, collect_overwritten)), KEPT)
         .when(~horizon.passed_by(F.col("last_modified")), YOUNG)
         .otherwise(CANDIDATE)
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 
 from retention_assets.errors import GuardRefused
 from retention_assets.formats.icechunk.ids import encode_id
@@ -28,7 +28,14 @@ from retention_assets.sweep.plan import (
     last_plan,
     withdraw_plan,
 )
-from retention_assets.sweep.planning import POLICY_HASH, REFERENCES_HASH, Planned, amount_of, totals_of
+from retention_assets.sweep.planning import (
+    POLICY_HASH,
+    REFERENCES_HASH,
+    Planned,
+    amount_of,
+    counts_of_states,
+    totals_counted,
+)
 from retention_assets.transforms.candidates import Horizon
 from retention_assets.transforms.icechunk_candidates import candidates, holding_of, is_generated, judged
 
@@ -188,10 +195,10 @@ def _examined(
     stay = others(spark, scene.stand)
     gone = holders(spark, scene.stand, scene.stand.leaving(scene.state)).where("NOT live")
     holding = holding_of(manifests, chunks, stay, gone)
-    objects = judged(inventory, holding, scene.horizon, terms.collect_overwritten).cache()
-    live = live_addresses(manifests, chunks, stay).cache()
-    chosen, totals, live_count = candidates(objects).cache(), totals_of(objects), live.count()
-    amount = amount_of(chosen)
+    counted = Observation()
+    objects = judged(inventory, holding, scene.horizon, terms.collect_overwritten).observe(counted, *counts_of_states())
+    chosen, live = candidates(objects).cache(), live_addresses(manifests, chunks, stay).cache()
+    amount, totals, live_count = amount_of(chosen), totals_counted(counted), live.count()
     before = last_plan(warehouse, terms.repository, terms.day)
     verdicts = (
         guards.live_not_empty(live_count, sum(total.objects for total in totals.values())),
@@ -199,7 +206,6 @@ def _examined(
         *_allowed(chosen, live, scene.horizon, inventory),
         guards.totals_balance(totals, inventory.count(), amount),
     )
-    objects.unpersist()
     live.unpersist()
     return _Examined(chosen, amount, totals, live_count, verdicts)
 

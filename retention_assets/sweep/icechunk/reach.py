@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from retention_assets.formats.icechunk.ids import encode_id
-from retention_assets.formats.icechunk.paths import SNAPSHOTS, TRANSACTIONS
+from retention_assets.formats.icechunk.paths import CHUNKS, SNAPSHOTS, TRANSACTIONS
 from retention_assets.stores.icechunk_tables import manifest_chunks, snapshot_manifests
 from retention_assets.stores.ranges import TableCache
 from retention_assets.sweep.icechunk.stand import Stand
@@ -58,8 +59,10 @@ def reach_of(spark: SparkSession, cache: TableCache, stand: Stand) -> Reach:
 
 def live_addresses(manifests: DataFrame, chunks: DataFrame, others: DataFrame) -> DataFrame:
     """Return `address` of everything that must stay, one row each."""
-    live = (frame.where("live").select("address") for frame in (manifests, chunks))
-    return others.unionByName(next(live)).unionByName(next(live)).distinct()
+    live_manifests, live_chunks = (frame.where("live").select("address") for frame in (manifests, chunks))
+    of_chunks = F.col("address").startswith(CHUNKS)  # of `chunks` alone, once each
+    few = others.unionByName(live_manifests).unionByName(live_chunks.where(~of_chunks)).distinct()
+    return live_chunks.where(of_chunks).unionByName(few)
 
 
 def holders(spark: SparkSession, stand: Stand, leaving: Iterable[bytes]) -> DataFrame:

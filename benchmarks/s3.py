@@ -126,11 +126,23 @@ def _command(directory: Path, port: int) -> tuple[str, Sequence[str]]:
     gateway = str(installed) if installed.is_file() else shutil.which("versitygw")
     if gateway is None:
         return "moto", [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(port)]
-    places = [directory / place for place in ("attributes", "objects")]
-    for place in places:  # the file system need not have extended attributes
-        place.mkdir()
+    objects, attributes = (directory / place for place in ("objects", "attributes"))
+    objects.mkdir()
     options = ["--quiet", "--keep-alive", "--port", f"127.0.0.1:{port}"]
-    return "versitygw", [gateway, *options, "posix", "--sidecar", *map(str, places)]
+    beside: list[str] = []
+    if not _keeps_attributes(objects):  # else what the server notes of each object is a file of its own
+        attributes.mkdir()
+        beside = ["--sidecar", str(attributes)]
+    return "versitygw", [gateway, *options, "posix", *beside, str(objects)]
+
+
+def _keeps_attributes(directory: Path) -> bool:
+    """Return whether the file system has extended attributes."""
+    try:
+        os.setxattr(directory, "user.benchmark", b"1")
+    except OSError:
+        return False
+    return True
 
 
 def _wait_for(process: subprocess.Popen[bytes], port: int) -> None:

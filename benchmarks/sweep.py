@@ -2,10 +2,10 @@
 
 The limit is that of a bare loop of bulk deletions over as many objects on the same S3 server, with as many requests
 under way at once. Loop and sweep take turns, and the median of their pairs counts. What is held against the loop is
-all of the sweep's looks, deletions and lines of the ledger (`share_of_store_limit`); `share_of_work` leaves the looks
-out, in which the same server lists what the loop never asks for. The start of the session, the plan, the cutting into
-rounds and the record are told beside it. What was planned and what is live are made up; the rest is the sweep as it
-is. The store lies in the directory for temporary files: TMPDIR chooses between a disk and memory, and so its speed.
+all of the sweep's looks, its questions to the store, deletions and lines of the ledger. The start of the session, the
+plan, the cutting into rounds and the record are told beside it. What was planned and what is live are made up; the
+rest is the sweep as it is. The store lies in the directory for temporary files: TMPDIR chooses between a disk and
+memory, and so its speed.
 
 Memory is the peak of the Python driver (Linux's VmHWM), in a process of its own for each size. The names of those
 plans do not exist, so that each of them ends as missing and nothing but the store's own part is left out.
@@ -66,7 +66,7 @@ class TimedEngine(SparkEngine):
         """See `Engine`."""
         started = time.perf_counter()
         looked = super().look(number)
-        looked.objects.count()  # else Spark would look as late as it works
+        looked.objects.count()  # else Spark would join as late as it works
         self.looking += time.perf_counter() - started
         return looked
 
@@ -187,11 +187,6 @@ class Pair:
         """What the sweep reaches of the loop's speed, its looks included."""
         return self.bare / self.sweep.seconds
 
-    @property
-    def share_of_work(self) -> float:
-        """The same, without the looks."""
-        return self.bare / self.sweep.working
-
 
 def pair(spark: SparkSession, server: S3, directory: Path, objects: int) -> Pair:
     """Fill the bucket twice; empty it by the bare loop, and by a sweep."""
@@ -256,7 +251,6 @@ def shown(made: Sequence[Pair], objects: int) -> Table:
         "bare loop",
         "sweep",
         "share",
-        "without looks",
         "planning",
         "rest of the sweep",
         "window",
@@ -268,7 +262,6 @@ def shown(made: Sequence[Pair], objects: int) -> Table:
             f"{objects / one.bare:,.0f}",
             f"{objects / one.sweep.seconds:,.0f}",
             f"{one.share:.0%}",
-            f"{one.share_of_work:.0%}",
             f"{one.sweep.planning:.1f} s",
             f"{one.sweep.rest:.1f} s",
             f"{one.sweep.window:.1f} s",
@@ -297,7 +290,6 @@ def main() -> None:
         "limit_per_second": round(median(arguments.objects / one.bare for one in made)),
         "objects_per_second": round(median(arguments.objects / one.sweep.seconds for one in made)),
         "share_of_store_limit": round(median(one.share for one in made), 3),
-        "share_of_work": round(median(one.share_of_work for one in made), 3),
         "session_seconds": round(session_seconds, 1),
         "planning_seconds": round(median(one.sweep.planning for one in made), 1),
         "rest_seconds": round(median(one.sweep.rest for one in made), 1),

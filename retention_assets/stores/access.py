@@ -96,6 +96,11 @@ class StoreAccess:
         bucket = self.url.partition("://")[2].partition("/")[0]
         return not self.is_local and not bucket.endswith("--x-s3")
 
+    @property
+    def lists_from_any_name(self) -> bool:
+        """Whether a listing can begin behind any name: S3 and GCS can do so, Azure gives all from the first."""
+        return self.lists_in_order and self.url.startswith(("s3://", "gs://"))
+
     def open(self, *, retrying: bool = True) -> Any:
         """Return obstore's store, rooted at the URL; not `retrying`, each request is sent once.
 

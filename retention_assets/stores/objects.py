@@ -28,6 +28,7 @@ LISTING = pa.schema(
 )
 
 _ROWS_PER_BATCH = 10_000
+_ROWS_PER_PAGE = 1_000  # of S3's and GCS's answers: what is read beyond the end of a part
 _CHUNK = 8 * 1024**2  # bytes
 
 
@@ -101,22 +102,22 @@ class ObjectReader(OpenStore):
 
         A failure in the middle raises: a listing is whole, or an error.
         """
-        return self._listed(prefix, None)
+        return self._listed(prefix, None, _ROWS_PER_BATCH)
 
     def list_between(self, prefix: str, after: str, until: str) -> Iterator[pa.RecordBatch]:
         """Yield the objects below `prefix` whose paths come after `after` and not after `until`, as `LISTING`.
 
         The store must list in order (`StoreAccess.lists_in_order`): what follows `until` is not read.
         """
-        for batch in self._listed(prefix, after or None):
+        for batch in self._listed(prefix, after or None, _ROWS_PER_PAGE):
             paths = batch.column(0)
             yield batch.filter(pc.and_(pc.greater(paths, after), pc.less_equal(paths, until)))
             if paths[-1].as_py() > until:
                 return
 
-    def _listed(self, prefix: str, offset: str | None) -> Iterator[pa.RecordBatch]:
+    def _listed(self, prefix: str, offset: str | None, rows: int) -> Iterator[pa.RecordBatch]:
         def ask() -> Any:
-            return self._store.list(prefix or None, offset=offset, chunk_size=_ROWS_PER_BATCH, return_arrow=True)
+            return self._store.list(prefix or None, offset=offset, chunk_size=rows, return_arrow=True)
 
         chunks = self._call(ask, prefix, LIST)
         while chunk := self._call(lambda: next(chunks, None), prefix, LIST):

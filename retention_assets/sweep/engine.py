@@ -66,9 +66,9 @@ class Engine[Objects](Protocol):
 
 
 def run_on_spark(objects: DataFrame, orders: Orders) -> Done:
-    """Have executors carry out `orders` on a frame of `OBJECTS`, spread by address."""
+    """Have executors carry out `orders` on a frame of `OBJECTS`, spread by address and in its order."""
     spark = objects.sparkSession
-    parts = objects.select(*OBJECTS.names).repartitionByRange(width(spark), "address")
+    parts = objects.select(*OBJECTS.names).repartitionByRange(width(spark), "address").sortWithinPartitions("address")
     tally = parts.mapInArrow(_worker(orders), from_arrow_schema(TALLY))
     rows = tally.groupBy("outcome").agg(F.sum("objects"), F.sum("bytes"), F.max(F.unix_micros("until"))).collect()
     amounts = {outcome: Amount(objects, size) for outcome, objects, size, _ in sorted(rows)}

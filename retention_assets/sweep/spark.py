@@ -1,9 +1,7 @@
 """A plan of a repository as an engine of the sweep: Spark holds the objects, executors work on them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
-from operator import or_
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -11,10 +9,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.listing import Prefixes, list_objects
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.engine import Done, Round, run_on_spark
-from retention_assets.sweep.ledger import ATTEMPTED, ENDED, FAILED, MISSING, SKIPPED, ledger_of_plan, read_ledgers
+from retention_assets.sweep.facts import Facts
+from retention_assets.sweep.ledger import ATTEMPTED, ENDED, FAILED, SKIPPED, ledger_of_plan, read_ledgers
 from retention_assets.sweep.liveness import Liveness
 from retention_assets.sweep.plan import Amount, Plan
 from retention_assets.sweep.work import OBJECTS, Orders
@@ -23,8 +21,6 @@ from retention_assets.transforms.digest import candidates_digest
 
 _REVIVED = "came back to life since it was planned"
 _COMMITTED = "was committed since it was planned"
-_GONE = "was gone before"
-_CHANGED = "changed since it was planned"
 Packing = Sequence[tuple[str, int]]
 
 
@@ -32,15 +28,11 @@ class Layout(Protocol):
     """How the objects of a kind of repository lie in its store: in which place each, and which go first."""
 
     def place(self, address: Column) -> Column:
-        """Return the place of the store that lists `address`; a round is made of whole places."""
+        """Return the place of the store where `address` lies; a round is made of whole places."""
         ...
 
     def phase(self, address: Column) -> Column:
         """Return in which phase `address` goes, counted from 0. No phase begins before those ahead of it ended well."""
-        ...
-
-    def listed(self, spark: SparkSession, access: StoreAccess, places: Sequence[str]) -> DataFrame:
-        """Return `storage_inventory` of all that lies in these places now, and maybe of more."""
         ...
 
 
@@ -54,10 +46,6 @@ class Directories:
     def phase(self, address: Column) -> Column:
         """See `Layout`."""
         return F.lit(0)
-
-    def listed(self, spark: SparkSession, access: StoreAccess, places: Sequence[str]) -> DataFrame:
-        """See `Layout`."""
-        return list_objects(spark, access, _prefixes(places))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +74,14 @@ class SparkEngine:
         self._keeps_missing = keeps_missing
         self._kept: DataFrame | None = None  # what remains, in Spark's cache
         self._rest: DataFrame | None = None  # of that the phase that is next, each object with the number of its round
-        self._places: list[tuple[str, ...]] = []  # of each round
         self._liveness: Liveness | None = None  # of a look that no round has used yet
         self._looked: DataFrame | None = None
 
     def remaining(self, fence: int) -> Sequence[int]:
         """See `Engine`. The rounds are of one phase; the next one remains when nothing of it does.
 
-        A round is made of whole places of the store, so that each is listed once. When something of an earlier phase
-        failed in this sweep, nothing remains. Source: DESIGN.md, invariant 4.
+        A round is made of whole places of the store, each of which is then asked about once. When something of an
+        earlier phase failed in this sweep, nothing remains. Source: DESIGN.md, invariant 4.
         """
         layout = self._of.layout
         if self._kept is not None:  # else what was read of a ledger that has grown since would count again
@@ -113,7 +100,6 @@ class SparkEngine:
             }
         )
         self._rest = rest.join(F.broadcast(self._of.spark.createDataFrame(numbers)), on="place", how="inner")
-        self._places = [places for places, _ in packed]
         return [objects for _, objects in packed]
 
     def revived(self) -> int:
@@ -126,19 +112,19 @@ class SparkEngine:
         return self._kept.join(liveness.live, on="address", how="left_semi").count()
 
     def look(self, number: int) -> Round[DataFrame]:
-        """See `Engine`. The store's listing of the round's places tells what is gone and what is another."""
+        """See `Engine`. What is gone, and what is another object, workers ask the store just before each group."""
         liveness, self._liveness = self._liveness or self._of.look(), None
         assert self._rest is not None
         objects = self._rest.where(F.col("round") == number)
-        listed = self._of.layout.listed(self._of.spark, self._of.access, self._places[number])
         if self._looked is not None:
             self._looked.unpersist()
-        self._looked = fates(objects, liveness, listed, keeps_missing=self._keeps_missing).cache()
+        self._looked = fates(objects, liveness).cache()
         return Round(self._looked, liveness.looked_at)
 
     def run(self, objects: Round[DataFrame], orders: Orders) -> Done:
         """See `Engine`."""
-        return run_on_spark(objects.objects, orders)
+        facts = Facts(self._of.access, self._keeps_missing)
+        return run_on_spark(objects.objects, replace(orders, facts=facts))
 
     def outcomes(self) -> Mapping[str, Amount]:
         """See `Engine`."""
@@ -191,36 +177,21 @@ def amounts_of(ledger: DataFrame) -> dict[str, Amount]:
     return {row["outcome"]: Amount(row["objects"], row["bytes"]) for row in sorted(rows)}
 
 
-def fates(objects: DataFrame, now: Liveness, listed: DataFrame, *, keeps_missing: bool = False) -> DataFrame:
-    """Return `OBJECTS`: with the outcome of those that are left alone, null for those that go."""
-    facts = ("size", "last_modified", "etag")
-    differing = (F.col(f"{end}_{fact}") != F.col(fact) for fact in facts for end in ("least", "most"))
-    changed = reduce(or_, (F.coalesce(one, F.lit(False)) for one in differing))
+def fates(objects: DataFrame, now: Liveness) -> DataFrame:
+    """Return `OBJECTS`: with the outcome of those that live, null for those that go."""
     committed = (F.col("reason") == UNREFERENCED) & F.col("is_held").isNotNull()
-    causes: list[tuple[Column, str | None, str | None]] = [
-        (F.col("is_live").isNotNull(), SKIPPED, _REVIVED),
-        (committed, SKIPPED, _COMMITTED),
-        (F.col("least_size").isNull(), None if keeps_missing else MISSING, None if keeps_missing else _GONE),
-        (changed, SKIPPED, _CHANGED),
-    ]
-    outcome, detail = F.lit(None).cast("string"), F.lit(None).cast("string")
-    for condition, result, reason in reversed(causes):
-        outcome = F.when(condition, F.lit(result).cast("string")).otherwise(outcome)
-        detail = F.when(condition, F.lit(reason).cast("string")).otherwise(detail)
-    # A store may list an object twice, and differently: then it is not surely the planned one.
-    ends = [end(fact).alias(f"{name}_{fact}") for fact in facts for name, end in (("least", F.min), ("most", F.max))]
-    is_now = listed.groupBy("address").agg(*ends)
+    detail = F.when(F.col("is_live").isNotNull(), F.lit(_REVIVED)).when(committed, F.lit(_COMMITTED))
     return (
         objects.join(now.live.withColumn("is_live", F.lit(True)), on="address", how="left")
         .join(now.committed.withColumn("is_held", F.lit(True)), on="address", how="left")
-        .join(is_now, on="address", how="left")
-        .withColumns({"outcome": outcome, "detail": detail})
+        .withColumn("detail", detail)
+        .withColumn("outcome", F.when(F.col("detail").isNotNull(), F.lit(SKIPPED)))
         .select(*OBJECTS.names)
     )
 
 
 def place(address: Column) -> Column:
-    """Return the directory of the store that lists `address`; empty for the top of the namespace."""
+    """Return the directory of the store where `address` lies; empty for the top of the namespace."""
     return F.when(address.contains("/"), F.regexp_replace(address, "/[^/]*$", "/")).otherwise(F.lit(""))
 
 
@@ -236,7 +207,3 @@ def pack(places: Packing, most: int) -> list[tuple[tuple[str, ...], int]]:
         names.append(name)
         total += objects
     return [*rounds, (tuple(names), total)] if names else rounds
-
-
-def _prefixes(places: Sequence[str]) -> Prefixes:
-    return Prefixes(tuple(name for name in places if name), ("",) if "" in places else ())

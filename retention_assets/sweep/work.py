@@ -5,6 +5,7 @@ the deadline, nor once the lease is gone. Source: DESIGN.md, invariants 5 and 8.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar, Protocol
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 
 from retention_assets.instants import utc_now
 from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.facts import Facts
 from retention_assets.sweep.lease import Lease, holds
 from retention_assets.sweep.ledger import ATTEMPTED, LedgerPlace
 from retention_assets.tables import INSTANT, LEDGER
@@ -78,6 +80,7 @@ class Orders:
     turn: int  # which round of the sweep it is, counted over all passes
     rate: float | None = None
     ahead: timedelta = timedelta(0)  # of this machine's clock, the clock by which the deadline was set
+    facts: Facts | None = None  # what asks the store again just before; None: the deed itself does
 
     @property
     def group(self) -> int:
@@ -103,17 +106,52 @@ def work(
     def in_time() -> bool:
         return clock() < orders.deadline and holds(warehouse, orders.lease, clock())
 
-    for number, batch in enumerate(batches):
-        objects = pa.Table.from_batches([batch]).cast(OBJECTS)
+    for name, objects in _judged(orders.facts, _groups_of(orders, batches, worker)):
         decided = objects.filter(pc.is_valid(objects["outcome"]))
-        name = f"{orders.turn:05d}-{worker}-{number:05d}"
         if decided.num_rows:
             yield _noted(orders, decided, _ended(decided), name, clock(), touched=False)
         doomed = objects.filter(pc.is_null(objects["outcome"]))
-        for start, length in groups(doomed["size"].to_pylist(), orders.group, orders.deed.group_bytes):
+        if doomed.num_rows:
             if not in_time():
                 return
-            yield _done(orders, doer, doomed.slice(start, length), f"{name}-{start:07d}", clock, in_time)
+            yield _done(orders, doer, doomed, name, clock, in_time)
+
+
+_Named = tuple[str, pa.Table]
+
+
+def _groups_of(orders: Orders, batches: Iterable[pa.RecordBatch], worker: str) -> Iterator[_Named]:
+    """Yield what a look decided of each batch, and then its groups, each with a name of its own."""
+    for number, batch in enumerate(batches):
+        objects = pa.Table.from_batches([batch]).cast(OBJECTS)
+        name = f"{orders.turn:05d}-{worker}-{number:05d}"
+        decided = objects.filter(pc.is_valid(objects["outcome"]))
+        if decided.num_rows:
+            yield name, decided
+        doomed = objects.filter(pc.is_null(objects["outcome"]))
+        for start, length in groups(doomed["size"].to_pylist(), orders.group, orders.deed.group_bytes):
+            yield f"{name}-{start:07d}", doomed.slice(start, length)
+
+
+def _judged(facts: Facts | None, named: Iterable[_Named]) -> Iterator[_Named]:
+    """Yield each group as the store has it by now. It is asked about one group while another is worked on."""
+    if facts is None:
+        yield from named
+        return
+    asking = facts.open()
+
+    def judged(objects: pa.Table) -> pa.Table:
+        return asking.judged(objects) if objects["outcome"].null_count else objects
+
+    with ThreadPoolExecutor(1) as pool:
+        asked: tuple[str, Future[pa.Table]] | None = None
+        for name, objects in named:
+            following = name, pool.submit(judged, objects)
+            if asked:
+                yield asked[0], asked[1].result()
+            asked = following
+        if asked:
+            yield asked[0], asked[1].result()
 
 
 def groups(sizes: Sequence[int], most: int, most_bytes: int | None) -> Iterator[tuple[int, int]]:

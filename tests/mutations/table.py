@@ -9,7 +9,8 @@ _PASSES = (
     "::test_an_instant_passes_when_it_and_the_grace_period_lie_before_the_oldest_picture"
 )
 _LOST_LEASE = "tests/sweep/test_work.py::test_a_worker_whose_lease_is_lost_ends_with_the_group_in_its_hands"
-_LEFT_ALONE = "tests/sweep/test_spark.py::test_what_lives_again_or_is_another_object_is_left_alone"
+_LEFT_ALONE = "tests/sweep/test_spark.py::test_what_lives_again_is_left_alone"
+_ANOTHER = "tests/sweep/test_facts.py::test_what_is_gone_or_another_object_is_left_alone"
 
 KEEPING = (
     Mutation(
@@ -235,22 +236,22 @@ SWEEPING = (
         name="what lives again is not looked at",
         breaks="liveness is checked again just before deleting (invariant 5)",
         file="retention_assets/sweep/spark.py",
-        old='        (F.col("is_live").isNotNull(), SKIPPED, _REVIVED),\n',
-        new="",
+        old='    detail = F.when(F.col("is_live").isNotNull(), F.lit(_REVIVED)).when(committed, F.lit(_COMMITTED))\n',
+        new="    detail = F.when(committed, F.lit(_COMMITTED))\n",
         caught_by=(
             f"{_LEFT_ALONE}[it is live again]",
-            f"{_LEFT_ALONE}[it is live again, but gone]",
+            f"{_LEFT_ALONE}[it is live again, and no commit ever held it]",
         ),
     ),
     Mutation(
         name="an object that was written over is taken for the planned one",
         breaks="only the object that was planned goes (invariant 5)",
-        file="retention_assets/sweep/spark.py",
-        old="        (changed, SKIPPED, _CHANGED),\n",
-        new="",
+        file="retention_assets/sweep/facts.py",
+        old="    stays = changed | ~(there | keeps_missing)\n",
+        new="    stays = ~(there | keeps_missing)\n",
         caught_by=(
-            f"{_LEFT_ALONE}[it has another size]",
-            f"{_LEFT_ALONE}[it has another ETag]",
+            f"{_ANOTHER}[it has another size]",
+            f"{_ANOTHER}[it has another ETag]",
         ),
     ),
     Mutation(

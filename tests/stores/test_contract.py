@@ -19,6 +19,8 @@ from retention_assets.stores.copying import Outcome as Copying
 from retention_assets.stores.deletion import Deletion, Doomed, ObjectDeleter, Outcome
 from retention_assets.stores.objects import LISTING, ObjectReader
 from retention_assets.stores.writing import ObjectWriter
+from retention_assets.sweep.facts import Facts
+from retention_assets.sweep.work import OBJECTS
 from tests.stores.places import ANOTHER_BUCKET, KINDS, LOCAL, MEMORY, Kind, Place
 
 IN_DATA = [
@@ -373,3 +375,50 @@ def test_more_objects_than_one_page_or_one_bulk_request_holds(lake: Lake) -> Non
     assert paths(lake.reader.list()) == MANY
     assert {done.outcome for done in lake.deleter.delete_all(MANY)} == {Outcome.DELETED}
     assert paths(lake.reader.list()) == []
+
+
+def planned(lake: Lake, **changed: Any) -> pa.Table:
+    """Return rows of `OBJECTS` for all that the store lists, each with what is `changed`."""
+    listed = [
+        {"address": row["path"], "size": row["size"], "last_modified": row["last_modified"], "etag": row["e_tag"]}
+        for row in rows(lake.reader.list())
+    ]
+    etag = {"etag": None} if lake.kind is LOCAL else {}
+    return pa.Table.from_pylist([{**row, **etag, **changed} for row in listed], OBJECTS)
+
+
+def outcomes(lake: Lake, objects: pa.Table) -> dict[str, str | None]:
+    judged = Facts(lake.access).open().judged(objects)
+    return dict(zip(judged["address"].to_pylist(), judged["outcome"].to_pylist(), strict=True))
+
+
+class TestFactsBeforeDeleting:
+    """What a worker of a sweep asks just before it touches objects."""
+
+    def test_an_object_that_is_as_planned_goes_whatever_its_name(self, filled: Lake) -> None:
+        objects = planned(filled)
+        fill(filled.access, ["data/a", "data/x/z", "data/êx", "tope"])  # beside them, and planned by nobody
+        assert outcomes(filled, objects) == dict.fromkeys(NAMES)
+
+    @pytest.mark.parametrize("changed", [{"size": 99}, {"last_modified": datetime(2020, 1, 1, tzinfo=UTC)}], ids=str)
+    def test_one_that_is_another_object_stays(self, filled: Lake, changed: dict[str, Any]) -> None:
+        assert outcomes(filled, planned(filled, **changed)) == dict.fromkeys(NAMES, "skipped")
+
+    def test_one_that_is_gone_is_missing(self, filled: Lake) -> None:
+        objects = planned(filled)
+        filled.deleter.delete_all(["data/é", "top", "data/x/y"])
+        expected = {name: "missing" if name in ("data/é", "top", "data/x/y") else None for name in NAMES}
+        assert outcomes(filled, objects) == expected
+
+    def test_many_are_asked_about_in_pages(self, lake: Lake) -> None:
+        fill(lake.access, MANY)
+        names = [*MANY[3:-2], f"{MANY[-1]}-gone"]
+        rows = [{"address": name} for name in names]
+        expected = {name: "missing" if name.endswith("gone") else None for name in names}
+        assert outcomes(lake, pa.Table.from_pylist(rows, OBJECTS)) == expected
+
+
+def test_what_cannot_be_asked_about_raises(moto: Place) -> None:
+    access = StoreAccess("s3://no-such-bucket/x", moto.options)
+    with pytest.raises(StoreError, match="no-such-bucket"):
+        Facts(access).open().judged(pa.Table.from_pylist([{"address": "data/a"}], OBJECTS))

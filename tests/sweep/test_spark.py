@@ -1,8 +1,7 @@
 """What a look decides of each planned object, and how a plan is cut into rounds."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +14,17 @@ from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.liveness import Liveness
 from retention_assets.sweep.spark import Setting, SparkEngine, fates, pack, place
 from retention_assets.sweep.work import OBJECTS
-from retention_assets.tables import DELETION_CANDIDATES, STORAGE_INVENTORY
+from retention_assets.tables import DELETION_CANDIDATES
 from tests.ledgers import write_ledger
 from tests.sweep.small_world import DAY, a_plan
 from tests.transforms.frames import NOW, OLD, Candidate, address, candidates, of
 
 
 @dataclass(frozen=True)
-class Stored:
-    """An object as a listing shows it."""
-
-    size: int = 10
-    last_modified: datetime = OLD
-    etag: str | None = "an-etag"
-
-
-@dataclass(frozen=True)
 class Case:
-    """An object by now, planned as `Stored()` is: what keeps it, and what the store lists in its place."""
+    """A planned object by now: why it was to go, and what holds it."""
 
     ends: str | None  # None: it goes
-    stored: Stored | None = Stored()
-    again: Stored | None = None  # on a page that comes twice
-    planned: Stored = Stored()
     reason: str = "expired"
     is_live: bool = False
     is_committed: bool = False
@@ -47,18 +34,9 @@ CASES = {
     "nothing changed": Case(None),
     "a commit holds it and lets it go": Case(None, is_committed=True),
     "it is live again": Case("skipped", is_live=True, is_committed=True),
-    "it is live again, but gone": Case("skipped", None, is_live=True),
-    "it is live again, and another object": Case("skipped", Stored(11), is_live=True),
+    "it is live again, and no commit ever held it": Case("skipped", is_live=True),
     "no commit held it, now one does": Case("skipped", reason="unreferenced", is_committed=True),
     "no commit holds it": Case(None, reason="unreferenced"),
-    "it is gone": Case("missing", None),
-    "it has another size": Case("skipped", Stored(11)),
-    "it was written again": Case("skipped", replace(Stored(), last_modified=OLD + timedelta(microseconds=1))),
-    "it has another ETag": Case("skipped", Stored(etag="another")),
-    "it is listed twice": Case(None, again=Stored()),
-    "it is listed twice, and differently": Case("skipped", again=replace(Stored(), last_modified=OLD + timedelta(1))),
-    "its ETag was not known": Case(None, planned=Stored(etag=None)),
-    "its ETag is not known any more": Case(None, Stored(etag=None)),
 }
 ADDRESSES = {name: address(number) for number, name in enumerate(CASES)}
 
@@ -67,81 +45,41 @@ def frame(spark: SparkSession, rows: Iterable[Mapping[str, Any]], schema: pa.Sch
     return spark.createDataFrame(pa.Table.from_pylist(list(rows), schema=schema))
 
 
-def looked(spark: SparkSession, *, keeps_missing: bool) -> dict[str, dict[str, Any]]:
+@pytest.fixture(scope="module")
+def looked(spark: SparkSession) -> dict[str, dict[str, Any]]:
     """Return what a look decides of every case's object, by its address."""
     names = pa.schema([("address", pa.string())])
     lists: dict[str, list[str]] = {"rule_ids": [], "paths": [], "branches": []}
-    planned = [
-        {"address": ADDRESSES[name], "reason": case.reason, **asdict(case.planned), **lists}
-        for name, case in CASES.items()
-    ]
-    listed = [
-        {"address": ADDRESSES[name], "source": "listing", **asdict(stored)}
-        for name, case in CASES.items()
-        for stored in (case.stored, case.again)
-        if stored
-    ]
+    facts = {"size": 10, "last_modified": OLD, "etag": "an-etag"}
+    planned = [{"address": ADDRESSES[name], "reason": case.reason, **facts, **lists} for name, case in CASES.items()]
     live = [{"address": ADDRESSES[name]} for name, case in CASES.items() if case.is_live]
     committed = [{"address": ADDRESSES[name]} for name, case in CASES.items() if case.is_committed]
     now = Liveness(frame(spark, live, names), frame(spark, committed, names), NOW)
-    made = fates(
-        frame(spark, planned, DELETION_CANDIDATES.schema),
-        now,
-        frame(spark, listed, STORAGE_INVENTORY.schema),
-        keeps_missing=keeps_missing,
-    )
+    made = fates(frame(spark, planned, DELETION_CANDIDATES.schema), now)
     assert made.columns == OBJECTS.names
     rows: list[dict[str, Any]] = made.toArrow().to_pylist()
     assert len(rows) == len(CASES)
     return {row["address"]: row for row in rows}
 
 
-@pytest.fixture(scope="module")
-def before_deleting(spark: SparkSession) -> dict[str, dict[str, Any]]:
-    return looked(spark, keeps_missing=False)
-
-
-@pytest.fixture(scope="module")
-def before_moving(spark: SparkSession) -> dict[str, dict[str, Any]]:
-    return looked(spark, keeps_missing=True)
-
-
 @pytest.mark.parametrize("name", CASES)
-def test_what_lives_again_or_is_another_object_is_left_alone(
-    before_deleting: dict[str, dict[str, Any]], name: str
-) -> None:
-    row = before_deleting[ADDRESSES[name]]
+def test_what_lives_again_is_left_alone(looked: dict[str, dict[str, Any]], name: str) -> None:
+    row = looked[ADDRESSES[name]]
     assert row["outcome"] == CASES[name].ends
     assert (row["detail"] is None) is (row["outcome"] is None)
 
 
-def test_each_object_that_is_left_alone_says_why(before_deleting: dict[str, dict[str, Any]]) -> None:
-    said = {name: before_deleting[ADDRESSES[name]]["detail"] for name, case in CASES.items() if case.ends}
+def test_each_object_that_is_left_alone_says_why(looked: dict[str, dict[str, Any]]) -> None:
+    said = {name: looked[ADDRESSES[name]]["detail"] for name, case in CASES.items() if case.ends}
     assert said == {
         "it is live again": "came back to life since it was planned",
-        "it is live again, but gone": "came back to life since it was planned",
-        "it is live again, and another object": "came back to life since it was planned",
+        "it is live again, and no commit ever held it": "came back to life since it was planned",
         "no commit held it, now one does": "was committed since it was planned",
-        "it is gone": "was gone before",
-        "it has another size": "changed since it was planned",
-        "it was written again": "changed since it was planned",
-        "it has another ETag": "changed since it was planned",
-        "it is listed twice, and differently": "changed since it was planned",
     }
 
 
-def test_before_a_move_what_is_gone_is_left_to_the_workers_and_all_else_is_the_same(
-    before_deleting: dict[str, dict[str, Any]], before_moving: dict[str, dict[str, Any]]
-) -> None:
-    gone = ADDRESSES["it is gone"]
-    assert (before_moving[gone]["outcome"], before_moving[gone]["detail"]) == (None, None)
-    assert {**before_moving, gone: None} == {**before_deleting, gone: None}
-
-
-def test_what_goes_keeps_the_size_time_and_etag_that_were_planned(
-    before_deleting: dict[str, dict[str, Any]],
-) -> None:
-    row = before_deleting[ADDRESSES["its ETag is not known any more"]]
+def test_what_goes_keeps_the_size_time_and_etag_that_were_planned(looked: dict[str, dict[str, Any]]) -> None:
+    row = looked[ADDRESSES["nothing changed"]]
     assert (row["size"], row["last_modified"], row["etag"]) == (10, OLD, "an-etag")
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from retention_assets.errors import TableContractError
+from retention_assets.errors import StoreError, TableContractError
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.lease import Lease, release_lease, stop_sweeps, take_lease
 from retention_assets.sweep.ledger import LedgerPlace
@@ -109,6 +109,48 @@ def test_what_a_look_decided_is_noted_and_not_touched(bench: Bench) -> None:
     assert bench.outcomes("gone") == {"missing"}
     untouched = {row["outcome"]: row["until"] for row in tally}
     assert untouched == {"skipped": None, "missing": None, "deleted": NOW}
+
+
+@dataclass
+class Asking:
+    """Stands for the store: objects whose names begin with x are gone."""
+
+    asked: list[list[str]] = field(default_factory=list)
+
+    def open(self) -> "Asking":
+        return self
+
+    def judged(self, objects: pa.Table) -> pa.Table:
+        self.asked.append(objects["address"].to_pylist())
+        rows = [
+            {**row, "outcome": "missing", "detail": "gone"} if row["address"].startswith("x") else row
+            for row in objects.to_pylist()
+        ]
+        return pa.Table.from_pylist(rows, OBJECTS)
+
+
+def test_the_store_is_asked_about_each_group_before_it_is_touched(bench: Bench) -> None:
+    asking, deed = Asking(), Recording()
+    tally = bench.work(deed, [batch("a", "x1", "x2", "x3", "b", lives="skipped"), batch("c")], facts=asking)
+    assert asking.asked == [["a", "x1"], ["x2", "x3"], ["b"], ["c"]]
+    assert deed.done == ["a", "b", "c"]
+    assert [bench.outcomes(name) for name in ("x1", "x2", "x3")] == [{"missing"}] * 3
+    assert bench.outcomes("lives") == {"skipped"}
+    assert sum(row["objects"] for row in tally) == 7
+
+
+def test_a_store_that_cannot_be_asked_leaves_what_it_was_asked_about_untouched(bench: Bench) -> None:
+    class Refusing(Asking):
+        def judged(self, objects: pa.Table) -> pa.Table:
+            if "c" in objects["address"].to_pylist():
+                raise StoreError("no answer")
+            return super().judged(objects)
+
+    deed = Recording()
+    with pytest.raises(StoreError, match="no answer"):
+        bench.work(deed, [batch("a", "b", "c", "d")], facts=Refusing())
+    assert deed.done == ["a", "b"]
+    assert {address for address, _, _ in bench.ledger()} == {"a", "b"}
 
 
 def test_a_group_that_cannot_be_noted_is_not_touched(bench: Bench) -> None:

@@ -4,17 +4,13 @@ A directory is flat and may hold millions; names are random, so that their first
 Source: Icechunk facts 1, Ids; 4, step 8.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from retention_assets.formats.icechunk.ids import CHARACTERS
 from retention_assets.formats.icechunk.paths import CHUNKS, MANIFESTS, OVERWRITTEN, SNAPSHOTS, TRANSACTIONS
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.listing import Prefixes, list_objects
-from retention_assets.stores.spans import span_of
 
 PHASES = (SNAPSHOTS, TRANSACTIONS, MANIFESTS, CHUNKS, OVERWRITTEN)
 _LETTERS = len(CHARACTERS)
@@ -49,9 +45,3 @@ class IcechunkLayout:
         for place, directory in reversed(list(enumerate(PHASES))):
             number = F.when(address.startswith(directory), F.lit(place)).otherwise(number)
         return number
-
-    def listed(self, spark: SparkSession, access: StoreAccess, places: Sequence[str]) -> DataFrame:
-        """See `Layout`."""
-        whole = tuple(name for name in places if name.endswith("/"))
-        parts = tuple(span_of(name) for name in places if not name.endswith("/"))
-        return list_objects(spark, access, Prefixes(whole, (), parts))

@@ -4,7 +4,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.stores.access import StoreAccess
 from retention_assets.sweep.icechunk.layout import IcechunkLayout, characters
 from tests.transforms.frames import of
 
@@ -44,13 +43,3 @@ def test_a_place_is_a_directory_with_the_first_characters_of_its_names(
 def test_what_names_others_goes_before_what_it_names(spark: SparkSession) -> None:
     names = [f"{one}/{ID}" for one in ("snapshots", "transactions", "manifests", "chunks")]
     assert of(spark, [*names, BACKUP, "unknown/x"], pa.string(), IcechunkLayout(2).phase) == [0, 1, 2, 3, 4, 5]
-
-
-def test_the_places_of_a_round_are_listed_and_no_others(spark: SparkSession, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    for name in ("chunks/AB1", "chunks/AB2", "chunks/AC1", "chunks/B1", "manifests/AB1", "overwritten/x"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(b"x")
-    listed = IcechunkLayout(2).listed(
-        spark, StoreAccess(f"file://{tmp_path}"), ["chunks/AB", "chunks/B1", "manifests/"]
-    )
-    assert sorted(row["address"] for row in listed.collect()) == ["chunks/AB1", "chunks/AB2", "manifests/AB1"]

@@ -1,0 +1,83 @@
+"""What comes of planned objects by what the store says of them; `tests/stores` has how each store is asked."""
+
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from retention_assets.stores.objects import LISTING
+from retention_assets.sweep.facts import compared
+from retention_assets.sweep.work import OBJECTS
+from tests.transforms.frames import OLD
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An object as it was planned, or as a listing shows it."""
+
+    size: int = 10
+    last_modified: datetime = OLD
+    etag: str | None = "an-etag"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A planned object, what the store lists in its place, and what comes again on a page that it repeats."""
+
+    ends: str | None  # None: it goes
+    stored: Stored | None = Stored()
+    again: Stored | None = None
+    planned: Stored = Stored()
+
+
+CASES = {
+    "nothing changed": Case(None),
+    "it is gone": Case("missing", None),
+    "it has another size": Case("skipped", Stored(11)),
+    "it was written again": Case("skipped", replace(Stored(), last_modified=OLD + timedelta(microseconds=1))),
+    "it has another ETag": Case("skipped", Stored(etag="another")),
+    "it is listed twice": Case(None, again=Stored()),
+    "it is listed twice, and differently": Case("skipped", again=replace(Stored(), last_modified=OLD + timedelta(1))),
+    "its ETag was not known": Case(None, planned=Stored(etag=None)),
+    "its ETag is not known any more": Case(None, Stored(etag=None)),
+}
+
+
+def objects(planned: dict[str, Stored]) -> pa.Table:
+    rows = [{"address": name, **asdict(stored), "outcome": None, "detail": None} for name, stored in planned.items()]
+    return pa.Table.from_pylist(rows, OBJECTS)
+
+
+def judged(*, keeps_missing: bool) -> dict[str, Row]:
+    """Return what comes of every case's object by the listing of all, between others that nobody planned."""
+    shown = [(name, one) for name, case in CASES.items() for one in (case.stored, case.again) if one]
+    listed = [
+        {"path": name, "last_modified": one.last_modified, "size": one.size, "e_tag": one.etag}
+        for name, one in [("another", Stored()), *shown, ("yet another", Stored(11))]
+    ]
+    planned = objects({name: case.planned for name, case in CASES.items()})
+    rows = compared(planned, pa.Table.from_pylist(listed, LISTING), keeps_missing=keeps_missing)
+    assert rows.schema == OBJECTS
+    assert rows["address"].to_pylist() == list(CASES)
+    return {row["address"]: row for row in rows.to_pylist()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_gone_or_another_object_is_left_alone(name: str) -> None:
+    row = judged(keeps_missing=False)[name]
+    assert row["outcome"] == CASES[name].ends
+    said = {None: None, "missing": "was gone before", "skipped": "changed since it was planned"}
+    assert row["detail"] == said[CASES[name].ends]
+    planned = CASES[name].planned
+    assert (row["size"], row["last_modified"], row["etag"]) == (planned.size, planned.last_modified, planned.etag)
+
+
+def test_before_a_move_what_is_gone_is_left_to_the_workers_and_all_else_is_the_same() -> None:
+    before_deleting, before_moving = judged(keeps_missing=False), judged(keeps_missing=True)
+    gone = before_moving["it is gone"]
+    assert (gone["outcome"], gone["detail"]) == (None, None)
+    assert {**before_moving, "it is gone": None} == {**before_deleting, "it is gone": None}

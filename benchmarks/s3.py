@@ -69,13 +69,16 @@ class S3:
 
         asyncio.run(put_all())
 
-    def bare_seconds(self, keys: Sequence[str], workers: int, at_once: int) -> float:
-        """Delete the keys in bulk by `workers` processes with `at_once` requests each; return how long it took."""
+    def bare_seconds(self, keys: Sequence[str], workers: int, at_once: int, *, asking: bool = False) -> float:
+        """Delete the keys in bulk by `workers` processes with `at_once` requests each; return how long it took.
+
+        `asking`: of each bulk the keys are listed first.
+        """
         processes = multiprocessing.get_context("spawn")
         barrier = processes.Barrier(workers + 1)
         share = -(-len(keys) // workers)
         parts = [keys[start : start + share] for start in range(0, len(keys), share)]
-        at_work = [processes.Process(target=_delete, args=(self, part, at_once, barrier)) for part in parts]
+        at_work = [processes.Process(target=_delete, args=(self, part, at_once, asking, barrier)) for part in parts]
         for one in at_work:
             one.start()
         barrier.wait()
@@ -88,10 +91,14 @@ class S3:
         return seconds
 
 
-def _delete(server: S3, keys: Sequence[str], at_once: int, barrier: Any) -> None:
+def _delete(server: S3, keys: Sequence[str], at_once: int, asking: bool, barrier: Any) -> None:
     client = server.client(at_once)
 
     def delete(batch: Sequence[str]) -> None:
+        if asking:
+            told = client.list_objects_v2(Bucket=BUCKET, StartAfter=batch[0][:-1], MaxKeys=_BULK)
+            if told["KeyCount"] < len(batch):
+                raise SystemExit(f"{told['KeyCount']} of {len(batch)} keys were listed")
         told = client.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": key} for key in batch]})
         if "Errors" in told:
             raise SystemExit(f"the bare loop was refused: {told['Errors'][0]}")

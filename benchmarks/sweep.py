@@ -2,10 +2,11 @@
 
 The limit is that of a bare loop of bulk deletions over as many objects on the same S3 server, with as many requests
 under way at once. Loop and sweep take turns, and the median of their pairs counts. What is held against the loop is
-all of the sweep's looks, its questions to the store, deletions and lines of the ledger. The start of the session, the
-plan, the cutting into rounds and the record are told beside it. What was planned and what is live are made up; the
-rest is the sweep as it is. The store lies in the directory for temporary files: TMPDIR chooses between a disk and
-memory, and so its speed.
+all of the sweep's looks, its questions to the store, deletions and lines of the ledger (`share_of_store_limit`).
+Beside it stands a bare loop that lists what it deletes, as a sweep must (`share_of_asking_loop`). The start of the
+session, the plan, the cutting into rounds and the record are told apart. What was planned and what is live are made
+up; the rest is the sweep as it is. The store lies in the directory for temporary files: TMPDIR chooses between a disk
+and memory, and so its speed.
 
 Memory is the peak of the Python driver (Linux's VmHWM), in a process of its own for each size. The names of those
 plans do not exist, so that each of them ends as missing and nothing but the store's own part is left out.
@@ -176,9 +177,13 @@ def a_plan(warehouse: Warehouse, planned: DataFrame) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A bare loop and a sweep over as many objects: seconds of the loop, the sweep, the load of the machine before."""
+    """Two bare loops and a sweep over as many objects, and the load of the machine before.
+
+    `bare`: seconds of the loop that only deletes; `asking`: of the loop that lists what it deletes.
+    """
 
     bare: float
+    asking: float
     sweep: Swept
     load: float
 
@@ -187,20 +192,27 @@ class Pair:
         """What the sweep reaches of the loop's speed, its looks included."""
         return self.bare / self.sweep.seconds
 
+    @property
+    def share_of_asking(self) -> float:
+        """The same of the loop that lists what it deletes."""
+        return self.asking / self.sweep.seconds
+
 
 def pair(spark: SparkSession, server: S3, directory: Path, objects: int) -> Pair:
-    """Fill the bucket twice; empty it by the bare loop, and by a sweep."""
+    """Fill the bucket as often as it is emptied: by each of the bare loops, and by a sweep."""
     names = keys(objects)
     load = os.getloadavg()[0]
     bare = [f"bare/{name}" for name in names]
-    server.fill(bare)
-    seconds = server.bare_seconds(bare, width(spark), AT_ONCE)
+    seconds = []
+    for asking in (False, True):
+        server.fill(bare)
+        seconds.append(server.bare_seconds(bare, width(spark), AT_ONCE, asking=asking))
     server.fill([f"{_NAME}/{name}" for name in names])
     access = StoreAccess(f"s3://{BUCKET}/{_NAME}", server.options())
     done = swept(spark, directory, access, list_objects(spark, access, Prefixes(("data/",), ())))
     if done.outcomes != {"deleted": objects}:
         raise SystemExit(f"the sweep ended in {done.outcomes}")
-    return Pair(seconds, done, load)
+    return Pair(*seconds, done, load)
 
 
 def pairs(objects: int, number: int) -> tuple[str, float, Sequence[Pair]]:
@@ -251,6 +263,8 @@ def shown(made: Sequence[Pair], objects: int) -> Table:
         "bare loop",
         "sweep",
         "share",
+        "asking loop",
+        "share",
         "planning",
         "rest of the sweep",
         "window",
@@ -262,6 +276,8 @@ def shown(made: Sequence[Pair], objects: int) -> Table:
             f"{objects / one.bare:,.0f}",
             f"{objects / one.sweep.seconds:,.0f}",
             f"{one.share:.0%}",
+            f"{objects / one.asking:,.0f}",
+            f"{one.share_of_asking:.0%}",
             f"{one.sweep.planning:.1f} s",
             f"{one.sweep.rest:.1f} s",
             f"{one.sweep.window:.1f} s",
@@ -290,6 +306,7 @@ def main() -> None:
         "limit_per_second": round(median(arguments.objects / one.bare for one in made)),
         "objects_per_second": round(median(arguments.objects / one.sweep.seconds for one in made)),
         "share_of_store_limit": round(median(one.share for one in made), 3),
+        "share_of_asking_loop": round(median(one.share_of_asking for one in made), 3),
         "session_seconds": round(session_seconds, 1),
         "planning_seconds": round(median(one.sweep.planning for one in made), 1),
         "rest_seconds": round(median(one.sweep.rest for one in made), 1),

@@ -165,6 +165,7 @@ def _config(endpoint: str | None, options: Mapping[str, str], client: Mapping[st
         read_timeout=_seconds(client["read_timeout"]),
         max_pool_connections=connections,
         proxies={"http": proxy, "https": proxy} if proxy and not excluded else None,
+        parameter_validation=False,  # of our own parameters, key by key: a fifth of a bulk deletion's time here
     )
 
 

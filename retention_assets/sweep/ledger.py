@@ -96,12 +96,17 @@ def read_ledgers(
 
 def latest_of(rows: DataFrame) -> DataFrame:
     """Return the latest known outcome of each address in ledgers; `attempted` where nothing else is known."""
-    return _first_of(rows, (F.col("outcome") == ATTEMPTED).cast("int"), F.desc("fence"), F.desc("at"))
+    return _first_of(rows, (F.col("outcome") == ATTEMPTED).cast("int"), *_latest())
 
 
 def ended_of(rows: DataFrame) -> DataFrame:
     """Return how each address in ledgers ended last; what failed or was left alone after that does not undo it."""
-    return _first_of(rows.where(F.col("outcome").isin(*ENDED)), F.desc("fence"), F.desc("at"))
+    return _first_of(rows.where(F.col("outcome").isin(*ENDED)), *_latest())
+
+
+def _latest() -> Sequence[Column]:
+    """Return an order. What one try of a worker deleted, the next try of the same sweep finds gone: it is deleted."""
+    return F.desc("fence"), (F.col("outcome") == DELETED).cast("int").desc(), F.desc("at")
 
 
 def newest_of(rows: DataFrame) -> DataFrame:

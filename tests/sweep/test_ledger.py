@@ -50,6 +50,19 @@ def test_before_any_sweep_the_ledger_is_empty(spark: SparkSession, warehouse: Wa
     assert reported(spark, warehouse) == set()
 
 
+def test_what_a_later_try_of_the_same_sweep_finds_gone_was_deleted_by_the_first(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    later = NOW + timedelta(seconds=1)
+    sweep(warehouse, 1, a="deleted", b="attempted", c="failed")
+    write_ledger(
+        warehouse, "orchard", DAY, HASH, dict.fromkeys(("a", "b", "c"), "missing"), later, fence=1, name="second"
+    )
+    assert outcomes(spark, warehouse) == {"a": "deleted", "b": "missing", "c": "missing"}
+    sweep(warehouse, 2, name="next", a="missing")
+    assert outcomes(spark, warehouse)["a"] == "missing"
+
+
 def test_the_latest_known_outcome_of_an_address_counts_whatever_the_clocks_said(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:

@@ -12,7 +12,7 @@ from itertools import batched
 import pyarrow as pa
 
 from retention_assets.sweep.engine import Done, Round
-from retention_assets.sweep.ledger import ATTEMPTED, ENDED, MISSING, PURGED, RESTORED, SKIPPED
+from retention_assets.sweep.ledger import ATTEMPTED, DELETED, ENDED, MISSING, PURGED, RESTORED, SKIPPED
 from retention_assets.sweep.plan import Amount
 from retention_assets.sweep.work import OBJECTS, Orders, work
 from tests.sweep.crashes.effects import aside
@@ -27,7 +27,9 @@ Hook = Callable[[int], object]
 def latest(rows: Iterable[Row]) -> dict[str, Row]:
     """Return the latest known word on each address; `attempted` where nothing else is known."""
     found: dict[str, Row] = {}
-    for row in sorted(rows, key=lambda row: (row["outcome"] != ATTEMPTED, row["fence"], row["at"])):
+    for row in sorted(
+        rows, key=lambda row: (row["outcome"] != ATTEMPTED, row["fence"], row["outcome"] == DELETED, row["at"])
+    ):
         found[row["address"]] = row
     return found
 

@@ -21,7 +21,9 @@ def rows(name: str, tags: str, kind: str) -> set[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("tags", ["ignore", pytest.param("protect", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", REPOSITORIES)
+@pytest.mark.parametrize(
+    "name", [name if name == "orchard" else pytest.param(name, marks=pytest.mark.slow) for name in REPOSITORIES]
+)
 class TestEveryRepository:
     def test_every_guard_passes_and_a_plan_stands(self, lakes: Lakes, name: str, tags: str) -> None:
         planned = lakes[name].planned(tags)

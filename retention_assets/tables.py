@@ -195,6 +195,7 @@ REACHABLE_CHUNKS = Table(
     schema=_schema(
         ("address", pa.string(), False),
         ("chunk_id", pa.string(), True),  # null: a virtual reference into this repository, not to a chunk
+        ("certain", pa.bool_(), False),  # false: only virtual references name it, which may mean another place
         *_HELD_BY_SNAPSHOTS,
     ),
 )

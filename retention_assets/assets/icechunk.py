@@ -175,13 +175,13 @@ def reachable_chunks(bench: Workbench) -> dg.AssetsDefinition:
         cache, manifests = bench.cache(context, pyspark), reachable_manifests.frame
         named, reading = cache.rows(manifests, manifest_chunks())
         found = chunks_of(manifests, named, cache.place).cache()
-        access, inventory = bench.open_icechunk().access, storage_inventory.frame
+        opened, inventory = bench.open_icechunk(), storage_inventory.frame
         listed_at = Horizon(storage_inventory.taken_at, bench.repository.settings.grace)
         elsewhere = {place for name, own in bench.places().items() if name != bench.name for place in own}
-        refs = refs_of(named, elsewhere).cache()
+        refs = refs_of(named, elsewhere, opened.source.containers()).cache()
         verdicts = [
             manifests_whole(manifests, refs),
-            referenced_exist("chunks_exist", found.where("live"), inventory, access, listed_at),
+            referenced_exist("chunks_exist", found.where("live AND certain"), inventory, opened.access, listed_at),
             references_apart(refs),
         ]
         row = refs.agg(*(F.coalesce(F.sum(kind), F.lit(0)).alias(kind) for kind in KINDS)).first()

@@ -4,7 +4,7 @@ Every step carries the columns of `reachable_chunks` that say who holds a row. `
 of a manifest of a snapshot that stays is live, however many others let go of it.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -14,8 +14,9 @@ from retention_assets.formats.icechunk.paths import CHUNKS, MANIFESTS
 from retention_assets.transforms.ranges import union_of
 
 _END = r"\z"  # not `$`, which in Java also stands before a line end
-_CHUNK_NAME = rf"(?:^|/){CHUNKS}({CANONICAL}){_END}"
+_LAST_SEGMENT = rf"/({CANONICAL}){_END}"
 _OWN_CHUNK = rf"^{CHUNKS}({CANONICAL}){_END}"
+_CONTAINER = "vcc://"  # a location in a container, by its name
 _TEXTS = "array<string>"
 KINDS = ("native", "virtual", "inline")  # of chunk refs
 
@@ -36,26 +37,39 @@ def manifests_of(snapshots: DataFrame, snapshot_manifests: DataFrame) -> DataFra
 def chunks_of(manifests: DataFrame, manifest_chunks: DataFrame, storage: str) -> DataFrame:
     """Return `reachable_chunks`: every chunk that a manifest names, and what its virtual references name in `storage`.
 
-    A virtual reference that ends like a chunk of this repository counts as one, wherever it seems to lie: the same
-    place may be called by many names.
+    A virtual reference whose last part is like a chunk's name keeps such a chunk of this repository, wherever it seems
+    to lie: the same place may be called by many names, and be that of a named container. It is then not `certain` that
+    there is such a chunk.
     """
     location = spelled(F.col("location"))
-    chunk = F.coalesce("chunk_id", F.nullif(F.regexp_extract(location, _CHUNK_NAME, 1), F.lit("")))
+    chunk = F.coalesce("chunk_id", F.nullif(F.regexp_extract(location, _LAST_SEGMENT, 1), F.lit("")))
     within = F.when(lies_in(location, storage), F.substr(location, F.lit(len(storage) + 2)))
     address = F.coalesce(F.concat(F.lit(CHUNKS), chunk), within)
-    named = manifest_chunks.select("manifest_id", address.alias("address"))
+    certain = F.col("chunk_id").isNotNull() | F.coalesce(within == address, F.lit(False))
+    named = manifest_chunks.select("manifest_id", address.alias("address"), certain.alias("certain"))
     held = manifests.drop("address").join(named.where("address IS NOT NULL"), on="manifest_id", how="inner")
-    return _told(held_by(held)).withColumn("chunk_id", F.nullif(F.regexp_extract("address", _OWN_CHUNK, 1), F.lit("")))
+    return _told(held_by(held, facts=[F.max("certain").alias("certain")])).withColumn(
+        "chunk_id", F.nullif(F.regexp_extract("address", _OWN_CHUNK, 1), F.lit(""))
+    )
 
 
-def refs_of(manifest_chunks: DataFrame, elsewhere: Collection[str]) -> DataFrame:
-    """Return one row per manifest: its refs by kind, how many locations are in places `elsewhere`, and one of them."""
-    location = spelled(F.col("location"))
+def refs_of(
+    manifest_chunks: DataFrame, elsewhere: Collection[str], containers: Mapping[str, str] | None = None
+) -> DataFrame:
+    """Return one row per manifest: its refs by kind, and how many locations are not surely apart from other places.
+
+    `abroad`, `first_abroad`: those in places `elsewhere`, and one of them; `unknown`, `first_unknown`: those in a
+    container that is not among `containers`, URLs by name, which may be anywhere.
+    """
+    location = spelled(resolved(F.col("location"), containers or {}))
     abroad = F.greatest(*(lies_in(location, place) for place in sorted(elsewhere)), F.lit(False), F.lit(False))
+    unknown = F.coalesce(location.startswith(_CONTAINER), F.lit(False)) if elsewhere else F.lit(False)
     return manifest_chunks.groupBy("manifest_id").agg(
         *(F.sum(kind).alias(kind) for kind in KINDS),
         F.count_if(abroad).alias("abroad"),
         F.min(F.when(abroad, F.col("location"))).alias("first_abroad"),
+        F.count_if(unknown).alias("unknown"),
+        F.min(F.when(unknown, F.col("location"))).alias("first_unknown"),
     )
 
 
@@ -64,9 +78,20 @@ def lies_in(location: Column, place: str) -> Column:
     return F.coalesce(location.startswith(f"{place}/"), F.lit(False))
 
 
+def resolved(location: Column, containers: Mapping[str, str]) -> Column:
+    """Return the location of a virtual reference; one in a named container as the URL that it stands for."""
+    found = location
+    for name, prefix in sorted(containers.items()):
+        start = f"{_CONTAINER}{name}/"
+        within = F.concat(F.lit(prefix), F.substr(location, F.lit(len(start) + 1)))
+        found = F.when(location.startswith(start), within).otherwise(found)
+    return found
+
+
 def spelled(location: Column) -> Column:
-    """Return the location of a virtual reference as configurations spell places."""
-    return F.regexp_replace(location, "^gcs://", "gs://")
+    """Return the location of a virtual reference as configurations spell places, its escapes taken back."""
+    plain = F.regexp_replace(F.regexp_replace(location, "[?#].*", ""), r"\+", "%2B")
+    return F.regexp_replace(F.coalesce(F.try_url_decode(plain), location), "^gcs://", "gs://")
 
 
 def held_by(rows: DataFrame, key: str = "address", facts: Sequence[Column] = ()) -> DataFrame:

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.formats.icechunk.paths import Backup, Original
 from retention_assets.stores.icechunk_tables import MANIFEST_CHUNKS, SNAPSHOT_MANIFESTS
+from retention_assets.sweep.guards import Verdict
 from retention_assets.sweep.icechunk.guards import manifests_whole, references_apart
 from retention_assets.tables import INSTANT, STORAGE_INVENTORY, STRINGS
 from retention_assets.transforms.candidates import Horizon
@@ -88,6 +89,9 @@ def test_chunks_follow_their_manifests_and_virtual_references_into_this_reposito
         named("M", location=f"{STORAGE}/chunks/{id_of('2')}"),
         named("M", location=f"https://endpoint/field/chunks/{id_of('3')}"),  # perhaps this place by another name
         named("M", location=f"vcc://own/chunks/{id_of('4')}"),
+        named("M", location=f"vcc://chunks-of-field/{id_of('5')}"),
+        named("M", location=f"{STORAGE}/ch%75nks/{id_of('6')}?versionId=1#part"),
+        named("M", location=f"vcc://own/{id_of('0')}"),  # a chunk that is named natively too
         named("M", location=f"{STORAGE}/exports/a.nc"),
         named("M", location=f"{STORAGE}er/chunks/a.nc"),
         named("M", location="s3://elsewhere/a.nc"),
@@ -95,8 +99,10 @@ def test_chunks_follow_their_manifests_and_virtual_references_into_this_reposito
     ]
     found = by_address(chunks_of(manifests, frame(spark, rows, MANIFEST_CHUNKS), STORAGE))
     live = {address for address, row in found.items() if row["live"]}
-    assert live == {*(f"chunks/{id_of(letter)}" for letter in "0234"), "exports/a.nc"}
+    assert live == {*(f"chunks/{id_of(letter)}" for letter in "023456"), "exports/a.nc"}
     assert found.keys() - live == {f"chunks/{id_of('1')}"}
+    uncertain = {address for address, row in found.items() if not row["certain"]}
+    assert uncertain == {f"chunks/{id_of(letter)}" for letter in "345"}  # else a plan would ask for them in vain
     assert found[f"chunks/{id_of('1')}"]["rule_ids"] == ["rule B", "rule C"]
 
 
@@ -108,6 +114,29 @@ def test_references_into_another_repository_are_refused_and_others_are_not(spark
     assert told.saw.startswith("1 manifests name objects of other repositories here, gcs://lake/other/a.nc first,")
     assert references_apart(refs_of(named_by, {"gs://lake/oth", "s3://lake/other"})).passed
     assert references_apart(refs_of(named_by, ())).passed
+
+
+def test_a_reference_in_a_named_container_is_where_the_container_is(spark: SparkSession) -> None:
+    named_by = frame(spark, [named("M", location="vcc://raw/2026/a.nc")], MANIFEST_CHUNKS)
+
+    def told(elsewhere: str, **containers: str) -> Verdict:
+        return references_apart(refs_of(named_by, {elsewhere}, containers))
+
+    assert told("s3://lake/other", raw="s3://raw/").passed
+    assert told("s3://lake/other", raw="s3://lake/", ra="s3://lake/other/").passed
+    refused = told("s3://raw/2026", raw="s3://raw/")
+    assert not refused.passed
+    assert "objects of other repositories here, vcc://raw/2026/a.nc first" in refused.saw
+
+
+def test_a_reference_in_an_unknown_container_is_refused_beside_other_repositories(spark: SparkSession) -> None:
+    rows = [named("M", location="vcc://raw/a.nc"), named("N", location="s3://raw/a.nc"), named("N", "0")]
+    named_by = frame(spark, rows, MANIFEST_CHUNKS)
+    told = references_apart(refs_of(named_by, {"s3://lake/other"}, {"rawer": "s3://raw/"}))
+    assert not told.passed
+    assert told.saw.startswith("1 manifests name objects in containers of virtual chunks that the repository's")
+    assert "vcc://raw/a.nc first" in told.saw and "save_config" in told.saw
+    assert references_apart(refs_of(named_by, (), {})).passed  # nobody else's objects are known here
 
 
 def test_a_manifest_that_lacks_refs_is_refused_where_it_stays(spark: SparkSession, manifests: DataFrame) -> None:

@@ -76,9 +76,15 @@ def manifests_whole(manifests: DataFrame, refs: DataFrame) -> Verdict:
 def references_apart(refs: DataFrame) -> Verdict:
     """No virtual reference names an object of another configured repository, which knows nothing of it.
 
-    `refs`: `refs_of` the manifests, with the places of those. Source: DESIGN.md, invariant 6.
+    `refs`: `refs_of` the manifests, with the places of those. One in a container that the repository's configuration
+    does not know may name such an object. Source: DESIGN.md, invariant 6.
     """
-    row = refs.agg(F.count_if(F.col("abroad") > 0).alias("manifests"), F.min("first_abroad").alias("first")).first()
+    row = refs.agg(
+        F.count_if(F.col("abroad") > 0).alias("manifests"),
+        F.min("first_abroad").alias("first"),
+        F.count_if(F.col("unknown") > 0).alias("unknown"),
+        F.min("first_unknown").alias("first_unknown"),
+    ).first()
     assert row is not None
     saw = "no virtual reference names an object of another repository here"
     if row["manifests"]:
@@ -86,4 +92,10 @@ def references_apart(refs: DataFrame) -> Verdict:
             f"{row['manifests']:,} manifests name objects of other repositories here, {row['first']} first, by virtual "
             "references: those repositories would delete them unasked; take one of the two out of the configuration"
         )
-    return Verdict("references_apart", not row["manifests"], saw)
+    elif row["unknown"]:
+        saw = (
+            f"{row['unknown']:,} manifests name objects in containers of virtual chunks that the repository's "
+            f"configuration does not have, {row['first_unknown']} first: they may be another repository's here; store "
+            "the container in the configuration (icechunk: `Repository.save_config`)"
+        )
+    return Verdict("references_apart", not (row["manifests"] or row["unknown"]), saw)

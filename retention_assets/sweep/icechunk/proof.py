@@ -58,7 +58,7 @@ def _kept(sweep: IcechunkSweep, state: IcechunkState) -> DataFrame:
     held = held_ids(state, sweep.opened.policy(), datetime(sweep.day.year, sweep.day.month, sweep.day.day, tzinfo=UTC))
     stand = standing(state, datetime.max.replace(tzinfo=UTC), held)
     cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, sweep.opened.access, sweep.attempt, full=True)
-    return reach_of(sweep.spark, cache, stand).live()
+    return reach_of(sweep.spark, cache, stand).required()
 
 
 def _references_resolve(state: IcechunkState) -> Verdict:

@@ -40,6 +40,10 @@ class Reach:
     chunks: DataFrame
     others: DataFrame
 
+    def required(self) -> DataFrame:
+        """Return `address` of everything that must stay and be there, one row each."""
+        return live_addresses(self.manifests, self.chunks.where("certain"), self.others)
+
     def live(self) -> DataFrame:
         """Return `address` of everything that must stay, one row each."""
         return live_addresses(self.manifests, self.chunks, self.others)

@@ -8,6 +8,9 @@ session, the plan, the cutting into rounds and the record are told apart. What w
 up; the rest is the sweep as it is. The store lies in the directory for temporary files: TMPDIR chooses between a disk
 and memory, and so its speed.
 
+That server's limit is one processor, which listing takes up as much as deleting does. The same is therefore measured
+where deletions are limited as Amazon S3 limits them (`share_of_limited_store`, `--limit` deletions per second).
+
 Memory is the peak of the Python driver (Linux's VmHWM), in a process of its own for each size. The names of those
 plans do not exist, so that each of them ends as missing and nothing but the store's own part is left out.
 """
@@ -27,6 +30,7 @@ from pathlib import Path
 from statistics import median
 
 from lake import TODAY
+from limited_s3 import limited
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
@@ -198,34 +202,49 @@ class Pair:
         return self.asking / self.sweep.seconds
 
 
-def pair(spark: SparkSession, server: S3, directory: Path, objects: int) -> Pair:
-    """Fill the bucket as often as it is emptied: by each of the bare loops, and by a sweep."""
+def pair(spark: SparkSession, server: S3, door: S3, directory: Path, objects: int) -> Pair:
+    """Fill the bucket as often as it is emptied through `door`: by each of the bare loops, and by a sweep."""
     names = keys(objects)
     load = os.getloadavg()[0]
     bare = [f"bare/{name}" for name in names]
     seconds = []
     for asking in (False, True):
         server.fill(bare)
-        seconds.append(server.bare_seconds(bare, width(spark), AT_ONCE, asking=asking))
+        seconds.append(door.bare_seconds(bare, width(spark), AT_ONCE, asking=asking))
     server.fill([f"{_NAME}/{name}" for name in names])
-    access = StoreAccess(f"s3://{BUCKET}/{_NAME}", server.options())
+    access = StoreAccess(f"s3://{BUCKET}/{_NAME}", door.options())
     done = swept(spark, directory, access, list_objects(spark, access, Prefixes(("data/",), ())))
     if done.outcomes != {"deleted": objects}:
         raise SystemExit(f"the sweep ended in {done.outcomes}")
     return Pair(*seconds, done, load)
 
 
-def pairs(objects: int, number: int) -> tuple[str, float, Sequence[Pair]]:
-    """Return the store's name, the seconds that the session took to start, and what the pairs came to."""
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The store's name, the seconds that the session took to start, and what came of its pairs.
+
+    `limited`: of those where the store deletes no faster than it was told to.
+    """
+
+    store: str
+    session: float
+    unlimited: Sequence[Pair]
+    limited: Sequence[Pair]
+
+
+def pairs(objects: int, number: int, limit: float) -> Pairs:
+    """Measure so many pairs, and one with deletions limited to so many a second."""
     started = time.perf_counter()
     spark = session(spark_resource({}))
     spark.range(1).count()
     seconds = time.perf_counter() - started
-    with tempfile.TemporaryDirectory() as directory, s3_server(Path(directory)) as server:
-        pair(spark, server, Path(directory) / "warm-up", objects=min(objects, _WARM_UP))
-        made = [pair(spark, server, Path(directory) / f"warehouse-{one}", objects) for one in range(number)]
+    with tempfile.TemporaryDirectory() as name, s3_server(Path(name)) as server, limited(server, limit) as door:
+        directory = Path(name)
+        pair(spark, server, server, directory / "warm-up", objects=min(objects, _WARM_UP))
+        made = [pair(spark, server, server, directory / f"warehouse-{one}", objects) for one in range(number)]
+        slow = [pair(spark, server, door, directory / "warehouse-limited", objects)]
     spark.stop()
-    return server.name, seconds, made
+    return Pairs(server.name, seconds, made, slow)
 
 
 def peak_of_missing(candidates: int) -> float:
@@ -256,9 +275,9 @@ def peak_in_its_own_process(candidates: int) -> float:
     return float(done.stdout)
 
 
-def shown(made: Sequence[Pair], objects: int) -> Table:
+def shown(title: str, made: Sequence[Pair], objects: int) -> Table:
     """Return the pairs as people read them."""
-    table = Table(title=f"{objects:,} objects, in objects per second")
+    table = Table(title=f"{title}: {objects:,} objects, in objects per second")
     for column in (
         "bare loop",
         "sweep",
@@ -292,6 +311,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     parser.add_argument("--objects", type=int, default=60_000, help="objects of one sweep")
     parser.add_argument("--pairs", type=int, default=3, help="loops and sweeps that take turns")
+    parser.add_argument("--limit", type=float, default=3_500.0, help="deletions per second of the limited store")
     parser.add_argument("--candidates", type=int, nargs=2, default=[10_000, 1_000_000], help="whose memory is compared")
     parser.add_argument("--peak-of", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -300,14 +320,17 @@ def main() -> None:
         print(peak_of_missing(arguments.peak_of))
         return
     small, large = (peak_in_its_own_process(candidates) for candidates in arguments.candidates)
-    store, session_seconds, made = pairs(arguments.objects, arguments.pairs)
+    measured = pairs(arguments.objects, arguments.pairs, arguments.limit)
+    made = measured.unlimited
     figures = {
-        "store": store,
+        "store": measured.store,
         "limit_per_second": round(median(arguments.objects / one.bare for one in made)),
         "objects_per_second": round(median(arguments.objects / one.sweep.seconds for one in made)),
         "share_of_store_limit": round(median(one.share for one in made), 3),
         "share_of_asking_loop": round(median(one.share_of_asking for one in made), 3),
-        "session_seconds": round(session_seconds, 1),
+        "share_of_limited_store": round(median(one.share for one in measured.limited), 3),
+        "limited_store_per_second": round(median(arguments.objects / one.bare for one in measured.limited)),
+        "session_seconds": round(measured.session, 1),
         "planning_seconds": round(median(one.sweep.planning for one in made), 1),
         "rest_seconds": round(median(one.sweep.rest for one in made), 1),
         "longest_window_seconds": round(max(one.sweep.window for one in made), 1),
@@ -318,8 +341,10 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(figures))
         return
-    Console().print(shown(made, arguments.objects))
-    print(f"share_of_store_limit {figures['share_of_store_limit']:.0%} of {store} (at least 90 %)")
+    Console().print(shown(measured.store, made, arguments.objects))
+    print(f"share_of_store_limit {figures['share_of_store_limit']:.0%} (at least 90 %)")
+    Console().print(shown(f"{arguments.limit:,.0f} deletions/s", measured.limited, arguments.objects))
+    print(f"share_of_limited_store {figures['share_of_limited_store']:.0%} (at least 90 %)")
     print(f"driver's peak {small:,.0f} and {large:,.0f} MiB, memory_growth {figures['memory_growth']} (about 1)")
 
 

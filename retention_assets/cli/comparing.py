@@ -102,7 +102,8 @@ def _compare(configuration: Configuration, repository: str, plans: tuple[str, ..
     warehouse = Warehouse(configuration.warehouse)
     first, second = (find_plan(warehouse, repository, start) for start in plans)
     with progress.status(f"{repository}: comparing two plans"):
-        found = compare_plans(_session(configuration), warehouse, first, second)
+        have_paths = not configuration.repository(repository).is_icechunk
+        found = compare_plans(_session(configuration), warehouse, first, second, have_paths=have_paths)
     if wanted.csv:
         _print_csv(found.rows, wanted.limit)
     elif wanted.json:

@@ -63,6 +63,9 @@ def quarantined(context: click.Context, repository: str, json_wanted: bool) -> N
     if json_wanted:
         click.echo(json.dumps([{"plan": name, "objects": objects, "bytes": size} for name, objects, size in rows]))
         return
+    if not rows:
+        screen.print(f"{repository}: nothing is in quarantine.", **AS_IT_IS)
+        return
     print_amounts(screen, f"{repository}: in quarantine", "plan", rows)
     screen.print(f"Bring back: {program()} restore {repository} --plan HASH | --path PATH | --address NAME", **AS_IT_IS)
 

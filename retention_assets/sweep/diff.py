@@ -4,11 +4,11 @@ The other policy is judged by the planner itself, from the day's stored pictures
 asked. No plan is written, withdrawn or approved.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.config import Repository
@@ -39,6 +39,7 @@ from retention_assets.transforms.comparison import (
     head_amounts,
     with_heads,
 )
+from retention_assets.transforms.summary import directory, top_prefix
 
 _MOST = 12  # groups of a change: what a person takes in at a glance
 Groups = Sequence[tuple[str, Amount]]
@@ -104,10 +105,15 @@ class Outlook:
     findings: Sequence[Finding]
 
 
-def compare_plans(spark: SparkSession, warehouse: Warehouse, first: Plan, second: Plan) -> Difference:
-    """Return what `second` frees otherwise than `first`. Errors: GuardRefused when either's objects are not whole."""
+def compare_plans(
+    spark: SparkSession, warehouse: Warehouse, first: Plan, second: Plan, *, have_paths: bool = True
+) -> Difference:
+    """Return what `second` frees otherwise than `first`. Errors: GuardRefused when either's objects are not whole.
+
+    `have_paths`: whether the repository's objects do; else the differences are told by directory of the store.
+    """
     before, after = (planned_objects(spark, warehouse, plan) for plan in (first, second))
-    return _difference(compared(before, after))
+    return _difference(compared(before, after), top_prefix if have_paths else directory)
 
 
 def outlook(spark: SparkSession, warehouse: Warehouse, proposal: Proposal) -> Outlook:
@@ -153,10 +159,10 @@ def _holdings(
     return commits, holdings_of(cache, repository.namespace, commits)
 
 
-def _difference(changes: DataFrame) -> Difference:
+def _difference(changes: DataFrame, prefix: Callable[[], Column] = top_prefix) -> Difference:
     changes = changes.cache()
     found: dict[tuple[str, str], list[tuple[str, Amount]]] = {}
-    for row in changed_amounts(changes, _MOST).collect():
+    for row in changed_amounts(changes, _MOST, prefix).collect():
         found.setdefault((row["change"], row["by"]), []).append((row["name"], Amount(row["objects"], row["bytes"])))
     amounts = {change: found.get((change, TOTAL), [("", Amount())])[0][1] for change in CHANGES}
     rows = changes.where(F.col("change") != FREED_ALIKE).orderBy(F.col("size").desc(), "address")

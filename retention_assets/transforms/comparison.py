@@ -1,5 +1,7 @@
 """Two sets of candidates side by side: what only one of them frees, and what both do for another reason."""
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -41,14 +43,15 @@ def _side(candidates: DataFrame, name: str) -> DataFrame:
     return candidates.select("address", *(F.col(column).alias(f"{column}_{name}") for column in _COMPARED))
 
 
-def changed_amounts(changes: DataFrame, most: int) -> DataFrame:
+def changed_amounts(changes: DataFrame, most: int, prefix: Callable[[], Column] = top_prefix) -> DataFrame:
     """Return (change, by, name, objects, bytes): the `most` largest groups of each change by each of four.
 
     `changes` as `compared` returns them. The total's name is empty. An object counts for each of its branches.
+    `prefix`: where an object lies, `directory` for systems without paths.
     """
     branches = F.when(F.size("branches") > 0, F.col("branches")).otherwise(F.array(F.lit(NO_BRANCH)))
     groups = F.concat(
-        F.array(_group(TOTAL, F.lit("")), _group(REASON, _told_reason()), _group(PREFIX, top_prefix())),
+        F.array(_group(TOTAL, F.lit("")), _group(REASON, _told_reason()), _group(PREFIX, prefix())),
         F.transform(branches, lambda branch: _group(BRANCH, branch)),
     )
     largest = Window.partitionBy("change", "by").orderBy(F.col("bytes").desc(), F.col("name"))

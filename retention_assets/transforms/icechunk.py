@@ -48,9 +48,8 @@ def chunks_of(manifests: DataFrame, manifest_chunks: DataFrame, storage: str) ->
     certain = F.col("chunk_id").isNotNull() | F.coalesce(within == address, F.lit(False))
     named = manifest_chunks.select("manifest_id", address.alias("address"), certain.alias("certain"))
     held = manifests.drop("address").join(named.where("address IS NOT NULL"), on="manifest_id", how="inner")
-    return _told(held_by(held, facts=[F.max("certain").alias("certain")])).withColumn(
-        "chunk_id", F.nullif(F.regexp_extract("address", _OWN_CHUNK, 1), F.lit(""))
-    )
+    found = held_by(held, facts=[F.max("certain").alias("certain")])
+    return _told(found).withColumn("chunk_id", F.nullif(F.regexp_extract("address", _OWN_CHUNK, 1), F.lit("")))
 
 
 def refs_of(

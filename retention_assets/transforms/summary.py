@@ -19,7 +19,7 @@ def by_top_prefix(candidates: DataFrame) -> DataFrame:
 
 def by_directory(candidates: DataFrame) -> DataFrame:
     """Return (name, objects, bytes) per first directory of the address, for systems without paths."""
-    return _amounts(candidates, F.concat(F.substring_index("address", "/", 1), F.lit("/")))
+    return _amounts(candidates, directory())
 
 
 def top_prefix() -> Column:
@@ -27,6 +27,11 @@ def top_prefix() -> Column:
     first = F.try_element_at("paths", F.lit(1))
     top = F.when(first.contains("/"), F.concat(F.substring_index(first, "/", 1), F.lit("/"))).otherwise(first)
     return F.coalesce(top, F.lit(NO_PATH))
+
+
+def directory() -> Column:
+    """Return the first directory of a candidate's address."""
+    return F.concat(F.substring_index("address", "/", 1), F.lit("/"))
 
 
 def by_branch(candidates: DataFrame) -> DataFrame:

@@ -233,6 +233,7 @@ def test_what_is_purged_is_gone_for_good_and_what_was_brought_back_stays(purged:
     assert purged.copies["purge"] == set()
     assert purged.moved.back() == {purged.address}
     assert purged.moved.world.command("quarantined", "--json").document() == []
+    assert "nothing is in quarantine" in purged.moved.world.command("quarantined").out
 
 
 def test_the_proof_holds_after_restore_and_purge(purged: Purged) -> None:

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.tables import COMMIT_GRAPH, DELETION_CANDIDATES
 from retention_assets.transforms.comparison import at_heads, changed_amounts, compared, head_amounts, with_heads
+from retention_assets.transforms.summary import directory
 from tests.transforms.frames import (
     OLD,
     Candidate,
@@ -112,6 +113,12 @@ def test_what_is_on_no_branch_and_no_path_is_counted_too(spark: SparkSession) ->
         ("reason", "unreferenced", 1, 3),
         ("total", "", 1, 3),
     ]
+
+
+def test_for_systems_without_paths_it_is_told_by_directory_of_the_store(spark: SparkSession) -> None:
+    row = Candidate("chunks/0", 3, paths=())
+    told = amounts(changed_amounts(changes(spark, (), (row,)), 12, directory))
+    assert ("newly_freed", "prefix", "chunks/", 1, 3) in told
 
 
 def test_only_the_largest_groups_of_each_change_are_told(spark: SparkSession) -> None:

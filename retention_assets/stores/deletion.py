@@ -8,7 +8,7 @@ from random import Random
 from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.deletion_obstore import ObstoreDeletion
 from retention_assets.stores.deletion_s3 import S3Deletion
-from retention_assets.stores.deletion_work import AT_ONCE, DeletionWork
+from retention_assets.stores.deletion_work import AT_ONCE, DeletionWork, InTime
 from retention_assets.stores.failures import Failure, Kind
 from retention_assets.stores.outcomes import Answer, Deletion, Doomed, Outcome
 from retention_assets.stores.pace import Pace, Patience
@@ -55,15 +55,16 @@ class ObjectDeleter:
             self._store = ObstoreDeletion(access)
         self._pace, self._patience, self._random = pace or Pace(), patience, random or Random()
 
-    def delete_all(self, doomed: Sequence[Doomed | str]) -> Sequence[Deletion]:
+    def delete_all(self, doomed: Sequence[Doomed | str], in_time: InTime = lambda: True) -> Sequence[Deletion]:
         """Delete objects and return what became of each, in the order given. A store's error raises nothing.
 
         An object that is gone is a success. One whose fate no answer tells is `failed`, and its detail says so.
+        `in_time` is asked every few seconds: once it says no, no further request is sent, and the rest is `late`.
         """
         wanted = [Doomed(one) if isinstance(one, str) else one for one in doomed]
         answers = {one: Answer(Outcome.FAILED, _NOT_PLAIN) for one in wanted if not _is_plain(one.path)}
         answers |= dict.fromkeys(_contradictions(wanted), Answer(Outcome.FAILED, _CONTRADICTION))
-        work = DeletionWork(self._store, self._pace, self._patience, self._random)
+        work = DeletionWork(self._store, self._pace, self._patience, self._random, in_time)
         answers |= work.done([one for one in dict.fromkeys(wanted) if one not in answers])
         return [_deletion(one, answers[one]) for one in wanted]
 

@@ -15,6 +15,9 @@ from retention_assets.stores.pace import Pace, Patience, backoffs
 
 AT_ONCE = 10  # more than 12 deletions at a time made S3 answer SlowDown. Source: lakeFS facts 8, #5729
 
+_GLANCE = 2.0  # seconds between two questions whether the caller still is in time: the answer may cost a request
+
+InTime = Callable[[], bool]
 _Ask = Callable[[Sequence[Doomed]], Sequence[Answer]]
 _Answers = dict[Doomed, Answer]
 
@@ -24,11 +27,15 @@ class DeletionWork:
 
     An object that a request named without a clear answer, and that the next request does not find, counts as deleted:
     by the first, for all that is known. One that fails then stays unclear. Once the store itself fails (its bucket,
-    the credentials, the way to it) nothing more is sent.
+    the credentials, the way to it) nothing more is sent. Nor is it once `in_time` says no, which was true at first:
+    a store that throttles may hold a list up for long. What was not asked for by then is `late`.
     """
 
-    def __init__(self, store: DeletingStore, pace: Pace, patience: Patience, random: Random) -> None:
+    def __init__(
+        self, store: DeletingStore, pace: Pace, patience: Patience, random: Random, in_time: InTime = lambda: True
+    ) -> None:
         self._store, self._pace, self._patience, self._random = store, pace, patience, random
+        self._in_time, self._glanced_at, self._is_late = in_time, pace.now(), False
         self._lock = Lock()
         self._unclear: set[Doomed] = set()  # named by a request without a clear answer
         self._answered_at = -inf
@@ -41,7 +48,10 @@ class DeletionWork:
         if in_bulk := self._store.most > 1:
             answers = self._each(doomed, self._store.most, self._store.together)
             alone = [one for one, answer in answers.items() if answer.alone]
-        answers |= self._each(alone, 1, lambda batch: [self._store.alone(one) for one in batch])
+        singly = self._each(alone, 1, lambda batch: [self._store.alone(one) for one in batch])
+        answers |= {
+            one: answer for one, answer in singly.items() if answer.outcome is not Outcome.LATE or one not in answers
+        }
         before = self._unclear.union(alone if in_bulk else ())
         return answers | {one: self._after_another(one, answers[one]) for one in before}
 
@@ -73,18 +83,25 @@ class DeletionWork:
         waits = islice(backoffs(self._random), self._patience.attempts - 1)
         began = self._pace.now()
         answers = self._asked(batch, ask)
+        if not answers:
+            return dict.fromkeys(batch, Answer(Outcome.LATE))
         give_up_at = self._pace.now() + self._patience.seconds
         while left := [one for one, answer in answers.items() if answer.failure and answer.failure.passing]:
             wait = next(waits, None)
             if wait is None or self._pace.now() + wait > give_up_at:
                 break
             self._pace.rest(wait)
-            answers |= self._asked(left, ask)
+            again = self._asked(left, ask)
+            if not again:
+                break
+            answers |= again
         self._note_broken(answers, began)
         return answers
 
     def _asked(self, batch: Sequence[Doomed], ask: _Ask) -> _Answers:
-        self._pace.before(len(batch))
+        """Ask once, as soon as the pace allows it; no answers when it is too late by then."""
+        if not self._may_ask(len(batch)):
+            return {}
         answers = dict(zip(batch, ask(batch), strict=True))
         failures = [answer.failure for answer in answers.values() if answer.failure]
         if any(failure.throttled for failure in failures):
@@ -96,6 +113,15 @@ class DeletionWork:
             if not any(failure.kind is Kind.UNREACHABLE for failure in failures):
                 self._answered_at = self._pace.now()
         return answers
+
+    def _may_ask(self, objects: int) -> bool:
+        if not self._is_late:
+            self._pace.before(objects)
+            now = self._pace.now()
+            if now - self._glanced_at >= _GLANCE:
+                self._glanced_at = now
+                self._is_late = not self._in_time()
+        return not self._is_late
 
     def _note_broken(self, answers: _Answers, began: float) -> None:
         """Note a failure of the store itself. A lost request shows none, if others were answered meanwhile."""

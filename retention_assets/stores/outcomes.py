@@ -17,6 +17,7 @@ class Outcome(StrEnum):
     MISSING = "missing"
     FAILED = "failed"
     CHANGED = "changed"  # the store refused: another object is there now
+    LATE = "late"  # not asked for: by then the caller's time was over
 
 
 @dataclass(frozen=True, slots=True)

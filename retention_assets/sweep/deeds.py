@@ -19,13 +19,19 @@ from retention_assets.stores.objects import ObjectReader
 from retention_assets.stores.outcomes import Deletion, Doomed, Outcome
 from retention_assets.stores.pace import Pace
 from retention_assets.stores.versions import noncurrent_versions
-from retention_assets.sweep.ledger import DELETED, FAILED, MISSING, PURGED, QUARANTINED, RESTORED, SKIPPED
+from retention_assets.sweep.ledger import ATTEMPTED, DELETED, FAILED, MISSING, PURGED, QUARANTINED, RESTORED, SKIPPED
 from retention_assets.sweep.quarantine import QuarantinePlace
 from retention_assets.sweep.work import Ended, InTime
 
 _AT_ONCE = 10  # objects brought back at once by one worker
 _OTHER = "is another object than was planned"
-_OUTCOMES = {Outcome.DELETED: DELETED, Outcome.MISSING: MISSING, Outcome.FAILED: FAILED, Outcome.CHANGED: SKIPPED}
+_OUTCOMES = {
+    Outcome.DELETED: DELETED,
+    Outcome.MISSING: MISSING,
+    Outcome.FAILED: FAILED,
+    Outcome.CHANGED: SKIPPED,
+    Outcome.LATE: ATTEMPTED,
+}
 _DELETED = Ended(DELETED)
 _LATE = (
     "copied, not deleted: by then the look at what is live was older than sweep.window, or the lease was lost. "
@@ -56,7 +62,7 @@ class Deleting:
 
     def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
         """See `Doer`."""
-        return [_of_deletion(done) for done in self.deleter.delete_all(_doomed(objects))]
+        return [_of_deletion(done) for done in self.deleter.delete_all(_doomed(objects), in_time)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,7 @@ class Quarantining:
         copied = [one for one in _doomed(objects) if ended[one.path] is None]
         if copied and not in_time():
             return [one or Ended(FAILED, _LATE) for one in ended.values()]
-        for done in self.deleter.delete_all(copied):
+        for done in self.deleter.delete_all(copied, in_time):
             ended[done.path] = self._moved(done)
         return [one for one in ended.values() if one is not None]
 
@@ -125,6 +131,8 @@ class Quarantining:
         return Ended(QUARANTINED, self.copies.describe(copy.to)) if moved else Ended(MISSING, "was gone before")
 
     def _moved(self, done: Deletion) -> Ended:
+        if done.outcome is Outcome.LATE:
+            return Ended(FAILED, _LATE)
         if done.outcome in (Outcome.DELETED, Outcome.MISSING):
             return Ended(QUARANTINED, self.place.describe(done.path))
         return replace(_of_deletion(done), detail=f"copied, not deleted: {done.detail}")
@@ -167,10 +175,10 @@ class Restoring:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             ended = dict(zip((address for address, _ in rows), pool.map(self._back, rows), strict=True))
         back = [address for address, one in ended.items() if one.outcome == RESTORED]
-        done = self.deleter.delete_all([Doomed(self.place.path(address)) for address in back])
+        done = self.deleter.delete_all([Doomed(self.place.path(address)) for address in back], in_time)
         for address, copy in zip(back, done, strict=True):
-            if copy.outcome is Outcome.FAILED:
-                ended[address] = Ended(RESTORED, f"its copy in quarantine stays: {copy.detail}")
+            if copy.outcome in (Outcome.FAILED, Outcome.LATE):
+                ended[address] = Ended(RESTORED, f"its copy in quarantine stays: {copy.detail or 'no time was left'}")
         return list(ended.values())
 
     def _back(self, row: tuple[str, int]) -> Ended:
@@ -219,8 +227,8 @@ class Purging:
 
     def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
         """See `Doer`. A copy that is gone is as good as purged."""
-        done = self.deleter.delete_all([Doomed(self.place.path(address)) for address in objects["address"].to_pylist()])
-        return [Ended(FAILED, one.detail) if one.outcome is Outcome.FAILED else Ended(PURGED) for one in done]
+        copies = [Doomed(self.place.path(address)) for address in objects["address"].to_pylist()]
+        return [_of_copy(done) for done in self.deleter.delete_all(copies, in_time)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,9 +265,9 @@ class RemovingVersions:
         except StoreError as error:
             return [Ended(FAILED, str(error))] * len(wanted)
         named = set(wanted)
-        done = self.deleter.delete_all([one for one in doomed if one.path in named])
-        failed = {one.path: one.detail for one in done if one.outcome is Outcome.FAILED}
-        return [Ended(FAILED, failed[address]) if address in failed else Ended(PURGED) for address in wanted]
+        done = self.deleter.delete_all([one for one in doomed if one.path in named], in_time)
+        failed = {one.path: _of_copy(one) for one in done if one.outcome in (Outcome.FAILED, Outcome.LATE)}
+        return [failed.get(address, Ended(PURGED)) for address in wanted]
 
 
 def _rows(objects: pa.Table, *columns: str) -> list[tuple]:
@@ -274,6 +282,12 @@ def _of_deletion(done: Deletion) -> Ended:
     if done.outcome is Outcome.DELETED and done.detail is None:
         return _DELETED  # nearly all: they share one
     return Ended(_OUTCOMES[done.outcome], _OTHER if done.outcome is Outcome.CHANGED else done.detail)
+
+
+def _of_copy(done: Deletion) -> Ended:
+    if done.outcome is Outcome.LATE:
+        return Ended(ATTEMPTED)
+    return Ended(FAILED, done.detail) if done.outcome is Outcome.FAILED else Ended(PURGED)
 
 
 def _size_at(reader: ObjectReader, path: str) -> int | None:

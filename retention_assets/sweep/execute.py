@@ -9,6 +9,7 @@ from datetime import datetime
 from itertools import count
 from typing import Any
 
+from retention_assets.durations import format_duration
 from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.instants import utc_now
 from retention_assets.limits import Limits
@@ -116,6 +117,7 @@ def work_through(charge: Charge, engine: Engine[Any], lease: Lease) -> tuple[Lea
     turns = count()
     rounds = engine.remaining(lease.fence)
     progress = Progress(charge.name, sum(rounds), charge.clock, charge.log)
+    is_second = False
     while sum(rounds):
         before = progress.done
         for number, objects in enumerate(rounds):
@@ -133,7 +135,9 @@ def work_through(charge: Charge, engine: Engine[Any], lease: Lease) -> tuple[Lea
             _require_some_success(charge, done, left=sum(rounds[number + 1 :]))
         if progress.done == before:
             require_lease(charge.warehouse, lease, charge.clock())  # or that is why nothing was done
-            break
+            if is_second:
+                raise _window_too_short(charge, sum(rounds))
+        is_second = progress.done == before  # a first look reads much that the next one finds read
         rounds = engine.remaining(lease.fence)
         progress.expect(sum(rounds))
     return lease, window
@@ -218,6 +222,15 @@ def _orders(charge: Charge, lease: Lease, deadline: datetime, turn: int) -> Orde
     )
     share = charge.share_of_rate
     return Orders(charge.deed(share), place, lease, deadline, turn, share, charge.clock() - utc_now())
+
+
+def _window_too_short(charge: Charge, left: int) -> GuardRefused:
+    window = format_duration(charge.limits.sweep.window)
+    return GuardRefused(
+        f"{charge.name}: the look at what is live took longer than sweep.window, {window}: nothing may be touched so "
+        f"long after it. {left:,} objects are left. Set a longer sweep.window (at most 1h) in the configuration, then "
+        f"go on: `retention sweep {charge.plan.repository} --as-of {charge.plan.day}`."
+    )
 
 
 def _require_some_success(charge: Charge, done: Done, *, left: int) -> None:

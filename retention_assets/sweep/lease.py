@@ -16,7 +16,7 @@ from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.records import newest_fingerprint
 
 LEASES = "leases"
-_MARGIN = timedelta(minutes=5)  # clocks of two machines differ by less: a lease is taken over only so long after it
+MARGIN = timedelta(minutes=5)  # clocks of two machines differ by less, and no request takes longer
 _NO_END = datetime(9999, 12, 31, tzinfo=UTC)
 _TRIES = 100  # of stopping a sweep that renews its lease at the same moment
 
@@ -100,10 +100,10 @@ def _require_over(repository: str, document: dict[str, Any], now: datetime) -> N
             f"{repository}: sweeps were stopped by {document['holder']} at {document['at']}. Nothing was deleted. "
             f"Let them begin again: `retention resume {repository}`."
         )
-    if now < until + _MARGIN:
+    if now < until + MARGIN:
         raise GuardRefused(
             f"{repository}: {document['holder']} sweeps it since {document['at']}. Nothing was deleted. Wait for its "
-            f"end. If it died, its lease is free at {until + _MARGIN:%Y-%m-%d %H:%M:%S} UTC, or at once after "
+            f"end. If it died, its lease is free at {until + MARGIN:%Y-%m-%d %H:%M:%S} UTC, or at once after "
             f"`retention stop {repository}` and `retention resume {repository}`."
         )
 

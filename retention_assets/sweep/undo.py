@@ -6,7 +6,7 @@ Neither looks at what is live: restoring only adds, and what lies in quarantine 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +21,7 @@ from retention_assets.sweep.approval import Approval
 from retention_assets.sweep.deeds import Purge, RemoveVersions, Restore
 from retention_assets.sweep.engine import Done, Round, run_on_spark, width
 from retention_assets.sweep.execute import Carried, Charge, Clock, Log, conclude, work_through
-from retention_assets.sweep.lease import release_lease, take_lease
+from retention_assets.sweep.lease import MARGIN, release_lease, take_lease
 from retention_assets.sweep.ledger import (
     ATTEMPTED,
     DELETED,
@@ -77,15 +77,29 @@ class Undo:
     def restorable(self) -> "Chosen":
         """Return the rows of each plan that say what can be brought back: what is in quarantine.
 
-        So may be what a sweep was at when it was cut off; nobody says so but the copy itself.
+        So may be what a sweep was at when it was cut off; nobody says so but the copy itself. A worker of that sweep
+        may be at it still, until the window of its look is over: restored before, an object would go once more, and
+        its copy with it. Such objects are left where they are, and the log says until when.
         """
         found = []
+        limit = self.clock() - self.repository.settings.sweep.window - MARGIN
         for plan, rows in self._ledgers():
             known = ended_of(rows).where(F.col("outcome") == QUARANTINED)
             unknown = newest_of(rows).where(F.col("outcome") == ATTEMPTED)
-            unsaid = unknown.join(known.select("address"), on="address", how="left_anti")
-            found.append((plan, known.unionByName(self._copied(plan, unsaid))))
+            unsaid = unknown.join(known.select("address"), on="address", how="left_anti").cache()
+            self._tell_of_recent(unsaid.where(F.col("at") > F.lit(limit)))
+            found.append((plan, known.unionByName(self._copied(plan, unsaid.where(F.col("at") <= F.lit(limit))))))
         return found
+
+    def _tell_of_recent(self, rows: DataFrame) -> None:
+        row = rows.agg(F.count(F.lit(1)), F.max(F.unix_micros("at"))).first()
+        assert row is not None
+        if row[0]:
+            free = datetime.fromtimestamp(row[1] / 1e6, UTC) + self.repository.settings.sweep.window + MARGIN
+            self.log(
+                f"{self.repository.name}: a sweep that was cut off may still be at {row[0]:,} objects, which are left "
+                f"as they are. Those of them that it moved can be brought back after {free:%Y-%m-%d %H:%M:%S} UTC."
+            )
 
     def _ledgers(self) -> "Chosen":
         """Return every row of each plan's ledger."""

@@ -63,6 +63,8 @@ class Doer(Protocol):
     def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
         """Do it to each row of `OBJECTS`, in their order. No store's error is raised: it is an outcome.
 
+        `attempted` is the outcome of what was left, because the time was over: it gets no second line in the ledger.
+
         `name` is of this group alone, among all sweeps of the repository. `in_time` was true when the group was begun;
         a deed that takes long asks again before it takes away what the look at what is live allowed to be taken.
         """
@@ -114,7 +116,7 @@ def work(
         if doomed.num_rows:
             if not in_time():
                 return
-            yield _done(orders, doer, doomed, name, clock, in_time)
+            yield from _done(orders, doer, doomed, name, clock, in_time)
 
 
 _Named = tuple[str, pa.Table]
@@ -166,12 +168,17 @@ def groups(sizes: Sequence[int], most: int, most_bytes: int | None) -> Iterator[
         yield start, len(sizes) - start
 
 
-def _done(orders: Orders, doer: Doer, group: pa.Table, name: str, clock: Clock, in_time: InTime) -> pa.RecordBatch:
+def _done(
+    orders: Orders, doer: Doer, group: pa.Table, name: str, clock: Clock, in_time: InTime
+) -> Iterator[pa.RecordBatch]:
     """Do the deed to a group between its two lines of the ledger."""
     attempted = [Ended(ATTEMPTED)] * group.num_rows
     orders.ledger.append(_rows(orders, group, attempted, clock()), name, "attempted")
     ended = doer.do(group, f"{orders.ledger.fence:08d}-{name}", in_time)  # every sweep counts its groups from the first
-    return _noted(orders, group, ended, name, clock(), touched=True)
+    known = [one for one in ended if one.outcome != ATTEMPTED]
+    if known:
+        answered = pa.array([one.outcome != ATTEMPTED for one in ended])
+        yield _noted(orders, group.filter(answered), known, name, clock(), touched=True)
 
 
 def _noted(

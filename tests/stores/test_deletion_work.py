@@ -168,3 +168,48 @@ def test_an_error_of_our_own_is_not_swallowed(pace: Pace) -> None:
 
     with pytest.raises(ZeroDivisionError):
         done(FakeStore(1, answer), pace, some(1))
+
+
+def ended_by(clock: FakeClock, seconds: float) -> Callable[[], bool]:
+    return lambda: clock() < seconds
+
+
+@pytest.mark.parametrize("most", [1, 10])
+def test_nothing_is_asked_for_once_the_callers_time_is_over(clock: FakeClock, most: int) -> None:
+    pace = Pace(10, clock=clock, sleep=clock.sleep)
+    store = FakeStore(most, lambda doomed: GONE)
+    answers = DeletionWork(store, pace, Patience(), Random(0), ended_by(clock, 20)).done(some(1_000))
+    ended = [answer.outcome for answer in answers.values()]
+    assert set(ended) == {Outcome.DELETED, Outcome.LATE}
+    assert ended.count(Outcome.DELETED) == sum(store.requests)
+    assert 200 <= sum(store.requests) <= 250  # twenty seconds' worth, and what is asked for between two glances
+
+
+def test_what_was_asked_for_and_failed_is_not_said_to_be_late(clock: FakeClock, pace: Pace) -> None:
+    store = FakeStore(1, lambda doomed: BUSY, alone=[LOST])
+    answers = DeletionWork(store, pace, Patience(50, 3600), Random(0), ended_by(clock, 60)).done(some(1))
+    (answer,) = answers.values()
+    assert answer.outcome is Outcome.FAILED
+    assert answer.failure is not None
+    assert answer.failure.unclear
+    assert clock() < 60 + 60  # one rest of the pace more
+
+
+def test_what_a_refused_bulk_leaves_to_be_asked_for_singly_keeps_its_answer_when_it_is_late(clock: FakeClock) -> None:
+    store = FakeStore(10, lambda doomed: REFUSED)
+    pace = Pace(1, clock=clock, sleep=clock.sleep)
+    answers = DeletionWork(store, pace, Patience(), Random(0), ended_by(clock, 5)).done(some(50))
+    assert {answer.outcome for answer in answers.values()} == {Outcome.FAILED, Outcome.LATE}
+    assert sum(answer.outcome is Outcome.FAILED for answer in answers.values()) == sum(store.requests)
+
+
+def test_whether_there_is_time_is_not_asked_for_every_request(clock: FakeClock) -> None:
+    asked: list[float] = []
+
+    def in_time() -> bool:
+        asked.append(clock())
+        return True
+
+    pace = Pace(100, clock=clock, sleep=clock.sleep)
+    DeletionWork(FakeStore(1, lambda doomed: GONE), pace, Patience(), Random(0), in_time).done(some(2_000))
+    assert 5 <= len(asked) <= 20  # of twenty seconds and two thousand requests

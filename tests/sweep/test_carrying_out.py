@@ -11,6 +11,7 @@ import pytest
 from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.limits import BudgetSettings
 from retention_assets.stores.policies import completed_runs
+from retention_assets.sweep.engine import Round
 from retention_assets.sweep.execute import Carried, carry_out, require_balance
 from retention_assets.sweep.lease import Lease
 from retention_assets.sweep.ledger import ATTEMPTED, OUTCOMES
@@ -149,6 +150,33 @@ def test_a_sweep_that_fails_at_all_that_a_round_tries_ends_there(world: World) -
     assert tried == {**dict.fromkeys("abde", "failed"), "c": "skipped"}
     assert lease_is_free(world)
     assert sweep(world, "delete", "a-later-run").whole
+
+
+class SlowLooks(EngineHere):
+    """Looks that take longer than a window: so many of them, then they are quick."""
+
+    slow = 0
+
+    def look(self, number: int) -> Round[pa.Table]:
+        looked = super().look(number)
+        if self.looks <= self.slow:
+            self.world.now += self.world.limits.sweep.window
+        return looked
+
+
+def test_a_first_look_that_took_longer_than_the_window_is_followed_by_another(world: World) -> None:
+    engine = SlowLooks(world)
+    engine.slow = len(engine.remaining(0))
+    assert carry_out(charge(world, "sweep", "delete", "a-run"), engine, lambda: None).whole
+
+
+def test_looks_that_take_longer_than_the_window_end_the_sweep_with_the_remedy(world: World) -> None:
+    engine = SlowLooks(world)
+    engine.slow = 100
+    with pytest.raises(GuardRefused, match=r"took longer than sweep.window, 15m.* Set a longer sweep.window"):
+        carry_out(charge(world, "sweep", "delete", "a-run"), engine, lambda: None)
+    assert not [row for row in world.ledger() if row["outcome"] == ATTEMPTED]
+    assert lease_is_free(world)
 
 
 def test_what_fails_among_others_is_not_tried_again_by_the_same_sweep(world: World) -> None:

@@ -40,7 +40,7 @@ def selected(name: str) -> Selection:
     return Selection(address=address(name))
 
 
-def death_after(world: World, mode: str, verb: str, name: str) -> None:
+def death_after(world: World, mode: str, verb: str, name: str, hours: int = 1) -> None:
     """Sweep the world until the run dies, right after what it does to one object."""
     another = world.copy(world.root.with_name("another"))
     with watched(Effects(another.root)) as whole:
@@ -49,7 +49,7 @@ def death_after(world: World, mode: str, verb: str, name: str) -> None:
     with watched(Effects(world.root, point)) as effects:
         sweep(world, mode)
     assert effects.dead
-    world.wait(hours=1)
+    world.wait(hours=hours)
 
 
 def test_a_restore_that_failed_can_be_run_again(spark: SparkSession, tmp_path: Path) -> None:
@@ -102,3 +102,20 @@ def test_what_a_run_deleted_before_it_died_cannot(spark: SparkSession, tmp_path:
     death_after(world, "delete", "delete", "e")
     with pytest.raises(GuardRefused, match="nothing like that is in quarantine"):
         restore(undo(spark, world), selected("e"))
+
+
+def test_what_a_cut_off_run_may_still_be_at_is_not_brought_back_before_its_window_is_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A worker that outlives its run deletes what it has copied; with the copy gone too, nothing would be left."""
+    world = World(tmp_path / "world")
+    death_after(world, "quarantine", "delete", "e", hours=0)
+    told: list[str] = []
+    early = replace(undo(spark, world), log=told.append)
+    with pytest.raises(GuardRefused, match="nothing like that is in quarantine"):
+        restore(early, selected("e"))
+    assert [line for line in told if "may still be at" in line and "can be brought back after" in line]
+    assert world.copies().keys() == {"a", "e"}
+    world.wait(hours=1)
+    assert restore(undo(spark, world), selected("e"))[RESTORED].objects == 1
+    assert world.stored()["e"] == content("e")

@@ -253,3 +253,15 @@ def test_groups_have_so_many_objects_and_bytes_at_most(
     sizes: list[int], most_bytes: int | None, expected: list[tuple[int, int]]
 ) -> None:
     assert list(groups(sizes, 3, most_bytes)) == expected
+
+
+def test_what_a_deed_left_because_time_was_over_stays_attempted_and_does_not_count(bench: Bench) -> None:
+    class HalfInTime(Recording):
+        def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
+            super().do(objects, name, in_time)
+            return [Ended("deleted" if one == "a" else "attempted") for one in objects["address"].to_pylist()]
+
+    tally = bench.work(HalfInTime(), [batch("a", "b", "c", "d")])
+    assert [(row["outcome"], row["objects"]) for row in tally] == [("deleted", 1)]
+    assert bench.outcomes("a") == {"attempted", "deleted"}
+    assert [bench.outcomes(name) for name in "bcd"] == [{"attempted"}] * 3

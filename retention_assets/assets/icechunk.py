@@ -20,6 +20,7 @@ from retention_assets.stores.objects import ObjectReader
 from retention_assets.stores.policies import POLICY_RUN, with_earlier_runs
 from retention_assets.stores.warehouse import Rows
 from retention_assets.sweep import guards
+from retention_assets.sweep.attempt import clocks
 from retention_assets.sweep.icechunk.decisions import decision_rows
 from retention_assets.sweep.icechunk.guards import manifests_whole, referenced_exist, references_apart
 from retention_assets.sweep.icechunk.planning import (
@@ -75,17 +76,19 @@ def policy_table(bench: Workbench) -> dg.AssetsDefinition:
 def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of what lies in the store."""
 
-    @bench.asset("storage_inventory", checks=["listing_complete", "namespaces_apart"])
+    @bench.asset("storage_inventory", checks=["listing_complete", "namespaces_apart", "clock_agrees"])
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
         """Every object of the repository, listed now; chunks in parts, on executors."""
         withdraw_plan(bench.warehouse, bench.name, day_of(context))  # what it was made from is made anew
-        access, taken_at = bench.open_icechunk().access, bench.clock()
+        opened, taken_at = bench.open_icechunk(), bench.clock()
+        access = opened.access
         reader = ObjectReader(access)
         places = icechunk_prefixes(reader)
         listed = list_objects(session(pyspark), access, places).cache()
         verdicts = [
             guards.listing_complete(unlisted(listed, places, reader, top_of)),
             guards.namespaces_apart(bench.name, bench.places()),
+            clocks(opened, bench.clock),
         ]
         return checked(Rows(listed, taken_at), verdicts)
 
@@ -182,7 +185,7 @@ def reachable_chunks(bench: Workbench) -> dg.AssetsDefinition:
         verdicts = [
             manifests_whole(manifests, refs),
             referenced_exist("chunks_exist", found.where("live AND certain"), inventory, opened.access, listed_at),
-            references_apart(refs),
+            references_apart(manifests, refs),
         ]
         row = refs.agg(*(F.coalesce(F.sum(kind), F.lit(0)).alias(kind) for kind in KINDS)).first()
         assert row is not None

@@ -18,6 +18,7 @@ from retention_assets.stores.staged import staged_objects
 from retention_assets.stores.storage import Studio, take_picture
 from retention_assets.stores.warehouse import Rows
 from retention_assets.sweep import guards
+from retention_assets.sweep.attempt import clocks
 from retention_assets.sweep.ledger import collected_addresses
 from retention_assets.sweep.plan import references_hash, withdraw_plan
 from retention_assets.sweep.planning import INSTANCE, KNOWN, POLICY_HASH, REFERENCES_HASH
@@ -53,7 +54,7 @@ def current_rules(bench: Workbench) -> dg.AssetsDefinition:
 def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of what lies in the store."""
 
-    @bench.asset("storage_inventory", checks=["listing_complete", "namespaces_apart"])
+    @bench.asset("storage_inventory", checks=["listing_complete", "namespaces_apart", "clock_agrees"])
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
         """Every object below the namespace, `_lakefs/` left out: listed, or as the store's own inventory has it."""
         withdraw_plan(bench.warehouse, bench.name, day_of(context))  # what it was made from is made anew
@@ -64,6 +65,7 @@ def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
         verdicts = [
             guards.listing_complete(unlisted(listed, picture.places, ObjectReader(opened.access))),
             guards.namespaces_apart(bench.name, bench.places()),
+            clocks(opened, bench.clock),
         ]
         numbers: dict[str, float | str] = {
             "prefixes": len(picture.places.deep),

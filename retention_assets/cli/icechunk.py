@@ -114,9 +114,9 @@ def status(context: click.Context, wanted: str | None, reason: str | None, json_
 def log(context: click.Context, limit: int, json_wanted: bool) -> None:
     """Show the repository's own log, newest first. Format 1 has none."""
     from retention_assets.stores.icechunk import IcechunkSource
+    from retention_assets.stores.icechunk_log import ops_log
     from retention_assets.stores.objects import ObjectReader
     from retention_assets.stores.repositories import open_store
-    from retention_assets.sweep.icechunk.log import ops_log
 
     access = open_store(_repository(context))
     source = IcechunkSource(access, utc_now)

@@ -31,6 +31,7 @@ from retention_assets.history.icechunk.snapshots import (
     require_whole,
 )
 from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.icechunk_log import ops_log
 from retention_assets.stores.icechunk_references import References, read_references, reference_facts
 from retention_assets.stores.objects import ObjectReader
 
@@ -216,9 +217,10 @@ class IcechunkSource:
 
         A writer of an old version made them: it still sees them, and what it commits would be taken for garbage.
         """
-        since = _upgraded_at(repo)
-        for facts in reference_facts(self._reader):
-            if facts.last_modified <= since or reference_file(facts.path).tombstone:
+        files = list(reference_facts(self._reader))
+        since = _upgraded_at(self._reader, repo) if files else None
+        for facts in files:
+            if (since is not None and facts.last_modified <= since) or reference_file(facts.path).tombstone:
                 continue
             tip = read_reference(self._reader.read(facts.path), self._reader.describe(facts.path))
             if tip not in repo.snapshots and tip in stored:
@@ -229,12 +231,12 @@ class IcechunkSource:
                 )
 
 
-def _upgraded_at(repo: Repo) -> datetime:
-    """Return when the repository was upgraded, or the earliest instant after it that its log tells."""
-    for update in repo.latest_updates:
-        if update.kind is UpdateKind.REPO_MIGRATED:
+def _upgraded_at(reader: ObjectReader, repo: Repo) -> datetime | None:
+    """Return when the repository came to be of format 2; None when its log, cut off by a collection, does not tell."""
+    for update in ops_log(reader, repo):
+        if update.kind in (UpdateKind.REPO_MIGRATED, UpdateKind.REPO_INITIALIZED):
             return instant_of(update.updated_at, b"")
-    return instant_of(repo.latest_updates[-1].updated_at, b"")
+    return None
 
 
 def _paths(batch: pa.RecordBatch) -> list[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.deeds import Delete, Quarantine
 from retention_assets.sweep.engine import width
 from retention_assets.sweep.execute import Carried, Charge, Clock, Log
-from retention_assets.sweep.guards import clock_agrees
+from retention_assets.sweep.guards import Verdict, clock_agrees
 from retention_assets.sweep.lease import Lease, witnessed_record
 from retention_assets.sweep.ledger import plans_with_ledgers
 from retention_assets.sweep.plan import Plan, find_plan, planned_objects
@@ -138,13 +138,18 @@ def planned_as_approved(sweep: Sweep[Opened], plan: Plan, policy_hash: str) -> D
     return planned_objects(sweep.spark, sweep.warehouse, plan)
 
 
+def clocks(opened: Opened, clock: Clock) -> Verdict:
+    """Hold this machine's clock against the store's, which tells how old an object is. See `clock_agrees`."""
+    most = opened.repository.settings.guards.max_clock_skew
+    if most is None:
+        return Verdict("clock_agrees", True, "not looked at: guards.max_clock_skew is null")
+    before = clock()
+    return clock_agrees(before, store_time(opened.access, clock), clock(), most)
+
+
 def require_clock(sweep: Sweep[Opened]) -> None:
     """Refuse when this machine's clock and the store's differ by more than is allowed."""
-    most = sweep.limits.guards.max_clock_skew
-    if most is None:
-        return
-    before: datetime = sweep.clock()
-    verdict = clock_agrees(before, store_time(sweep.opened.access, sweep.clock), sweep.clock(), most)
+    verdict = clocks(sweep.opened, sweep.clock)
     if not verdict.passed:
         raise GuardRefused(f"{sweep.name} {sweep.day}: {verdict.guard}: {verdict.saw}. Nothing was deleted.")
 

@@ -28,7 +28,7 @@ class TestEveryRepository:
     def test_every_guard_passes_and_a_plan_stands(self, lakes: Lakes, name: str, tags: str) -> None:
         planned = lakes[name].planned(tags)
         assert planned.run.success, planned.run.errors
-        early = {"heads_present", "ranges_complete", "listing_complete", "namespaces_apart"}
+        early = {"heads_present", "ranges_complete", "listing_complete", "namespaces_apart", "clock_agrees"}
         asked = early | set(PLAN_GUARDS) if tags == "ignore" else {"ranges_complete", *PLAN_GUARDS}
         assert planned.run.checks.items() >= dict.fromkeys(asked, True).items()
         assert planned.plan is not None

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import ClassVar
@@ -11,8 +12,11 @@ import pytest
 
 from retention_assets.errors import CorruptFile, RetentionError, SourceError, StoreError
 from retention_assets.formats.icechunk.ids import INITIAL_SNAPSHOT, decode_id, encode_id
+from retention_assets.formats.icechunk.model import Update, UpdateKind
 from retention_assets.formats.icechunk.references import write_reference
-from retention_assets.history.icechunk.snapshots import history_of
+from retention_assets.formats.icechunk.repo_reader import read_repo
+from retention_assets.formats.icechunk.repo_writer import write_repo
+from retention_assets.history.icechunk.snapshots import history_of, micros_of
 from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.icechunk import IcechunkSource, IcechunkState
 from retention_assets.stores.objects import ObjectReader
@@ -284,6 +288,27 @@ def test_a_commit_of_an_old_version_after_the_upgrade_ends_the_reading(old, tmp_
     shutil.copy(tmp_path / "seen_by_the_old/snapshots" / new, old / "snapshots")
     path = old / "refs/branch.main/ref.json"
     path.write_bytes(write_reference(decode_id(new)))
+    set_stored_at(old, datetime.now(UTC) + timedelta(minutes=1), ["refs/branch.main/*"])
+    with pytest.raises(SourceError, match=rf"branch\.main.*does not know its snapshot {new}.*Stop that writer"):
+        state(old)
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["the_log_goes_on_in_a_backup", "the_log_was_cut_off"])
+def test_it_does_so_however_much_was_written_since(old, tmp_path, is_cut: bool):
+    """The upgrade is on no page of the log that the repo object itself has: a thousand updates came since."""
+    shutil.copytree(old, tmp_path / "seen_by_the_old")
+    half_upgraded(old)
+    repo = read_repo((old / "repo").read_bytes(), "repo")
+    (old / "overwritten").mkdir(exist_ok=True)
+    (old / "overwritten/a-backup").write_bytes((old / "repo").read_bytes())
+    long_after = micros_of(datetime.now(UTC) + timedelta(days=2))
+    update = Update(UpdateKind.CONFIG_CHANGED, long_after)
+    before = "gone" if is_cut else "a-backup"
+    (old / "repo").write_bytes(write_repo(replace(repo, latest_updates=(update,), repo_before_updates=before)))
+    assert state(old).format == 2
+    new = open_repository(tmp_path / "seen_by_the_old").writable_session("main").commit("lost", allow_empty=True)
+    shutil.copy(tmp_path / "seen_by_the_old/snapshots" / new, old / "snapshots")
+    (old / "refs/branch.main/ref.json").write_bytes(write_reference(decode_id(new)))
     set_stored_at(old, datetime.now(UTC) + timedelta(minutes=1), ["refs/branch.main/*"])
     with pytest.raises(SourceError, match=rf"branch\.main.*does not know its snapshot {new}.*Stop that writer"):
         state(old)

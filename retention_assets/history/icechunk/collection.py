@@ -56,4 +56,4 @@ def _nearest_remaining(history: History, snapshot_id: bytes, going: Collection[b
 
 
 def _refusal(what: str) -> GuardRefused:
-    return GuardRefused(f"{what}. Nothing was changed or deleted. Plan the collection again.")
+    return GuardRefused(f"{what}. Nothing more was changed, nothing deleted. Plan again, and approve that plan.")

@@ -19,11 +19,11 @@ from retention_assets.history.icechunk.snapshots import micros_of
 from retention_assets.history.icechunk.updates import Stamp
 from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.icechunk import IcechunkSource, RepoObject
+from retention_assets.stores.icechunk_log import ops_log
 from retention_assets.stores.objects import ObjectReader
 from retention_assets.stores.pace import backoffs
 from retention_assets.stores.replacing import ObjectReplacer
 from retention_assets.stores.writing import ObjectWriter
-from retention_assets.sweep.icechunk.log import ops_log
 from retention_assets.sweep.icechunk.unguarded import unguarded_writers
 
 Edit = Callable[[Repo, Stamp], Repo]  # the same object when there is nothing to change

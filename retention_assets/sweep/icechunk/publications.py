@@ -1,7 +1,8 @@
 """What was published of a plan: a document for each sweep that did, written before that sweep touched any object.
 
-`publications/<plan hash>/<fence>.json`. References are no objects of the store in format 2, and have no size: they
-stand here and in the report, not in the ledger, whose totals are of objects.
+`publications/<plan hash>/<fence>.json`; before that, in `begun/<fence>.json`, what it is about to remove. References
+are no objects of the store in format 2, and have no size: they stand here and in the report, not in the ledger, whose
+totals are of objects.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,12 +21,19 @@ from retention_assets.sweep.plan import Plan
 from retention_assets.tables import DELETION_REPORT, REFERENCE_ADDRESSES
 
 PUBLICATIONS = "publications"
+_BEGUN = "begun"
 
 
 def reference_addresses(planned: PlannedEdits) -> frozenset[str]:
     """Return the addresses of the references that a plan deletes."""
     branches = (f"{REFERENCE_ADDRESSES}branch.{name}" for name in planned.deleted_branches)
     return frozenset([*branches, *(f"{REFERENCE_ADDRESSES}tag.{name}" for name in planned.deleted_tags)])
+
+
+def begin_publication(warehouse: Warehouse, plan: Plan, planned: PlannedEdits, lease: Lease, at: datetime) -> None:
+    """Note which references a sweep is about to remove: after a crash nobody else could tell their names."""
+    document = {"intended": sorted(reference_addresses(planned)), "at": at.isoformat()}
+    warehouse.write_document(document, plan.repository, PUBLICATIONS, plan.plan_hash, _BEGUN, f"{lease.fence:08d}.json")
 
 
 def keep_publication(

@@ -42,9 +42,9 @@ class Published:
 def publish(access: StoreAccess, planned: PlannedEdits, policy: SnapshotPolicy, clock: Clock, log: Log) -> Published:
     """Make the planned edits on the repository as it stands. Done again, it does what is left of them.
 
-    Fewer edits than planned are fine: a snapshot may be gone already, or somebody may have tagged it. The lease is the
-    caller's. Errors: GuardRefused when more would be released or deleted than was planned, when a snapshot that is to
-    go is reached again, or a new one stands on it, when the format is another one, and as `expire_v1`, `expire_v2` and
+    Fewer edits than planned are fine: a snapshot or a reference may be gone already. The lease is the caller's.
+    Errors: GuardRefused when more would be released or deleted than was planned, when a snapshot that is to go is
+    reached again, or a new one stands on it, when the format is another one, and as `expire_v1`, `expire_v2` and
     `collected`; SourceError, StoreError and CorruptFile as reading and writing raise them.
     """
     found = IcechunkSource(access, clock).repo_object()

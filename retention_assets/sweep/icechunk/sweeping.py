@@ -26,6 +26,7 @@ from retention_assets.sweep.icechunk.edits import planned_edits
 from retention_assets.sweep.icechunk.layout import IcechunkLayout, characters
 from retention_assets.sweep.icechunk.liveness import IcechunkLiveness, IcechunkQuestion
 from retention_assets.sweep.icechunk.publications import (
+    begin_publication,
     keep_publication,
     removed_references,
     unexplained,
@@ -97,6 +98,7 @@ def _publish(
     sweep: IcechunkSweep, plan: Plan, edits: PlannedEdits, policy: SnapshotPolicy, lease: Lease
 ) -> Mapping[str, Any]:
     """Publish what the plan takes out of history, and note what that came to before any object goes."""
+    begin_publication(sweep.warehouse, plan, edits, lease, sweep.clock())
     published = publish(sweep.opened.access, edits, policy, sweep.clock, sweep.log)
     sweep.log(
         f"{sweep.name} {sweep.day}: published: {len(edits.released):,} snapshots released, "

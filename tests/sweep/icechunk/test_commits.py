@@ -13,10 +13,10 @@ from retention_assets.formats.icechunk.model import Repo
 from retention_assets.history.icechunk.operations import create_tag
 from retention_assets.history.icechunk.updates import Stamp
 from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.icechunk_log import ops_log
 from retention_assets.stores.objects import ObjectReader
 from retention_assets.sweep.icechunk import commits
 from retention_assets.sweep.icechunk.commits import RepoCommits
-from retention_assets.sweep.icechunk.log import ops_log
 from tests.faulty_s3 import Faults, Request, faulty_s3
 from tests.icechunk_repositories import INITIAL, create_repository, open_repository
 from tests.stores.s3 import Bucket

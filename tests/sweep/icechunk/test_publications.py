@@ -8,6 +8,7 @@ import pytest
 from retention_assets.history.icechunk.planned import PlannedEdits
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.icechunk.publications import (
+    begin_publication,
     keep_publication,
     removed_references,
     unexplained,
@@ -57,3 +58,12 @@ def test_what_an_attempt_removed_that_was_cut_off_is_found_by_the_next(warehouse
     assert left == {OLD}
     assert without_those_there(left, history({0: (None, 0)}, {"main": 0})) == {OLD}
     assert without_those_there(left, history({0: (None, 0)}, {"main": 0, "dev": 0})) == frozenset()
+
+
+def test_what_a_sweep_is_about_to_remove_is_noted_before_and_tells_nothing_of_what_it_did(warehouse: Warehouse) -> None:
+    begin_publication(warehouse, PLAN, EDITS, Lease("field", "a-run", 3, 3, NOW, timedelta(minutes=30)), NOW)
+    noted = warehouse.read_document("field", "publications", PLAN.plan_hash, "begun", "00000003.json")
+    assert noted is not None
+    assert noted["intended"] == [OLD, EXP, V1]
+    assert removed_references(warehouse, PLAN).num_rows == 0
+    assert unexplained(warehouse, PLAN, EDITS, Published(0, (), (), None)) == {OLD, EXP, V1}

@@ -132,12 +132,31 @@ def approve(context: click.Context, repository: str, plan_hash: str, given: date
     configuration = configuration_of(context)
     life = configuration.repository(repository).settings.approval.life
     warehouse, by = Warehouse(configuration.warehouse), person()
-    made = approve_plan(warehouse, repository, day_of(given), plan_hash, by, utc_now())
+    made = approve_plan(warehouse, repository, day_of(given), plan_hash, by, utc_now(), life)
     amount = made.candidates
     screen.print(
         f"Approved by {by}: {amount.objects:,} objects, {human_bytes(amount.bytes)}, of {repository} as of {made.day}; "
         f"holds until {made.made_at + life:%Y-%m-%d %H:%M} UTC.\n"
         f"Carry it out: {program()} sweep {repository} --as-of {made.day}",
+        **AS_IT_IS,
+    )
+
+
+@cli.command(short_help="Take the approval of a plan back.")
+@click.argument("repository")
+@as_of
+@click.pass_context
+def withdraw(context: click.Context, repository: str, given: datetime | None) -> None:
+    """Take the approval of REPOSITORY's plan back; a budget does not give it again. A sweep at work goes on."""
+    from retention_assets.sweep.approval import person, withdraw_approval
+
+    configuration = configuration_of(context)
+    configuration.repository(repository)
+    by = person()
+    made = withdraw_approval(Warehouse(configuration.warehouse), repository, day_of(given), by, utc_now())
+    screen.print(
+        f"Withdrawn by {by}: the approval of {made.plan_hash}, of {repository} as of {made.day}.\n"
+        f"A sweep that is at work already goes on: {program()} stop {repository}",
         **AS_IT_IS,
     )
 

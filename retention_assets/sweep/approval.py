@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from retention_assets.durations import format_duration
@@ -37,8 +37,13 @@ def person(environment: Mapping[str, str] = os.environ) -> str:
     return environment.get(APPROVER) or f"{getpass.getuser()}@{socket.gethostname()}"
 
 
-def approve(warehouse: Warehouse, repository: str, day: date, plan_hash: str, by: str, now: datetime) -> Plan:
-    """Approve the day's plan. Errors: GuardRefused unless `plan_hash` is that plan's whole hash."""
+def approve(
+    warehouse: Warehouse, repository: str, day: date, plan_hash: str, by: str, now: datetime, life: timedelta
+) -> Plan:
+    """Approve the day's plan. Errors: GuardRefused unless `plan_hash` is its whole hash, and it was made within `life`.
+
+    The approval is of this hash and day: it holds for a plan that is made anew and comes out the same.
+    """
     plan = load_plan(warehouse, repository, day)
     if plan.plan_hash != plan_hash.lower():
         raise GuardRefused(
@@ -47,7 +52,24 @@ def approve(warehouse: Warehouse, repository: str, day: date, plan_hash: str, by
         )
     if plan.blocked:
         raise GuardRefused(f"{repository} {day}: the plan cannot be carried out: {plan.blocked} Nothing was approved.")
+    _require_recent(plan, "was made", plan.made_at, life, now)
     _write(warehouse, plan, by, now)
+    return plan
+
+
+def withdraw_approval(warehouse: Warehouse, repository: str, day: date, by: str, now: datetime) -> Plan:
+    """Take the approval of the day's plan back, also one that a budget would give, until somebody approves it again.
+
+    A sweep that is at work goes on. Errors: GuardRefused when no plan of the day stands.
+    """
+    plan = load_plan(warehouse, repository, day)
+    document = {
+        "plan_hash": plan.plan_hash,
+        "day": day.isoformat(),
+        "withdrawn_by": by,
+        "withdrawn_at": now.isoformat(),
+    }
+    warehouse.write_document(document, repository, APPROVALS, f"{plan.plan_hash}.json")
     return plan
 
 
@@ -65,22 +87,29 @@ def require_approval(
     `beside`: what the plan changes beside its objects; see `beyond_budget`.
     Errors: GuardRefused when nobody approved it, or when the plan is too old by now.
     """
-    if now - plan.made_at > settings.life:
-        raise GuardRefused(
-            f"{plan.repository}: the plan of {plan.day} was made at {plan.made_at:%Y-%m-%d %H:%M} UTC, longer ago than "
-            f"approval.life, {format_duration(settings.life)}: its approval has lapsed. Nothing was deleted. Plan and "
-            f"approve again: `retention plan {plan.repository} --as-of {plan.day}`."
-        )
-    document = warehouse.read_document(plan.repository, APPROVALS, f"{plan.plan_hash}.json")
+    _require_recent(plan, "was made", plan.made_at, settings.life, now)
+    document, known = warehouse.read_document(plan.repository, APPROVALS, f"{plan.plan_hash}.json"), None
     if document is not None and document.get("day") == plan.day.isoformat():  # another day's plan is approved anew
-        return _read(document, plan)
+        known = _read(document, plan)
+        if known.approved_by != BUDGET:  # a plan that is made anew with the same hash keeps it, but for no longer
+            _require_recent(plan, "was approved", datetime.fromisoformat(known.approved_at), settings.life, now)
+            return known
     excess = beyond_budget(plan, budget, beside)
     if excess is None:
-        return _write(warehouse, plan, BUDGET, now)
+        return known or _write(warehouse, plan, BUDGET, now)
     raise GuardRefused(
         f"{plan.repository}: the plan {plan.plan_hash} of {plan.day} is not approved{excess}. Nothing was deleted. "
         f"Approve it: `retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`."
     )
+
+
+def _require_recent(plan: Plan, what: str, at: datetime, life: timedelta, now: datetime) -> None:
+    if now - at > life:
+        raise GuardRefused(
+            f"{plan.repository}: the plan of {plan.day} {what} at {at:%Y-%m-%d %H:%M} UTC, longer ago than "
+            f"approval.life, {format_duration(life)}: its approval has lapsed. Nothing was deleted. Plan and "
+            f"approve again: `retention plan {plan.repository} --as-of {plan.day}`."
+        )
 
 
 def beyond_budget(plan: Plan, budget: BudgetSettings, beside: int = 0) -> str | None:
@@ -125,9 +154,16 @@ def _write(warehouse: Warehouse, plan: Plan, by: str, now: datetime) -> Approval
 
 
 def _read(document: Mapping[str, Any], plan: Plan) -> Approval:
+    if "withdrawn_by" in document:
+        raise GuardRefused(
+            f"{plan.repository}: {document['withdrawn_by']} withdrew the approval of {plan.plan_hash} at "
+            f"{document.get('withdrawn_at')}. Nothing was deleted. If that is over: "
+            f"`retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`."
+        )
     try:
         approval = Approval(**document)
-    except TypeError:
+        datetime.fromisoformat(approval.approved_at)
+    except (TypeError, ValueError):
         approval = None
     if approval is None or approval.plan_hash != plan.plan_hash:
         raise GuardRefused(

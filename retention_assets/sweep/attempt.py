@@ -21,7 +21,7 @@ from retention_assets.sweep.engine import width
 from retention_assets.sweep.execute import Carried, Charge, Clock, Log
 from retention_assets.sweep.guards import Verdict, clock_agrees
 from retention_assets.sweep.lease import Lease, witnessed_record
-from retention_assets.sweep.ledger import plans_with_ledgers
+from retention_assets.sweep.ledger import QUARANTINED, plans_with_ledgers, read_ledgers
 from retention_assets.sweep.plan import Plan, find_plan, planned_objects
 from retention_assets.sweep.proof import Evidence
 from retention_assets.sweep.quarantine import place_of_plan
@@ -168,6 +168,8 @@ def evidence_of(sweep: Sweep[Opened]) -> Evidence:
         for day, plan_hash in plans_with_ledgers(warehouse, name)
     ]
     records = list(read_records(warehouse, name))
-    moved = {kept.document["plan_hash"] for kept in records if "quarantined" in kept.document["outcomes"]}
+    rows = read_ledgers(sweep.spark, warehouse, name, [(plan.day.isoformat(), plan.plan_hash) for plan in tried])
+    found = rows.where(F.col("outcome") == QUARANTINED).select("plan_hash").distinct().collect()
+    moved = {plan_hash for (plan_hash,) in found}
     places = [(plan, place_of_plan(sweep.opened.repository, plan)) for plan in tried if plan.plan_hash in moved]
     return Evidence(sweep.spark, warehouse, name, tried, records, places, witnessed_record(warehouse, name))

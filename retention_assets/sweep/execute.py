@@ -4,13 +4,14 @@ The objects are the engine's. What this module decides: whether to begin, whethe
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import count
 from typing import Any
 
 from retention_assets.durations import format_duration
-from retention_assets.errors import GuardRefused, StoreError
+from retention_assets.errors import GuardRefused, RetentionError, StoreError
 from retention_assets.instants import utc_now
 from retention_assets.limits import Limits
 from retention_assets.stores.policies import note_completed
@@ -27,6 +28,7 @@ from retention_assets.sweep.ledger import (
     QUARANTINED,
     RESTORED,
     LedgerPlace,
+    sweeps_of,
 )
 from retention_assets.sweep.plan import Amount, Plan, load_plan
 from retention_assets.sweep.progress import Progress
@@ -102,10 +104,34 @@ def carry_out(charge: Charge, engine: Engine[Any], require_same: Callable[[], No
             lease = renew_lease(charge.warehouse, lease, charge.clock())
             require_standing(charge)
             published = charge.publish(lease)
-        lease, window = work_through(charge, engine, lease)
-        return conclude(charge, engine, approval, lease, started, window, published)
+        return work_and_conclude(charge, engine, approval, lease, started, published)
     finally:
         release_lease(charge.warehouse, lease, charge.clock())
+
+
+def work_and_conclude(
+    charge: Charge,
+    engine: Engine[Any],
+    approval: Approval,
+    lease: Lease,
+    started: datetime,
+    published: Mapping[str, Any] | None = None,
+) -> Carried:
+    """Work on all that remains and conclude. What ends before it is through has a record, too, if it did anything."""
+    try:
+        lease, window = work_through(charge, engine, lease)
+    except RetentionError as error:
+        with suppress(RetentionError):  # what ended the sweep may hinder its record too, and is what to tell
+            if published is not None or _has_rows(charge, lease):
+                record = _record(charge, engine, approval, lease, started, engine.outcomes())
+                write_record(charge.warehouse, replace(record, published=published, ended_early=str(error)))
+        raise
+    return conclude(charge, engine, approval, lease, started, window, published)
+
+
+def _has_rows(charge: Charge, lease: Lease) -> bool:
+    plan = charge.plan
+    return lease.fence in sweeps_of(charge.warehouse, plan.repository, plan.day.isoformat(), plan.plan_hash)
 
 
 def work_through(charge: Charge, engine: Engine[Any], lease: Lease) -> tuple[Lease, float]:
@@ -172,32 +198,41 @@ def conclude(
     tried = sum(amount.objects for amount in outcomes.values())
     held_back = any(outcomes.get(name, Amount()).objects for name in (FAILED, QUARANTINED, RESTORED))
     whole = tried == plan.candidates.objects and not held_back
-    write_record(
-        charge.warehouse,
-        Record(
-            kind=charge.kind,
-            mode=charge.mode,
-            repository=plan.repository,
-            day=plan.day.isoformat(),
-            plan_hash=plan.plan_hash,
-            policy_hash=plan.policy_hash,
-            planned_objects=plan.candidates.objects,
-            planned_bytes=plan.candidates.bytes,
-            outcomes={name: asdict(amount) for name, amount in sorted(outcomes.items())},
-            approved_by=approval.approved_by,
-            approved_at=approval.approved_at,
-            fence=lease.fence,
-            run_id=charge.run_id,
-            started=started.isoformat(),
-            ended=charge.clock().isoformat(),
-            longest_window_seconds=window,
-            ledger_digest=engine.ledger_digest(lease.fence),
-            published=published,
-        ),
-    )
+    record = _record(charge, engine, approval, lease, started, outcomes)
+    write_record(charge.warehouse, replace(record, longest_window_seconds=window, published=published))
     if whole:
         note_completed(charge.warehouse, plan.repository, plan.day, plan.plan_hash, plan.policy_run)
     return Carried(outcomes, whole)
+
+
+def _record(
+    charge: Charge,
+    engine: Engine[Any],
+    approval: Approval,
+    lease: Lease,
+    started: datetime,
+    outcomes: Mapping[str, Amount],
+) -> Record:
+    plan = charge.plan
+    return Record(
+        kind=charge.kind,
+        mode=charge.mode,
+        repository=plan.repository,
+        day=plan.day.isoformat(),
+        plan_hash=plan.plan_hash,
+        policy_hash=plan.policy_hash,
+        planned_objects=plan.candidates.objects,
+        planned_bytes=plan.candidates.bytes,
+        outcomes={name: asdict(amount) for name, amount in sorted(outcomes.items())},
+        approved_by=approval.approved_by,
+        approved_at=approval.approved_at,
+        fence=lease.fence,
+        run_id=charge.run_id,
+        started=started.isoformat(),
+        ended=charge.clock().isoformat(),
+        longest_window_seconds=None,
+        ledger_digest=engine.ledger_digest(lease.fence),
+    )
 
 
 def require_balance(plan: Plan, outcomes: Mapping[str, Amount]) -> None:

@@ -77,6 +77,11 @@ def plans_with_ledgers(warehouse: Warehouse, repository: str) -> list[tuple[str,
     ]
 
 
+def sweeps_of(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -> list[int]:
+    """Return the fences of the sweeps that wrote rows of a plan's ledger, in order."""
+    return sorted({int(name.partition("-")[0]) for name in warehouse.directories(repository, LEDGERS, day, plan_hash)})
+
+
 def read_ledgers(
     spark: SparkSession, warehouse: Warehouse, repository: str, plans: Sequence[tuple[str, str]]
 ) -> DataFrame:

@@ -17,7 +17,16 @@ from retention_assets.stores.ranges import metaranges, ranges, read_tables
 from retention_assets.stores.staged import staged_objects
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.guards import Verdict, heads_present, ranges_complete
-from retention_assets.sweep.ledger import ATTEMPTED, OUTCOMES, QUARANTINED, ended_of, latest_of, newest_of, read_ledgers
+from retention_assets.sweep.ledger import (
+    ATTEMPTED,
+    OUTCOMES,
+    QUARANTINED,
+    ended_of,
+    latest_of,
+    newest_of,
+    read_ledgers,
+    sweeps_of,
+)
 from retention_assets.sweep.liveness import Question, commits_now
 from retention_assets.sweep.plan import Plan, planned_objects, planned_of_all
 from retention_assets.sweep.quarantine import QuarantinePlace
@@ -189,7 +198,21 @@ def _records_follow(evidence: Evidence) -> Verdict:
         return Verdict(
             "records_follow", False, f"the last record that {evidence.name}/leases names was changed or is gone"
         )
-    return Verdict("records_follow", True, f"{len(evidence.records):,} records, each follows the one before it")
+    saw = f"{len(evidence.records):,} records, each follows the one before it"
+    unrecorded = [plan for plan in evidence.plans if _is_unrecorded(evidence, plan)]
+    if unrecorded:
+        first = f"{unrecorded[0].day} {unrecorded[0].plan_hash[:12]}"
+        saw += f"; of {len(unrecorded):,} plans, {first} first, the last sweep was cut off before it wrote one"
+    return Verdict("records_follow", True, saw)
+
+
+def _is_unrecorded(evidence: Evidence, plan: Plan) -> bool:
+    """Return whether the newest rows of the plan's ledger are covered by no record: nothing would show a change."""
+    day = plan.day.isoformat()
+    fences = sweeps_of(evidence.warehouse, evidence.name, day, plan.plan_hash)
+    documents = (kept.document for kept in evidence.records)
+    told = [one["fence"] for one in documents if (one["day"], one["plan_hash"]) == (day, plan.plan_hash)]
+    return max(fences, default=0) > max(told, default=0)
 
 
 def by_check(verdicts: Sequence[Verdict], checks: Sequence[str] = CHECKS) -> list[Verdict]:

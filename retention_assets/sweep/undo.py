@@ -20,7 +20,7 @@ from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.approval import Approval
 from retention_assets.sweep.deeds import Purge, RemoveVersions, Restore
 from retention_assets.sweep.engine import Done, Round, run_on_spark, width
-from retention_assets.sweep.execute import Carried, Charge, Clock, Log, conclude, work_through
+from retention_assets.sweep.execute import Carried, Charge, Clock, Log, work_and_conclude
 from retention_assets.sweep.lease import MARGIN, release_lease, take_lease
 from retention_assets.sweep.ledger import (
     ATTEMPTED,
@@ -236,8 +236,7 @@ def _carry(undo: Undo, charge: Charge, engine: "EndedEngine") -> Carried:
     life = charge.limits.sweep.lease
     lease = take_lease(undo.warehouse, charge.plan.repository, undo.run_id, started, life)
     try:
-        lease, window = work_through(charge, engine, lease)
-        return conclude(charge, engine, approval, lease, started, window)
+        return work_and_conclude(charge, engine, approval, lease, started)
     finally:
         release_lease(undo.warehouse, lease, undo.clock())
 

@@ -198,6 +198,7 @@ def test_a_wrong_argument_is_named_with_what_is_allowed(healthy: Place, argument
         ("show", ["deletion_candidates"], 3, "retention plan orchard"),
         ("report", [], 1, "retention plan orchard"),
         ("approve", ["0" * 64], 1, "retention plan orchard"),
+        ("withdraw", [], 1, "retention plan orchard"),
     ],
 )
 def test_what_needs_a_plan_names_the_command_that_makes_it(

@@ -128,7 +128,7 @@ class Day:
         return Planned(planned.plan, reasons, current, files_read)
 
     def approve(self, plan: Plan) -> None:
-        approve(self.warehouse, NAME, self.date, plan.plan_hash, "a-person", self.world.now)
+        approve(self.warehouse, NAME, self.date, plan.plan_hash, "a-person", self.world.now, timedelta(days=7))
 
     def sweep(self, attempt: str = "a-sweep") -> Mapping[str, str]:
         """Carry the day's approved plan out; return the outcome of each of its candidates."""

@@ -24,6 +24,7 @@ from retention_assets.sweep.approval import (
     person,
     require_approval,
     require_same_world,
+    withdraw_approval,
 )
 from retention_assets.sweep.lakefs import Sweep, report
 from retention_assets.sweep.plan import (
@@ -39,6 +40,8 @@ from retention_assets.transforms.digest import candidates_digest
 from tests.repositories import api, place_repository, policy_file
 from tests.sweep.small_world import DAY, a_plan
 from tests.transforms.frames import NOW, Candidate, address, candidates
+
+LIFE = timedelta(days=7)
 
 
 @pytest.fixture
@@ -61,7 +64,7 @@ def test_a_plan_is_approved_by_its_whole_hash_in_any_case(warehouse: Warehouse) 
     keep_plan(warehouse, plan)
     with pytest.raises(GuardRefused, match=r"is not approved. Nothing was deleted. Approve it: `retention approve"):
         required(warehouse, plan)
-    assert approve(warehouse, "orchard", DAY, plan.plan_hash.upper(), "a-person", NOW) == plan
+    assert approve(warehouse, "orchard", DAY, plan.plan_hash.upper(), "a-person", NOW, LIFE) == plan
     required(warehouse, plan)
     assert warehouse.read_document("orchard", APPROVALS, f"{plan.plan_hash}.json") == {
         "plan_hash": plan.plan_hash,
@@ -74,7 +77,7 @@ def test_a_plan_is_approved_by_its_whole_hash_in_any_case(warehouse: Warehouse) 
 def test_an_approval_is_of_one_plan_of_one_repository(warehouse: Warehouse) -> None:
     plan = a_plan()
     keep_plan(warehouse, plan)
-    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW)
+    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE)
     for other in (replace(plan, plan_hash="f" * 64), replace(plan, repository="meadow")):
         with pytest.raises(GuardRefused, match="is not approved"):
             required(warehouse, other)
@@ -84,7 +87,7 @@ def test_an_approval_is_of_one_plan_of_one_repository(warehouse: Warehouse) -> N
 def test_another_hash_approves_nothing(warehouse: Warehouse, wrong: str) -> None:
     keep_plan(warehouse, a_plan())
     with pytest.raises(GuardRefused, match=r"is not the plan of 2026-11-01, which is .* Nothing was approved"):
-        approve(warehouse, "orchard", DAY, wrong, "a-person", NOW)
+        approve(warehouse, "orchard", DAY, wrong, "a-person", NOW, LIFE)
     assert warehouse.documents("orchard", APPROVALS) == []
 
 
@@ -92,19 +95,19 @@ def test_a_blocked_plan_cannot_be_approved(warehouse: Warehouse) -> None:
     plan = a_plan(blocked="no staged list is known.")
     keep_plan(warehouse, plan)
     with pytest.raises(GuardRefused, match=r"cannot be carried out: no staged list is known. Nothing was approved"):
-        approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW)
+        approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE)
     assert warehouse.documents("orchard", APPROVALS) == []
 
 
 def test_a_plan_that_does_not_stand_cannot_be_approved(warehouse: Warehouse) -> None:
     with pytest.raises(GuardRefused, match="there is no plan of 2026-11-01 that stands"):
-        approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW)
+        approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW, LIFE)
 
 
 def test_an_approval_holds_for_the_day_it_was_given_for(warehouse: Warehouse) -> None:
     """What was restored must not go again because a later day's plan happens to have the same hash."""
     keep_plan(warehouse, a_plan())
-    approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW)
+    approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW, LIFE)
     with pytest.raises(GuardRefused, match="is not approved"):
         required(warehouse, a_plan(day=DAY + timedelta(days=1)))
 
@@ -117,12 +120,49 @@ def test_an_approval_holds_for_the_day_it_was_given_for(warehouse: Warehouse) ->
 def test_an_approval_lapses_when_the_plan_is_too_old(warehouse: Warehouse, age: timedelta, lapsed: bool) -> None:
     plan = a_plan()
     keep_plan(warehouse, plan)
-    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW)
+    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE)
     if lapsed:
         with pytest.raises(GuardRefused, match=r"longer ago than approval.life, 3d: its approval has lapsed. Nothing"):
             required(warehouse, plan, plan.made_at + age, life="3d")
     else:
         assert required(warehouse, plan, plan.made_at + age, life="3d").approved_by == "a-person"
+
+
+def test_a_plan_that_is_made_anew_with_the_same_hash_keeps_its_approval_but_for_no_longer(warehouse: Warehouse) -> None:
+    keep_plan(warehouse, a_plan())
+    approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW, LIFE)
+    anew = replace(a_plan(), made_at=NOW + timedelta(days=6))
+    assert required(warehouse, anew, NOW + timedelta(days=6)).approved_by == "a-person"
+    with pytest.raises(GuardRefused, match=r"was approved at 2026-11-01 00:00 UTC, longer ago than approval.life, 7d"):
+        required(warehouse, anew, NOW + timedelta(days=8))
+
+
+def test_a_plan_that_is_too_old_cannot_be_approved(warehouse: Warehouse) -> None:
+    keep_plan(warehouse, a_plan())
+    with pytest.raises(GuardRefused, match=r"longer ago than approval.life, 7d"):
+        approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", a_plan().made_at + timedelta(days=8), LIFE)
+    assert warehouse.documents("orchard", APPROVALS) == []
+
+
+def test_an_approval_can_be_taken_back_and_given_again(warehouse: Warehouse) -> None:
+    plan = a_plan()
+    keep_plan(warehouse, plan)
+    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE)
+    assert withdraw_approval(warehouse, "orchard", DAY, "another", NOW) == plan
+    for budget in (None, BudgetSettings(objects=1_000)):
+        with pytest.raises(GuardRefused, match=r"another withdrew the approval of .* at 2026-11-01.* Nothing was del"):
+            required(warehouse, plan, budget=budget)
+    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE)
+    assert required(warehouse, plan).approved_by == "a-person"
+
+
+def test_what_a_budget_approved_is_approved_no_more_once_the_budget_is_smaller(warehouse: Warehouse) -> None:
+    plan = a_plan()
+    assert required(warehouse, plan, budget=BudgetSettings(objects=2)).approved_by == BUDGET
+    with pytest.raises(GuardRefused, match=r"2 objects are more than the budget's 1"):
+        required(warehouse, plan, budget=BudgetSettings(objects=1))
+    with pytest.raises(GuardRefused, match="is not approved"):
+        required(warehouse, plan)
 
 
 @pytest.mark.parametrize("document", [{}, {"plan_hash": "f" * 64, "approved_by": "x", "approved_at": "y"}])
@@ -153,7 +193,9 @@ def test_a_plan_within_every_limit_of_the_budget_approves_itself(
     plan = a_plan()
     if complaint is None:
         assert required(warehouse, plan, budget=BudgetSettings(**budget)).approved_by == BUDGET
-        assert required(warehouse, plan).approved_by == BUDGET  # it is noted
+        noted = warehouse.read_document("orchard", APPROVALS, f"{plan.plan_hash}.json")
+        assert noted is not None
+        assert noted["approved_by"] == BUDGET
     else:
         with pytest.raises(GuardRefused, match=complaint):
             required(warehouse, plan, budget=BudgetSettings(**budget))
@@ -232,7 +274,7 @@ def approved(lake: Approved) -> Iterator[Approved]:
     keep_plan(lake.sweep.warehouse, lake.plan)
     heads = f"{lake.plan.plan_hash}.json"
     lake.sweep.warehouse.write_document({"branches": {}, "tags": {}}, "orchard", PLANNED_HEADS, heads)
-    approve(lake.sweep.warehouse, "orchard", DAY, lake.plan.plan_hash, "a-person", NOW)
+    approve(lake.sweep.warehouse, "orchard", DAY, lake.plan.plan_hash, "a-person", NOW, LIFE)
     yield lake
     (lake.root / "policy.json").write_bytes(policy)
 

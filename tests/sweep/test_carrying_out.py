@@ -149,6 +149,9 @@ def test_a_sweep_that_fails_at_all_that_a_round_tries_ends_there(world: World) -
     tried = {name_of(row["address"]): row["outcome"] for row in world.ledger() if row["outcome"] != ATTEMPTED}
     assert tried == {**dict.fromkeys("abde", "failed"), "c": "skipped"}
     assert lease_is_free(world)
+    (record,) = read_records(world.warehouse, REPOSITORY)
+    assert record.document["outcomes"]["failed"]["objects"] == 4
+    assert record.document["ended_early"].startswith("orchard 2026-11-01: all 4 objects of a round failed")
     assert sweep(world, "delete", "a-later-run").whole
 
 
@@ -176,6 +179,8 @@ def test_looks_that_take_longer_than_the_window_end_the_sweep_with_the_remedy(wo
     with pytest.raises(GuardRefused, match=r"took longer than sweep.window, 15m.* Set a longer sweep.window"):
         carry_out(charge(world, "sweep", "delete", "a-run"), engine, lambda: None)
     assert not [row for row in world.ledger() if row["outcome"] == ATTEMPTED]
+    (record,) = read_records(world.warehouse, REPOSITORY)  # of what the look itself decided
+    assert "sweep.window" in record.document["ended_early"]
     assert lease_is_free(world)
 
 

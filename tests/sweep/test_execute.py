@@ -70,6 +70,16 @@ def test_a_policy_that_changed_since_is_refused(place: Place) -> None:
     assert lake(place) == before
 
 
+def test_a_plan_whose_approval_was_withdrawn_is_refused(place: Place) -> None:
+    withdrawn = place.run("withdraw")
+    assert withdrawn.status == 0, withdrawn.err
+    assert "Withdrawn by" in withdrawn.out
+    assert withdrawn.out.endswith(" stop orchard\n")
+    before = lake(place)
+    assert_refused(place.run("sweep"), "withdrew the approval", "Nothing was deleted", "retention approve orchard")
+    assert lake(place) == before
+
+
 def test_a_staged_list_that_is_not_known_any_more_is_refused(place: Place) -> None:
     place.write(staged=None)
     before = lake(place)

@@ -1,15 +1,19 @@
 """What a proof makes of what it sees: lost, collected, still there; and how many plans' verdicts become one."""
 
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.guards import Verdict
-from retention_assets.sweep.proof import CHECKS, by_check, deleted_are_gone, live_exist
+from retention_assets.sweep.ledger import LedgerPlace
+from retention_assets.sweep.proof import CHECKS, Evidence, by_check, deleted_are_gone, live_exist, what_was_done
 from retention_assets.tables import LEDGER
+from tests.sweep.small_world import a_plan
 from tests.transforms import frames
 from tests.transforms.frames import NOW, Candidate, Listed
 
@@ -73,6 +77,18 @@ def test_what_the_ledger_calls_gone_is_gone(spark: SparkSession, outcome: str, w
     verdict = deleted_are_gone(ledger(spark, a=outcome), listing)
     assert verdict.passed is passed
     assert ("first a" in verdict.saw) is not passed
+
+
+def test_a_sweep_that_was_cut_off_before_its_record_is_told_of(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse, plan = Warehouse(str(tmp_path)), a_plan()
+    rows = ledger(spark, a="quarantined").drop("plan_hash").toArrow()
+    LedgerPlace(warehouse.root, "orchard", plan.day, plan.plan_hash, 3, "a-run").append(rows, "one", "done")
+    evidence = Evidence(spark, warehouse, "orchard", [plan], [], [], None)
+    told = {verdict.guard: verdict for verdict in what_was_done(evidence, frames.inventory(spark), evidence.ledger())}
+    assert told["records_follow"].passed
+    assert (
+        f"of 1 plans, {plan.day} {plan.plan_hash[:12]} first, the last sweep was cut off" in told["records_follow"].saw
+    )
 
 
 def test_verdicts_on_several_plans_become_one_that_names_those_that_failed() -> None:

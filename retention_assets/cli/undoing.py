@@ -13,8 +13,8 @@ from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.instants import utc_now
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.approval import person
-from retention_assets.sweep.ledger import FAILED, QUARANTINED
-from retention_assets.sweep.plan import Amount
+from retention_assets.sweep.ledger import FAILED
+from retention_assets.sweep.plan import Amount, together
 
 
 @cli.command(short_help="Stop all sweeps of a repository.")
@@ -56,8 +56,8 @@ def quarantined(context: click.Context, repository: str, json_wanted: bool) -> N
 
     undo = _undo(configuration_of(context), repository)
     rows = []
-    for plan, quarantined_rows in undo.in_state(QUARANTINED):
-        amount = sum_of(amounts_of(quarantined_rows))
+    for plan, quarantined_rows in undo.quarantined():
+        amount = together(amounts_of(quarantined_rows).values())
         if amount.objects:
             rows.append((f"{plan.day} {plan.plan_hash}", amount.objects, amount.bytes))
     if json_wanted:
@@ -104,18 +104,13 @@ def purge(context: click.Context, repository: str, versions: bool, approved: str
         _tell(repository, "purged", delete_for_good(undo, approved, versions=versions))
         return
     due = due_for_purge(undo, versions=versions)
-    what = "were deleted, and may be there still as versions" if versions else "are past their time in quarantine"
+    what = "are gone, and may be there still as versions" if versions else "are past their time in quarantine"
     amount = f"{due.amount.objects:,} objects, {human_bytes(due.amount.bytes)}"
     screen.print(f"{repository}: {amount}, {what}.", **AS_IT_IS)
     if due.amount.objects:
         option = " --versions" if versions else ""
         again = f"{program()} purge {repository}{option} --approve {due.digest}"
         screen.print(f"Delete them for good: {again}", **AS_IT_IS)
-
-
-def sum_of(amounts: Mapping[str, Amount]) -> Amount:
-    """Return all amounts together."""
-    return Amount(sum(one.objects for one in amounts.values()), sum(one.bytes for one in amounts.values()))
 
 
 def _undo(configuration: Configuration, repository: str):  # type: ignore[no-untyped-def]  # Spark is imported late

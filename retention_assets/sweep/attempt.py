@@ -14,6 +14,7 @@ from retention_assets.errors import GuardRefused
 from retention_assets.limits import Limits
 from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.clock import store_time
+from retention_assets.stores.s3 import is_s3
 from retention_assets.stores.versions import keeps_versions
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.deeds import Delete, Quarantine
@@ -30,10 +31,20 @@ from retention_assets.sweep.spark import amounts_of
 from retention_assets.sweep.work import Deed
 from retention_assets.tables import REFERENCE_ADDRESSES
 
-_VERSIONS = (
-    "The bucket keeps versions: what is deleted becomes a version that is still there and still paid for. To remove "
-    "the versions of what this sweep deleted: `retention purge {name} --versions`."
-)
+_VERSIONS = {
+    ("delete", True): (
+        "The bucket keeps versions: what is deleted becomes a version that is still there and still paid for. To "
+        "remove the versions of what this sweep deleted: `retention purge {name} --versions`."
+    ),
+    ("quarantine", True): (
+        "The bucket keeps versions: what was moved is still there as a version, and paid for twice. Once its copy is "
+        "purged, `retention purge {name} --versions` removes the version too."
+    ),
+    ("delete", None): (
+        "Whether the bucket keeps versions of what was deleted is not known (s3:GetBucketVersioning tells). If it "
+        "does: `retention purge {name} --versions`."
+    ),
+}
 
 
 class Opened(Protocol):
@@ -155,9 +166,12 @@ def require_clock(sweep: Sweep[Opened]) -> None:
 
 
 def tell_of_versions(sweep: Sweep[Opened], mode: str, carried: Carried) -> None:
-    """Say so when the bucket keeps versions of what was deleted."""
-    if mode == "delete" and carried.outcomes and keeps_versions(sweep.opened.access):
-        sweep.log(_VERSIONS.format(name=sweep.name))
+    """Say so when the bucket keeps versions of what was deleted or moved, and where it should tell and does not."""
+    if not carried.outcomes or not is_s3(sweep.opened.access):
+        return
+    told = _VERSIONS.get((mode, keeps_versions(sweep.opened.access)))
+    if told:
+        sweep.log(told.format(name=sweep.name))
 
 
 def evidence_of(sweep: Sweep[Opened]) -> Evidence:

@@ -23,6 +23,8 @@ from retention_assets.sweep.ledger import ATTEMPTED, DELETED, FAILED, MISSING, P
 from retention_assets.sweep.quarantine import QuarantinePlace
 from retention_assets.sweep.work import Ended, InTime
 
+OF_COPY = "its copy in quarantine"  # what was purged; a bucket may keep versions of it where it was
+_OF_VERSIONS = "its versions"
 _AT_ONCE = 10  # objects brought back at once by one worker
 _OTHER = "is another object than was planned"
 _OUTCOMES = {
@@ -267,7 +269,7 @@ class RemovingVersions:
         named = set(wanted)
         done = self.deleter.delete_all([one for one in doomed if one.path in named], in_time)
         failed = {one.path: _of_copy(one) for one in done if one.outcome in (Outcome.FAILED, Outcome.LATE)}
-        return [failed.get(address, Ended(PURGED)) for address in wanted]
+        return [failed.get(address, Ended(PURGED, _OF_VERSIONS)) for address in wanted]
 
 
 def _rows(objects: pa.Table, *columns: str) -> list[tuple]:
@@ -287,7 +289,7 @@ def _of_deletion(done: Deletion) -> Ended:
 def _of_copy(done: Deletion) -> Ended:
     if done.outcome is Outcome.LATE:
         return Ended(ATTEMPTED)
-    return Ended(FAILED, done.detail) if done.outcome is Outcome.FAILED else Ended(PURGED)
+    return Ended(FAILED, done.detail) if done.outcome is Outcome.FAILED else Ended(PURGED, OF_COPY)
 
 
 def _size_at(reader: ObjectReader, path: str) -> int | None:

@@ -7,7 +7,7 @@ Source: DESIGN.md, invariants 5, 9 and Decisions (Plan hash).
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from typing import Any
@@ -32,6 +32,12 @@ class Amount:
 
     objects: int = 0
     bytes: int = 0
+
+
+def together(amounts: Iterable[Amount]) -> Amount:
+    """Return all amounts as one."""
+    known = list(amounts)
+    return Amount(sum(one.objects for one in known), sum(one.bytes for one in known))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.config import Repository
@@ -18,13 +18,14 @@ from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.listing import Prefixes, list_objects
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.approval import Approval
-from retention_assets.sweep.deeds import Purge, RemoveVersions, Restore
+from retention_assets.sweep.deeds import OF_COPY, Purge, RemoveVersions, Restore
 from retention_assets.sweep.engine import Done, Round, run_on_spark, width
 from retention_assets.sweep.execute import Carried, Charge, Clock, Log, work_and_conclude
 from retention_assets.sweep.lease import MARGIN, release_lease, take_lease
 from retention_assets.sweep.ledger import (
     ATTEMPTED,
     DELETED,
+    MISSING,
     PURGED,
     QUARANTINED,
     RESTORED,
@@ -34,7 +35,7 @@ from retention_assets.sweep.ledger import (
     plans_with_ledgers,
     read_ledgers,
 )
-from retention_assets.sweep.plan import Amount, Plan, find_plan, planned_objects
+from retention_assets.sweep.plan import Amount, Plan, find_plan, planned_objects, together
 from retention_assets.sweep.quarantine import place_of_plan
 from retention_assets.sweep.spark import amounts_of, ledger_digest
 from retention_assets.sweep.work import OBJECTS, Deed, Orders
@@ -67,12 +68,23 @@ class Undo:
         """Return the repository's own store."""
         return StoreAccess(self.repository.storage, self.repository.storage_options())
 
-    def in_state(self, outcome: str) -> "Chosen":
-        """Return the rows of each plan that say what ended so last, with the columns of `LEDGER`.
+    def quarantined(self) -> "Chosen":
+        """Return the rows of each plan that say what was moved last, with the columns of `LEDGER`.
 
         What could not be restored or purged since is still where it was.
         """
-        return [(plan, ended_of(rows).where(F.col("outcome") == outcome)) for plan, rows in self._ledgers()]
+        return self._ended(F.col("outcome") == QUARANTINED)
+
+    def with_versions(self) -> "Chosen":
+        """Return the rows of each plan that say what is gone, but for the versions that a bucket may keep of it.
+
+        Of what is in quarantine they stay, in case its copy is lost.
+        """
+        is_gone = F.col("outcome").isin(DELETED, MISSING)
+        return self._ended(is_gone | ((F.col("outcome") == PURGED) & (F.col("detail") == OF_COPY)))
+
+    def _ended(self, state: Column) -> "Chosen":
+        return [(plan, ended_of(rows).where(state)) for plan, rows in self._ledgers()]
 
     def restorable(self) -> "Chosen":
         """Return the rows of each plan that say what can be brought back: what is in quarantine.
@@ -148,27 +160,29 @@ def restore(undo: Undo, selection: Selection) -> Mapping[str, Amount]:
             f"{undo.repository.name}: nothing like that is in quarantine. Nothing was changed. What is there: "
             f"`retention quarantined {undo.repository.name}`."
         )
+    _require_where_they_lie(undo, chosen)
     access = undo.access()
     place = partial(place_of_plan, undo.repository)
     return _carried(undo, "restore", chosen, lambda plan, rate: Restore(access, place(plan), rate))
 
 
 def due_for_purge(undo: Undo, *, versions: bool = False) -> Due:
-    """Return what has lain in quarantine longer than `quarantine.keep`; with `versions`, what was deleted.
+    """Return what has lain in quarantine longer than `quarantine.keep`; with `versions`, what is gone.
 
-    Of what was deleted, a versioned bucket keeps at least the bytes that were planned.
+    Of what is gone, a versioned bucket may keep at least the bytes that were planned.
+    Errors: GuardRefused when the copies are not where the quarantine is by now.
     """
-    state = DELETED if versions else QUARANTINED
     limit = undo.clock() - (timedelta(0) if versions else undo.repository.settings.quarantine.keep)
     due: Chosen = []
     digests, amount = [], Amount()
-    for plan, rows in undo.in_state(state):
+    for plan, rows in undo.with_versions() if versions else undo.quarantined():
         over = rows.where(F.col("at") <= F.lit(limit)).cache()
-        found = amounts_of(over).get(state, Amount())
-        if found.objects:
+        found = amounts_of(over).values()
+        if found:
             due.append((plan, over))
             digests.append(f"{plan.plan_hash}:{candidates_digest(over.select('address', 'size'))}")
-            amount = Amount(amount.objects + found.objects, amount.bytes + found.bytes)
+            amount = together([amount, *found])
+    _require_where_they_lie(undo, due)
     return Due(due, amount, _digest(digests))
 
 
@@ -185,8 +199,24 @@ def purge(undo: Undo, approved: str, *, versions: bool = False) -> Mapping[str, 
         )
     if versions:
         access = undo.access()
-        return _carried(undo, "purge", due.rows, lambda plan, rate: RemoveVersions(access, rate))
+        return _carried(undo, "purge", due.rows, lambda plan, rate: RemoveVersions(access, rate), of_versions=True)
     return _carried(undo, "purge", due.rows, lambda plan, rate: Purge(place_of_plan(undo.repository, plan), rate))
+
+
+def _require_where_they_lie(undo: Undo, chosen: Chosen) -> None:
+    """Refuse when the quarantine of now is not where the ledger says that objects went: a copy would seem to be gone.
+
+    Errors: GuardRefused.
+    """
+    for plan, rows in chosen:
+        here = place_of_plan(undo.repository, plan).describe("")
+        elsewhere = F.col("detail") != F.concat(F.lit(here), F.col("address"))
+        found = rows.where((F.col("outcome") == QUARANTINED) & elsewhere).select("detail").first()
+        if found:
+            raise GuardRefused(
+                f"{undo.repository.name}: the sweep of {plan.day} moved objects to {found[0]}, and the quarantine of "
+                f"now is {here}. Nothing was changed. Set quarantine.url to where they are, and run again."
+            )
 
 
 def _digest(parts: Sequence[str]) -> str:
@@ -209,6 +239,8 @@ def _carried(
     kind: str,
     chosen: Chosen,
     deed: Callable[[Plan, float | None], Deed],
+    *,
+    of_versions: bool = False,
 ) -> dict[str, Amount]:
     ended: dict[str, Amount] = {}
     for plan, rows in chosen:
@@ -224,9 +256,9 @@ def _carried(
             log=undo.log,
             workers=width(undo.spark),
         )
-        for name, amount in _carry(undo, charge, EndedEngine(undo, plan, rows)).outcomes.items():
-            known = ended.get(name, Amount())
-            ended[name] = Amount(known.objects + amount.objects, known.bytes + amount.bytes)
+        engine = EndedEngine(undo, plan, rows, of_versions=of_versions)
+        for name, amount in _carry(undo, charge, engine).outcomes.items():
+            ended[name] = together([ended.get(name, Amount()), amount])
     return ended
 
 
@@ -244,8 +276,9 @@ def _carry(undo: Undo, charge: Charge, engine: "EndedEngine") -> Carried:
 class EndedEngine:
     """Objects of one plan that an earlier sweep moved or deleted, as an engine of the sweep; see `Engine`."""
 
-    def __init__(self, undo: Undo, plan: Plan, rows: DataFrame) -> None:
+    def __init__(self, undo: Undo, plan: Plan, rows: DataFrame, *, of_versions: bool = False) -> None:
         self._undo = undo
+        self._of_versions = of_versions
         self._plan = plan
         self._rows = rows
         self._rest: DataFrame | None = None
@@ -253,6 +286,8 @@ class EndedEngine:
     def remaining(self, fence: int) -> Sequence[int]:
         """See `Engine`. All in one round: there is nothing to look at between two."""
         moved_on = F.col("outcome").isin(PURGED, RESTORED)
+        if self._of_versions:  # they are there when the copy is gone
+            moved_on &= F.col("detail").isNull() | (F.col("detail") != OF_COPY)
         known_by_now = (F.col("fence") == fence) & (F.col("outcome") != ATTEMPTED)
         done = self._ledger().where(moved_on | known_by_now).select("address")
         self._rest = self._rows.join(done, on="address", how="left_anti")

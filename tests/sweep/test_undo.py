@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from retention_assets.config import load_configuration
 from retention_assets.errors import GuardRefused
+from retention_assets.limits import QuarantineSettings
 from retention_assets.sweep.ledger import FAILED, PURGED, QUARANTINED, RESTORED, SKIPPED
 from retention_assets.sweep.plan import Amount, keep_plan
 from retention_assets.sweep.undo import Selection, Undo, due_for_purge, purge, restore
@@ -119,3 +120,30 @@ def test_what_a_cut_off_run_may_still_be_at_is_not_brought_back_before_its_windo
     world.wait(hours=1)
     assert restore(undo(spark, world), selected("e"))[RESTORED].objects == 1
     assert world.stored()["e"] == content("e")
+
+
+def test_what_went_to_another_quarantine_than_that_of_now_is_neither_purged_nor_restored(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Where a copy is not found, it would count as purged, and be nobody's any more."""
+    world = quarantined_world(tmp_path / "world")
+    world.now += timedelta(days=30)
+    before = undo(spark, world)
+    moved = before.repository.settings.model_copy(update={"quarantine": QuarantineSettings(url="s3://another/place")})
+    now = replace(before, repository=replace(before.repository, settings=moved))
+    for attempt in (lambda: due_for_purge(now), lambda: restore(now, selected("b"))):
+        with pytest.raises(GuardRefused, match=r"moved objects to .*lake\.quarantine/.* Set quarantine.url to where"):
+            attempt()
+    assert due_for_purge(before).amount.objects == len(DEAD)
+
+
+def test_versions_may_go_of_what_is_gone_and_of_what_was_moved_once_its_copy_is_purged(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = quarantined_world(tmp_path / "world")
+    world.now += timedelta(days=30)
+    gone_before = due_for_purge(undo(spark, world), versions=True).amount
+    purge(undo(spark, world), due_for_purge(undo(spark, world)).digest)
+    assert {row["detail"] for row in world.ledger() if row["outcome"] == PURGED} == {"its copy in quarantine"}
+    after = due_for_purge(undo(spark, world), versions=True)
+    assert after.amount.objects == gone_before.objects + len(DEAD)

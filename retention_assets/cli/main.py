@@ -18,7 +18,7 @@ from retention_assets.errors import ConfigurationError, RetentionError, StoreErr
 from retention_assets.instants import utc_now
 from retention_assets.policy.lint import Finding
 from retention_assets.stores.warehouse import Warehouse
-from retention_assets.sweep.ledger import FAILED
+from retention_assets.sweep.ledger import ATTEMPTED, FAILED, a_failure, sweeps_of
 from retention_assets.tables import DELETION_REPORT, TABLES
 
 _FORMS = click.Choice(["table", "csv", "json"])
@@ -227,27 +227,39 @@ def report(context: click.Context, repository: str, given: datetime | None) -> N
 
 def _report(configuration: Configuration, repository: str, day: date) -> tuple[int, int]:
     """Print what became of the day's plan, and return how many objects failed to be deleted, and were not tried."""
-    from retention_assets.cli.tables import amounts_by, open_table, without_references
+    from retention_assets.cli.tables import open_table, without_references
     from retention_assets.sweep.plan import load_plan
+    from retention_assets.sweep.records import newest_of_plan
 
     warehouse = Warehouse(configuration.warehouse)
     made = load_plan(warehouse, repository, day)
-    if not warehouse.is_complete(repository, DELETION_REPORT.name, day.isoformat()):
+    plan = repository, day.isoformat(), made.plan_hash
+    newest = newest_of_plan(warehouse, *plan)
+    is_complete = warehouse.is_complete(repository, DELETION_REPORT.name, day.isoformat())
+    if newest is None and not is_complete:
         raise TableContractError(
             f"{repository}: no sweep of {day} came to its end, so there is no report. What was begun, if anything, is "
             f"in the ledger and is not done twice. Make one: `retention sweep {repository} --as-of {day}`."
         )
-    rows, references = [], 0
-    if warehouse.facts(repository, DELETION_REPORT.name, day).notes.get("plan_hash") == made.plan_hash:
+    amounts = newest["outcomes"] if newest else {}  # of the whole ledger, also after a restore or an early end
+    rows = [(outcome, of["objects"], of["bytes"]) for outcome, of in amounts.items() if outcome != ATTEMPTED]
+    references = 0
+    if is_complete and warehouse.facts(repository, DELETION_REPORT.name, day).notes.get("plan_hash") == made.plan_hash:
         reported = open_table(warehouse, repository, DELETION_REPORT.name, day)
-        rows = amounts_by(objects := without_references(reported), "outcome")
-        references = reported.num_rows - objects.num_rows
+        references = reported.num_rows - without_references(reported).num_rows
     tried = sum(count for _, count, _ in rows)
     left = made.candidates.objects - tried, made.candidates.bytes - sum(size for *_, size in rows)
     print_amounts(screen, f"{repository} {day}, plan {made.plan_hash[:12]}", "outcome", [*rows, ("unattempted", *left)])
     if references:
         screen.print(f"Branches and tags removed: {references:,}", **AS_IT_IS)
-    return sum(count for outcome, count, _ in rows if outcome == FAILED), left[0]
+    if newest and newest.get("ended_early"):
+        screen.print(f"The last run was ended: {newest['ended_early']}", **AS_IT_IS)
+    if max(sweeps_of(warehouse, *plan), default=0) > (newest["fence"] if newest else 0):
+        screen.print("A run was cut off after that: the next one goes on with what it did.", **AS_IT_IS)
+    failed = sum(count for outcome, count, _ in rows if outcome == FAILED)
+    if failed and (failure := a_failure(warehouse, *plan)):
+        screen.print(f"One that failed: {failure[0]}: {failure[1]}", **AS_IT_IS)
+    return failed, left[0]
 
 
 @cli.command(short_help="Plan the embedded samples.")

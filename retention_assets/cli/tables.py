@@ -17,13 +17,6 @@ def open_table(warehouse: Warehouse, repository: str, name: str, day: date) -> p
     return table.sort_by([(column, "ascending") for column in TABLES[name].key])
 
 
-def amounts_by(table: pa.Table, column: str) -> list[tuple[str, int, int]]:
-    """Return (value, objects, bytes) per value of `column`, sorted."""
-    grouped = table.group_by(column).aggregate([("size", "count"), ("size", "sum")]).sort_by(column)
-    sizes = pc.fill_null(grouped["size_sum"], 0).to_pylist()
-    return list(zip(grouped[column].to_pylist(), grouped["size_count"].to_pylist(), sizes, strict=True))
-
-
 def without_references(report: pa.Table) -> pa.Table:
     """Return the rows of `deletion_report` that are of objects; branches and tags are no part of a plan's totals."""
     return report.filter(pc.invert(pc.starts_with(report["address"], REFERENCE_ADDRESSES)))

@@ -133,5 +133,5 @@ def _tell(repository: str, done: str, ended: Mapping[str, Amount]) -> None:
     if failed := ended.get(FAILED, Amount()).objects:
         raise StoreError(
             f"{repository}: {failed:,} objects could not be {done}; the rest was. Why: "
-            f"`retention report {repository}`. Then run the same command again."
+            f"`retention report {repository} --as-of DAY`, of the plan's day. Then run the same command again."
         )

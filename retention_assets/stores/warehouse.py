@@ -151,6 +151,10 @@ class Warehouse:
         if not answer:
             raise TableContractError(f"{self.location(*parts)}: is there already; nothing was written over")
 
+    def read_rows(self, *parts: str) -> pa.Table:
+        """Return what `append_rows` wrote."""
+        return pq.read_table(BytesIO(self._store.get("/".join(parts)).bytes()))
+
     def read_document(self, *parts: str) -> dict[str, Any] | None:
         """Return a JSON document, or None when there is none."""
         try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import date
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -22,6 +23,7 @@ DELETED, MISSING, FAILED, SKIPPED = "deleted", "missing", "failed", "skipped"
 QUARANTINED, RESTORED, PURGED = "quarantined", "restored", "purged"
 OUTCOMES = (DELETED, QUARANTINED, PURGED, RESTORED, MISSING, FAILED, SKIPPED)
 ENDED = (DELETED, MISSING, QUARANTINED, PURGED, RESTORED)  # a sweep of the same plan leaves these alone
+DONE = "done"  # how the files end that say what came of what was tried
 ABSENT = (DELETED, MISSING, QUARANTINED, PURGED, ATTEMPTED)  # no longer where they were, or not certainly
 
 
@@ -80,6 +82,19 @@ def plans_with_ledgers(warehouse: Warehouse, repository: str) -> list[tuple[str,
 def sweeps_of(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -> list[int]:
     """Return the fences of the sweeps that wrote rows of a plan's ledger, in order."""
     return sorted({int(name.partition("-")[0]) for name in warehouse.directories(repository, LEDGERS, day, plan_hash)})
+
+
+def a_failure(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -> tuple[str, str | None] | None:
+    """Return address and detail of an object that failed in the plan's last sweep that wrote; None when none did."""
+    for sweep in reversed(warehouse.directories(repository, LEDGERS, day, plan_hash)):
+        place = (repository, LEDGERS, day, plan_hash, sweep)
+        for name in warehouse.files(*place):
+            if name.endswith(f"-{DONE}.parquet"):
+                rows = warehouse.read_rows(*place, name)
+                failed = rows.filter(pc.equal(rows["outcome"], FAILED))
+                if failed.num_rows:
+                    return failed["address"][0].as_py(), failed["detail"][0].as_py()
+    return None
 
 
 def read_ledgers(

@@ -73,6 +73,13 @@ def read_records(warehouse: Warehouse, repository: str) -> Iterator[Kept]:
         previous = fingerprint(document)
 
 
+def newest_of_plan(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -> Mapping[str, Any] | None:
+    """Return the newest record of a plan: it has the totals of its whole ledger. None when no run of it has one."""
+    documents = (kept.document for kept in read_records(warehouse, repository))
+    of_plan = [one for one in documents if (one["day"], one["plan_hash"]) == (day, plan_hash)]
+    return of_plan[-1] if of_plan else None
+
+
 def newest_fingerprint(warehouse: Warehouse, repository: str) -> str | None:
     """Return the hash of the newest record; None when there is none."""
     names = warehouse.documents(repository, RECORDS)

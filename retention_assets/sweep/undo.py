@@ -100,7 +100,7 @@ class Undo:
             unknown = newest_of(rows).where(F.col("outcome") == ATTEMPTED)
             unsaid = unknown.join(known.select("address"), on="address", how="left_anti").cache()
             self._tell_of_recent(unsaid.where(F.col("at") > F.lit(limit)))
-            found.append((plan, known.unionByName(self._copied(plan, unsaid.where(F.col("at") <= F.lit(limit))))))
+            found.append((plan, known.unionByName(self.copied(plan, unsaid.where(F.col("at") <= F.lit(limit))))))
         return found
 
     def _tell_of_recent(self, rows: DataFrame) -> None:
@@ -121,7 +121,7 @@ class Undo:
             found.append((plan, read_ledgers(self.spark, self.warehouse, self.repository.name, [(day, plan_hash)])))
         return found
 
-    def _copied(self, plan: Plan, rows: DataFrame) -> DataFrame:
+    def copied(self, plan: Plan, rows: DataFrame) -> DataFrame:
         """Return the rows of which a whole copy is in the plan's quarantine."""
         if rows.isEmpty():
             return rows
@@ -160,7 +160,6 @@ def restore(undo: Undo, selection: Selection) -> Mapping[str, Amount]:
             f"{undo.repository.name}: nothing like that is in quarantine. Nothing was changed. What is there: "
             f"`retention quarantined {undo.repository.name}`."
         )
-    _require_where_they_lie(undo, chosen)
     access = undo.access()
     place = partial(place_of_plan, undo.repository)
     return _carried(undo, "restore", chosen, lambda plan, rate: Restore(access, place(plan), rate))
@@ -182,7 +181,7 @@ def due_for_purge(undo: Undo, *, versions: bool = False) -> Due:
             due.append((plan, over))
             digests.append(f"{plan.plan_hash}:{candidates_digest(over.select('address', 'size'))}")
             amount = together([amount, *found])
-    _require_where_they_lie(undo, due)
+    _require_copies(undo, due)
     return Due(due, amount, _digest(digests))
 
 
@@ -203,19 +202,22 @@ def purge(undo: Undo, approved: str, *, versions: bool = False) -> Mapping[str, 
     return _carried(undo, "purge", due.rows, lambda plan, rate: Purge(place_of_plan(undo.repository, plan), rate))
 
 
-def _require_where_they_lie(undo: Undo, chosen: Chosen) -> None:
-    """Refuse when the quarantine of now is not where the ledger says that objects went: a copy would seem to be gone.
+def _require_copies(undo: Undo, chosen: Chosen) -> None:
+    """Refuse where the ledger says that objects went elsewhere than to the quarantine of now, and they are not here.
 
-    Errors: GuardRefused.
+    A deletion that finds nothing is a success: such copies would count as purged and be nobody's. Errors: GuardRefused.
     """
     for plan, rows in chosen:
         here = place_of_plan(undo.repository, plan).describe("")
-        elsewhere = F.col("detail") != F.concat(F.lit(here), F.col("address"))
-        found = rows.where((F.col("outcome") == QUARANTINED) & elsewhere).select("detail").first()
-        if found:
+        went_elsewhere = F.col("detail") != F.concat(F.lit(here), F.col("address"))
+        elsewhere = rows.where((F.col("outcome") == QUARANTINED) & went_elsewhere)
+        lacking = elsewhere.join(undo.copied(plan, elsewhere).select("address"), on="address", how="left_anti")
+        row = lacking.agg(F.count(F.lit(1)), F.min("detail")).first()
+        assert row is not None
+        if row[0]:
             raise GuardRefused(
-                f"{undo.repository.name}: the sweep of {plan.day} moved objects to {found[0]}, and the quarantine of "
-                f"now is {here}. Nothing was changed. Set quarantine.url to where they are, and run again."
+                f"{undo.repository.name}: {row[0]:,} copies are not below {here}: the sweep of {plan.day} moved them "
+                f"to {row[1]} and the like. Nothing was deleted. Set quarantine.url to where they are, and run again."
             )
 
 

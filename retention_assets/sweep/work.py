@@ -17,7 +17,7 @@ from retention_assets.instants import utc_now
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.facts import Facts
 from retention_assets.sweep.lease import Lease, holds
-from retention_assets.sweep.ledger import ATTEMPTED, LedgerPlace
+from retention_assets.sweep.ledger import ATTEMPTED, DONE, LedgerPlace
 from retention_assets.tables import INSTANT, LEDGER
 
 _GROUP = 10_000  # objects between two lines of the ledger: what a crash leaves unknown, and ten bulk requests at once
@@ -185,7 +185,7 @@ def _noted(
     orders: Orders, objects: pa.Table, ended: Sequence[Ended], name: str, at: datetime, *, touched: bool
 ) -> pa.RecordBatch:
     rows = _rows(orders, objects, ended, at)
-    orders.ledger.append(rows, name, "done" if touched else "decided")
+    orders.ledger.append(rows, name, DONE if touched else "decided")
     sums = rows.group_by("outcome").aggregate([("size", "count"), ("size", "sum")])
     until = pa.repeat(pa.scalar(at if touched else None, INSTANT), sums.num_rows)
     columns = [sums["outcome"], sums["size_count"], sums["size_sum"], until]

@@ -148,6 +148,7 @@ def restored(moved: Moved, tmp_path_factory: pytest.TempPathFactory) -> Restored
     told.tell("address", world.command("restore", "--address", told.address))
     told.tell("path", world.command("restore", "--path", PATH))
     told.tell("plan", world.command("restore", "--plan", world.plan_hash[:12]))
+    told.tell("report", world.place.run("report"))
     told.tell("again", world.command("restore", "--plan", world.plan_hash))
     told.tell("sweep", world.place.run("sweep"))
     return told
@@ -171,6 +172,13 @@ def test_all_that_is_left_of_a_plan_comes_back_by_the_beginning_of_its_hash(rest
     assert restored.copies["plan"] == set()
     for address in restored.moved.world.planned:
         assert restored.moved.world.lake.read(address) == sample(address)
+
+
+def test_the_report_has_what_was_brought_back_since_the_sweep(restored: Restored) -> None:
+    answer = restored.answers["report"]
+    assert answer.status == 0, answer.err
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in answer.out.splitlines() if "│" in line]
+    assert [row[:2] for row in rows] == [["restored", str(len(restored.moved.world.planned))], ["unattempted", "0"]]
 
 
 def test_where_nothing_is_left_in_quarantine_a_restore_is_refused(restored: Restored) -> None:

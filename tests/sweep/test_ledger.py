@@ -3,13 +3,14 @@
 from datetime import date, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.errors import TableContractError
 from retention_assets.stores.warehouse import Warehouse
-from retention_assets.sweep.ledger import collected_addresses, ledger_of_plan, report_of
-from retention_assets.tables import DELETION_REPORT
+from retention_assets.sweep.ledger import DONE, LedgerPlace, a_failure, collected_addresses, ledger_of_plan, report_of
+from retention_assets.tables import DELETION_REPORT, LEDGER
 from tests.ledgers import write_ledger
 from tests.transforms.frames import NOW, as_dicts
 
@@ -111,3 +112,14 @@ def test_rows_are_never_written_over(warehouse: Warehouse) -> None:
     sweep(warehouse, 1, a="deleted")
     with pytest.raises(TableContractError, match="is there already"):
         sweep(warehouse, 1, a="failed")
+
+
+def test_one_that_failed_in_the_last_sweep_that_wrote_is_found(warehouse: Warehouse) -> None:
+    assert a_failure(warehouse, "orchard", DAY.isoformat(), HASH) is None
+    place = LedgerPlace(warehouse.root, "orchard", DAY, HASH, 1, "a-run")
+    row = {"address": "b", "size": 10, "outcome": "failed", "detail": "denied", "at": NOW, "fence": 1}
+    rows = pa.Table.from_pylist([{**row, "address": "a", "outcome": "deleted", "detail": None}, row], schema=LEDGER)
+    place.append(rows, "one", "attempted")
+    assert a_failure(warehouse, "orchard", DAY.isoformat(), HASH) is None
+    place.append(rows, "one", DONE)
+    assert a_failure(warehouse, "orchard", DAY.isoformat(), HASH) == ("b", "denied")

@@ -1,5 +1,6 @@
 """What is in quarantine can be brought back or purged, also when a run before failed at it, or died on the way."""
 
+import shutil
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -122,19 +123,22 @@ def test_what_a_cut_off_run_may_still_be_at_is_not_brought_back_before_its_windo
     assert world.stored()["e"] == content("e")
 
 
-def test_what_went_to_another_quarantine_than_that_of_now_is_neither_purged_nor_restored(
+def test_what_went_to_another_quarantine_than_that_of_now_is_not_purged_unless_it_came_along(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Where a copy is not found, it would count as purged, and be nobody's any more."""
     world = quarantined_world(tmp_path / "world")
     world.now += timedelta(days=30)
     before = undo(spark, world)
-    moved = before.repository.settings.model_copy(update={"quarantine": QuarantineSettings(url="s3://another/place")})
+    elsewhere = tmp_path / "elsewhere"
+    moved = before.repository.settings.model_copy(update={"quarantine": QuarantineSettings(url=f"file://{elsewhere}")})
     now = replace(before, repository=replace(before.repository, settings=moved))
-    for attempt in (lambda: due_for_purge(now), lambda: restore(now, selected("b"))):
-        with pytest.raises(GuardRefused, match=r"moved objects to .*lake\.quarantine/.* Set quarantine.url to where"):
-            attempt()
-    assert due_for_purge(before).amount.objects == len(DEAD)
+    with pytest.raises(GuardRefused, match=rf"{len(DEAD)} copies are not below .*elsewhere.* Set quarantine.url to"):
+        due_for_purge(now)
+    due = due_for_purge(before)
+    assert due.amount.objects == len(DEAD)
+    shutil.copytree(world.root / "lake.quarantine", elsewhere, dirs_exist_ok=True)
+    assert due_for_purge(now).digest == due.digest
 
 
 def test_versions_may_go_of_what_is_gone_and_of_what_was_moved_once_its_copy_is_purged(

@@ -96,12 +96,14 @@ def restore(
 @click.pass_context
 def purge(context: click.Context, repository: str, versions: bool, approved: str | None) -> None:
     """Show what of REPOSITORY lay in quarantine longer than `quarantine.keep`; with its hash, delete it for good."""
+    from retention_assets.sweep.kept import kept_now
     from retention_assets.sweep.undo import due_for_purge
     from retention_assets.sweep.undo import purge as delete_for_good
 
     undo = _undo(configuration_of(context), repository)
     if approved:
-        _tell(repository, "purged", delete_for_good(undo, approved, versions=versions))
+        asked = undo.spark, undo.warehouse, undo.repository, undo.run_id, undo.log, undo.clock
+        _tell(repository, "purged", delete_for_good(undo, approved, lambda: kept_now(*asked), versions=versions))
         return
     due = due_for_purge(undo, versions=versions)
     what = "are gone, and may be there still as versions" if versions else "are past their time in quarantine"

@@ -1,6 +1,6 @@
 """Bringing quarantined objects back, and purging those whose time is over: each a sweep of its own, in the same ledger.
 
-Neither looks at what is live: restoring only adds, and what lies in quarantine is in no repository.
+Restoring does not look at what is live, for it only adds. Purging does: what it deletes may be an object's last bytes.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ from retention_assets.config import Repository
 from retention_assets.errors import GuardRefused
 from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.listing import Prefixes, list_objects
+from retention_assets.stores.presence import presence
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.approval import Approval
 from retention_assets.sweep.deeds import OF_COPY, Purge, RemoveVersions, Restore
@@ -35,10 +36,11 @@ from retention_assets.sweep.ledger import (
     plans_with_ledgers,
     read_ledgers,
 )
-from retention_assets.sweep.plan import Amount, Plan, find_plan, planned_objects, together
+from retention_assets.sweep.plan import Amount, Plan, find_plan, planned_objects, planned_of_all, together
 from retention_assets.sweep.quarantine import place_of_plan
 from retention_assets.sweep.spark import amounts_of, ledger_digest
 from retention_assets.sweep.work import OBJECTS, Deed, Orders
+from retention_assets.transforms.candidates import LIFECYCLE
 from retention_assets.transforms.digest import candidates_digest
 from retention_assets.transforms.paths import below_any
 
@@ -185,10 +187,11 @@ def due_for_purge(undo: Undo, *, versions: bool = False) -> Due:
     return Due(due, amount, _digest(digests))
 
 
-def purge(undo: Undo, approved: str, *, versions: bool = False) -> Mapping[str, Amount]:
-    """Delete the copies whose window is over, or the versions of what was deleted, for good.
+def purge(undo: Undo, approved: str, kept: Callable[[], DataFrame], *, versions: bool = False) -> Mapping[str, Amount]:
+    """Delete the copies whose window is over, or the versions of what is gone, for good.
 
-    Errors: GuardRefused unless `approved` is the hash of just these.
+    `kept` tells what the repository keeps now (`kept_now`). Errors: GuardRefused unless `approved` is the hash of just
+    these, and when any of them is kept again, and lacks.
     """
     due = due_for_purge(undo, versions=versions)
     if not due.rows or due.digest != approved.lower():
@@ -196,10 +199,30 @@ def purge(undo: Undo, approved: str, *, versions: bool = False) -> Mapping[str, 
             f"{undo.repository.name}: {approved} is not the hash of what may be purged now. Nothing was deleted. "
             f"See it: `retention purge {undo.repository.name}{' --versions' if versions else ''}`."
         )
+    _require_nobody_lacks(undo, due.rows, kept())
     if versions:
         access = undo.access()
         return _carried(undo, "purge", due.rows, lambda plan, rate: RemoveVersions(access, rate), of_versions=True)
     return _carried(undo, "purge", due.rows, lambda plan, rate: Purge(place_of_plan(undo.repository, plan), rate))
+
+
+def _require_nobody_lacks(undo: Undo, chosen: Chosen, kept: DataFrame) -> None:
+    """Refuse when something that is to go for good is kept again, and is not there: then these are its last bytes.
+
+    What a lifecycle rule let go is held by commits for as long as they are there, and lacks by intent.
+    """
+    for plan, rows in chosen:
+        by_rule = planned_of_all(undo.spark, undo.warehouse, [plan]).where(F.col("reason") == LIFECYCLE)
+        again = rows.join(by_rule, on="address", how="left_anti").join(kept, on="address", how="left_semi")
+        lacking = presence(again.select("address"), undo.access()).where(F.col("last_modified").isNull())
+        row = lacking.agg(F.count(F.lit(1)), F.min("address")).first()
+        assert row is not None
+        if row[0]:
+            raise GuardRefused(
+                f"{undo.repository.name}: {row[0]:,} objects that are to go for good came back to life, {row[1]} "
+                f"first. Nothing was deleted. Bring them back: from quarantine by `retention restore "
+                f"{undo.repository.name} --address {row[1]}`, else from the bucket's versions."
+            )
 
 
 def _require_copies(undo: Undo, chosen: Chosen) -> None:

@@ -1,13 +1,15 @@
 """What is in quarantine can be brought back or purged, also when a run before failed at it, or died on the way."""
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import yaml
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config import load_configuration
 from retention_assets.errors import GuardRefused
@@ -32,6 +34,12 @@ def undo(spark: SparkSession, world: World) -> Undo:
     file.write_text(yaml.safe_dump(document), encoding="utf-8")
     repository = load_configuration(file).repository(REPOSITORY)
     return Undo(spark, world.warehouse, repository, f"run-{world.now:%d%H%M%S}", "ada", lambda _: None, world.clock)
+
+
+def kept(spark: SparkSession, *names: str) -> Callable[[], DataFrame]:
+    """Stand for the look at what a repository keeps."""
+    rows = pa.table({"address": pa.array([address(name) for name in names], pa.string())})
+    return lambda: spark.createDataFrame(rows)
 
 
 def outcome(world: World, name: str) -> str:
@@ -78,9 +86,9 @@ def test_what_could_not_be_restored_is_purged_with_the_rest_when_its_time_is_ove
     due = due_for_purge(undo(spark, world))
     assert due.amount == Amount(len(DEAD), sum(len(content(name)) for name in DEAD))
     with watched(Effects(world.root, Point(0, Moment.AFTER))):  # it dies with the lease in its hands
-        purge(undo(spark, world), due.digest)
+        purge(undo(spark, world), due.digest, kept(spark))
     world.wait(hours=1)
-    assert purge(undo(spark, world), due.digest)[PURGED] == due.amount
+    assert purge(undo(spark, world), due.digest, kept(spark))[PURGED] == due.amount
     assert world.copies() == {}
     assert world.stored()["d"] == OTHER
 
@@ -147,7 +155,18 @@ def test_versions_may_go_of_what_is_gone_and_of_what_was_moved_once_its_copy_is_
     world = quarantined_world(tmp_path / "world")
     world.now += timedelta(days=30)
     gone_before = due_for_purge(undo(spark, world), versions=True).amount
-    purge(undo(spark, world), due_for_purge(undo(spark, world)).digest)
+    purge(undo(spark, world), due_for_purge(undo(spark, world)).digest, kept(spark))
     assert {row["detail"] for row in world.ledger() if row["outcome"] == PURGED} == {"its copy in quarantine"}
     after = due_for_purge(undo(spark, world), versions=True)
     assert after.amount.objects == gone_before.objects + len(DEAD)
+
+
+def test_what_came_back_to_life_is_not_purged(spark: SparkSession, tmp_path: Path) -> None:
+    world = quarantined_world(tmp_path / "world")
+    world.now += timedelta(days=30)
+    due = due_for_purge(undo(spark, world))
+    with pytest.raises(GuardRefused, match=rf"1 objects .* came back to life, {address('b')} first. Nothing"):
+        purge(undo(spark, world), due.digest, kept(spark, "b", "never"))
+    assert world.copies().keys() == {*DEAD}
+    world.lay("b", OTHER)  # it is there again: the copy is not its last
+    assert purge(undo(spark, world), due.digest, kept(spark, "b"))[PURGED] == due.amount

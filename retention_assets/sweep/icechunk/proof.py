@@ -39,7 +39,7 @@ def prove(sweep: IcechunkSweep) -> list[Verdict]:
     evidence, access = evidence_of(sweep), sweep.opened.access
     state = sweep.opened.source.state()
     require_whole(state.history)
-    kept = _kept(sweep, state).cache()
+    kept = files_kept(sweep, state).cache()
     listing = list_objects(sweep.spark, access, icechunk_prefixes(ObjectReader(access))).cache()
     ledger = evidence.ledger().cache()
     verdicts = [
@@ -53,7 +53,7 @@ def prove(sweep: IcechunkSweep) -> list[Verdict]:
     return verdicts
 
 
-def _kept(sweep: IcechunkSweep, state: IcechunkState) -> DataFrame:
+def files_kept(sweep: IcechunkSweep, state: IcechunkState) -> DataFrame:
     """Return the addresses of everything that references and holds keep, whatever its age; every file is read anew."""
     held = held_ids(state, sweep.opened.policy(), datetime(sweep.day.year, sweep.day.month, sweep.day.day, tzinfo=UTC))
     stand = standing(state, datetime.max.replace(tzinfo=UTC), held)

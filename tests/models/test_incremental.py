@@ -85,6 +85,7 @@ def lived_through(spark: SparkSession, directory: Path, number: int, days: Seque
         planned = day.plan()
         assert planned.reasons == Truth(day.world, rules, day.as_of).candidates
         deleted.append(len(story.end(ending, day, planned)))
+        spark.catalog.clearCache()  # each run has a process of its own; a session that keeps all of them runs full
     fresh = Warehouse(str(directory / "fresh"))
     shutil.copytree(directory / "warehouse" / NAME / LEDGERS, directory / "fresh" / NAME / LEDGERS)
     full = replace(day, warehouse=fresh, listing="clean").plan()

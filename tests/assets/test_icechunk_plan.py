@@ -166,6 +166,7 @@ def test_a_file_that_must_stay_and_is_missing_ends_the_run_without_a_plan(
     ]
 
 
+@pytest.mark.slow
 def test_a_plans_hash_covers_what_is_unlinked_and_no_clock(second: Planned, tmp_path: Path) -> None:
     lake = second.copy(tmp_path)
     assert lake.plan().success

@@ -279,6 +279,7 @@ def test_what_was_quarantined_comes_back_as_it_was(planned: Planned, tmp_path: P
     assert {path: (field.directory / path).read_bytes() for path in field.files(*names)} == before
 
 
+@pytest.mark.slow
 def test_what_is_purged_is_looked_at_first_and_gone_then(planned: Planned, tmp_path: Path) -> None:
     field, plan_hash = planned.copy(2, tmp_path, mode="quarantine", quarantine={"keep": "0d"})
     carry_out(field, plan_hash)

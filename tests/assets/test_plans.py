@@ -64,7 +64,9 @@ class TestEveryRepository:
         assert sum(amount["bytes"] for amount in totals) == sum(entry.size for entry in listed) + 6 * len(FOREIGN)
 
 
-@pytest.mark.parametrize("name", REPOSITORIES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "orchard" else pytest.mark.slow) for name in REPOSITORIES]
+)
 def test_protecting_tags_keeps_more_and_another_set_is_another_plan(lakes: Lakes, name: str) -> None:
     ignored, protected = lakes[name].tags_ignored, lakes[name].tags_protected
     assert protected.by_reason["expired"] <= ignored.by_reason["expired"]

@@ -94,7 +94,7 @@ def test_a_staged_list_that_is_newer_than_the_references_is_refused(place: Place
     assert lake(place) == before
 
 
-@pytest.mark.parametrize("trouble", ["unknown", "newer"])
+@pytest.mark.parametrize("trouble", ["unknown", pytest.param("newer", marks=pytest.mark.slow)])
 def test_a_plan_without_a_staged_list_to_rely_on_warns_and_cannot_be_approved(place: Place, trouble: str) -> None:
     if trouble == "unknown":
         place.write(staged=None)

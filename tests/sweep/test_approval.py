@@ -165,7 +165,16 @@ def test_what_a_budget_approved_is_approved_no_more_once_the_budget_is_smaller(w
         required(warehouse, plan)
 
 
-@pytest.mark.parametrize("document", [{}, {"plan_hash": "f" * 64, "approved_by": "x", "approved_at": "y"}])
+AT = NOW.isoformat()
+WRITTEN_OTHERWISE = [
+    {},
+    {"plan_hash": "f" * 64, "approved_by": "x", "approved_at": AT},
+    {"plan_hash": a_plan().plan_hash, "approved_by": "x", "approved_at": "y"},
+    {"plan_hash": a_plan().plan_hash, "approved_by": "x", "approved_at": AT, "more": 1},
+]
+
+
+@pytest.mark.parametrize("document", WRITTEN_OTHERWISE)
 def test_an_approval_that_was_written_in_another_way_approves_nothing(warehouse: Warehouse, document: dict) -> None:
     plan = a_plan()
     warehouse.write_document({**document, "day": DAY.isoformat()}, "orchard", APPROVALS, f"{plan.plan_hash}.json")

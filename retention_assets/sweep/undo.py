@@ -183,7 +183,8 @@ def due_for_purge(undo: Undo, *, versions: bool = False) -> Due:
             due.append((plan, over))
             digests.append(f"{plan.plan_hash}:{candidates_digest(over.select('address', 'size'))}")
             amount = together([amount, *found])
-    _require_copies(undo, due)
+    if not versions:
+        _require_copies(undo, due)
     return Due(due, amount, _digest(digests))
 
 
@@ -199,7 +200,7 @@ def purge(undo: Undo, approved: str, kept: Callable[[], DataFrame], *, versions:
             f"{undo.repository.name}: {approved} is not the hash of what may be purged now. Nothing was deleted. "
             f"See it: `retention purge {undo.repository.name}{' --versions' if versions else ''}`."
         )
-    _require_nobody_lacks(undo, due.rows, kept())
+    _require_nobody_lacks(undo, due.rows, kept().cache())  # every plan asks it
     if versions:
         access = undo.access()
         return _carried(undo, "purge", due.rows, lambda plan, rate: RemoveVersions(access, rate), of_versions=True)
@@ -215,13 +216,12 @@ def _require_nobody_lacks(undo: Undo, chosen: Chosen, kept: DataFrame) -> None:
         by_rule = planned_of_all(undo.spark, undo.warehouse, [plan]).where(F.col("reason") == LIFECYCLE)
         again = rows.join(by_rule, on="address", how="left_anti").join(kept, on="address", how="left_semi")
         lacking = presence(again.select("address"), undo.access()).where(F.col("last_modified").isNull())
-        row = lacking.agg(F.count(F.lit(1)), F.min("address")).first()
-        assert row is not None
-        if row[0]:
+        objects, first = _count_and_first(lacking, "address")
+        if objects:
             raise GuardRefused(
-                f"{undo.repository.name}: {row[0]:,} objects that are to go for good came back to life, {row[1]} "
+                f"{undo.repository.name}: {objects:,} objects that are to go for good came back to life, {first} "
                 f"first. Nothing was deleted. Bring them back: from quarantine by `retention restore "
-                f"{undo.repository.name} --address {row[1]}`, else from the bucket's versions."
+                f"{undo.repository.name} --address {first}`, else from the bucket's versions."
             )
 
 
@@ -235,13 +235,18 @@ def _require_copies(undo: Undo, chosen: Chosen) -> None:
         went_elsewhere = F.col("detail") != F.concat(F.lit(here), F.col("address"))
         elsewhere = rows.where((F.col("outcome") == QUARANTINED) & went_elsewhere)
         lacking = elsewhere.join(undo.copied(plan, elsewhere).select("address"), on="address", how="left_anti")
-        row = lacking.agg(F.count(F.lit(1)), F.min("detail")).first()
-        assert row is not None
-        if row[0]:
+        objects, first = _count_and_first(lacking, "detail")
+        if objects:
             raise GuardRefused(
-                f"{undo.repository.name}: {row[0]:,} copies are not below {here}: the sweep of {plan.day} moved them "
-                f"to {row[1]} and the like. Nothing was deleted. Set quarantine.url to where they are, and run again."
+                f"{undo.repository.name}: {objects:,} copies are not below {here}: the sweep of {plan.day} moved them "
+                f"to {first} and the like. Nothing was deleted. Set quarantine.url to where they are, and run again."
             )
+
+
+def _count_and_first(rows: DataFrame, column: str) -> tuple[int, str | None]:
+    row = rows.agg(F.count(F.lit(1)), F.min(column)).first()
+    assert row is not None
+    return row[0], row[1]
 
 
 def _digest(parts: Sequence[str]) -> str:

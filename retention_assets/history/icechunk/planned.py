@@ -48,11 +48,6 @@ class PlannedEdits:
             raise _damaged("it holds what no plan writes")
         return planned
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to publish."""
-        return not (self.released or self.dropped or self.deleted_branches or self.deleted_tags)
-
 
 def raw_ids(texts: Collection[str]) -> frozenset[bytes]:
     """Return ids of 20 characters as their 12 bytes."""

@@ -1,7 +1,6 @@
 """The document of a plan's edits: what was written is read, and nothing else is believed."""
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -52,13 +51,6 @@ def test_a_document_that_lacks_something_is_refused():
     del document["seen"]
     with pytest.raises(GuardRefused, match="KeyError: 'seen'"):
         PlannedEdits.read(document)
-
-
-def test_a_plan_without_edits_is_empty():
-    nothing = replace(PLANNED, released=(), dropped=(), deleted_branches=(), deleted_tags=())
-    assert nothing.is_empty
-    for name in ("released", "dropped", "deleted_branches", "deleted_tags"):
-        assert not replace(nothing, **{name: getattr(PLANNED, name)}).is_empty
 
 
 def test_ids_become_bytes():

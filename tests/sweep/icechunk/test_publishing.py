@@ -62,6 +62,21 @@ def test_the_same_files_are_there_as_after_icechunks_own_expiration(tmp_path, sp
         assert not {decode_id(one) for one in plan.released} & reachable(history, history.tips())
 
 
+def test_an_expiration_of_format_1_that_frees_nothing_rewrites_nothing(tmp_path):
+    """What has expired is a tag's: icechunk takes it out of the branch's history, and it stays all the same."""
+    commits = [Commit("a", None, DAYS[0]), Commit("b", "a", DAYS[5])]
+    place = Place(tmp_path / "r", build_history(tmp_path / "r", 1, commits, {"main": "b"}, {"v1": "a"}))
+    theirs = place.copy(tmp_path / "theirs")
+    before, policy = place.files(), everything_older()
+    plan = place.plan(policy)
+    assert plan.released == ()
+    place.publish(plan, policy)
+    assert place.files() == before
+    theirs.open().expire_snapshots(AS_OF)
+    assert histories(place.open()) == {"branch main": ["b", "a", "-"], "tag v1": ["a", "-"]}
+    assert histories(theirs.open()) == {"branch main": ["b", "-"], "tag v1": ["a", "-"]}
+
+
 @both_formats
 def test_published_again_it_does_nothing(tmp_path, spec_version: Format):
     place = tree(tmp_path / "r", spec_version)

@@ -1,6 +1,9 @@
 """Every error this project raises on purpose: one tree, a class per reaction, each with its exit code."""
 
+import re
 from typing import ClassVar
+
+_NAMED = re.compile(r"retention_assets\.errors\.(\w+): ([^\n]+)")
 
 
 class RetentionError(Exception):
@@ -43,3 +46,16 @@ class CorruptFile(RetentionError):
 
 class TableContractError(RetentionError):
     """A table of the warehouse lacks columns, has others, or is not there."""
+
+
+def error_named_in(trace: str) -> RetentionError | None:
+    """Return the error of this project that a worker's traceback ends in, which Spark passes on as text; None: none."""
+    found = _NAMED.search(trace)
+    kind = globals().get(found[1]) if found else None
+    return kind(found[2].strip()) if found and kind else None
+
+
+def brief(error: Exception) -> str:
+    """Return one line on any error: its own message where it is one of this project, here or on a worker."""
+    own = error if isinstance(error, RetentionError) else error_named_in(str(error))
+    return str(own) if own else f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,10 +19,9 @@ from retention_assets.assets.partitions import daily
 from retention_assets.assets.resources import spark_resource, start_early
 from retention_assets.config import Configuration
 from retention_assets.definitions import build_definitions, verify_job
-from retention_assets.errors import ConfigurationError, GuardRefused, RetentionError
+from retention_assets.errors import ConfigurationError, GuardRefused, RetentionError, error_named_in
 
 _OWN_ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
-_OWN_ERROR = re.compile(r"retention_assets\.errors\.(\w+): ([^\n]+)")
 _PROGRESS = "progress"
 PROVES = verify_job("")  # how the names of such jobs end
 
@@ -134,8 +132,8 @@ def _own_error(error: Any, step: str, run_id: str) -> RetentionError:
         chain.append(error)
         error = error.cause
     for link in reversed(chain):
-        if found := _OWN_ERROR.search(link.message):
-            return _OWN_ERRORS[found[1]](found[2].strip())
+        if found := error_named_in(link.message):
+            return found
         if link.cls_name in _OWN_ERRORS:
             return _OWN_ERRORS[link.cls_name](link.message.partition(": ")[2].strip() or link.message.strip())
     first = chain[-1].message.strip().splitlines()[0] if chain else "no reason was recorded"

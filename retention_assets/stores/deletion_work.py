@@ -27,15 +27,15 @@ class DeletionWork:
 
     An object that a request named without a clear answer, and that the next request does not find, counts as deleted:
     by the first, for all that is known. One that fails then stays unclear. Once the store itself fails (its bucket,
-    the credentials, the way to it) nothing more is sent. Nor is it once `in_time` says no, which was true at first:
-    a store that throttles may hold a list up for long. What was not asked for by then is `late`.
+    the credentials, the way to it) nothing more is sent. Nor is it once `in_time` says no, or cannot say: a store that
+    throttles may hold a list up for long. What was not asked for by then is `late`.
     """
 
     def __init__(
         self, store: DeletingStore, pace: Pace, patience: Patience, random: Random, in_time: InTime = lambda: True
     ) -> None:
         self._store, self._pace, self._patience, self._random = store, pace, patience, random
-        self._in_time, self._glanced_at, self._is_late = in_time, pace.now(), False
+        self._in_time, self._glanced_at, self._is_late = in_time, -inf, False
         self._lock = Lock()
         self._unclear: set[Doomed] = set()  # named by a request without a clear answer
         self._answered_at = -inf
@@ -120,8 +120,16 @@ class DeletionWork:
             now = self._pace.now()
             if now - self._glanced_at >= _GLANCE:
                 self._glanced_at = now
-                self._is_late = not self._in_time()
+                self._glance()
         return not self._is_late
+
+    def _glance(self) -> None:
+        """Ask whether there is time left. Where nobody can say, there is none for the other threads, either."""
+        try:
+            self._is_late = self._is_late or not self._in_time()
+        except Exception:
+            self._is_late = True
+            raise
 
     def _note_broken(self, answers: _Answers, began: float) -> None:
         """Note a failure of the store itself. A lost request shows none, if others were answered meanwhile."""

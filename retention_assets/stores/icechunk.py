@@ -224,10 +224,13 @@ class IcechunkSource:
                 continue
             tip = read_reference(self._reader.read(facts.path), self._reader.describe(facts.path))
             if tip not in repo.snapshots and tip in stored:
+                was = "it was written after the upgrade to format 2"
+                if since is None:
+                    was = "it may have been written after the upgrade to format 2, which the log does not reach"
                 raise SourceError(
-                    f"{self._reader.describe(facts.path)}: it was written after the upgrade to format 2, and the repo "
-                    f"object does not know its snapshot {encode_id(tip)}: somebody writes with an old version. Nothing "
-                    f"was changed or deleted. Stop that writer, save what it wrote, and remove this file."
+                    f"{self._reader.describe(facts.path)}: {was}, and the repo object does not know its snapshot "
+                    f"{encode_id(tip)}: somebody writes with an old version. Nothing was changed or deleted. Stop that "
+                    f"writer, save what it wrote, and remove this file, as also where there is no such writer."
                 )
 
 

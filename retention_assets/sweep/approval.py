@@ -60,7 +60,8 @@ def approve(
 def withdraw_approval(warehouse: Warehouse, repository: str, day: date, by: str, now: datetime) -> Plan:
     """Take the approval of the day's plan back, also one that a budget would give, until somebody approves it again.
 
-    A sweep that is at work goes on. Errors: GuardRefused when no plan of the day stands.
+    So it is with every plan of the same hash, on whatever day it is made. A sweep that is at work goes on.
+    Errors: GuardRefused when no plan of the day stands.
     """
     plan = load_plan(warehouse, repository, day)
     document = {
@@ -89,6 +90,8 @@ def require_approval(
     """
     _require_recent(plan, "was made", plan.made_at, settings.life, now)
     document, known = warehouse.read_document(plan.repository, APPROVALS, f"{plan.plan_hash}.json"), None
+    if document is not None and "withdrawn_by" in document:
+        raise _withdrawn(document, plan)
     if document is not None and document.get("day") == plan.day.isoformat():  # another day's plan is approved anew
         known = _read(document, plan)
         if known.approved_by != BUDGET:  # a plan that is made anew with the same hash keeps it, but for no longer
@@ -153,13 +156,15 @@ def _write(warehouse: Warehouse, plan: Plan, by: str, now: datetime) -> Approval
     return approval
 
 
+def _withdrawn(document: Mapping[str, Any], plan: Plan) -> GuardRefused:
+    return GuardRefused(
+        f"{plan.repository}: {document['withdrawn_by']} withdrew the approval of {plan.plan_hash} at "
+        f"{document.get('withdrawn_at')}. Nothing was deleted. If that is over: "
+        f"`retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`."
+    )
+
+
 def _read(document: Mapping[str, Any], plan: Plan) -> Approval:
-    if "withdrawn_by" in document:
-        raise GuardRefused(
-            f"{plan.repository}: {document['withdrawn_by']} withdrew the approval of {plan.plan_hash} at "
-            f"{document.get('withdrawn_at')}. Nothing was deleted. If that is over: "
-            f"`retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`."
-        )
     try:
         approval = Approval(**document)
         datetime.fromisoformat(approval.approved_at)

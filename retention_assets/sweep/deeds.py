@@ -179,8 +179,10 @@ class Restoring:
         back = [address for address, one in ended.items() if one.outcome == RESTORED]
         done = self.deleter.delete_all([Doomed(self.place.path(address)) for address in back], in_time)
         for address, copy in zip(back, done, strict=True):
-            if copy.outcome in (Outcome.FAILED, Outcome.LATE):
-                ended[address] = Ended(RESTORED, f"its copy in quarantine stays: {copy.detail or 'no time was left'}")
+            if copy.outcome is Outcome.LATE:
+                ended[address] = Ended(ATTEMPTED)  # the next pass finds it back, and removes the copy
+            elif copy.outcome is Outcome.FAILED:
+                ended[address] = Ended(RESTORED, f"its copy in quarantine stays: {copy.detail}")
         return list(ended.values())
 
     def _back(self, row: tuple[str, int]) -> Ended:
@@ -257,17 +259,18 @@ class RemovingVersions:
     def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
         """See `Doer`. The versions of a directory are listed once for all of the group's objects in it."""
         wanted = objects["address"].to_pylist()
+        named = set(wanted)
         try:
             doomed = [
                 Doomed(path, version_id=version)
                 for place in sorted({f"{address.rpartition('/')[0]}/" for address in wanted})
                 for page in noncurrent_versions(self.access, place)
                 for path, version in zip(page["path"].to_pylist(), page["version_id"].to_pylist(), strict=True)
+                if path in named
             ]
         except StoreError as error:
             return [Ended(FAILED, str(error))] * len(wanted)
-        named = set(wanted)
-        done = self.deleter.delete_all([one for one in doomed if one.path in named], in_time)
+        done = self.deleter.delete_all(doomed, in_time)
         failed = {one.path: _of_copy(one) for one in done if one.outcome in (Outcome.FAILED, Outcome.LATE)}
         return [failed.get(address, Ended(PURGED, _OF_VERSIONS)) for address in wanted]
 

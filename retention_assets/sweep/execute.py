@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 
 from retention_assets.durations import format_duration
-from retention_assets.errors import GuardRefused, RetentionError, StoreError
+from retention_assets.errors import GuardRefused, RetentionError, StoreError, brief
 from retention_assets.instants import utc_now
 from retention_assets.limits import Limits
 from retention_assets.stores.policies import note_completed
@@ -99,32 +99,34 @@ def carry_out(charge: Charge, engine: Engine[Any], require_same: Callable[[], No
             require_same()
         if remaining:
             require_same_world(plan, engine.revived(), limits.approval)
-        published = None
         if charge.publish:
             lease = renew_lease(charge.warehouse, lease, charge.clock())
             require_standing(charge)
-            published = charge.publish(lease)
-        return work_and_conclude(charge, engine, approval, lease, started, published)
+        return work_and_conclude(charge, engine, approval, lease, started)
     finally:
         release_lease(charge.warehouse, lease, charge.clock())
 
 
 def work_and_conclude(
-    charge: Charge,
-    engine: Engine[Any],
-    approval: Approval,
-    lease: Lease,
-    started: datetime,
-    published: Mapping[str, Any] | None = None,
+    charge: Charge, engine: Engine[Any], approval: Approval, lease: Lease, started: datetime
 ) -> Carried:
-    """Work on all that remains and conclude. What ends before it is through has a record, too, if it did anything."""
+    """Publish, work on all that remains, conclude. What ended before that has a record, too, if it did anything.
+
+    Errors: what ended it, whether or not a record could be written.
+    """
+    published = None
     try:
+        if charge.publish:
+            published = charge.publish(lease)
         lease, window = work_through(charge, engine, lease)
-    except RetentionError as error:
-        with suppress(RetentionError):  # what ended the sweep may hinder its record too, and is what to tell
-            if published is not None or _has_rows(charge, lease):
+    except Exception as error:
+        with suppress(Exception):  # what ended the sweep may hinder its record too, and is what to tell
+            if charge.publish or _has_rows(charge, lease):
                 record = _record(charge, engine, approval, lease, started, engine.outcomes())
-                write_record(charge.warehouse, replace(record, published=published, ended_early=str(error)))
+                # Where Spark gave a job up, other workers of it may still write rows: a digest would not hold.
+                digest = record.ledger_digest if isinstance(error, RetentionError) else None
+                record = replace(record, published=published, ended_early=brief(error), ledger_digest=digest)
+                write_record(charge.warehouse, record)
         raise
     return conclude(charge, engine, approval, lease, started, window, published)
 
@@ -174,7 +176,8 @@ def require_standing(charge: Charge) -> None:
     if charge.kind == "sweep" and load_plan(charge.warehouse, charge.plan.repository, charge.plan.day) != charge.plan:
         raise GuardRefused(
             f"{charge.name}: another process made the plan anew meanwhile. Nothing more was deleted; what was done is "
-            f"in the ledger. Approve the new plan: `retention approve {charge.plan.repository} HASH`."
+            f"in the ledger. Approve the new plan: `retention approve {charge.plan.repository} HASH --as-of "
+            f"{charge.plan.day}`."
         )
 
 
@@ -264,7 +267,7 @@ def _window_too_short(charge: Charge, left: int) -> GuardRefused:
     return GuardRefused(
         f"{charge.name}: the look at what is live took longer than sweep.window, {window}: nothing may be touched so "
         f"long after it. {left:,} objects are left. Set a longer sweep.window (at most 1h) in the configuration, then "
-        f"go on: `retention sweep {charge.plan.repository} --as-of {charge.plan.day}`."
+        f"run the same again: it goes on from there."
     )
 
 
@@ -273,6 +276,6 @@ def _require_some_success(charge: Charge, done: Done, *, left: int) -> None:
     if left and FAILED in done.amounts and not done.amounts.keys() & _SUCCESS:
         raise StoreError(
             f"{charge.name}: all {done.amounts[FAILED].objects:,} objects of a round failed. {left:,} were not tried. "
-            f"Why: `retention report {charge.plan.repository} --as-of {charge.plan.day}`; then go on: "
-            f"`retention sweep {charge.plan.repository} --as-of {charge.plan.day}`."
+            f"Why: `retention report {charge.plan.repository} --as-of {charge.plan.day}`; then run the same again: it "
+            f"goes on from there."
         )

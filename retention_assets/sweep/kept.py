@@ -1,4 +1,4 @@
-"""What a repository of either kind keeps now, every file read anew: asked before the last bytes of an object go.
+"""What a repository of either kind keeps now: asked before the last bytes of an object go.
 
 Source: DESIGN.md, invariants 1 and 5.
 """
@@ -6,21 +6,19 @@ Source: DESIGN.md, invariants 1 and 5.
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config import Repository
-from retention_assets.errors import GuardRefused
+from retention_assets.stores.ranges import TableCache
 from retention_assets.stores.repositories import open_icechunk, open_repository
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.attempt import Sweep
 from retention_assets.sweep.execute import Clock, Log
-from retention_assets.sweep.guards import refusals
 from retention_assets.sweep.icechunk.proof import files_kept
-from retention_assets.sweep.liveness import Question
-from retention_assets.sweep.proof import held_now
+from retention_assets.sweep.liveness import LakeFSLiveness, Question
 
 
 def kept_now(
     spark: SparkSession, warehouse: Warehouse, repository: Repository, run_id: str, log: Log, clock: Clock
 ) -> DataFrame:
-    """Return what references, holds and staging keep (column `address`), whatever lifecycle rules say of it.
+    """Return what must stay (column `address`), as a sweep's look tells it; of Icechunk every file is read anew.
 
     Errors: GuardRefused when it is not known; of the source and the store, where something cannot be read.
     """
@@ -30,7 +28,5 @@ def kept_now(
         opened = open_icechunk(repository, clock)
         return files_kept(Sweep(spark, warehouse, opened, day, run_id, log, clock), opened.source.state())
     of_lakefs = open_repository(repository, clock)
-    held, verdicts = held_now(spark, Question(of_lakefs, of_lakefs.policy(), day))
-    for verdict in refusals(verdicts):
-        raise GuardRefused(f"{repository.name}: {verdict.guard}: {verdict.saw}. Nothing was deleted.")
-    return held
+    cache = TableCache(spark, warehouse, repository.name, of_lakefs.access, run_id)
+    return LakeFSLiveness(spark, cache, Question(of_lakefs, of_lakefs.policy(), day), clock).now().live

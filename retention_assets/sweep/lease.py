@@ -142,5 +142,6 @@ def _newest(warehouse: Warehouse, repository: str) -> tuple[int, dict[str, Any] 
 def _lost(lease: Lease) -> GuardRefused:
     return GuardRefused(
         f"{lease.repository}: another sweep or a person took its lease, or it ran out. Nothing more was deleted; what "
-        f"was done is in the ledger. Go on with it later: `retention sweep {lease.repository}`."
+        f"was done is in the ledger. Run the same again later: it goes on from there. If a look takes longer than "
+        f"sweep.lease, set that longer."
     )

@@ -7,7 +7,7 @@ what it saw; none changes anything. Source: DESIGN.md, invariants 1, 7 and 9.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from retention_assets.errors import GuardRefused
@@ -19,6 +19,8 @@ from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.guards import Verdict, heads_present, ranges_complete
 from retention_assets.sweep.ledger import (
     ATTEMPTED,
+    DELETED,
+    MISSING,
     OUTCOMES,
     QUARANTINED,
     ended_of,
@@ -63,9 +65,14 @@ class Evidence:
     witnessed: str | None  # fingerprint of a record that was the newest when a lease was written
 
     def ledger(self) -> DataFrame:
-        """Return the newest row of each address over all plans, with the plan's hash."""
+        """Return the newest row of each address over all plans, with the plan's hash.
+
+        `went_at` is when it last left its place, or was found gone; null: it never did.
+        """
         plans = [(plan.day.isoformat(), plan.plan_hash) for plan in self.plans]
-        return newest_of(read_ledgers(self.spark, self.warehouse, self.name, plans))
+        rows = read_ledgers(self.spark, self.warehouse, self.name, plans)
+        left = F.when(F.col("outcome").isin(DELETED, MISSING, QUARANTINED), F.col("at"))
+        return newest_of(rows.withColumn("went_at", F.max(left).over(Window.partitionBy("address"))))
 
 
 def prove(evidence: Evidence, question: Question) -> list[Verdict]:
@@ -135,9 +142,12 @@ def live_exist(held: DataFrame, listing: DataFrame, ledger: DataFrame, planned: 
 
 
 def deleted_are_gone(ledger: DataFrame, listing: DataFrame) -> Verdict:
-    """What the ledger calls gone is not there; an object that was written after it went is another one."""
-    said = ledger.where(F.col("outcome").isin(*_GONE)).select("address", "at")
-    still = listing.join(said, on="address", how="inner").where(F.col("last_modified") <= F.col("at"))
+    """What the ledger calls gone is not there; an object that was written after it went is another one.
+
+    What was purged went when it was moved or deleted, and not when its copy or its versions did.
+    """
+    said = ledger.where(F.col("outcome").isin(*_GONE)).select("address", F.coalesce("went_at", "at").alias("went_at"))
+    still = listing.join(said, on="address", how="inner").where(F.col("last_modified") <= F.col("went_at"))
     row = still.agg(F.count(F.lit(1)).alias("still"), F.min("address").alias("first")).first()
     assert row is not None
     saw = f"{row['still']:,} objects that the ledger calls gone are there, first {row['first']}"
@@ -147,15 +157,15 @@ def deleted_are_gone(ledger: DataFrame, listing: DataFrame) -> Verdict:
 def _quarantine_is_whole(evidence: Evidence, plan: Plan, place: QuarantinePlace) -> Verdict:
     """Every object that the ledger calls quarantined lies there, of its size."""
     rows = read_ledgers(evidence.spark, evidence.warehouse, plan.repository, [(plan.day.isoformat(), plan.plan_hash)])
-    moved = ended_of(rows).where(F.col("outcome") == QUARANTINED).select("address", "size")
+    moved = ended_of(rows).where(F.col("outcome") == QUARANTINED).select("address", "size", "detail")
     folder = place.path("")
     there = list_objects(evidence.spark, place.access, Prefixes((folder,), ()))
     copies = there.select(F.substring("address", len(folder) + 1, 2**31 - 1).alias("address"), "size")
-    row = moved.join(copies, on=["address", "size"], how="left_anti").agg(F.count(F.lit(1)), F.min("address")).first()
+    row = moved.join(copies, on=["address", "size"], how="left_anti").agg(F.count(F.lit(1)), F.min("detail")).first()
     assert row is not None
     where = f"{place.access.url}/{place.folder}"
     saw = (
-        f"{row[0]:,} quarantined objects are not in {where}, first {row[1]}"
+        f"{row[0]:,} quarantined objects are not in {where}; the first was moved to {row[1]}"
         if row[0]
         else f"{where} has all its copies"
     )
@@ -188,7 +198,7 @@ def _records_follow(evidence: Evidence) -> Verdict:
         told, document = f"{evidence.name}/records/{kept.name}", kept.document
         if not kept.follows:
             return Verdict("records_follow", False, f"{told} does not follow the one before it")
-        if document["ledger_digest"] is None:  # it is of something that has no ledger
+        if document["ledger_digest"] is None:  # of something that has no ledger, or whose workers may be at it still
             continue
         plan = document["day"], document["plan_hash"]
         digest = digest_of_ledger(evidence.spark, evidence.warehouse, evidence.name, plan, document["fence"])
@@ -210,7 +220,7 @@ def _is_unrecorded(evidence: Evidence, plan: Plan) -> bool:
     """Return whether the newest rows of the plan's ledger are covered by no record: nothing would show a change."""
     day = plan.day.isoformat()
     fences = sweeps_of(evidence.warehouse, evidence.name, day, plan.plan_hash)
-    documents = (kept.document for kept in evidence.records)
+    documents = (kept.document for kept in evidence.records if kept.document["ledger_digest"])
     told = [one["fence"] for one in documents if (one["day"], one["plan_hash"]) == (day, plan.plan_hash)]
     return max(fences, default=0) > max(told, default=0)
 

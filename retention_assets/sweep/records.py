@@ -37,7 +37,7 @@ class Record:
     started: str
     ended: str
     longest_window_seconds: float | None  # from a look to the last object that was worked on after it; None: not known
-    ledger_digest: str | None  # of the plan's ledger, up to and with this fence; None: there is no plan
+    ledger_digest: str | None  # of the plan's ledger, up to and with this fence; None: not known, or no plan
     published: Mapping[str, Any] | None = None  # what was written before any object went; None: the plan has no such
     ended_early: str | None = None  # the error that ended it before it was through
 

@@ -7,9 +7,9 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from functools import partial
+from functools import partial, reduce
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.config import Repository
@@ -30,19 +30,21 @@ from retention_assets.sweep.ledger import (
     PURGED,
     QUARANTINED,
     RESTORED,
+    SKIPPED,
     ended_of,
     latest_of,
     newest_of,
     plans_with_ledgers,
     read_ledgers,
 )
-from retention_assets.sweep.plan import Amount, Plan, find_plan, planned_objects, planned_of_all, together
+from retention_assets.sweep.plan import Amount, Plan, find_plan, planned_objects, together
 from retention_assets.sweep.quarantine import place_of_plan
 from retention_assets.sweep.spark import amounts_of, ledger_digest
 from retention_assets.sweep.work import OBJECTS, Deed, Orders
-from retention_assets.transforms.candidates import LIFECYCLE
 from retention_assets.transforms.digest import candidates_digest
 from retention_assets.transforms.paths import below_any
+
+NEEDED = "came back to life, and is not where it was: these are its last bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +77,25 @@ class Undo:
 
         What could not be restored or purged since is still where it was.
         """
-        return self._ended(F.col("outcome") == QUARANTINED)
+        return [(plan, ended_of(rows).where(F.col("outcome") == QUARANTINED)) for plan, rows in self._ledgers()]
 
     def with_versions(self) -> "Chosen":
         """Return the rows of each plan that say what is gone, but for the versions that a bucket may keep of it.
 
-        Of what is in quarantine they stay, in case its copy is lost.
+        Of what is in quarantine they stay, in case its copy is lost. What several plans name is of the last of them.
         """
-        is_gone = F.col("outcome").isin(DELETED, MISSING)
-        return self._ended(is_gone | ((F.col("outcome") == PURGED) & (F.col("detail") == OF_COPY)))
-
-    def _ended(self, state: Column) -> "Chosen":
-        return [(plan, ended_of(rows).where(state)) for plan, rows in self._ledgers()]
+        ledgers = self._ledgers()
+        if not ledgers:
+            return []
+        ended = [ended_of(rows).withColumn("ledger", F.lit(number)) for number, (_, rows) in enumerate(ledgers)]
+        everywhere = reduce(DataFrame.unionByName, ended)
+        moved = everywhere.where(F.col("outcome") == QUARANTINED).select("address")
+        purged_copy = (F.col("outcome") == PURGED) & (F.col("detail") == OF_COPY)
+        last = ended_of(everywhere).where(F.col("outcome").isin(DELETED, MISSING) | purged_copy)
+        gone = last.join(moved, on="address", how="left_anti")
+        return [
+            (plan, gone.where(F.col("ledger") == number).drop("ledger")) for number, (plan, _) in enumerate(ledgers)
+        ]
 
     def restorable(self) -> "Chosen":
         """Return the rows of each plan that say what can be brought back: what is in quarantine.
@@ -171,28 +180,26 @@ def due_for_purge(undo: Undo, *, versions: bool = False) -> Due:
     """Return what has lain in quarantine longer than `quarantine.keep`; with `versions`, what is gone.
 
     Of what is gone, a versioned bucket may keep at least the bytes that were planned.
-    Errors: GuardRefused when the copies are not where the quarantine is by now.
     """
     limit = undo.clock() - (timedelta(0) if versions else undo.repository.settings.quarantine.keep)
     due: Chosen = []
     digests, amount = [], Amount()
     for plan, rows in undo.with_versions() if versions else undo.quarantined():
-        over = rows.where(F.col("at") <= F.lit(limit)).cache()
+        over = rows.where(F.col("at") <= F.lit(limit))
+        over = (over if versions else _lying_here(undo, plan, over)).cache()
         found = amounts_of(over).values()
         if found:
             due.append((plan, over))
             digests.append(f"{plan.plan_hash}:{candidates_digest(over.select('address', 'size'))}")
             amount = together([amount, *found])
-    if not versions:
-        _require_copies(undo, due)
     return Due(due, amount, _digest(digests))
 
 
 def purge(undo: Undo, approved: str, kept: Callable[[], DataFrame], *, versions: bool = False) -> Mapping[str, Amount]:
     """Delete the copies whose window is over, or the versions of what is gone, for good.
 
-    `kept` tells what the repository keeps now (`kept_now`). Errors: GuardRefused unless `approved` is the hash of just
-    these, and when any of them is kept again, and lacks.
+    `kept` tells what the repository keeps now (`kept_now`), and is asked before each pass: what is kept again and
+    lacks is left. Errors: GuardRefused unless `approved` is the hash of just these; as `kept`.
     """
     due = due_for_purge(undo, versions=versions)
     if not due.rows or due.digest != approved.lower():
@@ -200,47 +207,30 @@ def purge(undo: Undo, approved: str, kept: Callable[[], DataFrame], *, versions:
             f"{undo.repository.name}: {approved} is not the hash of what may be purged now. Nothing was deleted. "
             f"See it: `retention purge {undo.repository.name}{' --versions' if versions else ''}`."
         )
-    _require_nobody_lacks(undo, due.rows, kept().cache())  # every plan asks it
     if versions:
         access = undo.access()
-        return _carried(undo, "purge", due.rows, lambda plan, rate: RemoveVersions(access, rate), of_versions=True)
-    return _carried(undo, "purge", due.rows, lambda plan, rate: Purge(place_of_plan(undo.repository, plan), rate))
+        return _carried(undo, "purge", due.rows, lambda _, rate: RemoveVersions(access, rate), kept, of_versions=True)
+    return _carried(undo, "purge", due.rows, lambda plan, rate: Purge(place_of_plan(undo.repository, plan), rate), kept)
 
 
-def _require_nobody_lacks(undo: Undo, chosen: Chosen, kept: DataFrame) -> None:
-    """Refuse when something that is to go for good is kept again, and is not there: then these are its last bytes.
+def _lying_here(undo: Undo, plan: Plan, rows: DataFrame) -> DataFrame:
+    """Return the rows without those whose copies went elsewhere than to the quarantine of now, and are not here.
 
-    What a lifecycle rule let go is held by commits for as long as they are there, and lacks by intent.
+    A deletion that finds nothing is a success: such copies would count as purged, and be nobody's. The log tells.
     """
-    for plan, rows in chosen:
-        by_rule = planned_of_all(undo.spark, undo.warehouse, [plan]).where(F.col("reason") == LIFECYCLE)
-        again = rows.join(by_rule, on="address", how="left_anti").join(kept, on="address", how="left_semi")
-        lacking = presence(again.select("address"), undo.access()).where(F.col("last_modified").isNull())
-        objects, first = _count_and_first(lacking, "address")
-        if objects:
-            raise GuardRefused(
-                f"{undo.repository.name}: {objects:,} objects that are to go for good came back to life, {first} "
-                f"first. Nothing was deleted. Bring them back: from quarantine by `retention restore "
-                f"{undo.repository.name} --address {first}`, else from the bucket's versions."
-            )
-
-
-def _require_copies(undo: Undo, chosen: Chosen) -> None:
-    """Refuse where the ledger says that objects went elsewhere than to the quarantine of now, and they are not here.
-
-    A deletion that finds nothing is a success: such copies would count as purged and be nobody's. Errors: GuardRefused.
-    """
-    for plan, rows in chosen:
-        here = place_of_plan(undo.repository, plan).describe("")
-        went_elsewhere = F.col("detail") != F.concat(F.lit(here), F.col("address"))
-        elsewhere = rows.where((F.col("outcome") == QUARANTINED) & went_elsewhere)
-        lacking = elsewhere.join(undo.copied(plan, elsewhere).select("address"), on="address", how="left_anti")
-        objects, first = _count_and_first(lacking, "detail")
-        if objects:
-            raise GuardRefused(
-                f"{undo.repository.name}: {objects:,} copies are not below {here}: the sweep of {plan.day} moved them "
-                f"to {first} and the like. Nothing was deleted. Set quarantine.url to where they are, and run again."
-            )
+    here = place_of_plan(undo.repository, plan).describe("")
+    elsewhere = rows.where(F.col("detail") != F.concat(F.lit(here), F.col("address")))
+    found = undo.copied(plan, elsewhere).select("address")
+    lacking = elsewhere.join(found, on="address", how="left_anti").select("address", "detail").cache()
+    objects, first = _count_and_first(lacking, "detail")
+    if not objects:
+        return rows
+    undo.log(
+        f"{undo.repository.name}: {objects:,} copies of the plan of {plan.day} are left out: they are not below "
+        f"{here}, but were moved to {first} and the like. To purge them, set quarantine.url to where they are, and "
+        "run again."
+    )
+    return rows.join(lacking.select("address"), on="address", how="left_anti")
 
 
 def _count_and_first(rows: DataFrame, column: str) -> tuple[int, str | None]:
@@ -269,6 +259,7 @@ def _carried(
     kind: str,
     chosen: Chosen,
     deed: Callable[[Plan, float | None], Deed],
+    kept: Callable[[], DataFrame] | None = None,
     *,
     of_versions: bool = False,
 ) -> dict[str, Amount]:
@@ -286,7 +277,7 @@ def _carried(
             log=undo.log,
             workers=width(undo.spark),
         )
-        engine = EndedEngine(undo, plan, rows, of_versions=of_versions)
+        engine = EndedEngine(undo, plan, rows, kept, of_versions=of_versions)
         for name, amount in _carry(undo, charge, engine).outcomes.items():
             ended[name] = together([ended.get(name, Amount()), amount])
     return ended
@@ -304,10 +295,22 @@ def _carry(undo: Undo, charge: Charge, engine: "EndedEngine") -> Carried:
 
 
 class EndedEngine:
-    """Objects of one plan that an earlier sweep moved or deleted, as an engine of the sweep; see `Engine`."""
+    """Objects of one plan that an earlier sweep moved or deleted, as an engine of the sweep; see `Engine`.
 
-    def __init__(self, undo: Undo, plan: Plan, rows: DataFrame, *, of_versions: bool = False) -> None:
+    `kept` tells what must stay; None: whatever is done to them, nothing is lost.
+    """
+
+    def __init__(
+        self,
+        undo: Undo,
+        plan: Plan,
+        rows: DataFrame,
+        kept: Callable[[], DataFrame] | None = None,
+        *,
+        of_versions: bool = False,
+    ) -> None:
         self._undo = undo
+        self._kept = kept
         self._of_versions = of_versions
         self._plan = plan
         self._rows = rows
@@ -331,9 +334,30 @@ class EndedEngine:
     def look(self, number: int) -> Round[DataFrame]:
         """See `Engine`."""
         assert self._rest is not None
+        looked_at = self._undo.clock()
         empty = {"last_modified": F.lit(None).cast("timestamp"), "etag": F.lit(None).cast("string")}
         undecided = {"outcome": F.lit(None).cast("string"), "detail": F.lit(None).cast("string")}
-        return Round(self._rest.withColumns({**empty, **undecided}).select(*OBJECTS.names), self._undo.clock())
+        objects = self._rest.withColumns({**empty, **undecided})
+        if self._kept:
+            objects = self._sparing(objects, self._kept())
+        return Round(objects.select(*OBJECTS.names), looked_at)
+
+    def _sparing(self, objects: DataFrame, kept: DataFrame) -> DataFrame:
+        """Decide that what is kept again, and is not there, is left: then what is to go are its last bytes."""
+        again = objects.join(kept, on="address", how="left_semi").select("address")
+        lacking = presence(again, self._undo.access()).where(F.col("last_modified").isNull()).select("address").cache()
+        number, first = _count_and_first(lacking, "address")
+        if not number:
+            return objects
+        name = self._undo.repository.name
+        self._undo.log(
+            f"{name}: {number:,} objects came back to life and are not where they were, {first} first: they are left. "
+            f"Bring them back: from quarantine by `retention restore {name} --address {first}`, else from the "
+            "bucket's versions."
+        )
+        spared = lacking.select("address", F.lit(SKIPPED).alias("left"), F.lit(NEEDED).alias("why"))
+        decided = {"outcome": F.col("left"), "detail": F.col("why")}
+        return objects.join(F.broadcast(spared), on="address", how="left").withColumns(decided)
 
     def run(self, objects: Round[DataFrame], orders: Orders) -> Done:
         """See `Engine`."""

@@ -6,6 +6,7 @@ from threading import Barrier, BrokenBarrierError, Event, Lock, Timer
 
 import pytest
 
+from retention_assets.errors import StoreError
 from retention_assets.stores.deletion_work import DeletionWork
 from retention_assets.stores.failures import Failure, Kind, failure_told, unreachable
 from retention_assets.stores.outcomes import Answer, Doomed, Outcome
@@ -213,3 +214,27 @@ def test_whether_there_is_time_is_not_asked_for_every_request(clock: FakeClock) 
     pace = Pace(100, clock=clock, sleep=clock.sleep)
     DeletionWork(FakeStore(1, lambda doomed: GONE), pace, Patience(), Random(0), in_time).done(some(2_000))
     assert 5 <= len(asked) <= 20  # of twenty seconds and two thousand requests
+
+
+def test_nothing_is_asked_for_when_there_is_no_time_left_from_the_beginning(clock: FakeClock) -> None:
+    """A caller may have listed for long since it looked at the time last."""
+    store = FakeStore(10, lambda doomed: GONE)
+    pace = Pace(clock=clock, sleep=clock.sleep)
+    answers = DeletionWork(store, pace, Patience(), Random(0), lambda: False).done(some(50))
+    assert {answer.outcome for answer in answers.values()} == {Outcome.LATE}
+    assert store.requests == []
+
+
+def test_where_nobody_can_say_whether_there_is_time_no_thread_goes_on(clock: FakeClock) -> None:
+    store = FakeStore(1, lambda doomed: GONE)
+    answers = iter([True])
+
+    def in_time() -> bool:
+        if next(answers, False):
+            return True
+        raise StoreError("the warehouse does not answer")
+
+    pace = Pace(10, clock=clock, sleep=clock.sleep)
+    with pytest.raises(StoreError, match="the warehouse does not answer"):
+        DeletionWork(store, pace, Patience(), Random(0), in_time).done(some(500))
+    assert len(store.requests) <= 10 * 3 + 10  # the first seconds', and what was on its way

@@ -156,6 +156,15 @@ def test_an_approval_can_be_taken_back_and_given_again(warehouse: Warehouse) -> 
     assert required(warehouse, plan).approved_by == "a-person"
 
 
+def test_what_was_withdrawn_no_budget_approves_on_another_day(warehouse: Warehouse) -> None:
+    plan = a_plan()
+    keep_plan(warehouse, plan)
+    withdraw_approval(warehouse, "orchard", DAY, "another", NOW)
+    for day in (DAY + timedelta(days=1), DAY):
+        with pytest.raises(GuardRefused, match=rf"another withdrew the approval .* --as-of {day}`"):
+            required(warehouse, replace(plan, day=day), budget=BudgetSettings(objects=1_000))
+
+
 def test_what_a_budget_approved_is_approved_no_more_once_the_budget_is_smaller(warehouse: Warehouse) -> None:
     plan = a_plan()
     assert required(warehouse, plan, budget=BudgetSettings(objects=2)).approved_by == BUDGET

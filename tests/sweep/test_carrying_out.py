@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -11,13 +11,13 @@ import pytest
 from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.limits import BudgetSettings
 from retention_assets.stores.policies import completed_runs
-from retention_assets.sweep.engine import Round
+from retention_assets.sweep.engine import Done, Round
 from retention_assets.sweep.execute import Carried, carry_out, require_balance
 from retention_assets.sweep.lease import Lease
 from retention_assets.sweep.ledger import ATTEMPTED, OUTCOMES
 from retention_assets.sweep.plan import Amount, keep_plan
 from retention_assets.sweep.records import read_records
-from retention_assets.sweep.work import Ended, InTime
+from retention_assets.sweep.work import Ended, InTime, Orders
 from tests.sweep.crashes.engine import EngineHere
 from tests.sweep.crashes.runs import charge, sweep
 from tests.sweep.crashes.world import DEAD, PLANNED, REPOSITORY, World, name_of
@@ -153,6 +153,50 @@ def test_a_sweep_that_fails_at_all_that_a_round_tries_ends_there(world: World) -
     assert record.document["outcomes"]["failed"]["objects"] == 4
     assert record.document["ended_early"].startswith("orchard 2026-11-01: all 4 objects of a round failed")
     assert sweep(world, "delete", "a-later-run").whole
+
+
+class Breaks(EngineHere):
+    """Its workers end with an error of their own, and then nothing can be read any more."""
+
+    reads = True
+
+    def run(self, objects: Round[pa.Table], orders: Orders) -> Done:
+        super().run(objects, orders)
+        raise ValueError("in a worker\nretention_assets.errors.AccessDenied: s3://lake: denied. Let it list.\n  at x")
+
+    def outcomes(self) -> Mapping[str, Amount]:
+        if not self.reads:
+            raise OSError("the warehouse does not answer")
+        return super().outcomes()
+
+
+def test_a_sweep_that_a_workers_error_ended_has_a_record_whose_digest_nobody_can_know_yet(world: World) -> None:
+    with pytest.raises(ValueError, match="in a worker"):
+        carry_out(charge(world, "sweep", "delete", "a-run"), Breaks(world), lambda: None)
+    (record,) = read_records(world.warehouse, REPOSITORY)
+    assert record.document["ended_early"] == "s3://lake: denied. Let it list."
+    assert record.document["ledger_digest"] is None
+    assert lease_is_free(world)
+
+
+def test_what_hinders_the_record_does_not_hide_what_ended_the_sweep(world: World) -> None:
+    engine = Breaks(world)
+    engine.reads = False
+    with pytest.raises(ValueError, match="in a worker"):
+        carry_out(charge(world, "sweep", "delete", "a-run"), engine, lambda: None)
+    assert list(read_records(world.warehouse, REPOSITORY)) == []
+
+
+def test_what_ended_while_it_was_published_has_a_record(world: World) -> None:
+    """Some of it may have been written by then."""
+
+    def publish(lease: Lease) -> Mapping[str, Any]:
+        raise GuardRefused("somebody stands on what is to go")
+
+    with pytest.raises(GuardRefused, match="somebody stands"):
+        carry_out(replace(charge(world, "sweep", "delete", "a-run"), publish=publish), EngineHere(world), lambda: None)
+    (record,) = read_records(world.warehouse, REPOSITORY)
+    assert (record.document["ended_early"], record.document["published"]) == ("somebody stands on what is to go", None)
 
 
 class SlowLooks(EngineHere):

@@ -28,6 +28,12 @@ def ledger(spark: SparkSession, at: datetime = NOW, **outcomes: str) -> DataFram
     return spark.createDataFrame(pa.Table.from_pylist(rows, schema=LEDGER)).withColumn("plan_hash", F.lit(PLAN))
 
 
+def gone(told: DataFrame) -> DataFrame:
+    """Return rows of a ledger with the instant at which each object went."""
+    went = F.when(F.col("outcome").isin("deleted", "quarantined"), F.col("at"))
+    return told.withColumn("went_at", went)
+
+
 def planned(spark: SparkSession, **reasons: str) -> DataFrame:
     rows = [Candidate(address, reason=reason) for address, reason in reasons.items()]
     return frames.candidates(spark, *rows).withColumn("plan_hash", F.lit(PLAN))
@@ -74,9 +80,18 @@ def test_what_is_held_exists_or_a_lifecycle_rule_let_it_go(
 )
 def test_what_the_ledger_calls_gone_is_gone(spark: SparkSession, outcome: str, written: datetime, passed: bool) -> None:
     listing = frames.inventory(spark, Listed("a", last_modified=written))
-    verdict = deleted_are_gone(ledger(spark, a=outcome), listing)
+    verdict = deleted_are_gone(gone(ledger(spark, a=outcome)), listing)
     assert verdict.passed is passed
     assert ("first a" in verdict.saw) is not passed
+
+
+@pytest.mark.parametrize(("days", "passed"), [(5, True), (20, False)], ids=["brought_back_since", "never_went"])
+def test_what_was_purged_went_when_it_was_moved(spark: SparkSession, days: int, passed: bool) -> None:
+    """Moved ten days ago, its copy purged today: who brought it back by hand in between did nothing wrong."""
+    listing = frames.inventory(spark, Listed("a", last_modified=NOW - timedelta(days=days)))
+    moved = gone(ledger(spark, NOW - timedelta(days=10), a="quarantined"))
+    purged = ledger(spark, a="purged").join(moved.select("address", "went_at"), on="address")
+    assert deleted_are_gone(purged, listing).passed is passed
 
 
 def test_a_sweep_that_was_cut_off_before_its_record_is_told_of(spark: SparkSession, tmp_path: Path) -> None:

@@ -14,9 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from retention_assets.config import load_configuration
 from retention_assets.errors import GuardRefused
 from retention_assets.limits import QuarantineSettings
-from retention_assets.sweep.ledger import FAILED, PURGED, QUARANTINED, RESTORED, SKIPPED
+from retention_assets.sweep.lease import LEASES
+from retention_assets.sweep.ledger import FAILED, MISSING, PURGED, QUARANTINED, RESTORED, SKIPPED, LedgerPlace
 from retention_assets.sweep.plan import Amount, keep_plan
+from retention_assets.sweep.records import read_records
 from retention_assets.sweep.undo import Selection, Undo, due_for_purge, purge, restore
+from retention_assets.tables import LEDGER
 from tests.sweep.crashes.effects import Effects, Moment, Point, watched
 from tests.sweep.crashes.engine import latest
 from tests.sweep.crashes.runs import sweep
@@ -141,8 +144,12 @@ def test_what_went_to_another_quarantine_than_that_of_now_is_not_purged_unless_i
     elsewhere = tmp_path / "elsewhere"
     moved = before.repository.settings.model_copy(update={"quarantine": QuarantineSettings(url=f"file://{elsewhere}")})
     now = replace(before, repository=replace(before.repository, settings=moved))
-    with pytest.raises(GuardRefused, match=rf"{len(DEAD)} copies are not below .*elsewhere.* Set quarantine.url to"):
-        due_for_purge(now)
+    told: list[str] = []
+    assert due_for_purge(replace(now, log=told.append)).amount == Amount()
+    (line,) = told
+    assert f"{len(DEAD)} copies of the plan of" in line
+    assert "elsewhere" in line
+    assert "To purge them, set quarantine.url to where they are" in line
     due = due_for_purge(before)
     assert due.amount.objects == len(DEAD)
     shutil.copytree(world.root / "lake.quarantine", elsewhere, dirs_exist_ok=True)
@@ -161,12 +168,57 @@ def test_versions_may_go_of_what_is_gone_and_of_what_was_moved_once_its_copy_is_
     assert after.amount.objects == gone_before.objects + len(DEAD)
 
 
+def test_versions_stay_of_what_one_plan_found_gone_and_another_has_in_quarantine(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Two plans may name one object: made before the other's sweep, the second finds gone what the first moved."""
+    world = quarantined_world(tmp_path / "world")
+    before = due_for_purge(undo(spark, world), versions=True).amount
+    other = replace(world.plan, plan_hash="f" * 64)
+    keep_plan(world.warehouse, other)
+    row = {"address": address("a"), "size": len(content("a")), "outcome": MISSING, "detail": None, "at": world.now}
+    rows = pa.Table.from_pylist([{**row, "fence": 9}], schema=LEDGER)
+    LedgerPlace(world.warehouse.root, REPOSITORY, other.day, other.plan_hash, 9, "later").append(rows, "one", "done")
+    assert due_for_purge(undo(spark, world), versions=True).amount == before
+    world.now += timedelta(days=30)
+    purge(undo(spark, world), due_for_purge(undo(spark, world)).digest, kept(spark))
+    after = due_for_purge(undo(spark, world), versions=True)
+    assert after.amount.objects == before.objects + len(DEAD)
+
+
 def test_what_came_back_to_life_is_not_purged(spark: SparkSession, tmp_path: Path) -> None:
     world = quarantined_world(tmp_path / "world")
     world.now += timedelta(days=30)
+    due, told = due_for_purge(undo(spark, world)), list[str]()
+    ended = purge(replace(undo(spark, world), log=told.append), due.digest, kept(spark, "b", "never"))
+    assert ended[PURGED].objects == len(DEAD) - 1
+    assert outcome(world, "b") == SKIPPED
+    assert world.copies().keys() == {"b"}
+    assert [line for line in told if f"1 objects came back to life and are not where they were, {address('b')}" in line]
     due = due_for_purge(undo(spark, world))
-    with pytest.raises(GuardRefused, match=rf"1 objects .* came back to life, {address('b')} first. Nothing"):
-        purge(undo(spark, world), due.digest, kept(spark, "b", "never"))
-    assert world.copies().keys() == {*DEAD}
+    assert due.amount.objects == 1
     world.lay("b", OTHER)  # it is there again: the copy is not its last
-    assert purge(undo(spark, world), due.digest, kept(spark, "b"))[PURGED] == due.amount
+    assert purge(undo(spark, world), due.digest, kept(spark, "b"))[PURGED].objects == len(DEAD)
+    assert world.copies() == {}
+
+
+def test_the_look_at_what_lives_is_of_the_purge_itself_and_its_window_begins_there(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = quarantined_world(tmp_path / "world")
+    world.now += timedelta(days=30)
+    due, asked = due_for_purge(undo(spark, world)), list[bool]()
+
+    def answer() -> DataFrame:
+        lease = world.warehouse.read_document(REPOSITORY, LEASES, world.warehouse.documents(REPOSITORY, LEASES)[-1])
+        asked.append(lease is not None and not lease["released"])
+        world.now += timedelta(minutes=5)
+        return kept(spark)()
+
+    purge(undo(spark, world), due.digest, answer)
+    assert asked == [True]
+    *_, record = read_records(world.warehouse, REPOSITORY)
+    assert record.document["longest_window_seconds"] >= 300
+    with pytest.raises(GuardRefused, match="is not the hash of what may be purged now"):
+        purge(undo(spark, world), due.digest, answer)
+    assert asked == [True]

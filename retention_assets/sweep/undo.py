@@ -92,7 +92,7 @@ class Undo:
         moved = everywhere.where(F.col("outcome") == QUARANTINED).select("address")
         purged_copy = (F.col("outcome") == PURGED) & (F.col("detail") == OF_COPY)
         last = ended_of(everywhere).where(F.col("outcome").isin(DELETED, MISSING) | purged_copy)
-        gone = last.join(moved, on="address", how="left_anti")
+        gone = last.join(moved, on="address", how="left_anti").cache()  # every plan asks it
         return [
             (plan, gone.where(F.col("ledger") == number).drop("ledger")) for number, (plan, _) in enumerate(ledgers)
         ]
@@ -357,7 +357,7 @@ class EndedEngine:
         )
         spared = lacking.select("address", F.lit(SKIPPED).alias("left"), F.lit(NEEDED).alias("why"))
         decided = {"outcome": F.col("left"), "detail": F.col("why")}
-        return objects.join(F.broadcast(spared), on="address", how="left").withColumns(decided)
+        return objects.join(spared, on="address", how="left").withColumns(decided)
 
     def run(self, objects: Round[DataFrame], orders: Orders) -> Done:
         """See `Engine`."""

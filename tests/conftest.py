@@ -89,3 +89,24 @@ def spark(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> 
     )
     yield session
     session.stop()
+
+
+def forget_caches() -> None:
+    """Empty the session's cache. A run has a process of its own and ends with it; here its frames would stay."""
+    session = SparkSession.getActiveSession()
+    if session:
+        session.catalog.clearCache()
+
+
+@pytest.fixture
+def forgetful() -> Iterator[None]:
+    """For tests of whole runs, each of which leaves its frames in the session."""
+    yield
+    forget_caches()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgetful_modules() -> Iterator[None]:
+    """See `forgetful`; what the tests of one file share stays until its last."""
+    yield
+    forget_caches()

@@ -20,6 +20,8 @@ from tests.acceptance.runs import Found, Run, found_in, objects_in, write_ledger
 from tests.transforms.frames import Pair, Staged, pairs, staged
 from tests.worlds import BuiltRepository, Version, address, build_repository
 
+pytestmark = pytest.mark.usefixtures("forgetful")
+
 START = datetime(2025, 6, 1, 8, tzinfo=UTC)
 HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
 GRACE = 24 * HOUR

@@ -23,7 +23,7 @@ from tests.inventories import FORMATS
 from tests.repositories import REPOSITORIES
 from tests.worlds import NAME, BuiltRepository, Version, address, build_repository
 
-pytestmark = pytest.mark.usefixtures("spark")
+pytestmark = pytest.mark.usefixtures("spark", "forgetful")
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from tests.icechunk_places import (
 from tests.icechunk_repositories import FORMATS, INITIAL, Commit, Format, open_repository
 from tests.repositories import AS_OF
 
-pytestmark = pytest.mark.usefixtures("spark")
+pytestmark = pytest.mark.usefixtures("spark", "forgetful")
 
 # main: root <- a <- b <- c <- d <- e; the tag v1 is on b; the branch old: a <- x <- y, whose tip has expired.
 COMMITS = (

@@ -16,6 +16,7 @@ from tests.worlds import address
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.usefixtures("forgetful"),
     pytest.mark.timeout(900),
 ]  # four plans and two sweeps, also on a machine that has other work
 

@@ -55,7 +55,12 @@ def error_named_in(trace: str) -> RetentionError | None:
     return kind(found[2].strip()) if found and kind else None
 
 
+def own_error(error: Exception) -> RetentionError | None:
+    """Return the error of this project that `error` is, or that it passes on from a worker; None: another's."""
+    return error if isinstance(error, RetentionError) else error_named_in(str(error))
+
+
 def brief(error: Exception) -> str:
     """Return one line on any error: its own message where it is one of this project, here or on a worker."""
-    own = error if isinstance(error, RetentionError) else error_named_in(str(error))
+    own = own_error(error)
     return str(own) if own else f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

@@ -14,7 +14,7 @@ from retention_assets.cli import comparing, icechunk, undoing  # noqa: F401 - th
 from retention_assets.cli.group import as_json, as_of, cli, configuration_of, day_of, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS, column_order, human_bytes, print_amounts, print_rows
 from retention_assets.config import Configuration, Repository, load_configuration
-from retention_assets.errors import ConfigurationError, RetentionError, StoreError, TableContractError, error_named_in
+from retention_assets.errors import ConfigurationError, StoreError, TableContractError, own_error
 from retention_assets.instants import utc_now
 from retention_assets.policy.lint import Finding
 from retention_assets.stores.warehouse import Warehouse
@@ -295,7 +295,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         cli.main(args=list(arguments) if arguments is not None else None, prog_name="retention", standalone_mode=True)
     except Exception as error:
-        own = error if isinstance(error, RetentionError) else error_named_in(str(error))
+        own = own_error(error)
         if own is None:
             raise
         progress.print(f"error: {own}", style="red", **AS_IT_IS)

@@ -122,11 +122,10 @@ def work_and_conclude(
     except Exception as error:
         with suppress(Exception):  # what ended the sweep may hinder its record too, and is what to tell
             if charge.publish or _has_rows(charge, lease):
-                record = _record(charge, engine, approval, lease, started, engine.outcomes())
                 # Where Spark gave a job up, other workers of it may still write rows: a digest would not hold.
-                digest = record.ledger_digest if isinstance(error, RetentionError) else None
-                record = replace(record, published=published, ended_early=brief(error), ledger_digest=digest)
-                write_record(charge.warehouse, record)
+                digest = engine.ledger_digest(lease.fence) if isinstance(error, RetentionError) else None
+                record = _record(charge, approval, lease, started, engine.outcomes(), digest)
+                write_record(charge.warehouse, replace(record, published=published, ended_early=brief(error)))
         raise
     return conclude(charge, engine, approval, lease, started, window, published)
 
@@ -201,7 +200,7 @@ def conclude(
     tried = sum(amount.objects for amount in outcomes.values())
     held_back = any(outcomes.get(name, Amount()).objects for name in (FAILED, QUARANTINED, RESTORED))
     whole = tried == plan.candidates.objects and not held_back
-    record = _record(charge, engine, approval, lease, started, outcomes)
+    record = _record(charge, approval, lease, started, outcomes, engine.ledger_digest(lease.fence))
     write_record(charge.warehouse, replace(record, longest_window_seconds=window, published=published))
     if whole:
         note_completed(charge.warehouse, plan.repository, plan.day, plan.plan_hash, plan.policy_run)
@@ -210,11 +209,11 @@ def conclude(
 
 def _record(
     charge: Charge,
-    engine: Engine[Any],
     approval: Approval,
     lease: Lease,
     started: datetime,
     outcomes: Mapping[str, Amount],
+    ledger_digest: str | None,
 ) -> Record:
     plan = charge.plan
     return Record(
@@ -234,7 +233,7 @@ def _record(
         started=started.isoformat(),
         ended=charge.clock().isoformat(),
         longest_window_seconds=None,
-        ledger_digest=engine.ledger_digest(lease.fence),
+        ledger_digest=ledger_digest,
     )
 
 

@@ -77,7 +77,7 @@ class Evidence:
 
 def prove(evidence: Evidence, question: Question) -> list[Verdict]:
     """Return what every check saw. Errors: of the source and the store, where something cannot be read at all."""
-    held, readable = held_now(evidence.spark, question)
+    held, readable = _held_now(evidence.spark, question)
     access = question.opened.access
     listing = list_objects(evidence.spark, access, prefixes(ObjectReader(access))).cache()
     ledger = evidence.ledger().cache()
@@ -101,7 +101,7 @@ def what_was_done(evidence: Evidence, listing: DataFrame, ledger: DataFrame) -> 
     ]
 
 
-def held_now(spark: SparkSession, question: Question) -> tuple[DataFrame, list[Verdict]]:
+def _held_now(spark: SparkSession, question: Question) -> tuple[DataFrame, list[Verdict]]:
     """Return what active and protected commits and staging hold (column `address`), read anew, whatever is due."""
     opened = question.opened
     staged = opened.source.staged()

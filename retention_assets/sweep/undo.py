@@ -44,7 +44,7 @@ from retention_assets.sweep.work import OBJECTS, Deed, Orders
 from retention_assets.transforms.digest import candidates_digest
 from retention_assets.transforms.paths import below_any
 
-NEEDED = "came back to life, and is not where it was: these are its last bytes"
+_NEEDED = "came back to life, and is not where it was: these are its last bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +355,7 @@ class EndedEngine:
             f"Bring them back: from quarantine by `retention restore {name} --address {first}`, else from the "
             "bucket's versions."
         )
-        spared = lacking.select("address", F.lit(SKIPPED).alias("left"), F.lit(NEEDED).alias("why"))
+        spared = lacking.select("address", F.lit(SKIPPED).alias("left"), F.lit(_NEEDED).alias("why"))
         decided = {"outcome": F.col("left"), "detail": F.col("why")}
         return objects.join(spared, on="address", how="left").withColumns(decided)
 

@@ -1,12 +1,12 @@
-"""A door before an S3 server that lets so many deletions through a second, as the great stores do.
+"""A door before an S3 server that lets so many deletions through a second and answers 503 SlowDown to what is beyond.
 
-A small server that shares a machine with those who ask it is limited by its processor, which listing takes up as much
-as deleting does. Amazon S3 limits deletions (3,500 a second and prefix) and readings (5,500) apart.
+Amazon S3 does so: it allows about 3,500 deletions a second and prefix, each key counted, and 5,500 readings apart from
+them. A small server that shares a machine with those who ask it has no limit of its own but the processor's.
 """
 
 import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from http.client import HTTPConnection
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from s3 import S3
 
+_SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "date", "server"})
 
 
@@ -24,7 +25,7 @@ _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "conte
 def limited(server: S3, deletions_per_second: float) -> Iterator[S3]:
     """Run a door before the server, in a process of its own, for as long as the block lasts.
 
-    Deletions beyond the limit wait their turn, in the order of their coming; a second that is not used is not saved up.
+    After a calm it lets a second's worth through at once.
     """
     processes = multiprocessing.get_context("spawn")
     here, there = processes.Pipe()
@@ -39,27 +40,30 @@ def limited(server: S3, deletions_per_second: float) -> Iterator[S3]:
 
 
 def _serve(upstream: str, deletions_per_second: float, told: Connection) -> None:
-    queue = _Queue(deletions_per_second)
-    door = type("Door", (_Door,), {"host": urlsplit(upstream).netloc, "queue": queue, "connections": local()})
+    allowance = _Allowance(deletions_per_second)
+    door = type("Door", (_Door,), {"host": urlsplit(upstream).netloc, "allowance": allowance, "connections": local()})
     with _Server(("127.0.0.1", 0), door) as server:
         told.send(server.server_port)
         server.serve_forever()
 
 
-class _Queue:
-    """Turns of a length that the limit sets."""
+class _Allowance:
+    """What may still be deleted at this moment."""
 
     def __init__(self, per_second: float) -> None:
-        self._per_second = per_second
-        self._free_at = time.monotonic()
+        self._per_second = self._left = per_second
+        self._at = time.monotonic()
         self._lock = Lock()
 
-    def wait(self, deletions: int) -> None:
-        """Return when the turn of so many deletions is over."""
+    def takes(self, deletions: int) -> bool:
+        """Return whether so many go through, all of them or none."""
         with self._lock:
-            self._free_at = max(self._free_at, time.monotonic()) + deletions / self._per_second
-            over = self._free_at
-        time.sleep(max(0.0, over - time.monotonic()))
+            passed, self._at = time.monotonic() - self._at, time.monotonic()
+            self._left = min(self._per_second, self._left + passed * self._per_second)
+            if self._left < deletions:
+                return False
+            self._left -= deletions
+            return True
 
 
 class _Server(ThreadingHTTPServer):
@@ -71,7 +75,7 @@ class _Door(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     host: str
-    queue: _Queue
+    allowance: _Allowance
     connections: local
 
     def do_GET(self) -> None:
@@ -79,21 +83,26 @@ class _Door(BaseHTTPRequestHandler):
         self._pass_on()
 
     def do_POST(self) -> None:
-        """Pass on a deletion in bulk, in its turn."""
+        """Pass on a deletion in bulk, or refuse it."""
         self._pass_on()
 
     def _pass_on(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if deletions := body.count(b"<Key>"):
-            self.queue.wait(deletions)
+        deletions = body.count(b"<Key>")
+        if deletions and not self.allowance.takes(deletions):
+            self._send(503, (), _SLOW_DOWN)
+            return
         if not hasattr(self.connections, "open"):
             self.connections.open = HTTPConnection(self.host)
         connection: HTTPConnection = self.connections.open
         connection.request(self.command, self.path, body or None, dict(self.headers))  # signed: as it came
         came = connection.getresponse()
         content = came.read()
-        self.send_response_only(came.status)
-        for name, value in came.getheaders():
+        self._send(came.status, came.getheaders(), content)
+
+    def _send(self, status: int, headers: Iterable[tuple[str, str]], content: bytes) -> None:
+        self.send_response_only(status)
+        for name, value in headers:
             if name.lower() not in _HOP_BY_HOP:
                 self.send_header(name, value)
         self.send_header("Date", self.date_time_string())

@@ -14,7 +14,7 @@ from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.carriers import OTHER_OBJECT, carrier
 from retention_assets.stores.failures import Failure, Kind, failure_of
 from retention_assets.stores.objects import ObjectFacts, OpenStore, facts_of
-from retention_assets.stores.pace import Pace, Patience, backoffs
+from retention_assets.stores.pace import Pace, Patience, Trials
 from retention_assets.stores.s3 import S3_ERRORS, is_s3, s3_bucket
 
 _AT_ONCE = 10  # more requests at a time made S3 answer SlowDown. Source: lakeFS facts 8, #5729
@@ -130,19 +130,18 @@ class ObjectCopier:
 
     def _sent(self, copy: Copy, found: ObjectFacts) -> Failure | None:
         """Copy with patience: a copy that was made although no answer came is made again."""
-        waits = backoffs(self._random)
-        for attempt in range(1, _PATIENCE.attempts + 1):
+        trials = Trials(_PATIENCE, self._pace, self._random)
+        while True:
             self._pace.before(1)
+            asked_at = self._pace.now()
             failure = self._carrier.carry(copy.path, copy.to, found)
             if failure is None:
-                self._pace.clean()
+                self._pace.clean(asked_at)
                 return None
             if failure.throttled:
-                self._pace.throttled()
-            if not failure.passing or attempt == _PATIENCE.attempts:
-                break
-            self._pace.rest(next(waits))
-        return failure
+                self._pace.throttled(asked_at)
+            if not (failure.passing and trials.wait(throttled=failure.throttled)):
+                return failure
 
     def _verified(self, copy: Copy, found: ObjectFacts) -> Copied | Failure:
         again = self._source.look(copy.path)

@@ -11,7 +11,7 @@ from threading import Lock
 
 from retention_assets.stores.failures import Failure, Kind
 from retention_assets.stores.outcomes import Answer, DeletingStore, Doomed, Outcome
-from retention_assets.stores.pace import Pace, Patience, backoffs
+from retention_assets.stores.pace import Pace, Patience, Trials
 
 AT_ONCE = 10  # more than 12 deletions at a time made S3 answer SlowDown. Source: lakeFS facts 8, #5729
 
@@ -28,7 +28,7 @@ class DeletionWork:
     An object that a request named without a clear answer, and that the next request does not find, counts as deleted:
     by the first, for all that is known. One that fails then stays unclear. Once the store itself fails (its bucket,
     the credentials, the way to it) nothing more is sent. Nor is it once `in_time` says no, or cannot say: a store that
-    throttles may hold a list up for long. What was not asked for by then is `late`.
+    throttles may hold a list up for long. What was not asked for by then, or only throttled, is `late`.
     """
 
     def __init__(
@@ -80,34 +80,46 @@ class DeletionWork:
         if broken := self._broken:
             not_tried = replace(broken, detail=f"not tried: {broken.detail}", unclear=False)
             return dict.fromkeys(batch, Answer(Outcome.FAILED, not_tried))
-        waits = islice(backoffs(self._random), self._patience.attempts - 1)
+        trials = Trials(self._patience, self._pace, self._random)
         began = self._pace.now()
         answers = self._asked(batch, ask)
         if not answers:
             return dict.fromkeys(batch, Answer(Outcome.LATE))
-        give_up_at = self._pace.now() + self._patience.seconds
-        while left := [one for one, answer in answers.items() if answer.failure and answer.failure.passing]:
-            wait = next(waits, None)
-            if wait is None or self._pace.now() + wait > give_up_at:
+        while left := self._left(answers):
+            if not trials.wait(throttled=any(map(_is_throttled, left.values()))):
                 break
-            self._pace.rest(wait)
-            again = self._asked(left, ask)
+            again = self._asked(list(left), ask)
             if not again:
-                break
+                return answers | self._late(answers)
             answers |= again
         self._note_broken(answers, began)
         return answers
+
+    def _late(self, answers: _Answers) -> _Answers:
+        """Return what there is time for later: what was throttled each time is as if it had never been asked for."""
+        late = (one for one, answer in answers.items() if _is_throttled(answer) and one not in self._unclear)
+        return dict.fromkeys(late, Answer(Outcome.LATE))
+
+    def _left(self, answers: _Answers) -> _Answers:
+        """Return what to ask for next of that which may yet go; once the store throttled, only a portion."""
+        left = {one: answer for one, answer in answers.items() if answer.failure and answer.failure.passing}
+        if any(map(_is_throttled, left.values())):
+            return dict(islice(left.items(), self._pace.portion(len(left))))
+        return left
 
     def _asked(self, batch: Sequence[Doomed], ask: _Ask) -> _Answers:
         """Ask once, as soon as the pace allows it; no answers when it is too late by then."""
         if not self._may_ask(len(batch)):
             return {}
+        asked_at = self._pace.now()
         answers = dict(zip(batch, ask(batch), strict=True))
         failures = [answer.failure for answer in answers.values() if answer.failure]
         if any(failure.throttled for failure in failures):
-            self._pace.throttled()
+            self._pace.throttled(asked_at)
+            if len(failures) < len(batch):
+                self._pace.progressed()
         elif not any(failure.passing for failure in failures):
-            self._pace.clean()
+            self._pace.clean(asked_at)
         with self._lock:
             self._unclear.update(one for one, answer in answers.items() if answer.failure and answer.failure.unclear)
             if not any(failure.kind is Kind.UNREACHABLE for failure in failures):
@@ -145,3 +157,7 @@ class DeletionWork:
         if answer.outcome is Outcome.FAILED and answer.failure and doomed in self._unclear:
             return replace(answer, failure=replace(answer.failure, unclear=True))
         return answer
+
+
+def _is_throttled(answer: Answer) -> bool:
+    return answer.failure is not None and answer.failure.throttled

@@ -6,25 +6,32 @@ Clock, sleep and randomness are passed in. Seconds by a monotonic clock, objects
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from math import ceil
+from itertools import islice
+from math import ceil, inf
 from random import Random
 from threading import Lock
 
 from retention_assets.errors import ConfigurationError
 
-_WINDOW = 5.0  # seconds without a throttle after which the rate rises, and over which it is measured
-_STEP = 0.1  # of the goal, when the rate is near it; further below, the rate doubles
-_QUIET, _LONGEST_QUIET = 1.0, 60.0  # seconds without a request after a throttle; they double until an answer is clean
+_WINDOW = 5.0  # seconds over which a rate is measured that no ceiling sets
+_LEAST_MEASURED = 500.0  # objects per second; less says what was asked for, not what the store allows
+_KEPT = 0.8  # of the rate, after a throttle
+_RECOVERY = 4.0  # seconds until the rate is again what it was when the store throttled
+_RISE = 1.1  # what one answer may multiply the rate by
+_QUIET, _LONGEST_QUIET = 0.5, 60.0  # seconds without a request after a throttle; at the lowest rate they double
+_PORTION = 0.1  # seconds' worth of objects in a request to a store that throttled: it takes a few more readily
+_LATENESS = 0.05  # seconds that a request may come late and be made up for
 _LOWEST_SHARE = 0.01  # of the ceiling; however much a store throttles, a task goes on
 _LOWEST = 10.0  # objects per second, where there is no ceiling
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long one request is tried again: so many attempts in all, none due later than this after the first failed.
+    """How long one request is tried again.
 
-    The pace may hold the last one back for longer. Three quick retries lost whole runs of other systems to SlowDown.
+    So many attempts in all, none due later than this after the first failed. An attempt that was throttled costs none
+    of them: others may have been served instead. Such a request is given up once nothing at all was done for so long.
+    Three quick retries lost whole runs of other systems to SlowDown.
     """
 
     attempts: int = 5
@@ -42,14 +49,17 @@ def backoffs(random: Random, first: float = 0.5, longest: float = 20.0) -> Itera
 class Pace:
     """The rate at which one task asks for objects, shared by its threads.
 
-    A throttle halves the rate and stops all requests for a second, then two, and so on up to a minute; throttles that
-    arrive while it is quiet are the same one. After five seconds without, the rate doubles as long as it is below half
-    of its goal, and then rises by a tenth of it. The goal is the ceiling, or without one the rate at which the store
-    first throttled. It travels to executors as its settings: a copy starts afresh, so `share` the ceiling first.
+    A throttle takes a fifth off the rate and stops all requests for half a second; further ones that answer what was
+    asked before that are the same throttle. Then the rate rises on a cubic curve: fast while it is far below the rate
+    that was throttled, slowly around it, four seconds later, and fast again beyond. So many workers find their shares
+    of a store's limit without hearing of each other, and stay near it (`benchmarks/sweep.py`). At the lowest rate the
+    pauses double instead, up to a minute. Source: RFC 9438, whose curve this is.
+
     S3 allows about 3,500 deletions per second and prefix, and counts each key. Source: AWS's figures.
 
     Args:
         ceiling_per_second: objects; None for as fast as the store answers until it throttles.
+        reached: what an earlier pace reached, to begin there.
         clock: seconds, monotonic.
         sleep: waits for seconds.
 
@@ -60,65 +70,87 @@ class Pace:
     def __init__(
         self,
         ceiling_per_second: float | None = None,
+        reached: float | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         if ceiling_per_second is not None and not ceiling_per_second > 0:
             raise ConfigurationError(f"{ceiling_per_second} objects per second: the ceiling must be above zero")
-        self._ceiling = self._rate = self._goal = ceiling_per_second
+        self._ceiling = ceiling_per_second
+        self._rate = ceiling_per_second if reached is None else min(reached * _KEPT, ceiling_per_second or inf)
+        self._throttled_at = reached  # objects per second, less where the last two throttles came close
         self._clock, self._sleep = clock, sleep
         self._lock = Lock()
-        self._free_at = self._quiet_until = self._clean_since = self._counted_since = clock()
+        self._free_at = self._quiet_until = self._counted_since = self.progressed_at = clock()
         self._counted = 0
         self._quiet = _QUIET
-
-    def __reduce__(self) -> tuple[Callable[[float | None], "Pace"], tuple[float | None]]:
-        return partial(Pace, clock=self._clock, sleep=self._sleep), (self._ceiling,)
 
     @property
     def rate(self) -> float | None:
         """Objects per second at present; None is without limit."""
         return self._rate
 
-    def share(self, tasks: int) -> "Pace":
-        """Return the pace of one of `tasks` that work at the same time: its part of the ceiling."""
-        return Pace(self._ceiling / tasks if self._ceiling else None, clock=self._clock, sleep=self._sleep)
+    @property
+    def reached(self) -> float | None:
+        """Objects per second that a store which throttles was found to take of one task; None: it never throttled."""
+        return None if self._throttled_at is None else self._rate
 
     def portion(self, most: int) -> int:
-        """Return how many objects one request names at best: a second's worth, at least one, at most `most`."""
+        """Return how many objects one request names at best: a second's worth or less, at least one, at most `most`."""
         rate = self._rate
-        return most if rate is None else max(1, min(most, ceil(rate)))
+        if rate is None:
+            return most
+        return max(1, min(most, ceil(rate if self._throttled_at is None else rate * _PORTION)))
 
     def before(self, objects: int) -> None:
         """Wait until a request that names so many objects may be sent."""
-        while (wait := self._granted(objects)) > 0:
+        while (wait := self.granted(objects)) > 0:
             self._sleep(wait)
 
-    def throttled(self) -> None:
-        """Note that the store asked for fewer requests."""
+    def granted(self, objects: int) -> float:
+        """Return 0 where a request that names so many objects may be sent now, else the seconds after which to ask."""
         with self._lock:
             now = self._clock()
-            if now < self._quiet_until:
+            wait = max(self._free_at, self._quiet_until) - now
+            if wait > 0:
+                return wait
+            if self._rate is not None:
+                begins = self._free_at if now - self._free_at < _LATENESS else now
+                self._free_at = begins + objects / self._rate
+            if now - self._counted_since > _WINDOW:
+                self._counted_since, self._counted = now, 0
+            self._counted += objects
+            return 0
+
+    def throttled(self, asked_at: float) -> None:
+        """Note that the store answered a request of that moment by asking for fewer."""
+        with self._lock:
+            now = self._clock()
+            if self._is_old(asked_at):
                 return
             rate = self._measured(now) if self._rate is None else self._rate
-            self._goal = self._goal or rate
-            self._rate = max(self._lowest(), rate / 2)
-            self._quiet_until = self._clean_since = now + self._quiet
-            self._quiet = min(_LONGEST_QUIET, self._quiet * 2)
+            is_lower = self._throttled_at is not None and rate < self._throttled_at
+            self._throttled_at = rate * (1 + _KEPT) / 2 if is_lower else rate
+            lowest = self._lowest()
+            self._rate = max(lowest, rate * _KEPT)
+            self._quiet_until = now + self._quiet
+            self._quiet = min(_LONGEST_QUIET, self._quiet * 2) if rate <= lowest else _QUIET
 
-    def clean(self) -> None:
-        """Note that the store answered a request without asking for fewer."""
+    def clean(self, asked_at: float) -> None:
+        """Note that the store answered a request of that moment without asking for fewer."""
+        self.progressed()
         with self._lock:
-            now = self._clock()
-            if self._rate is None or self._goal is None or now < self._quiet_until:
+            if self._rate is None or self._throttled_at is None or self._is_old(asked_at):
                 return
             self._quiet = _QUIET
-            if now - self._clean_since < _WINDOW:
-                return
-            self._clean_since = now
-            risen = self._rate * 2 if self._rate < self._goal / 2 else self._rate + self._goal * _STEP
-            self._rate = min(risen, self._ceiling) if self._ceiling else risen
+            passed = (self._clock() - self._quiet_until) / _RECOVERY
+            curve = self._throttled_at * (1 + (1 - _KEPT) * (passed - 1) ** 3)
+            self._rate = min(max(self._rate, curve), self._rate * _RISE, self._ceiling or inf)
+
+    def progressed(self) -> None:
+        """Note that the store did what it was asked for, or a part of it."""
+        self.progressed_at = self._clock()
 
     def now(self) -> float:
         """Return the clock's seconds."""
@@ -128,22 +160,34 @@ class Pace:
         """Wait between two attempts at the same request."""
         self._sleep(seconds)
 
-    def _granted(self, objects: int) -> float:
-        """Take the tokens and return 0, or return the seconds after which to ask again."""
-        with self._lock:
-            now = self._clock()
-            wait = max(self._free_at, self._quiet_until) - now
-            if wait > 0:
-                return wait
-            if self._rate is not None:
-                self._free_at = now + objects / self._rate
-            if now - self._counted_since > _WINDOW:
-                self._counted_since, self._counted = now, 0
-            self._counted += objects
-            return 0
+    def _is_old(self, asked_at: float) -> bool:
+        """Return whether what was asked then says nothing of the rate of now."""
+        return self._throttled_at is not None and asked_at < self._quiet_until
 
     def _measured(self, now: float) -> float:
-        return self._counted / max(now - self._counted_since, 1.0)
+        return max(_LEAST_MEASURED, self._counted / max(now - self._counted_since, 1.0))
 
     def _lowest(self) -> float:
         return self._ceiling * _LOWEST_SHARE if self._ceiling else _LOWEST
+
+
+class Trials:
+    """The further attempts at one request, or what is left of it."""
+
+    def __init__(self, patience: Patience, pace: Pace, random: Random) -> None:
+        self._pace, self._seconds = pace, patience.seconds
+        self._waits = islice(backoffs(random), patience.attempts - 1)
+        self._failed_at: float | None = None
+
+    def wait(self, *, throttled: bool) -> bool:
+        """Wait after a failure that may pass; return whether patience lasts. After a throttle the pace itself waits."""
+        now = self._pace.now()
+        if self._failed_at is None:
+            self._failed_at = now
+        if throttled:
+            return now <= max(self._failed_at, self._pace.progressed_at) + self._seconds
+        pause = next(self._waits, None)
+        if pause is None or now + pause > self._failed_at + self._seconds:
+            return False
+        self._pace.rest(pause)
+        return True

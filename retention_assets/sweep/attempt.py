@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from functools import partial
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
@@ -129,12 +128,12 @@ def charge_of(
     )
 
 
-def deed_of(sweep: Sweep[Opened], plan: Plan, mode: str) -> Callable[[float | None], Deed]:
-    """Return what a mode does to objects, for a worker's share of the rate."""
+def deed_of(sweep: Sweep[Opened], plan: Plan, mode: str) -> Deed:
+    """Return what a mode does to objects."""
     access = sweep.opened.access
     if mode == "quarantine":
-        return partial(Quarantine, access, place_of_plan(sweep.opened.repository, plan))
-    return partial(Delete, access)
+        return Quarantine(access, place_of_plan(sweep.opened.repository, plan))
+    return Delete(access)
 
 
 def planned_as_approved(sweep: Sweep[Opened], plan: Plan, policy_hash: str) -> DataFrame:

@@ -49,11 +49,10 @@ class Delete:
     group_bytes: ClassVar[int | None] = None
 
     access: StoreAccess
-    rate: float | None = None  # objects per second
 
-    def open(self) -> "Deleting":
+    def open(self, pace: Pace) -> "Deleting":
         """See `Deed`."""
-        return Deleting(ObjectDeleter(self.access, Pace(self.rate)))
+        return Deleting(ObjectDeleter(self.access, pace))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +74,14 @@ class Quarantine:
 
     access: StoreAccess
     place: QuarantinePlace
-    rate: float | None = None
 
-    def open(self) -> "Quarantining":
+    def open(self, pace: Pace) -> "Quarantining":
         """See `Deed`."""
         self.place.prepare()
         return Quarantining(
             self.place,
             ObjectCopier(self.access, self.place.access),
-            ObjectDeleter(self.access, Pace(self.rate)),
+            ObjectDeleter(self.access, pace),
             ObjectReader(self.place.access),
         )
 
@@ -148,16 +146,15 @@ class Restore:
 
     access: StoreAccess
     place: QuarantinePlace
-    rate: float | None = None
 
-    def open(self) -> "Restoring":
+    def open(self, pace: Pace) -> "Restoring":
         """See `Deed`."""
         return Restoring(
             self.place,
             ObjectReader(self.access),
             ObjectReader(self.place.access),
             ObjectCopier(self.place.access, self.access),
-            ObjectDeleter(self.place.access, Pace(self.rate)),
+            ObjectDeleter(self.place.access, pace),
         )
 
 
@@ -215,11 +212,10 @@ class Purge:
     group_bytes: ClassVar[int | None] = None
 
     place: QuarantinePlace
-    rate: float | None = None
 
-    def open(self) -> "Purging":
+    def open(self, pace: Pace) -> "Purging":
         """See `Deed`."""
-        return Purging(self.place, ObjectDeleter(self.place.access, Pace(self.rate)))
+        return Purging(self.place, ObjectDeleter(self.place.access, pace))
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,11 +238,10 @@ class RemoveVersions:
     group_bytes: ClassVar[int | None] = None
 
     access: StoreAccess
-    rate: float | None = None
 
-    def open(self) -> "RemovingVersions":
+    def open(self, pace: Pace) -> "RemovingVersions":
         """See `Deed`."""
-        return RemovingVersions(self.access, ObjectDeleter(self.access, Pace(self.rate), conditional=False))
+        return RemovingVersions(self.access, ObjectDeleter(self.access, pace, conditional=False))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,14 @@ from retention_assets.sweep.work import OBJECTS, TALLY, Orders, work
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a round came to, by outcome; `until`: when the last object of it was worked on."""
+    """What a round came to, by outcome; `until`: when the last object of it was worked on.
+
+    `reached`: objects per second of one worker at a store that throttled; None: it did not.
+    """
 
     amounts: Mapping[str, Amount]
     until: datetime | None
+    reached: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +74,12 @@ def run_on_spark(objects: DataFrame, orders: Orders) -> Done:
     spark = objects.sparkSession
     parts = objects.select(*OBJECTS.names).repartitionByRange(width(spark), "address").sortWithinPartitions("address")
     tally = parts.mapInArrow(_worker(orders), from_arrow_schema(TALLY))
-    rows = tally.groupBy("outcome").agg(F.sum("objects"), F.sum("bytes"), F.max(F.unix_micros("until"))).collect()
-    amounts = {outcome: Amount(objects, size) for outcome, objects, size, _ in sorted(rows)}
-    latest = max((micros for *_, micros in rows if micros is not None), default=None)
-    return Done(amounts, None if latest is None else datetime.fromtimestamp(latest / 1e6, UTC))
+    sums = F.sum("objects"), F.sum("bytes"), F.max(F.unix_micros("until")), F.median("reached")
+    rows = sorted(tally.groupBy("outcome").agg(*sums).collect())
+    amounts = {outcome: Amount(objects, size) for outcome, objects, size, *_ in rows}
+    latest = max((micros for *_, micros, _ in rows if micros is not None), default=None)
+    reached = max(((objects, rate) for _, objects, *_, rate in rows if rate is not None), default=(0, None))[1]
+    return Done(amounts, None if latest is None else datetime.fromtimestamp(latest / 1e6, UTC), reached)
 
 
 def width(spark: SparkSession) -> int:

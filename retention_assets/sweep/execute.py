@@ -53,7 +53,7 @@ class Charge:
     plan: Plan
     kind: str
     mode: str
-    deed: Callable[[float | None], Deed]  # of a worker's share of the rate, in objects per second
+    deed: Deed
     limits: Limits
     run_id: str
     clock: Clock
@@ -140,7 +140,7 @@ def work_through(charge: Charge, engine: Engine[Any], lease: Lease) -> tuple[Lea
 
     What a round leaves at its deadline is looked at anew in the next pass, as long as there is any progress.
     """
-    window = 0.0
+    window, reached = 0.0, None
     turns = count()
     rounds = engine.remaining(lease.fence)
     progress = Progress(charge.name, sum(rounds), charge.clock, charge.log)
@@ -154,10 +154,11 @@ def work_through(charge: Charge, engine: Engine[Any], lease: Lease) -> tuple[Lea
             lease = renew_lease(charge.warehouse, lease, charge.clock())
             charge.log(f"{charge.name}: {charge.mode} {objects:,} objects, looked at {looked.looked_at:%H:%M:%S} UTC")
             deadline = min(lease.until, looked.looked_at + charge.limits.sweep.window)
-            orders = _orders(charge, lease, deadline, next(turns))
+            orders = replace(_orders(charge, lease, deadline, next(turns)), reached=reached)
             with progress.watched(orders.ledger):
                 done = engine.run(looked, orders)
             window = max(window, (done.until - looked.looked_at).total_seconds() if done.until else 0.0)
+            reached = done.reached or reached
             progress.count(done)
             _require_some_success(charge, done, left=sum(rounds[number + 1 :]))
         if progress.done == before:
@@ -257,8 +258,8 @@ def _orders(charge: Charge, lease: Lease, deadline: datetime, turn: int) -> Orde
     place = LedgerPlace(
         charge.warehouse.root, plan.repository, plan.day, plan.plan_hash, lease.fence, f"{charge.run_id}-{lease.number}"
     )
-    share = charge.share_of_rate
-    return Orders(charge.deed(share), place, lease, deadline, turn, share, charge.clock() - utc_now())
+    ahead = charge.clock() - utc_now()
+    return Orders(charge.deed, place, lease, deadline, turn, charge.share_of_rate, ahead=ahead)
 
 
 def _window_too_short(charge: Charge, left: int) -> GuardRefused:

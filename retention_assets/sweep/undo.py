@@ -173,7 +173,7 @@ def restore(undo: Undo, selection: Selection) -> Mapping[str, Amount]:
         )
     access = undo.access()
     place = partial(place_of_plan, undo.repository)
-    return _carried(undo, "restore", chosen, lambda plan, rate: Restore(access, place(plan), rate))
+    return _carried(undo, "restore", chosen, lambda plan: Restore(access, place(plan)))
 
 
 def due_for_purge(undo: Undo, *, versions: bool = False) -> Due:
@@ -209,8 +209,8 @@ def purge(undo: Undo, approved: str, kept: Callable[[], DataFrame], *, versions:
         )
     if versions:
         access = undo.access()
-        return _carried(undo, "purge", due.rows, lambda _, rate: RemoveVersions(access, rate), kept, of_versions=True)
-    return _carried(undo, "purge", due.rows, lambda plan, rate: Purge(place_of_plan(undo.repository, plan), rate), kept)
+        return _carried(undo, "purge", due.rows, lambda _: RemoveVersions(access), kept, of_versions=True)
+    return _carried(undo, "purge", due.rows, lambda plan: Purge(place_of_plan(undo.repository, plan)), kept)
 
 
 def _lying_here(undo: Undo, plan: Plan, rows: DataFrame) -> DataFrame:
@@ -258,7 +258,7 @@ def _carried(
     undo: Undo,
     kind: str,
     chosen: Chosen,
-    deed: Callable[[Plan, float | None], Deed],
+    deed: Callable[[Plan], Deed],
     kept: Callable[[], DataFrame] | None = None,
     *,
     of_versions: bool = False,
@@ -270,7 +270,7 @@ def _carried(
             plan=plan,
             kind=kind,
             mode=kind,
-            deed=partial(deed, plan),
+            deed=deed(plan),
             limits=undo.repository.settings,
             run_id=undo.run_id,
             clock=undo.clock,

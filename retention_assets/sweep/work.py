@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.instants import utc_now
+from retention_assets.stores.pace import Pace
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.facts import Facts
 from retention_assets.sweep.lease import Lease, holds
@@ -33,7 +34,15 @@ OBJECTS = pa.schema(
         ("detail", pa.string()),
     ]
 )
-TALLY = pa.schema([("outcome", pa.string()), ("objects", pa.int64()), ("bytes", pa.int64()), ("until", INSTANT)])
+TALLY = pa.schema(
+    [
+        ("outcome", pa.string()),
+        ("objects", pa.int64()),
+        ("bytes", pa.int64()),
+        ("until", INSTANT),
+        ("reached", pa.float64()),  # objects per second, see `Pace`
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +61,8 @@ class Deed(Protocol):
 
     group_bytes: ClassVar[int | None]  # what one group has at most; None: it makes no difference
 
-    def open(self) -> "Doer":
-        """Return what does it, with its clients open and its own pace."""
+    def open(self, pace: Pace) -> "Doer":
+        """Return what does it at this pace, with its clients open."""
         ...
 
 
@@ -73,7 +82,10 @@ class Doer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What every worker of a round is told; it travels to executors. `rate`: objects per second of each worker."""
+    """What every worker of a round is told; it travels to executors.
+
+    In objects per second, of each worker: `rate`, a ceiling; `reached`, what the rounds before found the store to take.
+    """
 
     deed: Deed
     ledger: LedgerPlace
@@ -81,6 +93,7 @@ class Orders:
     deadline: datetime
     turn: int  # which round of the sweep it is, counted over all passes
     rate: float | None = None
+    reached: float | None = None
     ahead: timedelta = timedelta(0)  # of this machine's clock, the clock by which the deadline was set
     facts: Facts | None = None  # what asks the store again just before; None: the deed itself does
 
@@ -100,7 +113,8 @@ def work(
 
     `worker` names this share of the round, and its try. What is left when the deadline comes has no row.
     """
-    warehouse, doer = Warehouse(orders.ledger.warehouse), orders.deed.open()
+    warehouse, pace = Warehouse(orders.ledger.warehouse), Pace(orders.rate, orders.reached)
+    doer = orders.deed.open(pace)
 
     def clock() -> datetime:
         return system() + orders.ahead
@@ -111,12 +125,14 @@ def work(
     for name, objects in _judged(orders.facts, _groups_of(orders, batches, worker)):
         decided = objects.filter(pc.is_valid(objects["outcome"]))
         if decided.num_rows:
-            yield _noted(orders, decided, _ended(decided), name, clock(), touched=False)
+            yield _tally(_noted(orders, decided, _ended(decided), name, clock(), "decided"))
         doomed = objects.filter(pc.is_null(objects["outcome"]))
         if doomed.num_rows:
             if not in_time():
                 return
-            yield from _done(orders, doer, doomed, name, clock, in_time)
+            done = _done(orders, doer, doomed, name, clock, in_time)
+            if done.num_rows:
+                yield _tally(done, until=clock(), reached=pace.reached)
 
 
 _Named = tuple[str, pa.Table]
@@ -168,27 +184,34 @@ def groups(sizes: Sequence[int], most: int, most_bytes: int | None) -> Iterator[
         yield start, len(sizes) - start
 
 
-def _done(
-    orders: Orders, doer: Doer, group: pa.Table, name: str, clock: Clock, in_time: InTime
-) -> Iterator[pa.RecordBatch]:
-    """Do the deed to a group between its two lines of the ledger."""
+def _done(orders: Orders, doer: Doer, group: pa.Table, name: str, clock: Clock, in_time: InTime) -> pa.Table:
+    """Do the deed to a group between its two lines of the ledger, and return the second."""
     attempted = [Ended(ATTEMPTED)] * group.num_rows
-    orders.ledger.append(_rows(orders, group, attempted, clock()), name, "attempted")
+    _noted(orders, group, attempted, name, clock(), "attempted")
     ended = doer.do(group, f"{orders.ledger.fence:08d}-{name}", in_time)  # every sweep counts its groups from the first
     known = [one for one in ended if one.outcome != ATTEMPTED]
-    if known:
-        answered = pa.array([one.outcome != ATTEMPTED for one in ended])
-        yield _noted(orders, group.filter(answered), known, name, clock(), touched=True)
+    if not known:
+        return LEDGER.empty_table()
+    answered = pa.array([one.outcome != ATTEMPTED for one in ended])
+    return _noted(orders, group.filter(answered), known, name, clock(), DONE)
 
 
-def _noted(
-    orders: Orders, objects: pa.Table, ended: Sequence[Ended], name: str, at: datetime, *, touched: bool
-) -> pa.RecordBatch:
+def _noted(orders: Orders, objects: pa.Table, ended: Sequence[Ended], name: str, at: datetime, stage: str) -> pa.Table:
+    """Append to the ledger what became of objects, and return the rows."""
     rows = _rows(orders, objects, ended, at)
-    orders.ledger.append(rows, name, DONE if touched else "decided")
+    orders.ledger.append(rows, name, stage)
+    return rows
+
+
+def _tally(rows: pa.Table, until: datetime | None = None, reached: float | None = None) -> pa.RecordBatch:
     sums = rows.group_by("outcome").aggregate([("size", "count"), ("size", "sum")])
-    until = pa.repeat(pa.scalar(at if touched else None, INSTANT), sums.num_rows)
-    columns = [sums["outcome"], sums["size_count"], sums["size_sum"], until]
+    columns = [
+        sums["outcome"],
+        sums["size_count"],
+        sums["size_sum"],
+        pa.repeat(pa.scalar(until, INSTANT), sums.num_rows),
+        pa.repeat(pa.scalar(reached, pa.float64()), sums.num_rows),
+    ]
     return pa.table(columns, schema=TALLY).combine_chunks().to_batches()[0]
 
 

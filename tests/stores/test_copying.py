@@ -165,7 +165,7 @@ class TestPatience:
         done = ObjectCopier(access, access, Pace(sleep=rests.append, clock=lambda: sum(rests))).copy("x", "kept", 4)
         assert done.outcome is Outcome.FAILED
         assert "SlowDown" in str(done.detail)
-        assert sum(is_copy(request) for request in faulty.requests) == 5
+        assert 60 < sum(rests) < 60 + 60  # a minute of patience, and the last quiet
 
     def test_when_the_place_itself_fails_the_rest_is_not_tried(self, bucket: Bucket, faulty: FaultyS3) -> None:
         missing = Bucket(faulty.endpoint, "no-such-lake", bucket.access_key, bucket.secret_key).access()

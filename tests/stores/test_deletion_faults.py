@@ -96,8 +96,8 @@ class TestThrottling:
         world.require_honest(deletions)
         throttled = world.proxy.answers.count(503)
         assert (throttled > 0) is (share > 0)
-        assert outcomes(deletions)[Outcome.DELETED] >= 35  # of 40, one in 32 fails five times at a share of a half
-        assert len(world.clock.slept) >= throttled - outcomes(deletions)[Outcome.FAILED]
+        assert outcomes(deletions) == {Outcome.DELETED: 40}
+        assert len(world.clock.slept) >= throttled
 
     def test_a_throttle_stops_every_thread_and_slows_the_next_requests(self, world: World) -> None:
         doomed = world.doomed(20)
@@ -106,21 +106,20 @@ class TestThrottling:
         assert world.pace.rate is not None
         assert world.clock() >= 1
 
-    def test_an_endless_throttle_is_given_up_after_five_attempts_and_nothing_is_gone(self, world: World) -> None:
+    def test_an_endless_throttle_is_given_up_when_patience_is_over_and_nothing_is_gone(self, world: World) -> None:
         doomed = world.doomed(3)
         world.proxy.faults = Faults(slow_down=1.0)
         deletions = world.delete(doomed)
         assert outcomes(deletions) == {Outcome.FAILED: 3}
         assert {done.detail for done in deletions.values()} == {"the store failed (SlowDown): said the test"}
-        assert len(world.proxy.deletions) == 5
+        assert 60 < world.clock() < 60 + 60  # the last one waits for the quiet to end
+        assert 5 < len(world.proxy.deletions) < 60
         assert world.left() >= set(doomed)
 
-    def test_no_attempt_begins_later_than_patience_lasts(self, world: World) -> None:
-        doomed = world.doomed(1)
-        world.proxy.faults = Faults(slow_down=1.0)
-        world.deleter(patience=Patience(attempts=100, seconds=60)).delete_all(doomed)
-        assert world.clock() < 60 + 60  # the last one waits for the quiet to end
-        assert 5 < len(world.proxy.deletions) < 15
+    def test_what_a_busy_store_takes_in_parts_all_goes(self, world: World) -> None:
+        doomed = world.doomed(200)
+        world.proxy.faults = Faults(slow_down=1.0, applies=lambda request: len(request.deletes) > 20)
+        assert outcomes(world.delete(doomed)) == {Outcome.DELETED: 200}
 
 
 class TestLostAnswers:
@@ -146,7 +145,7 @@ class TestLostAnswers:
     def test_a_share_of_unanswered_requests_loses_nothing(self, world: World, fault: str) -> None:
         doomed = world.doomed(30)
         world.options(read_timeout="500ms")
-        world.proxy.faults = Faults(**{fault: 0.3})
+        world.proxy.faults = Faults(**{fault: 0.5})
         deleter = world.deleter()
         deletions = {done.path: done for start in range(0, 30, 3) for done in deleter.delete_all(doomed[start:][:3])}
         world.require_honest(deletions)
@@ -177,7 +176,8 @@ class TestErrorsOfSingleKeys:
         busy, broken = f"ns/{doomed[1]}", f"ns/{doomed[4]}"
         world.proxy.faults = Faults(errors_once={busy: "SlowDown", broken: "InternalError"})
         assert outcomes(world.delete(doomed)) == {Outcome.DELETED: 6}
-        assert [{named.key for named in request.deletes} for request in world.proxy.deletions][1] == {busy, broken}
+        again = [named.key for request in world.proxy.deletions[1:] for named in request.deletes]
+        assert sorted(again) == [busy, broken]
         assert len(world.proxy.deletions) == 2
         assert world.left() == set(KEPT)
 

@@ -109,9 +109,12 @@ def test_where_nothing_was_asked_before_what_is_absent_is_missing(pace: Pace) ->
         pytest.param([LOST, GONE], Outcome.DELETED, False, id="lost_then_deleted"),
         pytest.param([LOST, ABSENT], Outcome.DELETED, False, id="lost_then_absent"),
         pytest.param([LOST, DENIED], Outcome.FAILED, True, id="lost_then_denied"),
-        pytest.param([LOST, BUSY, BUSY], Outcome.FAILED, True, id="lost_then_throttled_for_ever"),
+        pytest.param([LOST, *[BUSY] * 4, ABSENT], Outcome.DELETED, False, id="lost_then_throttled_then_absent"),
         pytest.param([BUSY, ABSENT], Outcome.MISSING, False, id="throttled_then_absent"),
-        pytest.param([BUSY, BUSY, BUSY], Outcome.FAILED, False, id="throttled_for_ever"),
+        pytest.param([*[BUSY] * 4, GONE], Outcome.DELETED, False, id="throttled_often_then_deleted"),
+        pytest.param(
+            [BUSY, LOST, BUSY, LOST, BUSY, LOST], Outcome.FAILED, True, id="lost_three_times_between_throttles"
+        ),
         pytest.param([BUSY, DENIED], Outcome.FAILED, False, id="throttled_then_denied"),
         pytest.param([LOST, LOST, LOST], Outcome.FAILED, True, id="lost_for_ever"),
     ],
@@ -122,6 +125,41 @@ def test_what_a_row_of_answers_comes_to(pace: Pace, answers: list[Answer], comes
     assert answer.outcome is comes_to
     assert (answer.failure is not None and answer.failure.unclear) is unclear
     assert len(store.requests) == len(answers)
+
+
+@pytest.mark.parametrize("before", [(), (LOST,)], ids=["from_the_start", "after_a_lost_answer"])
+def test_an_endless_throttle_ends_as_a_failure(pace: Pace, clock: FakeClock, before: Sequence[Answer]) -> None:
+    (answer,) = done(FakeStore(1, lambda doomed: BUSY, alone=before), pace, some(1), Patience(seconds=30))
+    assert answer.outcome is Outcome.FAILED
+    assert answer.failure is not None
+    assert answer.failure.unclear is bool(before)
+    assert 30 < clock() < 90
+
+
+def test_what_was_throttled_goes_in_portions(clock: FakeClock) -> None:
+    busy = [True]
+
+    def answer(doomed: Sequence[Doomed]) -> Answer:
+        return BUSY if busy and busy.pop() else GONE
+
+    store = FakeStore(1_000, answer)
+    assert done(store, Pace(1_000, clock=clock, sleep=clock.sleep), some(900)) == [GONE] * 900
+    assert store.requests[:2] == [900, 80]
+    assert sum(store.requests) == 900 + 900
+    assert max(store.requests[1:]) <= 100  # a tenth of what the ceiling allows in a second
+
+
+def test_one_key_that_is_throttled_for_ever_holds_up_no_other(clock: FakeClock, pace: Pace) -> None:
+    doomed = some(1_500)
+
+    class HotStore(FakeStore):
+        def together(self, doomed: Sequence[Doomed]) -> Sequence[Answer]:
+            super().together(doomed)
+            return [BUSY if one.path == "data/700" else GONE for one in doomed]
+
+    answers = done(HotStore(1_000, lambda asked: GONE), pace, doomed)
+    assert [one.path for one, answer in zip(doomed, answers, strict=True) if answer is not GONE] == ["data/700"]
+    assert clock() < 240
 
 
 def test_a_failure_of_the_store_itself_ends_the_work(pace: Pace) -> None:
@@ -194,6 +232,13 @@ def test_what_was_asked_for_and_failed_is_not_said_to_be_late(clock: FakeClock, 
     assert answer.failure is not None
     assert answer.failure.unclear
     assert clock() < 60 + 60  # one rest of the pace more
+
+
+def test_what_was_throttled_until_the_time_was_over_is_late(clock: FakeClock, pace: Pace) -> None:
+    """Nothing was done to it: the next look is what it waits for."""
+    store = FakeStore(10, lambda doomed: BUSY)
+    answers = DeletionWork(store, pace, Patience(seconds=3600), Random(0), ended_by(clock, 60)).done(some(30))
+    assert {answer.outcome for answer in answers.values()} == {Outcome.LATE}
 
 
 def test_what_a_refused_bulk_leaves_to_be_asked_for_singly_keeps_its_answer_when_it_is_late(clock: FakeClock) -> None:

@@ -1,13 +1,12 @@
 """How fast a store is asked: by a clock that only sleeping moves, and by chance that is given."""
 
-import pickle
-from itertools import islice
+from itertools import islice, pairwise
 from random import Random
 
 import pytest
 
 from retention_assets.errors import ConfigurationError
-from retention_assets.stores.pace import Pace, backoffs
+from retention_assets.stores.pace import Pace, Patience, Trials, backoffs
 from tests.stores.fake_clock import FakeClock
 
 MINUTE = 60.0
@@ -27,14 +26,15 @@ def run(pace: Pace, clock: FakeClock, seconds: float, capacity: float | None = N
     began, done, sent = clock(), 0, [(0.0, 0)]
     while clock() - began < seconds:
         pace.before(request)
-        recent = sum(objects for at, objects in sent if clock() - at < 1)
-        if capacity is not None and recent + request > capacity:
-            pace.throttled()
+        asked_at = clock()
+        sent = [(at, objects) for at, objects in sent if asked_at - at < 1]
+        if capacity is not None and sum(objects for _, objects in sent) + request > capacity:
+            pace.throttled(asked_at)
             continue
         clock.sleep(0.01)  # the request itself
         sent.append((clock(), request))
         done += request
-        pace.clean()
+        pace.clean(asked_at)
     return done / (clock() - began)
 
 
@@ -69,10 +69,6 @@ class TestCeiling:
         # The first request is not waited for; what remains is the ceiling.
         assert run(pace, clock, MINUTE, request=request) <= ceiling + request / MINUTE
 
-    def test_tasks_share_the_ceiling(self, clock: FakeClock) -> None:
-        assert paced(clock, 3_500).share(200).rate == 17.5
-        assert paced(clock, None).share(200).rate is None
-
     @pytest.mark.parametrize("ceiling", [0.0, -1.0, float("nan")])
     def test_a_ceiling_that_lets_nothing_through_is_refused(self, ceiling: float) -> None:
         with pytest.raises(ConfigurationError, match="must be above zero"):
@@ -84,121 +80,120 @@ class TestCeiling:
 
 
 class TestThrottle:
-    def test_a_throttle_halves_the_rate_and_silences_the_task_for_a_second(self, clock: FakeClock) -> None:
+    def test_a_throttle_lowers_the_rate_and_silences_the_task_for_a_moment(self, clock: FakeClock) -> None:
         pace = paced(clock, 800)
-        pace.throttled()
-        assert pace.rate == 400
+        pace.throttled(clock())
+        assert pace.rate == pytest.approx(640)
         pace.before(1)
-        assert clock() == pytest.approx(1)
+        assert clock() == pytest.approx(0.5)
 
-    def test_throttles_that_arrive_while_it_is_quiet_are_one(self, clock: FakeClock) -> None:
+    @pytest.mark.parametrize("answered_at", [0.2, 3.0], ids=["in_the_quiet", "after_it"])
+    def test_throttles_of_what_was_asked_before_it_was_quiet_are_one(
+        self, clock: FakeClock, answered_at: float
+    ) -> None:
         pace = paced(clock, 800)
+        pace.throttled(0)
+        clock.seconds = answered_at
         for _ in range(10):
-            pace.throttled()
-        assert pace.rate == 400
+            pace.throttled(0)
+        assert pace.rate == pytest.approx(640)
         pace.before(1)
-        assert clock() == pytest.approx(1)
+        assert clock() == max(0.5, answered_at)
 
-    def test_the_quiet_doubles_up_to_a_minute_as_long_as_nothing_is_clean(self, clock: FakeClock) -> None:
-        pace = paced(clock, 1e6)
-        quiet = []
-        for _ in range(9):
-            pace.throttled()
-            began = clock()
+    def test_each_throttle_afterwards_lowers_it_further(self, clock: FakeClock) -> None:
+        pace = paced(clock, 800)
+        for _ in range(3):
             pace.before(1)
-            quiet.append(round(clock() - began))
-        assert quiet == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+            pace.throttled(clock())
+        assert pace.rate == pytest.approx(800 * 0.8**3)
+
+    def test_at_the_lowest_rate_the_quiet_doubles_up_to_a_minute(self, clock: FakeClock) -> None:
+        assert quiets(at_lowest(clock), clock, 9) == [0.5, 1, 2, 4, 8, 16, 32, 60, 60]
 
     def test_a_clean_answer_makes_the_next_quiet_short_again(self, clock: FakeClock) -> None:
-        pace = paced(clock, 1e6)
-        for _ in range(5):
-            pace.throttled()
-            pace.before(1)
-        pace.clean()
-        pace.throttled()
-        began = clock()
-        pace.before(1)
-        assert clock() - began == pytest.approx(1)
+        pace = at_lowest(clock)
+        quiets(pace, clock, 5)
+        pace.clean(clock())
+        assert quiets(pace, clock, 1) == [0.5]
 
     @pytest.mark.parametrize(("ceiling", "lowest"), [(800.0, 8.0), (None, 10.0)], ids=["a_hundredth", "ten"])
     def test_the_rate_has_a_floor(self, clock: FakeClock, ceiling: float | None, lowest: float) -> None:
         pace = paced(clock, ceiling)
-        for _ in range(50):
-            pace.throttled()
+        for _ in range(70):
             pace.before(1)
+            pace.throttled(clock())
         assert pace.rate == lowest
 
     @pytest.mark.parametrize("idle", [0.0, 60 * MINUTE], ids=["from_the_start", "after_an_idle_hour"])
-    def test_without_a_ceiling_the_rate_is_half_of_what_was_going_on(self, clock: FakeClock, idle: float) -> None:
+    def test_without_a_ceiling_it_begins_with_what_was_going_on(self, clock: FakeClock, idle: float) -> None:
         pace = paced(clock, None)
         pace.before(0)
         clock.seconds += idle
         for _ in range(40):  # 10,000 objects in four seconds
             pace.before(250)
             clock.seconds += 0.1
-        pace.throttled()
-        assert pace.rate == pytest.approx(1_250)
+        pace.throttled(clock())
+        assert pace.rate == pytest.approx(2_500 * 0.8)
+
+    def test_little_that_was_going_on_says_nothing_of_the_store(self, clock: FakeClock) -> None:
+        pace = paced(clock, None)
+        pace.before(6)
+        pace.throttled(clock())
+        assert pace.rate == pytest.approx(500 * 0.8)
+
+    def test_a_request_to_a_store_that_throttled_names_a_tenth_of_what_a_second_allows(self, clock: FakeClock) -> None:
+        pace = paced(clock, 2_000)
+        pace.throttled(clock())
+        assert pace.portion(1_000) == 160
 
 
 class TestRecovery:
-    def test_far_below_its_goal_the_rate_doubles_and_then_creeps_up_to_the_ceiling(self, clock: FakeClock) -> None:
-        pace = paced(clock, 800)
-        for _ in range(3):
-            pace.throttled()
-            pace.before(1)
-        rates = [pace.rate]
-        while rates[-1] != 800:
-            clock.seconds += 5
-            pace.clean()
-            rates.append(pace.rate)
-        assert rates == [100, 200, 400, 480, 560, 640, 720, 800]
+    def test_it_is_quick_at_first_slow_where_the_store_throttled_and_quick_beyond(self, clock: FakeClock) -> None:
+        pace = paced(clock, None)
+        for _ in range(50):
+            pace.before(100)
+            clock.seconds += 0.1
+        pace.throttled(clock())
+        clock.seconds += 0.5
+        rates = [answered(pace, clock, 0.5) for _ in range(16)]
+        assert rates[7] == pytest.approx(1_000, rel=0.001)  # where it was throttled, four seconds later
+        steps = [later - sooner for sooner, later in pairwise(rates)]
+        assert steps == sorted(steps[:7], reverse=True) + sorted(steps[7:])
+        assert rates[-1] == pytest.approx(1_200, rel=0.001)
 
-    def test_answers_within_one_window_raise_it_once(self, clock: FakeClock) -> None:
-        pace = paced(clock, 800)
-        pace.throttled()
-        clock.seconds += 6.1
-        for _ in range(10):
-            pace.clean()
-        assert pace.rate == 480
+    def test_where_two_throttles_come_close_it_aims_lower(self, clock: FakeClock) -> None:
+        pace = paced(clock, 1_000)
+        pace.throttled(clock())
+        pace.before(1)
+        pace.throttled(clock())  # at 800: somebody else takes more than before
+        clock.seconds += 0.5
+        assert [answered(pace, clock, 0.1) for _ in range(40)][-1] == pytest.approx(800 * 1.8 / 2, rel=0.001)
 
-    def test_the_time_before_the_throttle_does_not_count_as_clean(self, clock: FakeClock) -> None:
+    def test_it_rises_by_no_more_than_a_tenth_with_each_answer(self, clock: FakeClock) -> None:
+        pace = paced(clock, None)
+        pace.before(1_000)
+        pace.throttled(clock())
+        assert answered(pace, clock, 60 * MINUTE) == pytest.approx(800 * 1.1)
+
+    def test_it_rises_no_higher_than_the_ceiling(self, clock: FakeClock) -> None:
         pace = paced(clock, 800)
-        clock.seconds += MINUTE
-        pace.throttled()
-        clock.seconds += 1.1
-        pace.clean()
-        assert pace.rate == 400
-        clock.seconds += 5
-        pace.clean()
-        assert pace.rate == 480
+        pace.throttled(clock())
+        assert [answered(pace, clock, 1) for _ in range(60)][-1] == 800
 
     def test_what_was_on_its_way_at_the_throttle_proves_nothing(self, clock: FakeClock) -> None:
         pace = paced(clock, 800)
-        pace.throttled()
-        pace.clean()
-        assert pace.rate == 400
-        clock.seconds += 1.1
-        pace.throttled()
-        clock.seconds += 1.1
-        pace.clean()
-        pace.throttled()  # still within the second quiet, of two seconds
-        assert pace.rate == 200
-
-    def test_without_a_ceiling_the_rate_may_rise_beyond_where_it_was_throttled(self, clock: FakeClock) -> None:
-        pace = paced(clock, None)
-        pace.before(1_000)
-        pace.throttled()
-        for _ in range(20):
-            clock.seconds += 5
-            pace.clean()
-        assert pace.rate is not None
-        assert pace.rate > 1_000
+        pace.throttled(clock())
+        clock.seconds += 20
+        pace.clean(0.4)
+        assert pace.rate == pytest.approx(640)
+        pace.clean(0.6)
+        assert pace.rate == pytest.approx(704)
 
     @pytest.mark.parametrize("ceiling", [None, 3_500.0], ids=["no_ceiling", "a_ceiling_above"])
     def test_it_settles_near_what_the_store_takes(self, clock: FakeClock, ceiling: float | None) -> None:
         pace = paced(clock, ceiling)
-        run(pace, clock, MINUTE, capacity=1_000)
-        assert 500 < run(pace, clock, 10 * MINUTE, capacity=1_000) <= 1_000
+        run(pace, clock, MINUTE, capacity=1_000, request=20)
+        assert 800 < run(pace, clock, 10 * MINUTE, capacity=1_000, request=20) <= 1_000
 
     def test_a_store_that_always_throttles_is_asked_once_a_minute(self, clock: FakeClock) -> None:
         pace = paced(clock, 3_500)
@@ -208,19 +203,84 @@ class TestRecovery:
         assert len(clock.slept) - asked <= 20  # each is slept for at most twice: its objects, and the quiet
 
 
-class TestTravel:
-    def test_a_copy_has_the_settings_and_starts_afresh(self) -> None:
-        pace = Pace(800, sleep=_never)
-        pace.throttled()
-        arrived = pickle.loads(pickle.dumps(pace))
-        assert (pace.rate, arrived.rate) == (400, 800)
-        arrived.before(1)  # it is not quiet, else it would sleep
-        with pytest.raises(AssertionError):
-            pace.before(1)
+def at_lowest(clock: FakeClock) -> Pace:
+    """A pace that can go no lower."""
+    pace = paced(clock, 10_000)
+    while pace.rate != 100:
+        pace.before(1)
+        pace.throttled(clock())
+    pace.before(1)
+    return pace
 
 
-def _never(seconds: float) -> None:
-    raise AssertionError(f"asked to sleep {seconds} s")
+def quiets(pace: Pace, clock: FakeClock, throttles: int) -> list[float]:
+    """Return for how long nothing is asked after each of so many throttles."""
+    seconds = []
+    for _ in range(throttles):
+        began = clock()
+        pace.throttled(began)
+        pace.before(1)
+        seconds.append(round(clock() - began, 1))
+    return seconds
+
+
+def answered(pace: Pace, clock: FakeClock, seconds: float) -> float:
+    """Let so many seconds pass and one request be answered, and return the rate."""
+    clock.seconds += seconds
+    pace.clean(clock())
+    assert pace.rate is not None
+    return pace.rate
+
+
+class TestTrials:
+    def trials(self, clock: FakeClock, pace: Pace) -> Trials:
+        return Trials(Patience(attempts=3, seconds=MINUTE), pace, Random(0))
+
+    def test_a_failure_costs_one_attempt_and_a_pause(self, clock: FakeClock) -> None:
+        trials = self.trials(clock, paced(clock, None))
+        assert [trials.wait(throttled=False) for _ in range(3)] == [True, True, False]
+        assert len(clock.slept) == 2
+
+    def test_no_pause_outlasts_the_patience(self, clock: FakeClock) -> None:
+        trials = self.trials(clock, paced(clock, None))
+        assert trials.wait(throttled=False)
+        clock.seconds = MINUTE
+        assert not trials.wait(throttled=False)
+
+    def test_a_throttle_costs_no_attempt_until_the_patience_is_over(self, clock: FakeClock) -> None:
+        trials = self.trials(clock, paced(clock, None))
+        assert all(trials.wait(throttled=True) for _ in range(100))
+        clock.seconds = MINUTE + 1
+        assert not trials.wait(throttled=True)
+        assert clock.slept == []
+
+    def test_nor_then_where_the_store_does_anything_at_all(self, clock: FakeClock) -> None:
+        pace = paced(clock, None)
+        trials = self.trials(clock, pace)
+        assert trials.wait(throttled=True)
+        clock.seconds = MINUTE
+        pace.progressed()
+        clock.seconds = 2 * MINUTE
+        assert trials.wait(throttled=True)
+        clock.seconds += 1
+        assert not trials.wait(throttled=True)
+
+
+class TestNextPace:
+    def test_it_begins_where_another_ended(self, clock: FakeClock) -> None:
+        before = paced(clock, None)
+        assert before.reached is None
+        before.throttled(clock())
+        after = Pace(None, before.reached, clock=clock, sleep=clock.sleep)
+        assert (before.rate, after.rate) == (400, pytest.approx(320))
+        clock.seconds += 4
+        for _ in range(10):
+            after.clean(clock())
+        assert after.rate == pytest.approx(400)
+        assert after.portion(1_000) == 40
+
+    def test_but_no_higher_than_its_ceiling(self, clock: FakeClock) -> None:
+        assert Pace(100, 1_000, clock=clock, sleep=clock.sleep).rate == 100
 
 
 class TestBackoffs:

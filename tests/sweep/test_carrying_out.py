@@ -10,6 +10,7 @@ import pytest
 
 from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.limits import BudgetSettings
+from retention_assets.stores.pace import Pace
 from retention_assets.stores.policies import completed_runs
 from retention_assets.sweep.engine import Done, Round
 from retention_assets.sweep.execute import Carried, carry_out, require_balance
@@ -39,7 +40,7 @@ class EndsAlike:
 
     group_bytes: ClassVar[int | None] = None
 
-    def open(self) -> "EndsAlike":
+    def open(self, pace: Pace) -> "EndsAlike":
         return self
 
     def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
@@ -49,7 +50,7 @@ class EndsAlike:
 def carried(world: World, **outcomes: str) -> Carried:
     """Carry the world's plan out by a deed that says so of each object that is worked on."""
     given = charge(world, "sweep", "delete", "a-run")
-    return carry_out(replace(given, deed=lambda _: EndsAlike(outcomes)), EngineHere(world), lambda: None)
+    return carry_out(replace(given, deed=EndsAlike(outcomes)), EngineHere(world), lambda: None)
 
 
 def lease_is_free(world: World) -> bool:
@@ -315,3 +316,22 @@ def test_nothing_is_published_where_too_much_lives_again(world: World) -> None:
         published(world, told)
     assert told == ["the same repository"]
     assert world.ledger() == []
+
+
+# ---- the pace
+
+
+def test_a_round_begins_at_the_pace_that_the_rounds_before_reached(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.sweep.crashes.engine._PER_ROUND", 3)
+    begun: list[float | None] = []
+
+    class Throttled(EngineHere):
+        def run(self, objects: Round[pa.Table], orders: Orders) -> Done:
+            begun.append(orders.reached)
+            return replace(super().run(objects, orders), reached=200.0 if len(begun) == 1 else None)
+
+    given = charge(world, "sweep", "delete", "a-run")
+    carry_out(replace(given, deed=EndsAlike(dict.fromkeys(DEAD, "deleted"))), Throttled(world), lambda: None)
+    assert begun == [None, 200.0, 200.0]

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.limits import BudgetSettings
 from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.pace import Pace
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.execute import Carried, carry_out
 from retention_assets.sweep.icechunk.layout import IcechunkLayout
@@ -106,7 +107,7 @@ class FailsAt:
 
     group_bytes: ClassVar[int | None] = None
 
-    def open(self) -> "FailsAt":
+    def open(self, pace: Pace) -> "FailsAt":
         return self
 
     def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
@@ -123,7 +124,7 @@ def carried(spark: SparkSession, world: World, run_id: str, fails_at: str) -> tu
     keep_plan(world.warehouse, plan)
     world.limits = world.limits.model_copy(update={"budget": BudgetSettings(objects=len(FILES))})
     engine = engine_of(spark, world.warehouse, world.root / "files")
-    given = replace(charge(world, "sweep", "delete", run_id), plan=plan, deed=lambda _: FailsAt(fails_at))
+    given = replace(charge(world, "sweep", "delete", run_id), plan=plan, deed=FailsAt(fails_at))
     ended = carry_out(given, engine, lambda: None)
     return ended, outcomes(engine.ledger())
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.errors import StoreError, TableContractError
+from retention_assets.stores.pace import Pace
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.lease import Lease, release_lease, stop_sweeps, take_lease
 from retention_assets.sweep.ledger import LedgerPlace
@@ -30,8 +31,10 @@ class Recording:
     group_bytes: ClassVar[int | None] = None
     asked: list[tuple[str, list[str]]] = field(default_factory=list)  # names and addresses of its groups
     in_time: list[bool] = field(default_factory=list)  # what it is told after each
+    paces: list[Pace] = field(default_factory=list)
 
-    def open(self) -> "Recording":
+    def open(self, pace: Pace) -> "Recording":
+        self.paces.append(pace)
         return self
 
     def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
@@ -93,7 +96,8 @@ def test_each_group_is_noted_before_and_after_it_is_worked_on(bench: Bench) -> N
     noted: list[set[str]] = []
     deed = Recording(lambda _: noted.append(bench.outcomes(deed.done[-1])))
     assert bench.work(deed, [batch("a", "b", "c"), batch("d")]) == [
-        {"outcome": "deleted", "objects": objects, "bytes": 10 * objects, "until": NOW} for objects in (2, 1, 1)
+        {"outcome": "deleted", "objects": objects, "bytes": 10 * objects, "until": NOW, "reached": None}
+        for objects in (2, 1, 1)
     ]
     assert deed.done == ["a", "b", "c", "d"]
     assert noted == [{"attempted"}] * 3
@@ -265,3 +269,11 @@ def test_what_a_deed_left_because_time_was_over_stays_attempted_and_does_not_cou
     assert [(row["outcome"], row["objects"]) for row in tally] == [("deleted", 1)]
     assert bench.outcomes("a") == {"attempted", "deleted"}
     assert [bench.outcomes(name) for name in "bcd"] == [{"attempted"}] * 3
+
+
+def test_a_worker_begins_at_the_pace_that_others_reached_and_tells_its_own(bench: Bench) -> None:
+    deed = Recording(lambda _: deed.paces[0].throttled(deed.paces[0].now() + 60))
+    tally = bench.work(deed, [batch("a", "b")], rate=None, reached=1_000.0)
+    assert [row["reached"] for row in tally] == [pytest.approx(1_000 * 0.8 * 0.8)]
+    tally = bench.work(Recording(), [batch("f", "g", lives="skipped")])
+    assert {row["outcome"]: row["reached"] for row in tally} == {"deleted": None, "skipped": None}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from retention_assets.stores.pace import Pace
 from retention_assets.sweep.work import Deed, Doer
 from tests.sweep.crashes.effects import Effect, Effects, Notes, Point, aside, watch_from_now_on
 
@@ -77,6 +78,6 @@ class Mortal:
     def group_bytes(self) -> int | None:
         return self.deed.group_bytes
 
-    def open(self) -> Doer:
+    def open(self, pace: Pace) -> Doer:
         watch_from_now_on(_OfAWorker(self.root, self.point, notes=SharedNotes(self.folder)))
-        return self.deed.open()
+        return self.deed.open(pace)

@@ -16,7 +16,7 @@ def charge(world: World, kind: str, mode: str, run_id: str) -> Charge:
         plan=world.plan,
         kind=kind,
         mode=mode,
-        deed=lambda rate: world.deed(mode, rate),
+        deed=world.deed(mode),
         limits=world.limits,
         run_id=run_id,
         clock=world.clock,

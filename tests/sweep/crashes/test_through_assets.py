@@ -4,7 +4,6 @@ What Spark's JVM writes by itself, tables of the warehouse, is no effect here: e
 """
 
 import shutil
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -40,9 +39,8 @@ def effects_of_a_sweep(place: Place, point: Point | None, after: timedelta = tim
     """Sweep in a run that dies at `point`, all its processes at once; return its effects."""
     folder, deed_of = place.directory.with_name(f"notes-{uuid4()}"), attempt.deed_of
 
-    def mortal(*sweep_plan_mode: object) -> Callable[[float | None], Deed]:
-        deed = deed_of(*sweep_plan_mode)  # type: ignore[arg-type]
-        return lambda rate: Mortal(deed(rate), place.directory, folder, point)
+    def mortal(*sweep_plan_mode: object) -> Deed:
+        return Mortal(deed_of(*sweep_plan_mode), place.directory, folder, point)  # type: ignore[arg-type]
 
     with notes_in(folder) as notes, pytest.MonkeyPatch.context() as patch:
         patch.setattr(attempt, "deed_of", mortal)

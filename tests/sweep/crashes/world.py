@@ -84,17 +84,17 @@ class World:
         access = StoreAccess(f"file://{self.root}/lake.quarantine")
         return QuarantinePlace(access, f"{self.plan.day}/{self.plan.plan_hash[:16]}")
 
-    def deed(self, mode: str, rate: float | None = None) -> Deed:
+    def deed(self, mode: str) -> Deed:
         """Return what a mode does to objects."""
         match mode:
             case "delete":
-                return Delete(self.access, rate)
+                return Delete(self.access)
             case "quarantine":
-                return Quarantine(self.access, self.place, rate)
+                return Quarantine(self.access, self.place)
             case "restore":
-                return Restore(self.access, self.place, rate)
+                return Restore(self.access, self.place)
             case _:
-                return Purge(self.place, rate)
+                return Purge(self.place)
 
     def clock(self) -> datetime:
         """Return the time, which goes on by a second with every look at it."""

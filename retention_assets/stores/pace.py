@@ -18,11 +18,12 @@ _LEAST_MEASURED = 500.0  # objects per second; less says what was asked for, not
 _KEPT = 0.8  # of the rate, after a throttle
 _RECOVERY = 4.0  # seconds until the rate is again what it was when the store throttled
 _RISE = 1.1  # what one answer may multiply the rate by
-_QUIET, _LONGEST_QUIET = 0.5, 60.0  # seconds without a request after a throttle; at the lowest rate they double
+_QUIET, _LONGEST_QUIET = 0.5, 20.0  # seconds without a request after a throttle; at the lowest rate they double
 _PORTION = 0.1  # seconds' worth of objects in a request to a store that throttled: it takes a few more readily
+_LEAST_PORTION = 20  # objects, if no more than a second's worth: where chance throttles, more requests bring more of it
 _LATENESS = 0.05  # seconds that a request may come late and be made up for
 _LOWEST_SHARE = 0.01  # of the ceiling; however much a store throttles, a task goes on
-_LOWEST = 10.0  # objects per second, where there is no ceiling
+_LOWEST = 20.0  # objects per second, where there is no ceiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Pace:
     asked before that are the same throttle. Then the rate rises on a cubic curve: fast while it is far below the rate
     that was throttled, slowly around it, four seconds later, and fast again beyond. So many workers find their shares
     of a store's limit without hearing of each other, and stay near it (`benchmarks/sweep.py`). At the lowest rate the
-    pauses double instead, up to a minute. Source: RFC 9438, whose curve this is.
+    pauses double instead, up to 20 seconds: less than anybody's patience. Source: RFC 9438, whose curve this is.
 
     S3 allows about 3,500 deletions per second and prefix, and counts each key. Source: AWS's figures.
 
@@ -101,7 +102,9 @@ class Pace:
         rate = self._rate
         if rate is None:
             return most
-        return max(1, min(most, ceil(rate if self._throttled_at is None else rate * _PORTION)))
+        of_a_second = ceil(rate)
+        portion = of_a_second if self._throttled_at is None else max(ceil(rate * _PORTION), _LEAST_PORTION)
+        return max(1, min(most, of_a_second, portion))
 
     def before(self, objects: int) -> None:
         """Wait until a request that names so many objects may be sent."""

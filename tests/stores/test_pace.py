@@ -107,8 +107,8 @@ class TestThrottle:
             pace.throttled(clock())
         assert pace.rate == pytest.approx(800 * 0.8**3)
 
-    def test_at_the_lowest_rate_the_quiet_doubles_up_to_a_minute(self, clock: FakeClock) -> None:
-        assert quiets(at_lowest(clock), clock, 9) == [0.5, 1, 2, 4, 8, 16, 32, 60, 60]
+    def test_at_the_lowest_rate_the_quiet_doubles_up_to_twenty_seconds(self, clock: FakeClock) -> None:
+        assert quiets(at_lowest(clock), clock, 9) == [0.5, 1, 2, 4, 8, 16, 20, 20, 20]
 
     def test_a_clean_answer_makes_the_next_quiet_short_again(self, clock: FakeClock) -> None:
         pace = at_lowest(clock)
@@ -116,7 +116,7 @@ class TestThrottle:
         pace.clean(clock())
         assert quiets(pace, clock, 1) == [0.5]
 
-    @pytest.mark.parametrize(("ceiling", "lowest"), [(800.0, 8.0), (None, 10.0)], ids=["a_hundredth", "ten"])
+    @pytest.mark.parametrize(("ceiling", "lowest"), [(800.0, 8.0), (None, 20.0)], ids=["a_hundredth", "twenty"])
     def test_the_rate_has_a_floor(self, clock: FakeClock, ceiling: float | None, lowest: float) -> None:
         pace = paced(clock, ceiling)
         for _ in range(70):
@@ -145,6 +145,14 @@ class TestThrottle:
         pace = paced(clock, 2_000)
         pace.throttled(clock())
         assert pace.portion(1_000) == 160
+
+    @pytest.mark.parametrize(("ceiling", "portion"), [(100.0, 20), (20.0, 16), (0.5, 1)], ids=str)
+    def test_but_no_fewer_than_twenty_if_a_second_allows_them(
+        self, clock: FakeClock, ceiling: float, portion: int
+    ) -> None:
+        pace = paced(clock, ceiling)
+        pace.throttled(clock())
+        assert pace.portion(1_000) == portion
 
 
 class TestRecovery:
@@ -195,12 +203,12 @@ class TestRecovery:
         run(pace, clock, MINUTE, capacity=1_000, request=20)
         assert 800 < run(pace, clock, 10 * MINUTE, capacity=1_000, request=20) <= 1_000
 
-    def test_a_store_that_always_throttles_is_asked_once_a_minute(self, clock: FakeClock) -> None:
+    def test_a_store_that_always_throttles_is_asked_every_twenty_seconds(self, clock: FakeClock) -> None:
         pace = paced(clock, 3_500)
         run(pace, clock, 10 * MINUTE, capacity=0)
         asked = len(clock.slept)
         run(pace, clock, 10 * MINUTE, capacity=0)
-        assert len(clock.slept) - asked <= 20  # each is slept for at most twice: its objects, and the quiet
+        assert len(clock.slept) - asked <= 60  # each is slept for at most twice: its objects, and the quiet
 
 
 def at_lowest(clock: FakeClock) -> Pace:

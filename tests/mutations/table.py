@@ -284,7 +284,7 @@ SWEEPING = (
         name="what is about to be deleted is not noted before",
         breaks="after a crash what may be gone is known (invariant 8)",
         file="retention_assets/sweep/work.py",
-        old='    orders.ledger.append(_rows(orders, group, attempted, clock()), name, "attempted")\n',
+        old='    _noted(orders, group, attempted, name, clock(), "attempted")\n',
         new="    _rows(orders, group, attempted, clock())\n",
         caught_by=("tests/sweep/test_work.py::test_each_group_is_noted_before_and_after_it_is_worked_on",),
     ),

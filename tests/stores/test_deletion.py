@@ -133,7 +133,7 @@ class TestAzure:
         clock = FakeClock()
         pace = Pace(clock=clock, sleep=clock.sleep)
         with server_that_answers(status) as endpoint:
-            deleter = ObjectDeleter(azure(endpoint), pace, patience=Patience(attempts=2))
+            deleter = ObjectDeleter(azure(endpoint), pace, patience=Patience(attempts=2, seconds=5))
             deletions = deleter.delete_all(["a", "b"])
         assert [done.outcome for done in deletions] == [Outcome.FAILED] * 2
         assert str(deletions[0].detail).startswith(detail)

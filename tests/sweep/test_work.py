@@ -275,5 +275,5 @@ def test_a_worker_begins_at_the_pace_that_others_reached_and_tells_its_own(bench
     deed = Recording(lambda _: deed.paces[0].throttled(deed.paces[0].now() + 60))
     tally = bench.work(deed, [batch("a", "b")], rate=None, reached=1_000.0)
     assert [row["reached"] for row in tally] == [pytest.approx(1_000 * 0.8 * 0.8)]
-    tally = bench.work(Recording(), [batch("f", "g", lives="skipped")])
+    tally = bench.work(Recording(), [batch("f", "g", lives="skipped")], turn=1)
     assert {row["outcome"]: row["reached"] for row in tally} == {"deleted": None, "skipped": None}

@@ -154,7 +154,7 @@ def work_through(charge: Charge, engine: Engine[Any], lease: Lease) -> tuple[Lea
             lease = renew_lease(charge.warehouse, lease, charge.clock())
             charge.log(f"{charge.name}: {charge.mode} {objects:,} objects, looked at {looked.looked_at:%H:%M:%S} UTC")
             deadline = min(lease.until, looked.looked_at + charge.limits.sweep.window)
-            orders = replace(_orders(charge, lease, deadline, next(turns)), reached=reached)
+            orders = _orders(charge, lease, deadline, next(turns), reached)
             with progress.watched(orders.ledger):
                 done = engine.run(looked, orders)
             window = max(window, (done.until - looked.looked_at).total_seconds() if done.until else 0.0)
@@ -253,13 +253,13 @@ def require_balance(plan: Plan, outcomes: Mapping[str, Amount]) -> None:
         )
 
 
-def _orders(charge: Charge, lease: Lease, deadline: datetime, turn: int) -> Orders:
+def _orders(charge: Charge, lease: Lease, deadline: datetime, turn: int, reached: float | None) -> Orders:
     plan = charge.plan
     place = LedgerPlace(
         charge.warehouse.root, plan.repository, plan.day, plan.plan_hash, lease.fence, f"{charge.run_id}-{lease.number}"
     )
     ahead = charge.clock() - utc_now()
-    return Orders(charge.deed, place, lease, deadline, turn, charge.share_of_rate, ahead=ahead)
+    return Orders(charge.deed, place, lease, deadline, turn, charge.share_of_rate, reached, ahead)
 
 
 def _window_too_short(charge: Charge, left: int) -> GuardRefused:

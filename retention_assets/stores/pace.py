@@ -16,9 +16,9 @@ from retention_assets.errors import ConfigurationError
 _WINDOW = 5.0  # seconds over which a rate is measured that no ceiling sets
 _LEAST_MEASURED = 500.0  # objects per second; less says what was asked for, not what the store allows
 _KEPT = 0.8  # of the rate, after a throttle
-_RECOVERY = 4.0  # seconds until the rate is again what it was when the store throttled
+_RECOVERY = 1.0  # seconds until the rate is again what it was when the store throttled
 _RISE = 1.1  # what one answer may multiply the rate by
-_QUIET, _LONGEST_QUIET = 0.5, 20.0  # seconds without a request after a throttle; at the lowest rate they double
+_QUIET, _LONGEST_QUIET = 0.25, 20.0  # seconds without a request after a throttle; at the lowest rate they double
 _PORTION = 0.1  # seconds' worth of objects in a request to a store that throttled: it takes a few more readily
 _LEAST_PORTION = 20  # objects, if no more than a second's worth: where chance throttles, more requests bring more of it
 _LATENESS = 0.05  # seconds that a request may come late and be made up for
@@ -50,11 +50,12 @@ def backoffs(random: Random, first: float = 0.5, longest: float = 20.0) -> Itera
 class Pace:
     """The rate at which one task asks for objects, shared by its threads.
 
-    A throttle takes a fifth off the rate and stops all requests for half a second; further ones that answer what was
-    asked before that are the same throttle. Then the rate rises on a cubic curve: fast while it is far below the rate
-    that was throttled, slowly around it, four seconds later, and fast again beyond. So many workers find their shares
-    of a store's limit without hearing of each other, and stay near it (`benchmarks/sweep.py`). At the lowest rate the
-    pauses double instead, up to 20 seconds: less than anybody's patience. Source: RFC 9438, whose curve this is.
+    A throttle takes a fifth off the rate and stops all requests for a quarter of a second; further ones that answer
+    what was asked before that are the same throttle. Then the rate rises on a cubic curve: fast while it is far below
+    the rate that was throttled, slowly around it, a second later, and fast again beyond. So many workers find their
+    shares of a store's limit without hearing of each other, and stay near it (`benchmarks/sweep.py`); and those still
+    at work soon have what others left. At the lowest rate the pauses double instead, up to 20 seconds: less than
+    anybody's patience. Source: RFC 9438, whose curve this is.
 
     S3 allows about 3,500 deletions per second and prefix, and counts each key. Source: AWS's figures.
 

@@ -22,6 +22,8 @@ from retention_assets.sweep.ledger import ATTEMPTED, DONE, LedgerPlace
 from retention_assets.tables import INSTANT, LEDGER
 
 _GROUP = 10_000  # objects between two lines of the ledger: what a crash leaves unknown, and ten bulk requests at once
+_FIRST_GROUP = 1_000  # objects: the store is soon asked about so few, and about the next ones while these go
+_GROWTH = 4  # of each further group of the first batch
 _SECONDS_PER_GROUP = 10  # at a low rate a group is smaller, so that the deadline is looked at this often
 
 OBJECTS = pa.schema(
@@ -147,7 +149,8 @@ def _groups_of(orders: Orders, batches: Iterable[pa.RecordBatch], worker: str) -
         if decided.num_rows:
             yield name, decided
         doomed = objects.filter(pc.is_null(objects["outcome"]))
-        for start, length in groups(doomed["size"].to_pylist(), orders.group, orders.deed.group_bytes):
+        first = orders.group if number else _FIRST_GROUP
+        for start, length in groups(doomed["size"].to_pylist(), orders.group, orders.deed.group_bytes, first):
             yield f"{name}-{start:07d}", doomed.slice(start, length)
 
 
@@ -172,13 +175,17 @@ def _judged(facts: Facts | None, named: Iterable[_Named]) -> Iterator[_Named]:
             yield asked[0], asked[1].result()
 
 
-def groups(sizes: Sequence[int], most: int, most_bytes: int | None) -> Iterator[tuple[int, int]]:
-    """Yield where each group of objects of these sizes starts, and how many it has: at least one."""
+def groups(sizes: Sequence[int], most: int, most_bytes: int | None, first: int) -> Iterator[tuple[int, int]]:
+    """Yield where each group of objects of these sizes starts, and how many it has: at least one.
+
+    The first has `first` at most, each further one four times what the one before may have, up to `most`.
+    """
     start = total = 0
+    now = min(first, most)
     for place, size in enumerate(sizes):
-        if place - start == most or (most_bytes is not None and place > start and total + size > most_bytes):
+        if place - start == now or (most_bytes is not None and place > start and total + size > most_bytes):
             yield start, place - start
-            start, total = place, 0
+            start, total, now = place, 0, min(now * _GROWTH, most)
         total += size
     if start < len(sizes):
         yield start, len(sizes) - start

@@ -256,7 +256,17 @@ def test_a_group_is_small_enough_for_the_deadline_to_be_looked_at_often(
 def test_groups_have_so_many_objects_and_bytes_at_most(
     sizes: list[int], most_bytes: int | None, expected: list[tuple[int, int]]
 ) -> None:
-    assert list(groups(sizes, 3, most_bytes)) == expected
+    assert list(groups(sizes, 3, most_bytes, first=3)) == expected
+
+
+def test_the_first_groups_are_small_and_grow() -> None:
+    made = list(groups([1] * 50, 20, None, first=2))
+    assert [length for _, length in made] == [2, 8, 20, 20]
+    assert [start for start, _ in made] == [0, 2, 10, 30]
+
+
+def test_no_first_group_is_larger_than_the_others() -> None:
+    assert list(groups([1] * 5, 3, None, first=1_000)) == [(0, 3), (3, 2)]
 
 
 def test_what_a_deed_left_because_time_was_over_stays_attempted_and_does_not_count(bench: Bench) -> None:

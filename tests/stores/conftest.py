@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator
 from itertools import count
+from threading import Lock, Thread
+from typing import Any
 from urllib.request import Request, urlopen
 
 import boto3  # type: ignore[import-untyped]
 import pytest
-from moto.server import ThreadedMotoServer
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from werkzeug.serving import make_server
 
 from tests.stores.places import MOTO, Place, azurite_place, gcs_place, s3_place, versitygw_place
 from tests.stores.s3 import REGION, Bucket, statement
@@ -16,11 +19,18 @@ _NUMBERS = count()
 
 @pytest.fixture(scope="session")
 def s3_endpoint(clean_environment: None) -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    app, lock = DomainDispatcherApplication(create_backend_app), Lock()
+
+    def one_at_a_time(*request: Any) -> Any:
+        with lock:  # moto looks for an object and creates it in two steps: two conditional requests might both succeed
+            return app(*request)
+
+    server = make_server("127.0.0.1", 0, one_at_a_time, threaded=True, request_handler=MotoRequestHandler)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
 
 
 @pytest.fixture

@@ -75,9 +75,18 @@ def play(clock: FakeClock, threads: list[Thread], until: float) -> None:
 
 def workers(number: int, objects: int, store: ThrottlingStore, clock: FakeClock) -> list[Thread]:
     """Return the threads of so many workers that share the objects."""
-    chance = Random(number)
-    works = [Work(Pace(clock=clock, sleep=clock.sleep), objects // number) for _ in range(number)]
-    return [thread(work, store, clock, chance) for work in works for _ in range(THREADS)]
+    return threads([work(objects // number, clock) for _ in range(number)], store, clock)
+
+
+def work(objects: int, clock: FakeClock) -> Work:
+    """Return what a worker has before it, with a pace of its own."""
+    return Work(Pace(clock=clock, sleep=clock.sleep), objects)
+
+
+def threads(works: list[Work], store: ThrottlingStore, clock: FakeClock) -> list[Thread]:
+    """Return the threads of these workers."""
+    chance = Random(len(works))
+    return [thread(one, store, clock, chance) for one in works for _ in range(THREADS)]
 
 
 @pytest.mark.parametrize("number", [2, 8, 32])
@@ -112,9 +121,8 @@ def test_they_give_way_to_others_and_come_back() -> None:
 def test_who_is_left_alone_soon_has_what_the_others_had() -> None:
     clock = FakeClock()
     store = ThrottlingStore(clock, lambda _: 3_500, 3_500)
-    chance = Random(0)
-    brief, long = (Work(Pace(clock=clock, sleep=clock.sleep), objects) for objects in (100_000, 10_000_000))
-    at_work = [thread(work, store, clock, chance) for work in (brief, long) for _ in range(THREADS)]
+    brief, long = work(100_000, clock), work(10_000_000, clock)
+    at_work = threads([brief, long], store, clock)
     while brief.left:
         play(clock, at_work, clock() + 0.5)
     play(clock, at_work, clock() + 3)

@@ -74,7 +74,8 @@ def binary_column(pieces: Pieces, name: str, kind: pa.DataType | None = None) ->
         raise corrupt(name, f"a column of {total:,} bytes is more than any table of lakeFS holds")
     offsets = offsets_array(len(pieces.starts))
     target = bytes_array(total)
-    gather(pieces.source, pieces.starts, pieces.lengths, offsets, target)
+    if (bad := gather(pieces.source, pieces.starts, pieces.lengths, offsets, target)) >= 0:
+        raise corrupt(name, f"the bytes of row {bad:,} lie outside the file")
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(target)]
     return pa.Array.from_buffers(kind or pa.binary(), len(pieces.starts), buffers)
 

@@ -1,8 +1,10 @@
 """The loops over the bytes of a table, compiled: the only module that knows numba.
 
 Every kernel has one signature, so that it is compiled once and found in numba's cache afterwards. Compiled code
-checks no bounds, so each kernel checks every position it reads from a file. A kernel reports what is wrong by the
-number of the row (or block) where it stopped; none allocates, and each ends after one pass over its input.
+checks no bounds, so each kernel checks every position it reads from a file, and the room before every copy; the caller
+may have reckoned that room from the same file. A kernel reports what is wrong by the number of the row (or block)
+where it stopped; none allocates, and each ends after one pass over its input. `tests/formats/fuzz_kernels.py` runs
+all of them with bounds checks on.
 All of them are in this one module because numba's cache notices a change in the file of a kernel only, not in that
 of a function it calls.
 """
@@ -175,7 +177,8 @@ def compose_keys(blocks, rows, keys, offsets):  # type: ignore[no-untyped-def]
         before, known = start, size
         start += size if size > 0 else 0
         size = shared + unshared - TRAILER
-        if size < 0 or shared > known + TRAILER:
+        # The caller's room is for the sum of all keys, in which keys without a trailer would make up for longer ones.
+        if size < 0 or shared > known + TRAILER or size + TRAILER > len(keys) - start:
             return row
         real = min(shared, known) if known > 0 else 0
         position = _copy(keys, before, keys, start, real)
@@ -252,14 +255,21 @@ def split_values(blocks, rows, parts):  # type: ignore[no-untyped-def]
     return -1
 
 
-@kernel(types.void(BYTES, INTS, INTS, OUT_OFFSETS, OUT_BYTES))
+@kernel(COUNT(BYTES, INTS, INTS, OUT_OFFSETS, OUT_BYTES))
 def gather(source, starts, lengths, offsets, target):  # type: ignore[no-untyped-def]
-    """Copy the pieces of `source` one after another, with Arrow's offsets of them."""
+    """Copy the pieces of `source` one after another, with Arrow's offsets of them.
+
+    Returns -1, or the row whose piece is not inside `source` or does not fit into `target`.
+    """
     position = np.int64(0)
     offsets[0] = 0
     for row in range(len(starts)):
-        position = _copy(source, starts[row], target, position, lengths[row])
+        start, length = starts[row], lengths[row]
+        if start < 0 or length < 0 or length > len(source) - start or length > len(target) - position:
+            return row
+        position = _copy(source, start, target, position, length)
         offsets[row + 1] = position
+    return -1
 
 
 @register_jitable

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_assets.errors import CorruptFile
-from retention_assets.formats import blocks
+from retention_assets.formats import blocks, kernels, sstable
 from retention_assets.formats.sstable import SSTable, read_table
 from retention_assets.formats.writer import TRAILER, TableFile, footer, graveler_value, sealed, uvarint, write_table
 from tests.formats.tables import assembled, data_block, one_record, raw_block, real, record
@@ -230,6 +231,41 @@ def test_a_small_block_cannot_make_gigabytes_of_keys() -> None:
     more = b"".join(record(size, b"%05d" % n + TRAILER, VALUE) for n in range(2_000))
     with pytest.raises(CorruptFile, match="its keys cannot take"):
         read_table(assembled([raw_block(first + more)], count=2_001), "x")
+
+
+def test_keys_shorter_than_a_trailer_make_no_room_for_a_longer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sum of all key lengths is small: each empty key takes 8 bytes off it."""
+    guarded: list[np.ndarray] = []
+
+    def with_a_guard_behind(size: int) -> np.ndarray:
+        guarded.append(np.zeros(size + 8_192, np.uint8))
+        return guarded[-1][:size]
+
+    monkeypatch.setattr(sstable, "bytes_array", with_a_guard_behind)
+    first = record(0, b"A" * 1_920 + TRAILER, VALUE)
+    payload = raw_block(first + record(0, b"", b"") * 240)
+    with pytest.raises(CorruptFile, match="the key of record 0"):
+        read_table(assembled([payload], count=241), "x")
+    assert not guarded[0][-8_192:].any()
+
+
+def test_a_key_is_copied_only_where_there_is_room() -> None:
+    blocks_of_one = np.frombuffer(b"A" * 100, np.uint8)
+    places = np.array([[0], [0], [100], [0], [0]], np.int64)
+    memory = np.zeros(200, np.uint8)
+    assert kernels.compose_keys(blocks_of_one, places, memory[:50], np.zeros(2, np.int32)) == 0
+    assert not memory.any()
+
+
+@pytest.mark.parametrize(
+    ("start", "length"), [(0, 51), (0, -1), (-1, 2), (90, 11), (1 << 62, 1)], ids=lambda number: str(number)
+)
+def test_a_piece_is_copied_only_from_inside_and_where_there_is_room(start: int, length: int) -> None:
+    memory = np.zeros(200, np.uint8)
+    starts, lengths = np.array([start], np.int64), np.array([length], np.int64)
+    source = np.frombuffer(b"A" * 100, np.uint8)
+    assert kernels.gather(source, starts, lengths, np.zeros(2, np.int32), memory[:50]) == 0
+    assert not memory.any()
 
 
 @pytest.mark.parametrize(

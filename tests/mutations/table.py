@@ -154,6 +154,14 @@ HISTORY = (
 
 READING = (
     Mutation(
+        name="a key is copied without asking whether there is room",
+        breaks="what a file says makes nobody write beyond an array (invariant 3)",
+        file="retention_assets/formats/kernels.py",
+        old="if size < 0 or shared > known + TRAILER or size + TRAILER > len(keys) - start:",
+        new="if size < 0 or shared > known + TRAILER:",
+        caught_by=("tests/formats/test_hostile_tables.py::test_a_key_is_copied_only_where_there_is_room",),
+    ),
+    Mutation(
         name="the staged list ends after its first page",
         breaks="every page of the staged list is read (invariant 3)",
         file="retention_assets/stores/lakefs_api.py",

@@ -1,0 +1,54 @@
+"""Real lakeFS servers, one of each kind per process; tests that use one are marked `lakefs_server`."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.s3_server import s3_server as moto_server
+from tests.real_lakefs.hooks import Webhook, webhook
+from tests.real_lakefs.server import Server, lakefs_program, local_server, server_on_s3
+from tests.real_lakefs.stores import S3Store, moto_store, versitygw_store
+from tests.stores.places import MOTO, s3_place, versitygw_place
+from tests.stores.programs import INSTALLED
+
+_FIXTURES = {"lakefs", "lakefs_on_s3"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.lakefs_server)
+
+
+@pytest.fixture(scope="session")
+def lakefs(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server over local files."""
+    lakefs_program()
+    with local_server(tmp_path_factory.mktemp("lakefs")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def lakefs_on_s3(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server over a bucket: of versitygw where `make test-servers` installed it, else of moto's server."""
+    lakefs_program()
+    with ExitStack() as stack:
+        store = _bucket(stack, tmp_path_factory.mktemp("bucket"))
+        yield stack.enter_context(server_on_s3(tmp_path_factory.mktemp("lakefs_on_s3"), store))
+
+
+def _bucket(stack: ExitStack, directory: Path) -> S3Store:
+    if (INSTALLED / "bin/versitygw").is_file():
+        place = stack.enter_context(versitygw_place(directory))
+        return versitygw_store(place, directory / "objects")
+    running = stack.enter_context(moto_server())
+    return moto_store(s3_place(MOTO, running.endpoint))
+
+
+@pytest.fixture
+def hook() -> Iterator[Webhook]:
+    """A webhook that holds what a test tells it to hold."""
+    with webhook() as running:
+        yield running

@@ -1,0 +1,98 @@
+"""A webhook that lakeFS calls and that answers when the test lets it: a commit or a merge that takes its time."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event, Thread
+from typing import Any, ClassVar
+
+import yaml
+
+_WAITS = 120.0  # seconds, for a test that never releases
+
+
+@dataclass
+class Webhook:
+    """Holds every call until `release`. `arrived` is set while at least one call was made since `hold`."""
+
+    url: str
+    arrived: Event = field(default_factory=Event)
+    released: Event = field(default_factory=Event)
+
+    def hold(self) -> None:
+        """Hold the calls from now on."""
+        self.arrived.clear()
+        self.released.clear()
+
+    def release(self) -> None:
+        """Answer the calls that wait, and all later ones at once."""
+        self.released.set()
+
+    def action(self, *branches: str, on: str = "pre-commit") -> bytes:
+        """Return the text of an action that calls this webhook; upload it below `_lakefs_actions/` of the branch."""
+        properties = {"url": self.url, "timeout": f"{_WAITS:.0f}s"}
+        return yaml.safe_dump(
+            {
+                "name": "hold",
+                "on": {on: {"branches": list(branches)}},
+                "hooks": [{"id": "hold", "type": "webhook", "properties": properties}],
+            }
+        ).encode()
+
+
+@contextmanager
+def webhook() -> Iterator[Webhook]:
+    """Serve a webhook for as long as the block lasts; it answers at once until a test calls `hold`."""
+    hook = Webhook("")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("BoundWaiting", (_Waiting,), {"hook": hook}))
+    server.daemon_threads = True
+    hook.url = f"http://127.0.0.1:{server.server_port}/hold"
+    hook.release()
+    Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    try:
+        yield hook
+    finally:
+        hook.release()
+        server.shutdown()
+        server.server_close()
+
+
+class UnderWay:
+    """A call that runs in a thread of its own, such as a commit that waits for its hook."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        self._answer: Any = None
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._run, args=(act,), daemon=True)
+        self._thread.start()
+
+    def _run(self, act: Callable[[], Any]) -> None:
+        try:
+            self._answer = act()
+        except BaseException as error:  # told where the answer is asked for
+            self._error = error
+
+    def ended(self, timeout: float = 60.0) -> Any:
+        """Wait for the call and return its answer. Errors: what it raised."""
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise TimeoutError(f"the call did not end within {timeout:.0f} s")
+        if self._error is not None:
+            raise self._error
+        return self._answer
+
+
+class _Waiting(BaseHTTPRequestHandler):
+    hook: ClassVar[Webhook]
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.hook.arrived.set()
+        self.hook.released.wait(_WAITS)
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it
+        """Stay silent."""

@@ -1,0 +1,288 @@
+"""One repository on the real server: what users do to it, what can be read of it, what lies in its store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import md5
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from tests.real_lakefs.client import Client, Json
+from tests.real_lakefs.hooks import UnderWay, Webhook
+from tests.real_lakefs.stores import issued_at
+
+if TYPE_CHECKING:
+    from tests.real_lakefs.server import Server
+
+_IMPORT_WITHIN = 60.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An object that a branch, HEAD, tag or staging area shows and that the server cannot give."""
+
+    ref: str  # `main` reads through the staging area, `main@` its HEAD
+    path: str
+    address: str
+    status: int  # 410: its bytes are gone
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A repository. Paths are the users'; addresses are relative to the namespace, as the tables have them."""
+
+    server: Server
+    client: Client
+    name: str
+    place: str  # its folder in the store
+
+    @property
+    def namespace(self) -> str:
+        """The storage namespace, as lakeFS was told it."""
+        return self.server.store.namespace(self.place)
+
+    # ---- objects of a branch
+
+    def upload(self, branch: str, path: str, content: bytes) -> str:
+        """Upload an object through the server, and return its address."""
+        answer = self._ask("POST", f"/branches/{branch}/objects", {"path": path}, content)
+        return self.address_of(answer)
+
+    def delete(self, branch: str, path: str) -> None:
+        """Delete a path."""
+        self._ask("DELETE", f"/branches/{branch}/objects", {"path": path})
+
+    def copy(self, branch: str, source: str, target: str, *, source_ref: str | None = None) -> str:
+        """Copy an object to another path, and return the copy's address: the same one, or a new one."""
+        body = {"src_path": source, "src_ref": source_ref or branch}
+        return self.address_of(self._ask("POST", f"/branches/{branch}/objects/copy", {"dest_path": target}, body))
+
+    def backing(self, branch: str, path: str) -> str:
+        """Return an address to write to and to link, as the server prints it."""
+        answer = self._ask("GET", f"/branches/{branch}/staging/backing", {"path": path})
+        return str(answer["physical_address"])
+
+    def write_backing(self, printed: str, content: bytes) -> str:
+        """Write the bytes that are to be linked at an address which `backing` printed; return its address."""
+        address = printed[printed.index("/data/") + 1 :]
+        self.server.store.put(self.place, address, content)
+        return address
+
+    def link(self, branch: str, path: str, printed: str, content: bytes) -> str:
+        """Link what was written to an address that `backing` printed, and return the address of the entry."""
+        body = {
+            "staging": {"physical_address": printed},
+            "checksum": md5(content, usedforsecurity=False).hexdigest(),
+            "size_bytes": len(content),
+        }
+        return self.address_of(self._ask("PUT", f"/branches/{branch}/staging/backing", {"path": path}, body))
+
+    def upload_and_link(self, branch: str, path: str, content: bytes, *, as_printed: bool = True) -> str:
+        """Upload around the server: get an address, write to it, link it as printed or relative to the namespace."""
+        printed = self.backing(branch, path)
+        address = self.write_backing(printed, content)
+        self.link(branch, path, printed if as_printed else f"{self.namespace}/{address}", content)
+        return address
+
+    def stage(self, branch: str, path: str, physical_address: str, content: bytes) -> Json:
+        """Stage an entry for an address that may be any URI, also one in another repository; return the entry."""
+        body = {
+            "physical_address": physical_address,
+            "checksum": md5(content, usedforsecurity=False).hexdigest(),
+            "size_bytes": len(content),
+        }
+        answer: Json = self._ask("PUT", f"/branches/{branch}/objects", {"path": path}, body)
+        return answer
+
+    def import_prefix(self, branch: str, source: str, destination: str, message: str = "import") -> str:
+        """Import what lies below a URI of the store, wait for it, and return the commit's id."""
+        paths = [{"path": source, "destination": destination, "type": "common_prefix"}]
+        started = self._ask("POST", f"/branches/{branch}/import", body={"paths": paths, "commit": {"message": message}})
+        ends = time.monotonic() + _IMPORT_WITHIN
+        while time.monotonic() < ends:
+            state = self._ask("GET", f"/branches/{branch}/import", {"id": started["id"]})
+            if error := state.get("error"):
+                raise RuntimeError(f"import of {source}: {error['message']}")
+            if state["completed"]:
+                return str(state["commit"]["id"])
+            time.sleep(0.05)
+        raise TimeoutError(f"import of {source}")
+
+    # ---- history
+
+    def commit(
+        self,
+        branch: str,
+        message: str = "commit",
+        *,
+        date: datetime | None = None,
+        metadata: dict[str, str] | None = None,
+        allow_empty: bool = False,
+    ) -> str:
+        """Commit what is staged, and return the commit's id. `date`: the date that the user claims."""
+        body: Json = {"message": message, "metadata": metadata or {}, "allow_empty": allow_empty}
+        if date is not None:
+            body["date"] = int(date.timestamp())
+        return str(self._ask("POST", f"/branches/{branch}/commits", body=body)["id"])
+
+    def upload_and_commit(self, branch: str, path: str, content: bytes, *, date: datetime | None = None) -> str:
+        """Upload an object, commit it, and return its address."""
+        address = self.upload(branch, path, content)
+        self.commit(branch, f"{path} on {branch}", date=date)
+        return address
+
+    def branch(self, name: str, source: str = "main") -> None:
+        """Create a branch from a reference."""
+        self._ask("POST", "/branches", body={"name": name, "source": source})
+
+    def delete_branch(self, name: str) -> None:
+        """Delete a branch with its staging area."""
+        self._ask("DELETE", f"/branches/{name}")
+
+    def reset(self, branch: str, path: str | None = None) -> None:
+        """Throw away what is staged, or what is staged at one path."""
+        what: Json = {"type": "reset"} if path is None else {"type": "object", "path": path}
+        self._ask("PUT", f"/branches/{branch}", body=what)
+
+    def hard_reset(self, branch: str, ref: str) -> None:
+        """Let a branch name another commit."""
+        self._ask("PUT", f"/branches/{branch}/hard_reset", {"ref": ref})
+
+    def merge(self, source: str, target: str, *, strategy: str = "source-wins") -> str:
+        """Merge one reference into a branch, and return the commit's id."""
+        return str(self._ask("POST", f"/refs/{source}/merge/{target}", body={"strategy": strategy})["reference"])
+
+    def revert(self, branch: str, ref: str, *, parent: int = 0) -> None:
+        """Revert a commit on a branch. `parent`: which one's side stays, of a merge."""
+        self._ask("POST", f"/branches/{branch}/revert", body={"ref": ref, "parent_number": parent})
+
+    def cherry_pick(self, branch: str, ref: str, *, parent: int = 0) -> str:
+        """Apply a commit to a branch, and return the new commit's id."""
+        body: Json = {"ref": ref} | ({"parent_number": parent} if parent else {})
+        return str(self._ask("POST", f"/branches/{branch}/cherry-pick", body=body)["id"])
+
+    def tag(self, name: str, ref: str = "main") -> None:
+        """Create a tag."""
+        self._ask("POST", "/tags", body={"id": name, "ref": ref})
+
+    def delete_tag(self, name: str) -> None:
+        """Delete a tag."""
+        self._ask("DELETE", f"/tags/{name}")
+
+    def add_hook(self, branch: str, hook: Webhook, *, on: str = "pre-commit") -> None:
+        """Let the operation `on` of a branch call the webhook, from its next commit on. The action is committed."""
+        self.upload(branch, f"_lakefs_actions/{on}.yaml", hook.action(branch, on=on))
+        self.commit(branch, f"an action {on}")
+
+    def commit_under_way(self, branch: str, hook: Webhook, message: str = "commit") -> UnderWay:
+        """Begin a commit that waits for its hook, and return once the hook was called; `ended()` gives its id."""
+        hook.hold()
+        return self.under_way(hook, lambda: self.commit(branch, message))
+
+    def under_way(self, hook: Webhook, act: Any) -> UnderWay:
+        """Begin any call that the hook holds, and return once the hook was called. `hook.hold()` comes before."""
+        call = UnderWay(act)
+        if not hook.arrived.wait(30):
+            hook.release()
+            call.ended()
+            raise RuntimeError("the call ended without its hook")
+        return call
+
+    def set_gc_rules(self, default_days: int, **branches: int) -> None:
+        """Set the server's own retention rules."""
+        rules = [{"branch_id": name, "retention_days": days} for name, days in branches.items()]
+        self._ask("PUT", "/settings/gc_rules", body={"default_retention_days": default_days, "branches": rules})
+
+    # ---- reading
+
+    def branches(self) -> dict[str, str]:
+        """Return the commit of each branch, hidden ones too."""
+        path = self._path("/branches")
+        return {row["id"]: row["commit_id"] for row in self.client.pages(path, show_hidden="true")}
+
+    def tags(self) -> dict[str, str]:
+        """Return the commit of each tag."""
+        return {row["id"]: row["commit_id"] for row in self.client.pages(self._path("/tags"))}
+
+    def log(self, ref: str) -> list[Json]:
+        """Return the commits that a reference reaches, newest first."""
+        return list(self.client.pages(self._path(f"/refs/{quote(ref, safe='')}/commits")))
+
+    def list(self, ref: str) -> list[Json]:
+        """Return what a reference shows; of a branch with its staging area, of `branch@` without."""
+        return list(self.client.pages(self._path(f"/refs/{quote(ref, safe='')}/objects/ls")))
+
+    def diff(self, branch: str) -> list[Json]:
+        """Return the uncommitted changes that the server shows."""
+        return list(self.client.pages(self._path(f"/branches/{branch}/diff")))
+
+    def stat(self, ref: str, path: str) -> Json:
+        """Return an entry as a reference shows it."""
+        answer: Json = self._ask("GET", f"/refs/{quote(ref, safe='')}/objects/stat", {"path": path})
+        return answer
+
+    def read(self, ref: str, path: str) -> tuple[int, bytes]:
+        """Return status and bytes of an object as the server gives it."""
+        address = self._path(f"/refs/{quote(ref, safe='')}/objects")
+        answer = self.client.raw("GET", address, {"path": path})
+        return answer.status, answer.data
+
+    def refs(self) -> Iterator[str]:
+        """Yield every reference that users read: each branch through its staging area, its HEAD, and each tag."""
+        for branch in self.branches():
+            yield branch
+            yield f"{branch}@"
+        yield from self.tags()
+
+    def readable(self, refs: Sequence[str] | None = None) -> tuple[set[str], list[Unreadable]]:
+        """Read every object of the references; return the physical addresses that were read, and what failed."""
+        read: dict[str, int] = {}
+        failed = []
+        for ref in refs if refs is not None else list(self.refs()):
+            for entry in self.list(ref):
+                physical = entry["physical_address"]
+                if physical not in read:
+                    status, content = self.read(ref, entry["path"])
+                    read[physical] = status if status != 200 or len(content) == entry.get("size_bytes", 0) else 599
+                if read[physical] != 200:
+                    failed.append(Unreadable(ref, entry["path"], self.address_of(entry), read[physical]))
+        return {address for address, status in read.items() if status == 200}, failed
+
+    def unreadable(self) -> list[Unreadable]:
+        """Read every object of every branch, HEAD, tag and staging area; return those that the server cannot give."""
+        return self.readable()[1]
+
+    def address_of(self, entry: Json) -> str:
+        """Return an entry's address relative to the namespace, or as it is printed when it lies outside."""
+        physical = str(entry["physical_address"])
+        for inside in (f"{self.namespace}/", f"/{self.place}/"):
+            if inside in physical and physical[physical.index(inside) + len(inside) :].startswith("data/"):
+                return physical[physical.index(inside) + len(inside) :]
+        return physical
+
+    # ---- the store
+
+    def stored(self) -> dict[str, int]:
+        """Return the bytes of every object in the store by address, `_lakefs/` left out."""
+        return self.server.store.stored(self.place)
+
+    def age_objects(self) -> None:
+        """Let each object have been written when its address was issued: the store's own times are real ones."""
+        for address in self.stored():
+            if issued := issued_at(address):
+                self.server.store.set_time(self.place, address, issued + timedelta(milliseconds=500))
+
+    def lose(self, address: str) -> None:
+        """Take an object out of the store, as an accident does."""
+        self.server.store.delete(self.place, address)
+
+    # ---- the API
+
+    def _path(self, path: str) -> str:
+        return f"/repositories/{self.name}{path}"
+
+    def _ask(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None) -> Any:
+        return self.client.ask(method, self._path(path), query, body)

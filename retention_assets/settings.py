@@ -145,6 +145,7 @@ class LakeFSSettings(CommonSettings):
     inventory: Annotated[list[InventorySettings], BeforeValidator(_as_list)] = Field(default_factory=list)
     listing: Literal["clean", "optimized"] = "clean"  # list the whole store, or what may have changed. Source: seed 001
     clean_every: timedelta = timedelta(days=7)  # an optimized run lists the whole store again after this
+    legacy_names: bool = False  # names of old versions may go although no entry of the repository has such a name
     write_results: bool = False  # also write results and statistics below _lakefs/retention/lc/
 
 

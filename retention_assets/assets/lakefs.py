@@ -141,6 +141,7 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
             grace=settings.grace,
             token_life=settings.token_life,
             max_live_shrink=settings.guards.max_live_shrink,
+            legacy_names=settings.legacy_names,
             now=bench.clock(),
             run_id=context.run_id,
         )

@@ -84,6 +84,7 @@ class Proposal:
             grace=settings.grace,
             token_life=settings.token_life,
             max_live_shrink=settings.guards.max_live_shrink,
+            legacy_names=settings.legacy_names,
             now=self.now,
             run_id=self.run_id,
         )

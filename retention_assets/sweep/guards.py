@@ -11,9 +11,11 @@ from datetime import datetime, timedelta
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from retention_assets.errors import GuardRefused
 from retention_assets.history.references import References
-from retention_assets.sweep.plan import Amount
+from retention_assets.sweep.plan import Amount, Plan
 from retention_assets.transforms.candidates import CANDIDATE, STATES, UNREFERENCED, Horizon
+from retention_assets.transforms.legacy_names import is_own_name, kinds_in_use
 from retention_assets.transforms.names import is_generated, issued_at
 
 
@@ -172,6 +174,26 @@ def candidates_allowed(
         )
         for name in marks
     )
+
+
+def require_own_names(plan: Plan, planned: DataFrame, committed: Callable[[], DataFrame]) -> None:
+    """Refuse a plan that names an object of an old kind of name which no entry of the repository has.
+
+    Args:
+        plan: the plan that a sweep is about to carry out.
+        planned: its objects.
+        committed: returns the addresses that any commit holds. It is called only if the plan has old names.
+    """
+    old = planned.where(~is_own_name(F.col("address"), legacy=frozenset()))
+    if old.isEmpty():
+        return
+    foreign = old.where(~is_own_name(F.col("address"), legacy=kinds_in_use(committed()))).orderBy("address").first()
+    if foreign is not None:
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: the plan names {foreign['address']}. No entry of the repository has a name "
+            f"of this kind, so the file may be another system's. Nothing was deleted. Plan again: "
+            f"`retention plan {plan.repository} --as-of {plan.day}`."
+        )
 
 
 def totals_balance(totals: Mapping[str, Amount], listed: int, candidates: Amount) -> Verdict:

@@ -11,6 +11,7 @@ from retention_assets.sweep.attempt import (
     tell_of_versions,
 )
 from retention_assets.sweep.execute import carry_out
+from retention_assets.sweep.guards import require_own_names
 from retention_assets.sweep.ledger import ATTEMPTED, ledger_of_plan, report_of
 from retention_assets.sweep.liveness import LakeFSLiveness, Question
 from retention_assets.sweep.plan import Plan, load_plan, planned_heads
@@ -47,7 +48,13 @@ def sweep_plan(sweep: Sweep[OpenRepository], plan: Plan, mode: str) -> None:
     )
     engine = SparkEngine(setting, keeps_missing=mode == "quarantine")
     heads = planned_heads(sweep.warehouse, plan)
-    carried = carry_out(charge_of(sweep, plan, mode), engine, lambda: liveness.require_same(plan, heads))
+
+    def check() -> None:
+        liveness.require_same(plan, heads)
+        if not sweep.opened.repository.lakefs.legacy_names:
+            require_own_names(plan, planned, lambda: liveness.now().committed)
+
+    carried = carry_out(charge_of(sweep, plan, mode), engine, check)
     tell_of_versions(sweep, mode, carried)
     if sweep.opened.repository.lakefs.write_results:
         ledger = engine.ledger().where(f"outcome != '{ATTEMPTED}'")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -25,6 +26,7 @@ from retention_assets.sweep.plan import (
     withdraw_plan,
 )
 from retention_assets.transforms.candidates import STATES, Horizon, candidates, holders, judged, live_addresses
+from retention_assets.transforms.legacy_names import KINDS, is_own_name, kinds_in_use, with_foreign_names
 from retention_assets.transforms.lifecycle import with_lifecycle
 
 POLICY_HASH, REFERENCES_HASH = "policy_hash", "references_hash"  # notes: under which policy, from which references
@@ -90,6 +92,7 @@ class Terms:
     max_live_shrink: float
     now: datetime
     run_id: str
+    legacy_names: bool = False  # see `legacy_names.kinds_in_use`
 
     @property
     def as_of(self) -> datetime:
@@ -141,6 +144,7 @@ class Judgement:
     live: DataFrame
     heads: Heads
     horizon: Horizon
+    legacy: frozenset[str]  # the kinds of old names that count as generated
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +169,11 @@ def judge(terms: Terms, pictures: Pictures) -> Judgement:
     heads = pictures.heads()
     pairs = with_lifecycle(pictures.addresses.frame, terms.policy.lifecycle, sorted(heads.branches), terms.as_of)
     known = pictures.staged_known
-    objects = judged(inventory, holders(pairs, prefixes), staged, horizon, staged_known=known).cache()
+    legacy = KINDS if terms.legacy_names else kinds_in_use(pictures.addresses.frame)
+    objects = judged(inventory, holders(pairs, prefixes), staged, horizon, staged_known=known)
+    objects = with_foreign_names(objects, legacy).cache()
     live = live_addresses(pairs, staged, prefixes).cache()
-    return Judgement(objects, candidates(objects).cache(), live, heads, horizon)
+    return Judgement(objects, candidates(objects).cache(), live, heads, horizon, legacy)
 
 
 def examine(
@@ -188,7 +194,14 @@ def examine(
         live_listed,
         guards.live_not_empty(live_count, sum(total.objects for total in totals.values())),
         guards.live_not_shrunk(live_count, before.live if before else None, terms.max_live_shrink),
-        *guards.candidates_allowed(chosen, live, judgement.horizon, inventory, staged_known=known),
+        *guards.candidates_allowed(
+            chosen,
+            live,
+            judgement.horizon,
+            inventory,
+            staged_known=known,
+            generated=partial(is_own_name, legacy=judgement.legacy),
+        ),
         guards.totals_balance(totals, inventory.count(), amount),
     )
     return Examination(totals, amount, live_count, collected, verdicts)

@@ -7,12 +7,12 @@ _XID = "[0-9a-v]{20}"
 _SIGNATURE = "(,[A-Za-z0-9_-]{43})?"  # a link address keeps its HMAC-SHA256 as part of the name
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _SLICED = f"data/(![0-9a-z]{{2}}/[0-9a-z]/)?{_XID}/{_XID}{_SIGNATURE}"
-_LINKED_OF_OLD = f"data/[A-Za-z0-9_.-]+:{_UUID}/[A-Za-z0-9_-]{{20,21}}"
-_ROOT_OF_OLD = "[0-9a-f]{32}"
-_END = r"\z"  # not `$`, which in Java also stands before a line end: a foreign name may have one
-GENERATED = f"^({_SLICED}|{_LINKED_OF_OLD}|{_ROOT_OF_OLD}){_END}"
+LINKED_OF_OLD = f"data/[A-Za-z0-9_.-]+:{_UUID}/[A-Za-z0-9_-]{{20,21}}"
+ROOT_OF_OLD = "[0-9a-f]{32}"
+END = r"\z"  # not `$`, which in Java also stands before a line end: a foreign name may have one
+GENERATED = f"^({_SLICED}|{LINKED_OF_OLD}|{ROOT_OF_OLD}){END}"
 
-_OBJECT_XID = f"^data/(?:![0-9a-z]{{2}}/[0-9a-z]/)?{_XID}/({_XID}){_SIGNATURE}{_END}"
+_OBJECT_XID = f"^data/(?:![0-9a-z]{{2}}/[0-9a-z]/)?{_XID}/({_XID}){_SIGNATURE}{END}"
 _XID_SECONDS_DIGITS = 7  # 7 digits of base 32 hold 35 bits: 32 of seconds, 3 of what follows
 
 

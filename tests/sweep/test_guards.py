@@ -84,6 +84,12 @@ CASES = {
     "a user's file is taken for a candidate": Case(
         "only_generated_names", function="judged", fault=taken_for_candidate(FOREIGN)
     ),
+    "a file with an old name that no entry has is taken for a candidate": Case(
+        "only_generated_names",
+        replace(WORLD, inventory=[*WORLD.inventory, Listed("d41d8cd98f00b204e9800998ecf8427e")]),
+        function="with_foreign_names",
+        fault=taken_for_candidate("d41d8cd98f00b204e9800998ecf8427e", "unreferenced"),
+    ),
     "an object of an active commit is taken for a candidate": Case(
         "nothing_live", function="judged", fault=taken_for_candidate(LIVE)
     ),

@@ -77,6 +77,7 @@ class SweepSettings(_Limits):
     round: int = Field(default=100_000, gt=0)  # objects that one look at what is live is for
     window: Span = timedelta(minutes=15)  # no object is touched later than this after its look
     lease: Span = timedelta(minutes=30)  # longer than one look takes; after a crash nobody else begins sooner
+    single_machine: bool = False  # no other machine ever sweeps: a warehouse on this machine's disk may hold the lease
 
 
 class QuarantineSettings(_Limits):

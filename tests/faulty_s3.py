@@ -89,6 +89,7 @@ class Faults:
     unnamed: set[str] = field(default_factory=set)  # deleted, and left out of the answer to a bulk
     refuses_bulk: str | None = None  # the code with which every deletion in bulk is answered
     conditions: str = "ignored"  # "kept", or the code with which a deletion on a condition is answered
+    ignores: frozenset[str] = frozenset()  # conditions of writes that the server does not look at: names of headers
     page: int | None = None  # the most that one page of a listing holds
     ends_early: bool = False  # the first page of a listing says that it is the last
     repeats: bool = False  # every page of a listing comes twice, the second time under a new token
@@ -211,7 +212,7 @@ class FaultyS3:
         connection = HTTPConnection(self._upstream.netloc, timeout=60)
         query = request.query if query is None else query
         path = quote(f"/{request.bucket}/{request.key}" if request.key else f"/{request.bucket}")
-        left_out = _OURS if request.deletes else _HOP_BY_HOP
+        left_out = _OURS if request.deletes else _HOP_BY_HOP | self.faults.ignores
         headers = {name: value for name, value in request.headers.items() if name.lower() not in left_out}
         connection.request(request.method, f"{path}?{urlencode(query)}", body or request.body, headers)
         came = connection.getresponse()

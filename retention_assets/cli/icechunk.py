@@ -139,6 +139,7 @@ def log(context: click.Context, limit: int, json_wanted: bool) -> None:
 def upgrade(context: click.Context, dry_run: bool) -> None:
     """Upgrade the repository to format 2, or end an upgrade that was cut off. Stop all its writers before."""
     from retention_assets.stores.repositories import open_store
+    from retention_assets.stores.writing import ObjectWriter
     from retention_assets.sweep.icechunk.recorded import recorded
     from retention_assets.sweep.icechunk.upgrade import upgrade as upgrade_to_format_2
 
@@ -146,6 +147,8 @@ def upgrade(context: click.Context, dry_run: bool) -> None:
     access = open_store(repository)
 
     def act() -> Mapping[str, Any]:
+        if not dry_run:
+            ObjectWriter(access).require_conditions()
         return asdict(upgrade_to_format_2(access, utc_now, dry_run=dry_run))
 
     done = act() if dry_run else recorded(_desk(context, repository), "upgrade", act)
@@ -160,23 +163,34 @@ def upgrade(context: click.Context, dry_run: bool) -> None:
 
 def _operate(context: click.Context, what: str, act: Callable[[Any], int]) -> None:
     from retention_assets.stores.repositories import open_store
+    from retention_assets.stores.writing import ObjectWriter
     from retention_assets.sweep.icechunk.operations import Operations
     from retention_assets.sweep.icechunk.recorded import recorded
 
     repository = _repository(context)
-    operations = Operations(open_store(repository), utc_now, lambda line: progress.print(line, style="dim", **AS_IT_IS))
-    done = recorded(_desk(context, repository), what, lambda: {"conflicts": act(operations)})
+    access = open_store(repository)
+    operations = Operations(access, utc_now, lambda line: progress.print(line, style="dim", **AS_IT_IS))
+
+    def conflicts() -> Mapping[str, Any]:
+        ObjectWriter(access).require_conditions()
+        return {"conflicts": act(operations)}
+
+    done = recorded(_desk(context, repository), what, conflicts)
     met = f" ({done['conflicts']:,} conflicts with other writers)" if done["conflicts"] else ""
     screen.print(f"{repository.name}: done: {what}{met}", **AS_IT_IS)
 
 
 def _desk(context: click.Context, repository: Repository):  # type: ignore[no-untyped-def]  # imported late
+    from retention_assets.stores.repositories import open_store
     from retention_assets.stores.warehouse import Warehouse
     from retention_assets.sweep.approval import person
     from retention_assets.sweep.icechunk.recorded import Desk
+    from retention_assets.sweep.lease import require_seen_by_all
 
     warehouse = Warehouse(configuration_of(context).warehouse)
-    return Desk(warehouse, repository.name, person(), str(uuid4()), repository.settings.sweep.lease, utc_now)
+    sweep = repository.settings.sweep
+    require_seen_by_all(warehouse, repository.name, open_store(repository), single_machine=sweep.single_machine)
+    return Desk(warehouse, repository.name, person(), str(uuid4()), sweep.lease, utc_now)
 
 
 def _repository(context: click.Context) -> Repository:

@@ -8,14 +8,17 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import uuid4
 
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import GCSStore
 
+from retention_assets.errors import GuardRefused
 from retention_assets.stores.failures import WRITE, Action, Failure, Kind, failure_of
 
 _WRITE_UNKNOWN = Action(WRITE.verb, "Whether it was written is unknown.", WRITE.permission)
 _PAUSES = (0.0, 0.2, 1.0, 3.0)  # seconds before each attempt
+_NO_SUCH_VERSION = {"e_tag": f'"{"0" * 32}"', "version": "1"}  # of no object: an ETag, and GCS's generation
 _NOT_FOUND, _NO_KEY = "status code: 404", "NoSuchKey"  # S3, of a replacement where nothing is
 
 
@@ -46,6 +49,22 @@ class Conditional:
         one that has the ETag is looked up first. Not for files of this machine, which know no such condition.
         """
         return self._written(lambda: self._replace(path, content, f'"{e_tag}"'), path, content)
+
+    def require_honoured(self, path: str, url: str, *, with_replace: bool = True) -> None:
+        """Refuse a store that ignores conditions. The scratch object `path` shows it, and is there afterwards.
+
+        Writes the object where one is, and (`with_replace`) over one that has another ETag: a store that honours
+        conditions does neither. `url` is for messages.
+        Errors: GuardRefused when a condition was ignored; AccessDenied or StoreError when that cannot be known.
+        """
+        self._settled(lambda: self.store.put(path, _unique(), mode="create"), path, url)
+        if self._settled(lambda: self.store.put(path, _unique(), mode="create"), path, url):
+            raise _ignored(url, "If-None-Match", "an object was created where one was")
+        if with_replace and self._settled(lambda: self.store.put(path, _unique(), mode=_NO_SUCH_VERSION), path, url):
+            raise _ignored(url, "If-Match", "an object was replaced that had another ETag")
+
+    def _settled(self, put: Callable[[], object], path: str, url: str) -> bool:
+        return require_known(self._written(put, path, b""), url, path)
 
     def _replace(self, path: str, content: bytes, e_tag: str) -> None:
         condition: dict[str, str | None] = {"e_tag": e_tag}
@@ -92,6 +111,17 @@ def require_known(answer: bool | Failure, url: str, path: str) -> bool:
     if isinstance(answer, Failure):
         raise answer.as_error(url, path, _WRITE_UNKNOWN if answer.unclear else WRITE)
     return answer
+
+
+def _unique() -> bytes:
+    return uuid4().hex.encode()
+
+
+def _ignored(url: str, condition: str, what: str) -> GuardRefused:
+    return GuardRefused(
+        f"{url}: the store ignored the condition {condition}: {what}. Two sweeps at once would both believe that they "
+        f"are alone. Nothing was deleted. Use a store, or a version of it, that has conditional writes."
+    )
 
 
 def _is_refusal(error: Exception, failure: Failure) -> bool:

@@ -25,6 +25,7 @@ from retention_assets.tables import DELETION_PROOF, DELETION_REPORT
 REFUSED = "refused"  # note of a table: the guards that refused it, which is written all the same for people to see
 FACTS = "_facts.json"  # Spark passes over names that begin with an underscore
 _SUCCESS = "_SUCCESS"
+_CONDITIONS = "_conditions"  # a file that shows whether the store honours conditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,18 @@ class Warehouse:
         """
         path = "/".join(parts)
         return require_known(self._conditional.create(path, _text(document)), self._root, path)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it lies in a directory of this machine."""
+        return "://" not in self._root or self._root.startswith("file://")
+
+    def require_conditions(self) -> None:
+        """Refuse a store that ignores conditions: two sweeps would then both hold a lease. See `Conditional`.
+
+        Errors: GuardRefused; AccessDenied or StoreError when it cannot be known.
+        """
+        self._conditional.require_honoured(_CONDITIONS, self._root, with_replace=not self.is_local)
 
     def append_rows(self, rows: pa.Table, *parts: str) -> None:
         """Write rows as one Parquet file, whole, where none is yet.

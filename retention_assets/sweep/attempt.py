@@ -20,7 +20,7 @@ from retention_assets.sweep.deeds import Delete, Quarantine
 from retention_assets.sweep.engine import width
 from retention_assets.sweep.execute import Carried, Charge, Clock, Log
 from retention_assets.sweep.guards import Verdict, clock_agrees
-from retention_assets.sweep.lease import Lease, witnessed_record
+from retention_assets.sweep.lease import Lease, require_seen_by_all, witnessed_record
 from retention_assets.sweep.ledger import QUARANTINED, plans_with_ledgers, read_ledgers
 from retention_assets.sweep.plan import Plan, find_plan, planned_objects
 from retention_assets.sweep.proof import Evidence
@@ -111,7 +111,12 @@ def charge_of(
     beside: int = 0,
     publish: Callable[[Lease], Mapping[str, Any]] | None = None,
 ) -> Charge:
-    """Return what an attempt at a plan is charged with; see `Charge`."""
+    """Return what an attempt at a plan is charged with; see `Charge`.
+
+    Errors: GuardRefused where other machines would not see its lease.
+    """
+    alone = sweep.limits.sweep.single_machine
+    require_seen_by_all(sweep.warehouse, sweep.name, sweep.opened.access, single_machine=alone)
     return Charge(
         warehouse=sweep.warehouse,
         plan=plan,

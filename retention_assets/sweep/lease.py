@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from retention_assets.errors import GuardRefused
+from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.records import newest_fingerprint
 
@@ -34,11 +35,30 @@ class Lease:
 
 
 def take_lease(warehouse: Warehouse, repository: str, holder: str, now: datetime, life: timedelta) -> Lease:
-    """Take the lease. Errors: GuardRefused while somebody else has it, or when somebody is quicker."""
+    """Take the lease.
+
+    Errors: GuardRefused while somebody else has it, when somebody is quicker, and where the warehouse's store ignores
+    conditions.
+    """
+    warehouse.require_conditions()
     number, document = _newest(warehouse, repository)
     if document and not document["released"]:
         _require_over(repository, document, now)
     return _written(warehouse, Lease(repository, holder, number + 1, number + 1, now + life, life), now)
+
+
+def require_seen_by_all(warehouse: Warehouse, repository: str, access: StoreAccess, *, single_machine: bool) -> None:
+    """Refuse a lease that a sweep on another machine would not see: one on this machine's disk, for a bucket.
+
+    `single_machine`: the configuration says that no other machine sweeps the repository.
+    """
+    if single_machine or not warehouse.is_local or access.is_local:
+        return
+    raise GuardRefused(
+        f"{repository}: the warehouse {warehouse.root} is on this machine, the repository {access.url} is not: a sweep "
+        f"on another machine would not see this one's lease. Nothing was deleted. Put the warehouse into a store that "
+        f"all machines reach. If no other machine ever sweeps this repository, set sweep.single_machine to true."
+    )
 
 
 def renew_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> Lease:
@@ -56,14 +76,24 @@ def require_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> None:
 
 
 def holds(warehouse: Warehouse, lease: Lease, now: datetime) -> bool:
-    """Return whether the lease is still the newest and has not run out."""
-    return now < lease.until and _newest(warehouse, lease.repository)[0] == lease.number
+    """Return whether the lease is still the newest, its holder's, and has not run out."""
+    return now < lease.until and _is_newest(warehouse, lease)
+
+
+def _is_newest(warehouse: Warehouse, lease: Lease) -> bool:
+    """Return whether the newest document is the one that was written for `lease`."""
+    number, document = _newest(warehouse, lease.repository)
+    if document is None or number != lease.number:
+        return False
+    written = (document["holder"], document["fence"], document["until"], document["released"])
+    return written == (lease.holder, lease.fence, lease.until.isoformat(), False)
 
 
 def release_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> None:
     """Give the lease back, however often it was renewed; one that was lost meanwhile is another's to give."""
     number, document = _newest(warehouse, lease.repository)
-    if document and document["fence"] == lease.fence and not document["released"]:
+    ours = lease.holder, lease.fence
+    if document and (document["holder"], document["fence"]) == ours and not document["released"]:
         _create(warehouse, replace(lease, number=number + 1), now, released=True)
 
 
@@ -109,7 +139,8 @@ def _require_over(repository: str, document: dict[str, Any], now: datetime) -> N
 
 
 def _written(warehouse: Warehouse, lease: Lease, now: datetime) -> Lease:
-    if not _create(warehouse, lease, now, released=False):
+    """Write the lease's document and read it back: a store may have let another's through as well."""
+    if not _create(warehouse, lease, now, released=False) or not _is_newest(warehouse, lease):
         raise _lost(lease)
     return lease
 

@@ -22,7 +22,7 @@ from retention_assets.sweep.approval import Approval
 from retention_assets.sweep.deeds import OF_COPY, Purge, RemoveVersions, Restore
 from retention_assets.sweep.engine import Done, Round, run_on_spark, width
 from retention_assets.sweep.execute import Carried, Charge, Clock, Log, work_and_conclude
-from retention_assets.sweep.lease import MARGIN, release_lease, take_lease
+from retention_assets.sweep.lease import MARGIN, release_lease, require_seen_by_all, take_lease
 from retention_assets.sweep.ledger import (
     ATTEMPTED,
     DELETED,
@@ -286,8 +286,9 @@ def _carried(
 def _carry(undo: Undo, charge: Charge, engine: "EndedEngine") -> Carried:
     started = undo.clock()
     approval = Approval(charge.plan.plan_hash, charge.plan.day.isoformat(), undo.person, started.isoformat())
-    life = charge.limits.sweep.lease
-    lease = take_lease(undo.warehouse, charge.plan.repository, undo.run_id, started, life)
+    sweep = charge.limits.sweep
+    require_seen_by_all(undo.warehouse, undo.repository.name, undo.access(), single_machine=sweep.single_machine)
+    lease = take_lease(undo.warehouse, charge.plan.repository, undo.run_id, started, sweep.lease)
     try:
         return work_and_conclude(charge, engine, approval, lease, started)
     finally:

@@ -19,6 +19,7 @@ from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, LakeFSServer, ser
 from tests.stores.lakefs_world import Repository, saved
 
 NAMESPACE = "s3://lake/orchard/"
+ALONE = {"single_machine": True}  # the warehouse is on this machine, the lake in a bucket
 _SECRETS = {"LAKE_SECRET": "a-secret", "LAKEFS_SECRET": SECRET_KEY}
 
 
@@ -81,7 +82,7 @@ def approve_orchard(directory: Path, lake: Lake) -> Approved:
     """Plan the lake by its server, tags protected, and approve the plan."""
     with serving(repository()) as server, environment(**_SECRETS):
         place = orchard(directory, lake.storage, options(lake.server.endpoint))
-        place.write(source=source(server), staged=None, tags="protect", mode="delete")
+        place.write(source=source(server), staged=None, tags="protect", mode="delete", sweep=ALONE)
         plan_hash = place.plan()
         assert place.run("approve", plan_hash).status == 0
         return Approved(place, plan_hash, {row["address"]: row for row in place.rows("deletion_candidates")})

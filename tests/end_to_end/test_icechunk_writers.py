@@ -63,6 +63,7 @@ def test_a_sweep_beside_writers_at_work_loses_nothing_of_theirs(
             "policy": "policy.yaml",
             "grace": f"{GRACE:.0f}s",
             "mode": "delete",
+            "sweep": {"single_machine": True},
         },
         name="field",
     )

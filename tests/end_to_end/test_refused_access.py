@@ -58,7 +58,8 @@ def world(bucket: Lake, tmp_path: Path) -> Iterator[World]:
         secrets = {"LAKE_KEY": "a-key", "LAKE_SECRET": "a-secret", "LAKEFS_SECRET": SECRET_KEY}
         stack.enter_context(environment(**secrets))
         made = World(bucket, server, orchard(tmp_path, bucket.storage))
-        made.place.write(storage_options=made.options(), source=made.source(), staged=None, mode="delete")
+        alone = {"single_machine": True}
+        made.place.write(storage_options=made.options(), source=made.source(), staged=None, mode="delete", sweep=alone)
         yield made
 
 

@@ -67,6 +67,8 @@ def story(place: tuple[Lake, Place]) -> Story:
     told.candidates = made.rows("deletion_candidates")
     told.tell("sweep in plan mode", made.run("sweep"))
     made.write(mode="delete")
+    told.tell("sweep with a lease that others do not see", made.run("sweep"))
+    made.write(sweep={"single_machine": True})
     told.tell("sweep without approval", made.run("sweep"))
     told.tell("approval of another hash", made.run("approve", WRONG_HASH))
     told.tell("sweep after that approval", made.run("sweep"))
@@ -87,6 +89,7 @@ def test_the_plan_finds_what_brute_force_finds(story: Story) -> None:
     ("chapter", "status"),
     [
         ("sweep in plan mode", 2),
+        ("sweep with a lease that others do not see", 1),
         ("sweep without approval", 1),
         ("approval of another hash", 1),
         ("sweep after that approval", 1),
@@ -103,6 +106,12 @@ def test_a_sweep_in_plan_mode_is_a_usage_error_that_names_the_modes(story: Story
     assert "Nothing was deleted" in refusal
     assert "mode: quarantine" in refusal
     assert "mode: delete" in refusal
+
+
+def test_a_warehouse_of_this_machine_sweeps_no_bucket_unless_this_machine_is_said_to_be_alone(story: Story) -> None:
+    refusal = " ".join(story.answers["sweep with a lease that others do not see"].err.split())
+    assert "sweep.single_machine" in refusal
+    assert "Nothing was deleted" in refusal
 
 
 def test_a_refusal_names_the_approval_that_is_missing(story: Story) -> None:

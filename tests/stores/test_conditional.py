@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from retention_assets.errors import AccessDenied, StoreError
+from retention_assets.errors import AccessDenied, GuardRefused, StoreError
 from retention_assets.stores.conditional import Conditional, require_known
 from retention_assets.stores.failures import Failure
 from retention_assets.stores.writing import ObjectWriter
@@ -143,3 +143,45 @@ def test_a_refusal_that_is_not_the_condition_s_is_an_error(
         writer = ObjectWriter(bucket.access(endpoint=endpoint))
         with pytest.raises(error, match="cannot write 'repo'"):
             writer.create("repo", b"1") if kind == "create" else writer.replace("repo", b"1", "0" * 32)
+
+
+# ---- whether the store honours conditions at all
+
+
+@pytest.mark.parametrize(
+    ("ignored", "told"),
+    [
+        pytest.param({"if-none-match"}, "ignored the condition If-None-Match", id="creates_where_one_is"),
+        pytest.param({"if-match"}, "ignored the condition If-Match", id="replaces_another"),
+    ],
+)
+def test_a_store_that_ignores_a_condition_is_refused(
+    bucket: Bucket, faulty: FaultyS3, ignored: set[str], told: str
+) -> None:
+    faulty.faults = Faults(ignores=frozenset(ignored))
+    writer = ObjectWriter(bucket.access("lake", endpoint=faulty.endpoint))
+    with pytest.raises(GuardRefused, match=told):
+        writer.require_conditions()
+    assert "Contents" not in bucket.client().list_objects_v2(Bucket=bucket.name)
+
+
+def test_whether_conditions_are_ignored_is_not_guessed_where_the_store_does_not_answer(
+    bucket: Bucket, faulty: FaultyS3, conditional: Conditional
+) -> None:
+    faulty.faults = Faults(slow_down=1.0, applies=every)
+    with pytest.raises(StoreError, match="SlowDown"):
+        conditional.require_honoured("scratch", "s3://lake")
+
+
+@pytest.mark.parametrize("fault", ["lost", "broken"])
+def test_a_lost_answer_does_not_make_a_store_one_that_ignores_conditions(
+    faulty: FaultyS3, conditional: Conditional, fault: str
+) -> None:
+    for number in range(3):
+        asked = len(faulty.requests) + number
+
+        def nth(request: Request, asked: int = asked) -> bool:
+            return len(faulty.requests) == asked + 1
+
+        faulty.faults = Faults(**{fault: 1.0}, applies=nth)
+        conditional.require_honoured(f"scratch-{number}", "s3://lake")

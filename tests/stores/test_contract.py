@@ -222,6 +222,10 @@ class TestWriting:
         assert lake.writer.replace("repo", b"third", ABSENT_E_TAG) is False
         assert lake.reader.read("repo") == b"second"
 
+    def test_a_store_that_honours_conditions_is_not_refused_and_nothing_is_left_in_it(self, lake: Lake) -> None:
+        lake.writer.require_conditions()
+        assert list(lake.reader.list()) == []
+
     @with_conditions
     def test_an_object_that_is_gone_is_not_replaced(self, lake: Lake) -> None:
         assert lake.writer.replace("gone", b"1", ABSENT_E_TAG) is False

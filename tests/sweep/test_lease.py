@@ -3,15 +3,20 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from obstore.store import LocalStore
 
 from retention_assets.errors import GuardRefused
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.conditional import Conditional
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.lease import (
     LEASES,
@@ -20,6 +25,7 @@ from retention_assets.sweep.lease import (
     release_lease,
     renew_lease,
     require_lease,
+    require_seen_by_all,
     resume_sweeps,
     stop_sweeps,
     take_lease,
@@ -50,6 +56,94 @@ class Interrupted(Warehouse):
         if self._interruptions:
             self._interruptions.pop(0)()
         return super().create_document(document, *parts)  # type: ignore[arg-type]
+
+
+class IgnoresConditions:
+    """A store that writes whatever is asked of it, as old S3 servers do."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def put(self, path: str, content: bytes, mode: object = None) -> None:
+        self._store.put(path, content)
+
+    def get(self, path: str) -> Any:
+        return self._store.get(path)
+
+
+def ignoring_conditions(warehouse: Warehouse) -> Warehouse:
+    made = Warehouse(warehouse.root)
+    made._conditional = Conditional(IgnoresConditions(LocalStore(warehouse.root)))
+    return made
+
+
+# ---- where conditions are not honoured
+
+
+def test_on_a_store_that_ignores_conditions_nobody_gets_the_lease(warehouse: Warehouse) -> None:
+    careless = ignoring_conditions(warehouse)
+    with pytest.raises(GuardRefused, match=r"ignored the condition If-None-Match.* Nothing was deleted"):
+        take(careless)
+    assert warehouse.documents("orchard", LEASES) == []
+
+
+def test_a_lease_over_which_another_wrote_its_own_is_not_held(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two take it at once, and the store lets both write the same document."""
+    careless = ignoring_conditions(warehouse)
+    monkeypatch.setattr(careless, "require_conditions", lambda: None)
+    first = take(careless)
+    release_lease(careless, first, NOW)
+    (careless_document,) = warehouse.documents("orchard", LEASES)[-1:]
+    second = take(careless, "another-run")
+    overwritten = warehouse.documents("orchard", LEASES)[-1]
+    document = warehouse.read_document("orchard", LEASES, overwritten)
+    assert document
+    assert careless_document != overwritten
+    warehouse.write_document({**document, "holder": "a-third-run"}, "orchard", LEASES, overwritten)
+    assert not holds(warehouse, second, NOW)
+    release_lease(warehouse, second, NOW)  # it is not this one's to give back
+    assert warehouse.documents("orchard", LEASES)[-1] == overwritten
+
+
+def test_of_two_whose_writes_were_both_let_through_one_is_refused_at_once(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, quick = ignoring_conditions(warehouse), ignoring_conditions(warehouse)
+    for each in (slow, quick):
+        monkeypatch.setattr(each, "require_conditions", lambda: None)
+    create = slow.create_document
+
+    def overtaken(document: Any, *parts: str) -> bool:
+        answer = create(document, *parts)
+        quick.write_document({**document, "holder": "another-run"}, *parts)
+        return answer
+
+    monkeypatch.setattr(slow, "create_document", overtaken)
+    with pytest.raises(GuardRefused, match="another sweep or a person took its lease"):
+        take(slow)
+
+
+# ---- where other machines do not see it
+
+
+@pytest.mark.parametrize(
+    ("root", "url", "single_machine", "refused"),
+    [
+        pytest.param("{here}", "s3://lake/orchard", False, True, id="a_bucket_swept_from_a_disk"),
+        pytest.param("{here}", "s3://lake/orchard", True, False, id="one_machine_alone_sweeps"),
+        pytest.param("{here}", "file:///lake/orchard", False, False, id="both_on_this_machine"),
+        pytest.param("s3a://tables", "s3://lake/orchard", False, False, id="both_in_buckets"),
+        pytest.param("file://{here}", "s3://lake/orchard", False, True, id="a_disk_written_as_a_url"),
+    ],
+)
+def test_a_lease_that_other_machines_do_not_see_is_refused(
+    tmp_path: Path, root: str, url: str, single_machine: bool, refused: bool
+) -> None:
+    warehouse = Warehouse(root.format(here=tmp_path))
+    with pytest.raises(GuardRefused, match=r"sweep\.single_machine") if refused else nullcontext():
+        require_seen_by_all(warehouse, "orchard", StoreAccess(url), single_machine=single_machine)
 
 
 # ---- taking it, keeping it, giving it back

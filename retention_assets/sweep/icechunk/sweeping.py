@@ -13,6 +13,7 @@ from retention_assets.history.icechunk.planned import PlannedEdits
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.stores.ranges import TableCache
 from retention_assets.stores.repositories import OpenIcechunk
+from retention_assets.stores.writing import ObjectWriter
 from retention_assets.sweep.attempt import (
     Report,
     Sweep,
@@ -98,6 +99,7 @@ def _publish(
     sweep: IcechunkSweep, plan: Plan, edits: PlannedEdits, policy: SnapshotPolicy, lease: Lease
 ) -> Mapping[str, Any]:
     """Publish what the plan takes out of history, and note what that came to before any object goes."""
+    ObjectWriter(sweep.opened.access).require_conditions()
     begin_publication(sweep.warehouse, plan, edits, lease, sweep.clock())
     published = publish(sweep.opened.access, edits, policy, sweep.clock, sweep.log)
     sweep.log(

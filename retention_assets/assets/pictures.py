@@ -85,8 +85,8 @@ def uncommitted_objects(bench: Workbench) -> dg.AssetsDefinition:
         """What is staged on any branch, as the server lists it; `known` is false when nobody can tell."""
         opened = bench.open()
         staged = opened.source.staged()
-        files = staged.files if staged else ()
-        frame = staged_objects(session(pyspark), opened.access, files, bench.repository.namespace)
+        files, shown = (staged.files, staged.shown) if staged else ((), ())
+        frame = staged_objects(session(pyspark), opened.access, files, bench.repository.namespace, shown)
         notes = {KNOWN: str(staged is not None).lower()}
         return checked(Rows(frame, staged.taken_at if staged else bench.clock(), notes), numbers=notes)
 

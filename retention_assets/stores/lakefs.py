@@ -17,12 +17,14 @@ RULES = f"{METADATA}/retention/gc/rules/config.json"
 class StagedList:
     """The addresses that staging areas hold, as Parquet files: physical_address, creation_date (unix seconds).
 
-    `files` are relative to the namespace; none means that nothing is staged. What was staged before `taken_at` and
-    has been neither committed nor thrown away since is in the list.
+    `files` are relative to the namespace. `shown` are objects that are staged, too, or were a moment ago: a server's
+    branches showed them where its list could not be trusted. Without both nothing is staged. What was staged before
+    `taken_at` and has been neither committed nor thrown away since is in the list.
     """
 
     files: tuple[str, ...]
     taken_at: datetime  # aware, UTC
+    shown: tuple[tuple[str, datetime], ...] = ()  # the address as in a file, and when the entry was made
 
 
 @dataclass(frozen=True, slots=True)

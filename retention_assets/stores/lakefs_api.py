@@ -1,8 +1,9 @@
 """References from a running lakeFS server: its API for what moves, its dump in the namespace for the commits."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from retention_assets.config import canonical_namespace
 from retention_assets.errors import SourceError
@@ -11,13 +12,19 @@ from retention_assets.history.references import Commit, References
 from retention_assets.stores.lakefs import GCRules, StagedList, require_known_heads, staged_folder, visible_files
 from retention_assets.stores.lakefs_client import Json, LakeFSClient, NotFound
 from retention_assets.stores.lakefs_dump import read_commit_table
+from retention_assets.stores.lakefs_staged import StagedScan
 from retention_assets.stores.objects import ObjectReader, StoreAccess
 
 _ATTEMPTS = 3  # a branch that vanishes in each of three attempts is no accident
 _DUMP_PATIENCE = timedelta(hours=1)  # what lakectl waits. Source: lakeFS facts 3.3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0  # seconds between questions
-_PREPARE_PATIENCE = 600.0  # seconds; a page takes a minute to make and one to upload. Source: lakeFS facts 4.4, 9
-_RUN_ID_LETTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz")
+
+
+class _Known(NamedTuple):
+    """What a server says of a repository."""
+
+    instance: str  # when it was created: one that is created again under its name is another
+    namespace: str  # as the server spells it
 
 
 class ApiSource:
@@ -45,27 +52,22 @@ class ApiSource:
         self._where = f"{url}: repository {repository}"
 
     def staged(self) -> StagedList:
-        """Return the list that the server writes now, of all branches, from all its pages.
+        """Return the list that the server writes now, of all branches; see `StagedScan` for why it is complete.
 
-        It is taken at the instant before the server was first asked to write: a branch is scanned after that, so
-        what had been staged by then is found, or was committed or thrown away meanwhile. A branch that vanishes
-        during a scan can take the rows of others with it, so then it starts over. Source: lakeFS facts, H3, H4.
+        It is taken at the instant before the branches are listed: a branch is scanned after that, so what had been
+        staged by then is found, or was committed or thrown away meanwhile. Source: lakeFS facts, H3, H4, H23.
 
-        Errors: SourceError when branches keep vanishing, or when what the server says it wrote is not there.
+        Errors: SourceError when the server fails, or when what it says it wrote is not there.
         """
-        self._require_repository()
-        for _ in range(_ATTEMPTS):
-            before = self._heads("branches")
-            taken_at = self._clock()
-            try:
-                run_id, locations = self._prepare_uncommitted()
-            except SourceError:  # also what it comes to when the branch scanned last vanishes
-                if not self._vanished(before):
-                    raise
-                continue
-            if not self._vanished(before):
-                return StagedList(self._staged_files(run_id, locations), taken_at)
-        raise self._restless("list of staged objects")
+        repository = self._require_repository()
+        taken_at = self._clock()
+        scan = StagedScan(self._client, self._repository, repository.namespace, self._where)
+        found = scan.take(self._heads("branches"))
+        shown = tuple(
+            (self._relative(entry.physical_address) or entry.physical_address, entry.created_at)
+            for entry in found.shown
+        )
+        return StagedList(self._staged_files(found.run_id, found.locations), taken_at, shown)
 
     def references(self) -> References:
         """Return a fresh dump's commits with the branches and tags as they stand after it.
@@ -75,7 +77,7 @@ class ApiSource:
 
         Errors: SourceError when the dump fails or takes over an hour, or branches keep vanishing.
         """
-        instance = self._require_repository()
+        instance = self._require_repository().instance
         for _ in range(_ATTEMPTS):
             taken_at = self._clock()
             before = self._heads("branches")
@@ -110,8 +112,8 @@ class ApiSource:
         answer = self._client.get("/config/garbage-collection", {})
         return timedelta(seconds=self._client.expect(answer, "grace_period", int))
 
-    def _require_repository(self) -> str:
-        """Return when the repository was created: one that is created again under its name is another.
+    def _require_repository(self) -> _Known:
+        """Return what the server says of the repository.
 
         Errors: SourceError unless the server knows the repository and keeps it where we look.
         """
@@ -122,7 +124,7 @@ class ApiSource:
                 f"{self._where}: the server keeps it in {reported}, but `namespace` is {self._namespace}. "
                 "Nothing was read or deleted. Correct `namespace`, or source.api."
             )
-        return str(self._client.expect(answer, "creation_date", int))
+        return _Known(str(self._client.expect(answer, "creation_date", int)), reported)
 
     def _heads(self, kind: str) -> dict[str, str]:
         """Return the commit of each branch, hidden ones too, or of each tag. Source: lakeFS facts, H18."""
@@ -134,35 +136,11 @@ class ApiSource:
             for head in page
         }
 
-    def _vanished(self, before: Iterable[str]) -> set[str]:
-        return set(before) - self._heads("branches").keys()
-
-    def _prepare_uncommitted(self) -> tuple[str, tuple[str, ...]]:
-        """Let the server write its staged list; return the run's id and the locations that its pages named.
-
-        A page without rows names none, be it the last. Source: lakeFS facts, H3.
-        """
-        expect, path = self._client.expect, "/repositories/{repository}/gc/prepare_uncommited"
-        run_ids: set[str] = set()
-        locations: list[str] = []
-        token, seen = "", set[str]()
-        while token not in seen:
-            seen.add(token)
-            body = {"continuation_token": token} if token else {}
-            answer = self._client.post(path, self._names, body, _PREPARE_PATIENCE)
-            run_ids.add(expect(answer, "run_id", str))
-            locations.append(expect(answer, "gc_uncommitted_location", str))
-            token = str(answer.get("continuation_token") or "")
-            if not token and len(run_ids) == 1 and all(map(_is_run_id, run_ids)):
-                return run_ids.pop(), tuple(filter(None, locations))
-        raise SourceError(
-            f"{self._where}: prepare_uncommited answers with the runs {sorted(run_ids)} and pages that do not end, or "
-            "belong to several runs. Nothing was believed. Run again when no other collection runs."
-        )
-
-    def _staged_files(self, run_id: str, locations: tuple[str, ...]) -> tuple[str, ...]:
+    def _staged_files(self, run_id: str | None, locations: tuple[str, ...]) -> tuple[str, ...]:
         """Return the files of a run: one at least for each page that had rows, or it is an error."""
-        folders = {staged_folder(run_id), *map(self._relative, locations)}
+        if run_id is None:
+            return ()
+        folders = {staged_folder(run_id), *map(self._folder, locations)}
         files = {file for folder in folders for file in visible_files(self._reader, folder)}
         if len(files) < len(locations):
             raise SourceError(
@@ -172,8 +150,18 @@ class ApiSource:
             )
         return tuple(sorted(files))
 
-    def _relative(self, location: str) -> str:
+    def _folder(self, location: str) -> str:
         """Return a location of the server's as a path below the namespace. Errors: SourceError when it is outside."""
+        path = self._relative(location)
+        if path is None:
+            raise SourceError(
+                f"{self._where}: the server wrote its staged list to {location}, outside of {self._namespace}. "
+                "Nothing was believed. Correct `namespace`."
+            )
+        return path
+
+    def _relative(self, location: str) -> str | None:
+        """Return an absolute address as a path below the namespace; None when it is outside."""
         whole = canonical_namespace(location)
         inside = self._namespace + "/"
         if whole.startswith(inside):
@@ -182,10 +170,7 @@ class ApiSource:
         path, found, rest = whole.rpartition("/" + inside.removeprefix("local://"))
         if self._namespace.startswith("local://") and path.startswith("local://") and found:
             return rest
-        raise SourceError(
-            f"{self._where}: the server wrote its staged list to {location}, outside of {self._namespace}. "
-            "Nothing was believed. Correct `namespace`."
-        )
+        return None
 
     def _dumped_commits(self) -> str:
         """Let the server dump the references; return the id of the commits' metarange once it is written."""
@@ -261,7 +246,3 @@ class ApiSource:
             f"{self._where}: branches vanished or moved during each of {_ATTEMPTS} attempts to take a {what}. Nothing "
             "was believed or deleted. Run again when nobody deletes branches."
         )
-
-
-def _is_run_id(run_id: str) -> bool:
-    return bool(run_id) and _RUN_ID_LETTERS.issuperset(run_id)

@@ -1,6 +1,7 @@
 """The server's list of staged objects, read on executors. Source: lakeFS facts 4.4 (Parquet, relative addresses)."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from io import BytesIO
 
 import pyarrow as pa
@@ -18,11 +19,22 @@ _ADDRESS, _CREATED = "physical_address", "creation_date"  # unix seconds, the se
 _FULL_OR_RELATIVE = 0
 
 
-def staged_objects(spark: SparkSession, access: StoreAccess, files: Sequence[str], namespace: str) -> DataFrame:
-    """Return (address, created_at) of each staged object, addresses canonical for `namespace`.
+def staged_objects(
+    spark: SparkSession,
+    access: StoreAccess,
+    files: Sequence[str],
+    namespace: str,
+    shown: Sequence[tuple[str, datetime]] = (),
+) -> DataFrame:
+    """Return (address, created_at) of each staged object, addresses canonical for `namespace`. See `StagedList`.
 
-    No file means that nothing is staged. Errors: CorruptFile naming the file, of the store as executors meet them.
+    Errors: CorruptFile naming the file, of the store as executors meet them.
     """
+    if shown:
+        addresses, created = map(list, zip(*shown, strict=True))
+        rows = pa.record_batch([_canonical(pa.array(addresses), namespace), created], schema=UNCOMMITTED_OBJECTS.schema)
+        of_branches = spark.createDataFrame(pa.Table.from_batches([rows]))
+        return staged_objects(spark, access, files, namespace).unionByName(of_branches).distinct()
     if not files:
         return spark.createDataFrame(UNCOMMITTED_OBJECTS.schema.empty_table())
 
@@ -49,7 +61,10 @@ def staged_rows(content: bytes, name: str, namespace: str) -> Iterator[pa.Record
         ) from error
     if addresses.null_count:
         raise CorruptFile(f"{name}: a staged object has no address. Nothing was deleted. Take the staged list again.")
-    types = pa.repeat(pa.scalar(_FULL_OR_RELATIVE, pa.int8()), len(addresses))
     created = seconds.cast(pa.timestamp("s", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
-    columns = [canonical_addresses(addresses, types, namespace), created]
-    yield pa.record_batch(columns, schema=UNCOMMITTED_OBJECTS.schema)
+    yield pa.record_batch([_canonical(addresses, namespace), created], schema=UNCOMMITTED_OBJECTS.schema)
+
+
+def _canonical(addresses: pa.Array, namespace: str) -> pa.Array:
+    types = pa.repeat(pa.scalar(_FULL_OR_RELATIVE, pa.int8()), len(addresses))
+    return canonical_addresses(addresses, types, namespace)

@@ -105,7 +105,8 @@ class LakeFSLiveness:
                 f"{opened.repository.name} --as-of {self._question.day}`."
             )
         pairs = self._pairs_of(references)
-        uncommitted = staged_objects(self._spark, opened.access, staged.files, opened.repository.namespace)
+        namespace = opened.repository.namespace
+        uncommitted = staged_objects(self._spark, opened.access, staged.files, namespace, staged.shown)
         live = live_addresses(pairs, uncommitted, self._question.held_prefixes()).select("address")
         return Liveness(live, pairs.select("address").distinct(), looked_at)
 

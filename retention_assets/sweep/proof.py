@@ -112,8 +112,8 @@ def _held_now(spark: SparkSession, question: Question) -> tuple[DataFrame, list[
     kept = active_ranges(commits, of_commits).cache()
     entries = read_tables(kept.select("range_id"), ranges(opened.repository.namespace), opened.access).cache()
     verdicts = [heads_present(references), ranges_complete(of_commits, entries, kept)]
-    files = staged.files if staged else ()
-    uncommitted = staged_objects(spark, opened.access, files, opened.repository.namespace).select("address")
+    files, shown = (staged.files, staged.shown) if staged else ((), ())
+    uncommitted = staged_objects(spark, opened.access, files, opened.repository.namespace, shown).select("address")
     inside = addresses(kept, entries).where(~is_outside(F.col("address"))).select("address")
     held = inside.unionByName(uncommitted).distinct().cache()
     verdicts.append(

@@ -72,8 +72,8 @@ class Run:
         """Return what is staged, whether that is known, and when it was."""
         opened = self.open()
         staged = opened.source.staged()
-        files = staged.files if staged else ()
-        frame = staged_objects(self.spark, opened.access, files, self.repository.namespace)
+        files, shown = (staged.files, staged.shown) if staged else ((), ())
+        frame = staged_objects(self.spark, opened.access, files, self.repository.namespace, shown)
         return frame, staged is not None, staged.taken_at if staged else self.now
 
     def found(self, picture: StoragePicture) -> set[Found]:

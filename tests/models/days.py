@@ -155,7 +155,7 @@ class Day:
         inventory = self._keep(STORAGE_INVENTORY.name, Rows(picture.frame, picture.taken_at, picture.notes))
         staged = opened.source.staged()
         assert staged
-        waiting = staged_objects(self.spark, opened.access, staged.files, opened.repository.namespace)
+        waiting = staged_objects(self.spark, opened.access, staged.files, opened.repository.namespace, staged.shown)
         references = opened.source.references()
         graph = self.spark.createDataFrame(commit_graph_rows(commit_graph(references)))
         question = Question(opened, opened.policy(), self.date)

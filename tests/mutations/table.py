@@ -164,12 +164,23 @@ READING = (
     Mutation(
         name="the staged list ends after its first page",
         breaks="every page of the staged list is read (invariant 3)",
-        file="retention_assets/stores/lakefs_api.py",
-        old="            if not token and len(run_ids) == 1",
-        new="            if len(run_ids) == 1",
+        file="retention_assets/stores/lakefs_staged.py",
+        old="            if not token:\n                return Scan",
+        new="            if token is not None:\n                return Scan",
         caught_by=(
             "tests/stores/test_lakefs_api.py::TestStaged::test_an_empty_page_does_not_hide_the_others"
             "[the_first_page_is_empty]",
+        ),
+    ),
+    Mutation(
+        name="a page without rows is used whatever its branches show",
+        breaks="a branch that is deleted during the scan takes no staged object of others along (invariant 3)",
+        file="retention_assets/stores/lakefs_staged.py",
+        old="            if not any(self._ask_each(self._shows_any, passed)):\n",
+        new="            if passed is not None:\n",
+        caught_by=(
+            "tests/stores/test_lakefs_api.py::TestStaged::test_a_page_that_lost_its_rows_is_asked_for_again"
+            "[feature-long-lived]",
         ),
     ),
     Mutation(

@@ -43,7 +43,8 @@ class Client:
         answer = self.raw(method, path, query, body, timeout=timeout)
         if answer.status >= 300:
             raise Refused(f"{method} {path} {query or ''}", answer.status, _message(answer.data))
-        return json.loads(answer.data) if answer.data else None
+        is_json = answer.headers.get("Content-Type", "").startswith("application/json")
+        return json.loads(answer.data) if answer.data and is_json else None
 
     def raw(
         self,

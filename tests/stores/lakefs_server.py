@@ -272,6 +272,8 @@ def _branch(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 @route("GET", "/repositories/{repository}/branches/{branch}/diff")
 def _diff(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     repository = server.repository(match)
+    if unquote(match["branch"]) not in repository.branches:
+        raise Refusal(404, "branch not found")
     changes = [
         {
             "path": change["path"],
@@ -325,7 +327,10 @@ def _table(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 @route("GET", "/repositories/{repository}/refs/{ref}/objects/ls")
 def _objects(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
-    objects = server.repository(match).objects(unquote(match["ref"]))
+    repository, ref = server.repository(match), unquote(match["ref"])
+    if repository.commit_of(ref) is None:
+        raise Refusal(404, _NOT_FOUND)
+    objects = repository.objects(ref)
     prefix = call.query.get("prefix", "")
     return _page(call, (found for found in objects if found["path"].startswith(prefix)), "path")
 
@@ -390,12 +395,32 @@ def _prepare_uncommitted(server: LakeFSServer, call: Call, match: re.Match[str])
     repository = server.repository(match)
     number = _page_number(call.body.get("continuation_token", ""))
     has_rows = repository.pages[number] if number < len(repository.pages) else False
+    if repository.unfound:
+        has_rows = _has_rows_without(repository, repository.unfound.pop(0))
     folder = f"{repository.namespace}/_lakefs/retention/gc/uncommitted/{repository.run_id}/uncommitted/"
     answer = {"gc_uncommitted_location": folder if has_rows else "", "run_id": repository.run_id}
     if number + 1 < len(repository.pages):
-        token = {"branch": "main", "path": "", "run_id": repository.run_id, "key": str(number + 1)}
+        # The branches that staged something are in the page with rows; the marks around it are at no branch of them.
+        first = min(change["branch"] for change in repository.changes)
+        mark = f"~{number}" if any(repository.pages[: number + 1]) else first
+        token = {"branch": mark, "path": "", "run_id": repository.run_id, "key": str(number + 1)}
         answer["continuation_token"] = b64encode(json.dumps(token).encode()).decode()
     return Answer(201, answer)
+
+
+def _has_rows_without(repository: Repository, unfound: set[str]) -> bool:
+    """Return whether the only page is written, where the scan does not find some branches. Hazards H4 and H23.
+
+    Each of them sets the count of rows to nothing, and one that is the last makes the request fail.
+    """
+    names = sorted({*repository.branches, *unfound})
+    staged = {change["branch"] for change in repository.changes if change["type"] != "removed"}
+    has_rows = False
+    for name in names:
+        has_rows = name not in unfound and (has_rows or name in staged)
+    if names[-1] in unfound:
+        raise Refusal(404, "branch not found")
+    return has_rows
 
 
 def _page_number(token: str) -> int:

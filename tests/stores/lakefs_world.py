@@ -33,6 +33,7 @@ class Repository:
     sizes: Mapping[str, int] = field(default_factory=dict)  # bytes by physical address
     run_id: str = ""  # of prepare_uncommitted
     pages: Sequence[bool] = (True,)  # of prepare_uncommitted: whether each has rows
+    unfound: list[set[str]] = field(default_factory=list)  # branches that the next requests for a page do not find
     commits_run_id: str = ""  # of prepare_commits
     files: Path | None = None  # where the namespace's files are
 
@@ -80,7 +81,24 @@ class Repository:
         return commit_id
 
     def objects(self, ref: str) -> Iterator[Json]:
-        """Yield the objects of a commit by path, from its ranges, as `objects/stat` describes them."""
+        """Yield the objects of a reference by path as `objects/stat` describes them; of a branch with its staging."""
+        staged = {change["path"]: change for change in self.changes if change["branch"] == ref in self.branches}
+        found = {entry["path"]: entry for entry in self._committed(ref) if entry["path"] not in staged}
+        for path, change in staged.items():
+            if change["type"] != "removed":
+                found[path] = {
+                    "checksum": "",
+                    "content_type": "application/octet-stream",
+                    "mtime": self.created,
+                    "path": path,
+                    "path_type": "object",
+                    "physical_address": change["physical_address"],
+                    "size_bytes": self.sizes.get(change["physical_address"], 0),
+                }
+        yield from (found[path] for path in sorted(found))
+
+    def _committed(self, ref: str) -> Iterator[Json]:
+        """Yield the objects of a commit, from its ranges."""
         metarange = self.read(self.commits[self.commit_of(ref) or ""]["meta_range_id"])
         for range_id in read_metarange(metarange, "metarange")["range_id"].to_pylist():
             table = read_table(self.read(range_id), "range")

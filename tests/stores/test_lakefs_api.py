@@ -1,5 +1,6 @@
 """What a server does while it is asked, and what it gets wrong: each hazard has a test that fails if it is built in."""
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from retention_assets.errors import CorruptFile, ObjectMissing, SourceError
-from retention_assets.stores.lakefs import GCRules, staged_folder
+from retention_assets.stores.lakefs import GCRules, StagedList, staged_folder
 from retention_assets.stores.lakefs_api import ApiSource
 from retention_assets.stores.objects import StoreAccess
 from tests.repositories import api, place_repository
@@ -21,6 +22,13 @@ LOST_RUN = "ftk8401ksduf4a1dflo0"  # a run whose files the server never uploaded
 PREPARE = "/gc/prepare_uncommited"
 BRANCHES = "/orchard/branches"
 NEW, NEWER = "a" * 64, "b" * 64
+STAGED_ON = {
+    change["branch"]: change["physical_address"].removeprefix("s3://lake/orchard/")
+    for change in api("orchard")["staged"]
+    if change["type"] == "added"
+}
+STAGED_ON_MAIN, STAGED_ADDRESSES = STAGED_ON["main"], set(STAGED_ON.values())
+SAME_MARK = b64encode(b'{"branch": "~", "path": "", "run_id": "r1", "key": "1"}').decode()
 
 
 class Clock:
@@ -124,51 +132,84 @@ class TestStaged:
         with pytest.raises(SourceError, match=r"wrote 2 files .* has 1"):
             source.staged()
 
-    def test_a_branch_that_vanishes_during_the_scan_makes_it_start_over(  # hazard H4
+    @pytest.mark.parametrize("gone", ["main", "feature-long-lived"])
+    def test_a_page_that_lost_its_rows_is_asked_for_again(  # hazards H4 and H23
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer, gone: str
+    ) -> None:
+        orchard.changes = [change for change in orchard.changes if change["branch"] != "main"]  # none behind `gone`
+        orchard.unfound = [{gone}]
+        staged = source.staged()
+        assert len(staged.files) == 1
+        assert staged.shown == ()
+        assert asked(server, PREPARE, "POST") == 2
+
+    def test_a_page_that_loses_its_rows_each_time_is_replaced_by_what_the_branches_show(
         self, source: ApiSource, orchard: Repository, server: LakeFSServer
     ) -> None:
-        def lose() -> None:
-            del orchard.branches["b1"]
-            orchard.run_id, orchard.pages = LOST_RUN, [False]
+        orchard.run_id = LOST_RUN
+        orchard.unfound = [{"main"}, {"main", "hidden-replica"}, {"hidden-replica", "main"}]
+        assert {address for address, _ in source.staged().shown} == STAGED_ADDRESSES
+        assert asked(server, PREPARE, "POST") == 3
 
-        def recover() -> None:
-            orchard.run_id, orchard.pages = saved("orchard").run_id, [True]
+    def test_a_scan_that_fails_for_its_last_branch_each_time_is_replaced_by_what_the_branches_show(
+        self, source: ApiSource, orchard: Repository
+    ) -> None:
+        orchard.run_id, orchard.unfound = LOST_RUN, [{"run-1"}, {"run-2"}, {"run-3"}]
+        staged = source.staged()
+        assert staged.files == ()
+        assert {address for address, _ in staged.shown} == STAGED_ADDRESSES
 
-        server.before("POST", PREPARE, lose)
-        server.before("POST", PREPARE, recover, nth=2)
-        assert len(source.staged().files) == 1
+    def test_a_later_page_that_fails_each_time_leaves_the_earlier_ones_in_the_list(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        orchard.pages = [True, True]
+        server.before("POST", PREPARE, lambda: orchard.unfound.extend([{"z"}, {"z"}, {"z"}]), nth=2)
+        staged = source.staged()
+        assert len(staged.files) == 1
+        assert staged.shown == ()  # no branch is behind the mark where the second page began
 
-    def test_a_hidden_branch_that_vanishes_counts_as_well(  # hazards H4 and H18
+    def test_a_branch_that_is_gone_when_it_is_asked_has_nothing_staged(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        orchard.run_id, orchard.unfound = LOST_RUN, [{"z"}, {"z"}, {"z"}]
+        server.before("GET", "/branches/dev/diff", lambda: orchard.branches.pop("dev"))
+        (shown,) = source.staged().shown
+        assert shown[0] == STAGED_ON_MAIN
+
+    def test_a_staged_deletion_alone_makes_an_empty_page_no_lost_one(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        orchard.changes = [change for change in orchard.changes if change["type"] == "removed"]
+        orchard.run_id, orchard.pages = LOST_RUN, [False]
+        assert source.staged() == StagedList((), source.staged().taken_at - timedelta(seconds=1))
+
+    def test_many_staged_objects_are_shown_whole(self, source: ApiSource, orchard: Repository) -> None:
+        paths = [f"many/{number:05}" for number in range(0, 5_000, 2)]
+        orchard.changes = [
+            {"branch": "dev", "path": path, "physical_address": f"{orchard.namespace}/data/{path}", "type": "added"}
+            for path in paths
+        ]
+        orchard.run_id, orchard.unfound = LOST_RUN, [{"z"}, {"z"}, {"z"}]
+        assert {address for address, _ in source.staged().shown} == {f"data/{path}" for path in paths}
+
+    def test_branches_that_vanish_during_the_scan_need_no_second_one(
         self, source: ApiSource, orchard: Repository, server: LakeFSServer
     ) -> None:
         server.before("POST", PREPARE, lambda: orchard.branches.pop("hidden-replica"))
-        source.staged()
-        assert asked(server, PREPARE, "POST") == 2
-
-    def test_a_scan_that_fails_for_a_vanished_branch_starts_over(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
-    ) -> None:
-        path = "/repositories/orchard/gc/prepare_uncommited"
-
-        def fail() -> None:
-            del orchard.branches["b1"]
-            server.override[path] = Answer(500, {"message": "branch not found"})
-
-        server.before("POST", PREPARE, fail)
-        server.before("GET", BRANCHES, server.override.clear, nth=2)
+        server.before("POST", PREPARE, lambda: orchard.branches.pop("b1"))
         assert len(source.staged().files) == 1
+        assert asked(server, PREPARE, "POST") == 1
+
+    def test_a_server_that_prints_another_namespace_hides_no_link(
+        self, source: ApiSource, server: LakeFSServer, orchard: Repository
+    ) -> None:
+        answer = {"run_id": orchard.run_id, "gc_uncommitted_location": f"s3a://lake/orchard/{STAGED}"}
+        server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
+        assert {address for address, _ in source.staged().shown} == STAGED_ADDRESSES
 
     def test_a_scan_that_fails_for_another_reason_is_an_error(self, source: ApiSource, server: LakeFSServer) -> None:
         server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(500, {"message": "disk full"})
         with pytest.raises(SourceError, match="disk full"):
-            source.staged()
-
-    def test_branches_that_keep_vanishing_end_the_run(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
-    ) -> None:
-        for nth, branch in enumerate(["b1", "dev", "feature-long-lived"], start=1):
-            server.before("POST", PREPARE, lambda name=branch: orchard.branches.pop(name), nth)  # type: ignore[misc]
-        with pytest.raises(SourceError, match="during each of 3 attempts"):
             source.staged()
 
     def test_it_is_taken_before_the_server_is_asked_to_write(
@@ -178,16 +219,15 @@ class TestStaged:
         server.before("POST", PREPARE, lambda: first.append(clock.now))
         assert source.staged().taken_at <= first[0] < clock()
 
-    def test_a_list_that_started_over_is_taken_at_its_own_start(
+    def test_it_is_taken_before_the_branches_are_listed(  # one that is made in between is asked like the others
         self, source: ApiSource, orchard: Repository, server: LakeFSServer, clock: Clock
     ) -> None:
-        began: list[datetime] = []
-        server.before("POST", PREPARE, lambda: orchard.branches.pop("b1"))
-        server.before("POST", PREPARE, lambda: began.append(clock.now), nth=2)
-        assert source.staged().taken_at == began[0]
+        listed: list[datetime] = []
+        server.before("GET", BRANCHES, lambda: listed.append(clock.now))
+        assert source.staged().taken_at <= listed[0] < clock()
 
     def test_a_continuation_that_does_not_end_is_an_error(self, source: ApiSource, server: LakeFSServer) -> None:
-        answer = {"run_id": "r1", "gc_uncommitted_location": "", "continuation_token": "dGhlIHNhbWU="}
+        answer = {"run_id": "r1", "gc_uncommitted_location": "", "continuation_token": SAME_MARK}
         server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
         with pytest.raises(SourceError, match="pages that do not end"):
             source.staged()
@@ -198,7 +238,16 @@ class TestStaged:
     ) -> None:
         answer = {"run_id": run_id, "gc_uncommitted_location": ""}
         server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
-        with pytest.raises(SourceError, match="Nothing was believed"):
+        with pytest.raises(SourceError, match="Nothing was used"):
+            source.staged()
+
+    @pytest.mark.parametrize("token", ["%%%", "bm8ganNvbg==", "W10=", "e30="], ids=["bytes", "text", "list", "empty"])
+    def test_a_mark_that_names_no_branch_is_an_error(
+        self, source: ApiSource, server: LakeFSServer, orchard: Repository, token: str
+    ) -> None:
+        answer = {"run_id": orchard.run_id, "gc_uncommitted_location": "", "continuation_token": token}
+        server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
+        with pytest.raises(SourceError, match="names no branch"):
             source.staged()
 
     @pytest.mark.parametrize(

@@ -1,0 +1,123 @@
+"""Branches are deleted and created again all the time: no staged object is lost, and nothing is refused."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+
+import pyarrow.parquet as pq
+import pytest
+
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.lakefs import StagedList
+from retention_assets.stores.lakefs_api import ApiSource
+from retention_assets.stores.objects import ObjectReader
+from tests.real_lakefs.client import ACCESS_KEY, SECRET_KEY
+from tests.real_lakefs.repository import Repository
+from tests.real_lakefs.server import Server
+
+_STAGED = 50
+_SCANS = 200  # 1.5 % of them met a branch that was away
+_DELETIONS_A_SECOND = 8
+
+
+def access_to(repository: Repository) -> StoreAccess:
+    settings = repository.server.store.settings(repository.place)
+    storage, options = settings["storage"], dict(settings.get("storage_options", {}))
+    if "://" not in storage:
+        return StoreAccess(f"file://{storage}")
+    return StoreAccess(storage, {**options, "secret_access_key": "testing"})
+
+
+def source_of(repository: Repository) -> ApiSource:
+    return ApiSource(
+        url=repository.server.url,
+        access_key=ACCESS_KEY,
+        secret_key=SECRET_KEY,
+        repository=repository.name,
+        namespace=repository.namespace,
+        access=access_to(repository),
+        clock=repository.server.clock,
+    )
+
+
+def addresses_of(staged: StagedList, repository: Repository) -> set[str]:
+    reader = ObjectReader(access_to(repository))
+    files = [pq.read_table(BytesIO(reader.read(file)))["physical_address"].to_pylist() for file in staged.files]
+    return {address for found in files for address in found} | {address for address, _ in staged.shown}
+
+
+@contextmanager
+def again_and_again(act: Callable[[int], None], pause: float = 0.0) -> Iterator[list[int]]:
+    """Run `act` in a thread for as long as the block lasts; the list counts how often. It must not end by itself."""
+    stop, times, failed = threading.Event(), [0], list[BaseException]()
+
+    def loop() -> None:
+        try:
+            while not stop.is_set():
+                act(times[0])
+                times[0] += 1
+                stop.wait(pause)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    try:
+        yield times
+    finally:
+        stop.set()
+        thread.join()
+    assert not failed, failed
+
+
+@pytest.fixture(params=["lakefs", "lakefs_on_s3"])
+def repository(request: pytest.FixtureRequest) -> Repository:
+    """A repository with a branch for staged objects ahead of the busy ones, and nothing staged behind them."""
+    server: Server = request.getfixturevalue(request.param)
+    made = server.new_repository("busy")
+    made.upload_and_commit("main", "a", b"a")
+    made.branch("a-staged")
+    return made
+
+
+def with_staged(repository: Repository) -> set[str]:
+    return {repository.upload("a-staged", f"staged/{number}", b"%d" % number) for number in range(_STAGED)}
+
+
+def by_another(repository: Repository) -> Repository:
+    """Return the repository as another thread may use it."""
+    return Repository(repository.server, repository.server.client(), repository.name, repository.place)
+
+
+def test_a_branch_that_is_made_again_during_the_scan_takes_no_staged_object_along(repository: Repository) -> None:
+    wanted, source, other = with_staged(repository), source_of(repository), by_another(repository)
+
+    def make_again(number: int) -> None:
+        other.branch("ci")
+        other.delete_branch("ci")
+
+    with again_and_again(make_again) as times:
+        for scan in range(_SCANS):
+            missing = wanted - addresses_of(source.staged(), repository)
+            assert not missing, f"scan {scan} lost {len(missing)} of {_STAGED}, after {times[0]} branches"
+    assert times[0] > _SCANS
+
+
+def test_a_scan_that_fails_for_its_last_branch_is_no_refusal(repository: Repository) -> None:
+    wanted, source, other = with_staged(repository), source_of(repository), by_another(repository)
+
+    def make_another(number: int) -> None:
+        other.branch(f"run-{number:08}")
+        other.delete_branch(f"run-{number:08}")
+
+    with again_and_again(make_another) as times:
+        for _ in range(_SCANS):
+            assert wanted <= addresses_of(source.staged(), repository)
+    assert times[0] > _SCANS
+
+
+def test_a_link_as_printed_is_in_the_staged_list(repository: Repository) -> None:
+    linked = repository.upload_and_link("a-staged", "linked", b"1")
+    uploaded = repository.upload("a-staged", "uploaded", b"2")
+    assert addresses_of(source_of(repository).staged(), repository) == {linked, uploaded}

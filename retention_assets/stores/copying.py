@@ -1,7 +1,7 @@
 """Copying objects, each copy looked at before it counts. Only `sweep` calls this."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,7 +19,7 @@ from retention_assets.stores.s3 import S3_ERRORS, is_s3, s3_bucket
 
 _AT_ONCE = 10  # more requests at a time made S3 answer SlowDown. Source: lakeFS facts 8, #5729
 _PATIENCE = Patience()
-_SIZE, _SIZE_AND_ETAG = "size", "size and etag"
+SIZE, SIZE_AND_ETAG = "size", "size and etag"  # by what a copy was verified
 _HASH = re.compile(r"[0-9a-f]{32}")  # an ETag that may be the content's MD5, not one of several parts
 
 
@@ -30,6 +30,7 @@ class Outcome(StrEnum):
     MISSING = "missing"  # there is no such object, says the store
     CHANGED = "changed"  # another object is there than was planned; what was copied of it does not count
     FAILED = "failed"
+    LATE = "late"  # not begun: the caller's time was over
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,23 @@ class Copied:
     path: str
     to: str
     outcome: Outcome
-    verified_by: str | None = None  # "size" or "size and etag"
+    verified_by: str | None = None  # `SIZE` or `SIZE_AND_ETAG`
     detail: str | None = None
+    e_tag: str | None = None  # of the source, when the copy was verified
+    copy_e_tag: str | None = None  # of the copy, when it was verified
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedCopy:
+    """What an earlier attempt saw when it verified a copy."""
+
+    size: int  # bytes, of source and copy
+    e_tag: str  # of the source
+    copy_e_tag: str
+
+
+def _none() -> Mapping[str, VerifiedCopy]:
+    return {}
 
 
 class ObjectCopier:
@@ -79,17 +95,27 @@ class ObjectCopier:
         (copied,) = self.copy_all([Copy(path, to, size, e_tag)])
         return copied
 
-    def copy_all(self, copies: Sequence[Copy]) -> Sequence[Copied]:
+    def copy_all(
+        self,
+        copies: Sequence[Copy],
+        in_time: Callable[[], bool] = lambda: True,
+        earlier: Callable[[], Mapping[str, VerifiedCopy]] = _none,
+    ) -> Sequence[Copied]:
         """Copy objects, ten at once, and return what became of each, in the order given. Nothing is raised either.
 
-        After a failure that any other object would meet too, those that have not begun are not tried.
+        After a failure that any other object would meet too, those that have not begun are not tried. Once `in_time`
+        says no, no further copy begins. `earlier` gives the copies that earlier attempts verified, by the path of
+        their source. Such a copy is not made again while source and copy still have the ETags of then. `earlier` is
+        called only when something lies at a target whose ETag cannot be compared.
         """
         broken: list[Failure] = []
 
         def copied(copy: Copy) -> Copied:
             if broken:
                 return _ended(copy, Outcome.FAILED, f"not tried: {broken[0].detail}")
-            result = self._copied(copy)
+            if not in_time():
+                return _ended(copy, Outcome.LATE)
+            result = self._copied(copy, earlier)
             if isinstance(result, Failure):
                 if result.kind.is_of_the_store:
                     broken.append(result)
@@ -99,7 +125,7 @@ class ObjectCopier:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return list(pool.map(copied, copies))
 
-    def _copied(self, copy: Copy) -> Copied | Failure:
+    def _copied(self, copy: Copy, earlier: Callable[[], Mapping[str, VerifiedCopy]]) -> Copied | Failure:
         if not (_is_plain(copy.path) and _is_plain(copy.to)):
             return _ended(copy, Outcome.FAILED, "not tried: a path has an empty part, `.` or `..`")
         found = self._source.look(copy.path)
@@ -112,11 +138,11 @@ class ObjectCopier:
         there = self._target.look(copy.to)
         if isinstance(there, Failure):
             return there
-        alike = self._alike(copy, found, there) if there else _SIZE
+        alike = self._alike(copy, found, there) if there else SIZE
         if alike is None:
             return _ended(copy, Outcome.FAILED, "another object is at the target; it was not written over")
-        if alike == _SIZE_AND_ETAG:
-            return Copied(copy.path, copy.to, Outcome.COPIED, alike)
+        if there and (alike == SIZE_AND_ETAG or _verified_before(earlier().get(copy.path), found, there)):
+            return _verified(copy, SIZE_AND_ETAG, found, there)
         return self._carry(copy, found) or self._verified(copy, found)
 
     def _carry(self, copy: Copy, found: ObjectFacts) -> Copied | Failure | None:
@@ -153,21 +179,21 @@ class ObjectCopier:
         if isinstance(there, Failure):
             return there
         alike = self._alike(copy, found, there) if there else None
-        if alike is None:
+        if there is None or alike is None:
             seen = _described(there) if there else "nothing"
             return _ended(copy, Outcome.FAILED, f"copied from {_described(found)}, but at the target is {seen}")
-        return Copied(copy.path, copy.to, Outcome.COPIED, alike)
+        return _verified(copy, alike, found, there)
 
     def _alike(self, copy: Copy, found: ObjectFacts, there: ObjectFacts) -> str | None:
         """Return by what two objects are seen to be the same, or None when they are not."""
         if there.size != found.size:
             return None
         if not (_HASH.fullmatch(found.e_tag or "") and _HASH.fullmatch(there.e_tag or "")):
-            return _SIZE
+            return SIZE
         if there.e_tag == found.e_tag:
-            return _SIZE_AND_ETAG
+            return SIZE_AND_ETAG
         encrypted = self._source.is_encrypted(copy.path) or self._target.is_encrypted(copy.to)
-        return _SIZE if encrypted else None
+        return SIZE if encrypted else None
 
 
 class _Place(OpenStore):
@@ -205,6 +231,20 @@ class _Place(OpenStore):
 def _is_plain(path: str) -> bool:
     """Return whether every store takes `path` as it is: obstore cuts outer slashes off."""
     return all(part not in ("", ".", "..") for part in path.split("/"))
+
+
+def _verified_before(earlier: VerifiedCopy | None, found: ObjectFacts, there: ObjectFacts) -> bool:
+    """Return whether an earlier attempt made this very copy of this very object."""
+    return earlier is not None and (earlier.size, earlier.e_tag, earlier.size, earlier.copy_e_tag) == (
+        found.size,
+        found.e_tag,
+        there.size,
+        there.e_tag,
+    )
+
+
+def _verified(copy: Copy, by: str, found: ObjectFacts, there: ObjectFacts) -> Copied:
+    return Copied(copy.path, copy.to, Outcome.COPIED, by, e_tag=found.e_tag, copy_e_tag=there.e_tag)
 
 
 def _described(facts: ObjectFacts) -> str:

@@ -3,16 +3,20 @@
 A deed can be done again after a crash at any point: what it finds half done, it ends. Source: DESIGN.md, invariant 8.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache, partial
+from math import inf
+from time import monotonic
 from typing import ClassVar
 
 import pyarrow as pa
 
 from retention_assets.errors import ObjectMissing, StoreError
 from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.copying import Copied, Copy, ObjectCopier
+from retention_assets.stores.copying import SIZE, Copied, Copy, ObjectCopier, VerifiedCopy
 from retention_assets.stores.copying import Outcome as CopyOutcome
 from retention_assets.stores.deletion import ObjectDeleter
 from retention_assets.stores.objects import ObjectReader
@@ -25,7 +29,7 @@ from retention_assets.sweep.work import Ended, InTime
 
 OF_COPY = "its copy in quarantine"  # what was purged; a bucket may keep versions of it where it was
 _OF_VERSIONS = "its versions"
-_AT_ONCE = 10  # objects brought back at once by one worker
+_AT_ONCE = 10  # objects copied, or brought back, at once by one worker
 _OTHER = "is another object than was planned"
 _OUTCOMES = {
     Outcome.DELETED: DELETED,
@@ -35,11 +39,10 @@ _OUTCOMES = {
     Outcome.LATE: ATTEMPTED,
 }
 _DELETED = Ended(DELETED)
-_LATE = (
-    "copied, not deleted: by then the look at what is live was older than sweep.window, or the lease was lost. "
-    "The next sweep goes on"
-)
+_LEFT = Ended(ATTEMPTED)  # the next pass checks its liveness again, and goes on with it
 _MOST_COPIED = 10 * 1024**3  # bytes of a group: about 90 s at 1 Gbit/s, well within a window
+_EVERY = 2.0  # seconds between two questions whether the time is over: the answer may cost a request
+_STEP_OBJECTS, _STEP_BYTES = 1_000, 1024**3  # copied before their originals are deleted: one request in bulk
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ class Quarantine:
             ObjectCopier(self.access, self.place.access),
             ObjectDeleter(self.access, pace),
             ObjectReader(self.place.access),
+            cache(partial(_noted_copies, self.place)),
         )
 
 
@@ -94,45 +98,71 @@ class Quarantining:
     copier: ObjectCopier
     deleter: ObjectDeleter
     copies: ObjectReader
+    earlier: Callable[[], Mapping[str, VerifiedCopy]]  # copies that earlier attempts verified
 
     def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
-        """See `Doer`."""
+        """See `Doer`. A few objects at a time: what is copied in time is moved, however long the rest would take."""
         try:
             self.place.note(objects, name)
         except StoreError as error:
             return [Ended(FAILED, f"no manifest could be written: {error}")] * objects.num_rows
-        ended = dict(zip(objects["address"].to_pylist(), self._copied(objects), strict=True))
-        copied = [one for one in _doomed(objects) if ended[one.path] is None]
-        if copied and not in_time():
-            return [one or Ended(FAILED, _LATE) for one in ended.values()]
-        for done in self.deleter.delete_all(copied, in_time):
-            ended[done.path] = self._moved(done)
-        return [one for one in ended.values() if one is not None]
+        ended: list[Ended] = []
+        goes_on = _asked_rarely(in_time)
+        for start, length in _steps(objects["size"].to_pylist()):
+            step = objects.slice(start, length)
+            copies = self._copied(step, goes_on)
+            moved = self._moved(step, copies, in_time)
+            self._note(step, copies, moved, f"{name}-{start:07d}")
+            ended += moved
+        return ended
 
-    def _copied(self, objects: pa.Table) -> list[Ended | None]:
-        """Return how it ended for what was not copied, None for what was."""
+    def _copied(self, objects: pa.Table, goes_on: InTime) -> Sequence[Copied]:
         wanted = [
             Copy(address, self.place.path(address), size, e_tag)
             for address, size, e_tag in _rows(objects, "address", "size", "etag")
         ]
-        return [self._fate(copy, done) for copy, done in zip(wanted, self.copier.copy_all(wanted), strict=True)]
+        return self.copier.copy_all(wanted, goes_on, self.earlier)
 
-    def _fate(self, copy: Copy, done: Copied) -> Ended | None:
+    def _moved(self, objects: pa.Table, copies: Sequence[Copied], in_time: InTime) -> list[Ended]:
+        """Delete the originals of what was copied, and return how it ended for each object."""
+        sizes = objects["size"].to_pylist()
+        ended = {copy.path: self._fate(copy, size) for copy, size in zip(copies, sizes, strict=True)}
+        copied = [one for one in _doomed(objects) if ended[one.path] is None]
+        if copied and in_time():
+            for done in self.deleter.delete_all(copied, in_time):
+                ended[done.path] = self._gone(done)
+        return [one or _LEFT for one in ended.values()]
+
+    def _note(self, objects: pa.Table, copies: Sequence[Copied], ended: Sequence[Ended], name: str) -> None:
+        """Note the copies whose originals stay, where no ETag of the copy would show that it was made."""
+        verified = {
+            copy.path: VerifiedCopy(size, copy.e_tag, copy.copy_e_tag)
+            for copy, size, one in zip(copies, objects["size"].to_pylist(), ended, strict=True)
+            if one.outcome in (ATTEMPTED, FAILED) and copy.verified_by == SIZE and copy.e_tag and copy.copy_e_tag
+        }
+        if verified:
+            with suppress(StoreError):  # then they are copied once more
+                self.place.note_copies(verified, name)
+
+    def _fate(self, done: Copied, size: int) -> Ended | None:
+        """Return how it ended for what was not copied, None for what was."""
         if done.outcome is CopyOutcome.COPIED:
             return None
+        if done.outcome is CopyOutcome.LATE:
+            return _LEFT
         if done.outcome is CopyOutcome.CHANGED:
             return Ended(SKIPPED, _OTHER)
         if done.outcome is not CopyOutcome.MISSING:
             return Ended(FAILED, done.detail)
         try:  # gone: by an attempt that was cut off after the move, or before we came
-            moved = _size_at(self.copies, copy.to) == copy.size
+            moved = _size_at(self.copies, done.to) == size
         except StoreError as error:
             return Ended(FAILED, str(error))
-        return Ended(QUARANTINED, self.copies.describe(copy.to)) if moved else Ended(MISSING, "was gone before")
+        return Ended(QUARANTINED, self.copies.describe(done.to)) if moved else Ended(MISSING, "was gone before")
 
-    def _moved(self, done: Deletion) -> Ended:
+    def _gone(self, done: Deletion) -> Ended:
         if done.outcome is Outcome.LATE:
-            return Ended(FAILED, _LATE)
+            return _LEFT
         if done.outcome in (Outcome.DELETED, Outcome.MISSING):
             return Ended(QUARANTINED, self.place.describe(done.path))
         return replace(_of_deletion(done), detail=f"copied, not deleted: {done.detail}")
@@ -268,6 +298,39 @@ class RemovingVersions:
         done = self.deleter.delete_all(doomed, in_time)
         failed = {one.path: _of_copy(one) for one in done if one.outcome in (Outcome.FAILED, Outcome.LATE)}
         return [failed.get(address, Ended(PURGED, _OF_VERSIONS)) for address in wanted]
+
+
+def _asked_rarely(in_time: InTime) -> InTime:
+    """Return `in_time` for callers that ask it often: it is asked every few seconds, and not again after its no."""
+    asked_at, answer = -inf, True
+
+    def goes_on() -> bool:
+        nonlocal asked_at, answer
+        if answer and monotonic() - asked_at > _EVERY:
+            asked_at, answer = monotonic(), in_time()
+        return answer
+
+    return goes_on
+
+
+def _noted_copies(place: QuarantinePlace) -> Mapping[str, VerifiedCopy]:
+    try:
+        return place.noted_copies()
+    except StoreError:
+        return {}  # then they are copied once more
+
+
+def _steps(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield where each step of a group starts, and how many objects it has: enough to copy `_AT_ONCE` at once."""
+    start = total = 0
+    for place, size in enumerate(sizes):
+        objects = place - start
+        if objects == _STEP_OBJECTS or (objects >= _AT_ONCE and total + size > _STEP_BYTES):
+            yield start, objects
+            start, total = place, 0
+        total += size
+    if start < len(sizes):
+        yield start, len(sizes) - start
 
 
 def _rows(objects: pa.Table, *columns: str) -> list[tuple]:

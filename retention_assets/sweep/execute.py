@@ -265,8 +265,9 @@ def _orders(charge: Charge, lease: Lease, deadline: datetime, turn: int, reached
 def _window_too_short(charge: Charge, left: int) -> GuardRefused:
     window = format_duration(charge.limits.sweep.window)
     return GuardRefused(
-        f"{charge.name}: the look at what is live took longer than sweep.window, {window}: nothing may be touched so "
-        f"long after it. {left:,} objects are left. Set a longer sweep.window (at most 1h) in the configuration, then "
+        f"{charge.name}: the look at what is live, or the copying after it, took longer than sweep.window, {window}: "
+        f"nothing may be deleted so long after the look. {left:,} objects are left. Set a longer sweep.window (at most "
+        f"1h) in the configuration, then "
         f"run the same again: it goes on from there."
     )
 

@@ -1,23 +1,29 @@
 """Where quarantined objects go: a folder per plan in a place of its own, dated, with a manifest of what came.
 
-Below the folder: `objects/<address>`, the copies; `manifest/<name>.json`, what was about to be moved, written before.
+Below the folder: `objects/<address>`, the copies; `manifest/<name>.json`, what was about to be moved, written before;
+`manifest/<name>-copied.json`, copies that were verified and whose originals could not be deleted yet.
 The place lies beside the repository or in another bucket, never inside a namespace, whose listing it would enter.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from retention_assets.config import Repository
 from retention_assets.errors import ConfigurationError
 from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.copying import VerifiedCopy
+from retention_assets.stores.objects import ObjectReader
 from retention_assets.stores.writing import ObjectWriter
 from retention_assets.sweep.plan import Plan
 
 _SUFFIX = ".quarantine"
+_VERIFIED = "-copied.json"  # how the names of manifests of verified copies end
 _HASH_DIGITS = 16
 
 
@@ -46,10 +52,32 @@ class QuarantinePlace:
 
         Errors: AccessDenied or StoreError; then nothing may be moved.
         """
-        columns = ("address", "size", "etag")
-        rows: Sequence[dict] = objects.select(columns).to_pylist()
+        self._write(f"{name}.json", objects.select(("address", "size", "etag")).to_pylist())
+
+    def note_copies(self, copies: Mapping[str, VerifiedCopy], name: str) -> None:
+        """Write which copies were verified although their originals are still there, by address.
+
+        The next attempt deletes these originals and copies nothing again. Errors: as `note`.
+        """
+        self._write(f"{name}{_VERIFIED}", [{"address": address, **asdict(copy)} for address, copy in copies.items()])
+
+    def noted_copies(self) -> Mapping[str, VerifiedCopy]:
+        """Return what `note_copies` wrote, of all attempts. A damaged manifest has no copies.
+
+        Errors: AccessDenied or StoreError.
+        """
+        reader = ObjectReader(self.access)
+        found: dict[str, VerifiedCopy] = {}
+        names = [path for page in reader.list(f"{self.folder}/manifest") for path in page["path"].to_pylist()]
+        for path in sorted(name for name in names if name.endswith(_VERIFIED)):  # the newest attempt comes last
+            with suppress(ValueError, KeyError, TypeError):  # its objects are copied once more
+                rows = json.loads(reader.read(path))["objects"]
+                found |= {row["address"]: VerifiedCopy(row["size"], row["e_tag"], row["copy_e_tag"]) for row in rows}
+        return found
+
+    def _write(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         content = json.dumps({"objects": rows}, ensure_ascii=False).encode()
-        ObjectWriter(self.access).put(f"{self.folder}/manifest/{name}.json", content)
+        ObjectWriter(self.access).put(f"{self.folder}/manifest/{name}", content)
 
 
 def quarantine_url(repository: Repository) -> str:

@@ -1,11 +1,18 @@
 """What tests of the sweep share."""
 
+from collections.abc import Iterator
+from itertools import count
+
 import pytest
+from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
 
 from retention_assets.stores import carriers
 from retention_assets.sweep import work
 from tests.end_to_end.command import Place, orchard_on_disk
+from tests.stores.s3 import Bucket
+
+_NUMBERS = count()
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +29,20 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let groups be of two objects, and one object be larger than a chunk."""
     monkeypatch.setattr(work, "_GROUP", 2)
     monkeypatch.setattr(carriers, "_CHUNK", 64)
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint(clean_environment: None) -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3_endpoint: str) -> Bucket:
+    """An empty bucket, whose server takes any credentials."""
+    made = Bucket(s3_endpoint, f"sweep-{next(_NUMBERS)}", "any-access-key", "any-secret-key")
+    made.client().create_bucket(Bucket=made.name)
+    return made

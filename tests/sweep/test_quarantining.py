@@ -1,0 +1,165 @@
+"""What one worker moves: each object is copied once, and its original is deleted only while the caller's time lasts."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.objects import ObjectReader
+from retention_assets.stores.pace import Pace
+from retention_assets.stores.writing import ObjectWriter
+from retention_assets.sweep import deeds
+from retention_assets.sweep.deeds import Quarantine
+from retention_assets.sweep.quarantine import QuarantinePlace
+from retention_assets.sweep.work import OBJECTS, Ended
+from tests.faulty_s3 import FaultyS3, faulty_s3
+from tests.stores.s3 import Bucket
+
+MEBIBYTE = 1024**2
+
+
+def objects(access: StoreAccess, *addresses: str) -> pa.Table:
+    """Return rows of `OBJECTS` as a plan has them: a local file's ETag is not known."""
+    facts = [ObjectReader(access).head(address) for address in addresses]
+    plain = {"last_modified": None, "outcome": None, "detail": None}
+    rows = [
+        {"address": one.path, "size": one.size, "etag": None if access.is_local else one.e_tag, **plain}
+        for one in facts
+    ]
+    return pa.Table.from_pylist(rows, OBJECTS)
+
+
+def move(deed: Quarantine, rows: pa.Table, name: str, in_time: Callable[[], bool] = lambda: True) -> list[str]:
+    return [one.outcome for one in deed.open(Pace()).do(rows, name, in_time)]
+
+
+def never() -> bool:
+    return False
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Quarantine:
+    for name in ("lake", "attic"):
+        (tmp_path / name).mkdir()
+    here, there = (StoreAccess(f"file://{tmp_path}/{name}") for name in ("lake", "attic"))
+    for name in ("a", "b", "c"):
+        ObjectWriter(here).put(f"data/{name}", name.encode() * 9)
+    return Quarantine(here, QuarantinePlace(there, "2026-11-01/abc"))
+
+
+def inodes(deed: Quarantine) -> dict[str, str | None]:
+    """Return the ETag of each copy on disk, which is another one for every copy that is made."""
+    reader = ObjectReader(deed.place.access)
+    copies = [path for page in reader.list(deed.place.path("")) for path in page["path"].to_pylist()]
+    return {path: reader.head(path).e_tag for path in copies}
+
+
+def asked(*answers: bool) -> Callable[[], bool]:
+    """Return what gives these answers one after the other, and the last one from then on."""
+    left: Iterator[bool] = iter(answers)
+    return lambda: next(left, answers[-1])
+
+
+def late_after_copying() -> Callable[[], bool]:
+    return asked(True, False)
+
+
+def test_a_copy_is_not_made_again_where_no_etag_is_a_hash(on_disk: Quarantine) -> None:
+    rows = objects(on_disk.access, "data/a", "data/b", "data/c")
+    assert move(on_disk, rows, "1", late_after_copying()) == ["attempted"] * 3
+    made = inodes(on_disk)
+    assert len(made) == 3
+    assert move(on_disk, rows, "2", late_after_copying()) == ["attempted"] * 3
+    assert move(on_disk, rows, "3") == ["quarantined"] * 3
+    assert inodes(on_disk) == made
+    assert not ObjectReader(on_disk.access).holds_objects("data")
+
+
+def test_a_copy_that_was_replaced_since_is_made_again(on_disk: Quarantine) -> None:
+    rows = objects(on_disk.access, "data/a")
+    move(on_disk, rows, "1", late_after_copying())
+    ObjectWriter(on_disk.place.access).put(on_disk.place.path("data/a"), b"x" * 9)
+    assert move(on_disk, rows, "2") == ["quarantined"]
+    assert ObjectReader(on_disk.place.access).read(on_disk.place.path("data/a")) == b"a" * 9
+
+
+def test_an_original_that_was_replaced_since_is_copied_again(on_disk: Quarantine) -> None:
+    rows = objects(on_disk.access, "data/a")
+    move(on_disk, rows, "1", late_after_copying())
+    ObjectWriter(on_disk.access).put("data/a", b"z" * 9)
+    assert move(on_disk, rows, "2") == ["quarantined"]
+    assert ObjectReader(on_disk.place.access).read(on_disk.place.path("data/a")) == b"z" * 9
+
+
+def test_manifests_of_copies_that_cannot_be_read_only_cost_another_copy(on_disk: Quarantine, tmp_path: Path) -> None:
+    rows = objects(on_disk.access, "data/a")
+    move(on_disk, rows, "1", late_after_copying())
+    (manifest,) = (tmp_path / "attic").rglob("*-copied.json")
+    manifest.write_text("{", encoding="utf-8")
+    assert move(on_disk, rows, "2") == ["quarantined"]
+
+
+def test_nothing_is_copied_once_the_time_is_over(on_disk: Quarantine) -> None:
+    rows = objects(on_disk.access, "data/a", "data/b")
+    assert move(on_disk, rows, "1", never) == ["attempted"] * 2
+    assert inodes(on_disk) == {}
+
+
+def test_what_was_copied_in_time_is_moved_though_the_rest_of_the_group_is_late(
+    on_disk: Quarantine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a group that takes longer than the window would be copied and never moved."""
+    monkeypatch.setattr(deeds, "_STEP_OBJECTS", 1)
+    monkeypatch.setattr(deeds, "_EVERY", -1)
+    rows = objects(on_disk.access, "data/a", "data/b", "data/c")
+    in_time = asked(True, True, True, True, True, False)
+    assert move(on_disk, rows, "1", in_time) == ["quarantined", "attempted", "attempted"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        pytest.param([], [], id="nothing"),
+        pytest.param([5] * 2_500, [(0, 1_000), (1_000, 1_000), (2_000, 500)], id="small_ones_by_number"),
+        pytest.param([1024**3] * 25, [(0, 10), (10, 10), (20, 5)], id="large_ones_as_many_as_are_copied_at_once"),
+    ],
+)
+def test_a_group_is_moved_in_steps(sizes: list[int], expected: list[tuple[int, int]]) -> None:
+    assert list(deeds._steps(sizes)) == expected
+
+
+# ---- S3
+
+
+@pytest.fixture
+def faulty(bucket: Bucket) -> Iterator[FaultyS3]:
+    with faulty_s3(bucket.endpoint) as proxy:
+        yield proxy
+
+
+def in_parts(bucket: Bucket, key: str, content: bytes) -> None:
+    """Write an object in parts, whose ETag is no MD5 sum."""
+    client, named = bucket.client(), {"Bucket": bucket.name, "Key": key}
+    upload = client.create_multipart_upload(**named)["UploadId"]
+    part = client.upload_part(**named, UploadId=upload, PartNumber=1, Body=content)
+    parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
+    client.complete_multipart_upload(**named, UploadId=upload, MultipartUpload=parts)
+
+
+def test_an_object_uploaded_in_parts_is_copied_once_over_three_attempts(bucket: Bucket, faulty: FaultyS3) -> None:
+    in_parts(bucket, "lake/data/parts", b"p" * 5 * MEBIBYTE)
+    lake = bucket.access("lake", endpoint=faulty.endpoint)
+    attic = bucket.access(f"attic-{uuid4().hex}", endpoint=faulty.endpoint)
+    deed = Quarantine(lake, QuarantinePlace(attic, "2026-11-01/abc"))
+    rows = objects(lake, "data/parts")
+    assert str(rows["etag"][0]).endswith("-1")
+    results: list[Ended | str] = []
+    for number in range(2):
+        results += move(deed, rows, str(number), late_after_copying())
+    results += move(deed, rows, "2")
+    assert results == ["attempted", "attempted", "quarantined"]
+    copies = [one for one in faulty.requests if "x-amz-copy-source" in {name.lower() for name in one.headers}]
+    assert len(copies) == 1

@@ -154,7 +154,9 @@ class IcechunkSettings(CommonSettings):
 
     kind: Literal["icechunk"]
     storage: str
-    collect_overwritten: Duration | None = None  # age from which backups below overwritten/ go; null: never
+    collect_overwritten: Duration | None = timedelta(
+        days=30
+    )  # age from which backups below overwritten/ go; null: never
 
 
 RepositorySettings = Annotated[LakeFSSettings | IcechunkSettings, Field(discriminator="kind")]

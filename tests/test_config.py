@@ -130,7 +130,7 @@ def test_an_icechunk_repository_is_named_by_its_storage_and_keeps_old_backups(tm
     assert repository.is_icechunk
     assert repository.storage == repository.namespace == "s3://lake/field"
     assert repository.settings.mode == "plan"
-    assert repository.icechunk.collect_overwritten is None
+    assert repository.icechunk.collect_overwritten == timedelta(days=30)
     with pytest.raises(ConfigurationError, match=r"repositories.lakefs.kind is not `lakefs`.*Nothing was read"):
         repository.api_keys()
 

@@ -13,12 +13,14 @@ from retention_assets.history.icechunk.expiration import (
     edited,
     require_allowed,
 )
-from retention_assets.history.icechunk.retention import select
+from retention_assets.history.icechunk.retention import NOTHING_UNAPPROVED, Unapproved, select
 from retention_assets.history.icechunk.snapshots import History, anchors, reachable
 from retention_assets.policy.snapshots import SnapshotPolicy
 
 
-def expire_v1(history: History, policy: SnapshotPolicy, as_of: datetime) -> Expiration:
+def expire_v1(
+    history: History, policy: SnapshotPolicy, as_of: datetime, unapproved: Unapproved = NOTHING_UNAPPROVED
+) -> Expiration:
     """Return the writes that expire `history` under `policy` at `as_of` (UTC), in the order to do them.
 
     Tags come first, then branches, each by name, as in icechunk. Along a history the last snapshot before the first
@@ -27,11 +29,11 @@ def expire_v1(history: History, policy: SnapshotPolicy, as_of: datetime) -> Expi
         root <- x <- x <- k <- k (tip)   becomes   root <- k <- k (tip)
         root <- x <- x (tip)             becomes   root <- x (tip)
 
-    A held snapshot counts as a root here, and its own history is cut like that of a tag. The tip of a reference that
-    is deleted is not written again, since that would make its file young.
+    A held or unapproved snapshot counts as a root here, and its own history is cut like that of a tag. The tip of a
+    reference that is deleted is not written again, since that would make its file young.
     Errors: as `select`; GuardRefused as `require_allowed`.
     """
-    selection = select(history, policy, as_of, on_roots=True)
+    selection = select(history, policy, as_of, on_roots=True, unapproved=unapproved)
     walk = _Walk(history, selection.expired, anchors(history, selection.held))
     before, deleted = reachable(history, history.tips()), set(selection.deleted)
     for snapshot_id in sorted(selection.held & before):

@@ -16,21 +16,23 @@ from retention_assets.history.icechunk.expiration import (
     require_allowed,
 )
 from retention_assets.history.icechunk.flags import DELETE_TAG, is_enabled
-from retention_assets.history.icechunk.retention import select
+from retention_assets.history.icechunk.retention import NOTHING_UNAPPROVED, Unapproved, select
 from retention_assets.history.icechunk.snapshots import History, anchors, history_of
 from retention_assets.history.icechunk.updates import Stamp, require_online, with_update
 from retention_assets.policy.snapshots import SnapshotPolicy
 
 
-def expiration_v2(history: History, policy: SnapshotPolicy, as_of: datetime) -> Expiration:
-    """Return what expires in `history` under `policy` at `as_of` (UTC).
+def expiration_v2(
+    history: History, policy: SnapshotPolicy, as_of: datetime, unapproved: Unapproved = NOTHING_UNAPPROVED
+) -> Expiration:
+    """Return what expires in `history` under `policy` at `as_of` (UTC), without what is `unapproved`.
 
     Released is what has expired and no remaining reference points at, reachable or not. What stays and has a released
     parent gets the root of its history as its parent, or the nearest held ancestor: not the nearest one that stays,
     which is on its way only as long as a reference points at it.
     Errors: as `select`; GuardRefused as `require_allowed`.
     """
-    selection = select(history, policy, as_of, on_roots=False)
+    selection = select(history, policy, as_of, on_roots=False, unapproved=unapproved)
     deleted = set(selection.deleted)
     released = selection.expired - {one.tip for one in history.references() if one not in deleted}
     anchor = anchors(history, selection.held)
@@ -45,14 +47,16 @@ def expiration_v2(history: History, policy: SnapshotPolicy, as_of: datetime) -> 
     return expiration
 
 
-def expire_v2(repo: Repo, policy: SnapshotPolicy, as_of: datetime, stamp: Stamp) -> tuple[Repo, Expiration]:
+def expire_v2(
+    repo: Repo, policy: SnapshotPolicy, as_of: datetime, stamp: Stamp, unapproved: Unapproved = NOTHING_UNAPPROVED
+) -> tuple[Repo, Expiration]:
     """Return `repo` after the expiration, and what it did; the same object when there was nothing to do.
 
     Errors: as `expiration_v2`; GuardRefused when the repository is not online, forbids the deletion of tags that
     have expired, or has an update that is not before `stamp.at`.
     """
     require_online(repo)
-    expiration = expiration_v2(history_of(repo), policy, as_of)
+    expiration = expiration_v2(history_of(repo), policy, as_of, unapproved)
     if not expiration.edits and not expiration.released:
         return repo, expiration
     _require_tags_deletable(repo, expiration)

@@ -1,12 +1,15 @@
 """The edits that a plan stands for: they are approved with it, and made before any file is deleted."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
 from retention_assets.errors import GuardRefused
 from retention_assets.formats.icechunk.ids import decode_id, is_canonical
+from retention_assets.history.icechunk.expiration import Expiration, edited
+from retention_assets.history.icechunk.retention import NOTHING_UNAPPROVED, Unapproved
+from retention_assets.history.icechunk.snapshots import History
 
 _INSTANTS = ("as_of", "cutoff")
 _IDS = ("seen", "released", "dropped")
@@ -47,6 +50,32 @@ class PlannedEdits:
         if not all(map(is_canonical, texts)) or planned.document() != document:
             raise _damaged("it holds what no plan writes")
         return planned
+
+
+def more_than_planned(planned: PlannedEdits, history: History, expiration: Expiration) -> Unapproved:
+    """Return what an expiration of `history` would release or delete beyond the plan."""
+    after = edited(history, expiration.edits)
+    return Unapproved(
+        expiration.released - raw_ids(planned.released),
+        frozenset(history.branches.keys() - after.branches.keys() - set(planned.deleted_branches)),
+        frozenset(history.tags.keys() - after.tags.keys() - set(planned.deleted_tags)),
+    )
+
+
+def unapproved(planned: PlannedEdits, history: History, expire: Callable[[Unapproved], Expiration]) -> Unapproved:
+    """Return what must stay so that the expiration of `history` is within the plan.
+
+    A commit since the plan may push another snapshot out of the last N: that one is the next plan's. What stays may
+    keep other things within reach, or let others go, so the expiration is made again until it is within the plan.
+    Errors: as `expire`.
+    """
+    found = NOTHING_UNAPPROVED
+    while True:
+        more = more_than_planned(planned, history, expire(found))
+        grown = found.with_more(more)
+        if grown == found:  # nothing more, or what no hold prevents: `publish` refuses that
+            return found
+        found = grown
 
 
 def raw_ids(texts: Collection[str]) -> frozenset[bytes]:

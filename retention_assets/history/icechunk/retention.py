@@ -40,6 +40,9 @@ class Decision:
     reason: str  # one line for people
 
 
+_NOT_APPROVED = Decision(False, None, None, None, "kept: the approved plan does not name it")
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """What a policy says of every snapshot, which references have expired, and which snapshots a hold names."""
@@ -48,6 +51,26 @@ class Selection:
     expired: frozenset[bytes]  # by age and number; some of them may still be pointed at. Never a root, never held
     deleted: tuple[Reference, ...]  # expired references that the policy deletes, in icechunk's order
     held: frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Unapproved:
+    """What a policy lets go of by now and the approved plan does not name. It stays, as if it were held."""
+
+    snapshots: frozenset[bytes] = frozenset()
+    branches: frozenset[str] = frozenset()
+    tags: frozenset[str] = frozenset()
+
+    def with_more(self, other: "Unapproved") -> "Unapproved":
+        """Return both together."""
+        return Unapproved(self.snapshots | other.snapshots, self.branches | other.branches, self.tags | other.tags)
+
+    def names(self, reference: Reference) -> bool:
+        """Tell whether the reference stays."""
+        return reference.name in (self.branches if reference.kind == "branch" else self.tags)
+
+
+NOTHING_UNAPPROVED = Unapproved()
 
 
 class _Reach(NamedTuple):
@@ -75,8 +98,15 @@ class _Due(NamedTuple):
         return self.keep.rule_id or "", str(self.reach.reference)
 
 
-def select(history: History, policy: SnapshotPolicy, as_of: datetime, *, on_roots: bool) -> Selection:
-    """Return what `policy` lets go of at `as_of` (UTC).
+def select(
+    history: History,
+    policy: SnapshotPolicy,
+    as_of: datetime,
+    *,
+    on_roots: bool,
+    unapproved: Unapproved = NOTHING_UNAPPROVED,
+) -> Selection:
+    """Return what `policy` lets go of at `as_of` (UTC), without what is `unapproved`.
 
     With one rule for all references it is what icechunk's `expire_snapshots` calls expired: flushed before `as_of`
     minus the span; exactly then is kept. `on_roots` tells whether a reference on a root can expire: so it is in format
@@ -88,6 +118,7 @@ def select(history: History, policy: SnapshotPolicy, as_of: datetime, *, on_root
     held = held_snapshots(history, policy, as_of)
     flushed = clock_times(history)
     decisions = dict(_decisions(history, policy, holds, held, flushed, as_of))
+    decisions |= dict.fromkeys(unapproved.snapshots & history.snapshots.keys(), _NOT_APPROVED)
     expired = frozenset(snapshot_id for snapshot_id, decision in decisions.items() if decision.expired)
     deleted = tuple(
         reference
@@ -96,9 +127,10 @@ def select(history: History, policy: SnapshotPolicy, as_of: datetime, *, on_root
         and policy.deletes(reference.kind)
         and not reference.is_main
         and reference.name not in held_names(holds, reference.kind)
+        and not unapproved.names(reference)
         and _lets_tip_go(policy, reference, flushed[reference.tip], as_of)
     )
-    return Selection(decisions, expired, deleted, frozenset(held))
+    return Selection(decisions, expired, deleted, frozenset(held) | (unapproved.snapshots & history.snapshots.keys()))
 
 
 def clock_times(history: History) -> Mapping[bytes, datetime]:

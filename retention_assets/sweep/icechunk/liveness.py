@@ -54,8 +54,8 @@ class IcechunkLiveness:
     def foreseen(self) -> Liveness:
         """Return what must stay once the planned edits are published. Errors: GuardRefused when it cannot be known."""
         question = self._question
-        looked_at, state = self._clock(), self._state()
-        return self._of(stand_of(state, question.policy, question.planned.as_of, question.planned.cutoff), looked_at)
+        looked_at, state, planned = self._clock(), self._state(), question.planned
+        return self._of(stand_of(state, question.policy, planned.as_of, planned.cutoff, planned), looked_at)
 
     def require_same(self, plan: Plan, heads: Heads) -> None:
         """Refuse a repository that is not the one that was planned: another format, created again, or gone back.

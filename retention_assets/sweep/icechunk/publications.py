@@ -48,6 +48,7 @@ def keep_publication(
         "written": list(published.written),
         "references_removed": list(published.references_removed),
         "references_gone": sorted(gone),
+        "left_for_the_next_plan": published.left,
         "etag": published.etag,
         "at": at.isoformat(),
     }

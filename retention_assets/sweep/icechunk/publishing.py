@@ -1,7 +1,7 @@
 """Making a plan's edits of references and snapshots, before any file is deleted.
 
-The edits are made again from the policy, on the repository as it stands: nobody's commit is lost, and what would take
-more than was approved is refused. Source: DESIGN.md, Invariants; Icechunk facts 4, Design doc 011.
+The edits are made again from the policy, on the repository as it stands: nobody's commit is lost. What the policy lets
+go of since the plan stays, for nobody approved it. Source: DESIGN.md, Invariants; Icechunk facts 4, Design doc 011.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,8 +15,9 @@ from retention_assets.formats.icechunk.model import Repo
 from retention_assets.history.icechunk.collection import collected
 from retention_assets.history.icechunk.expiration import BranchDeleted, Expiration, TagDeleted, edited
 from retention_assets.history.icechunk.expire_v1 import expire_v1
-from retention_assets.history.icechunk.expire_v2 import expire_v2
-from retention_assets.history.icechunk.planned import PlannedEdits, raw_ids
+from retention_assets.history.icechunk.expire_v2 import expiration_v2, expire_v2
+from retention_assets.history.icechunk.planned import PlannedEdits, more_than_planned, raw_ids, unapproved
+from retention_assets.history.icechunk.retention import Unapproved
 from retention_assets.history.icechunk.snapshots import History, history_of, reachable
 from retention_assets.history.icechunk.updates import Stamp
 from retention_assets.policy.snapshots import SnapshotPolicy
@@ -37,15 +38,17 @@ class Published:
     written: tuple[str, ...]  # addresses of the backups that were written
     references_removed: tuple[str, ...]  # `refs/branch.NAME`, `refs/tag.NAME`
     etag: str | None  # of the repo object afterwards; format 1 has none
+    left: int = 0  # snapshots and references that the policy lets go of since the plan, and that stay
 
 
 def publish(access: StoreAccess, planned: PlannedEdits, policy: SnapshotPolicy, clock: Clock, log: Log) -> Published:
     """Make the planned edits on the repository as it stands. Done again, it does what is left of them.
 
-    Fewer edits than planned are fine: a snapshot or a reference may be gone already. The lease is the caller's.
-    Errors: GuardRefused when more would be released or deleted than was planned, when a snapshot that is to go is
-    reached again, or a new one stands on it, when the format is another one, and as `expire_v1`, `expire_v2` and
-    `collected`; SourceError, StoreError and CorruptFile as reading and writing raise them.
+    Fewer edits than planned are fine: a snapshot or a reference may be gone already. What the policy lets go of by now
+    and the plan does not name stays: it is the next plan's. The lease is the caller's.
+    Errors: GuardRefused when a snapshot that is to go is reached again, or a new one stands on it, when the format is
+    another one, and as `expire_v1`, `expire_v2` and `collected`; SourceError, StoreError and CorruptFile as reading
+    and writing raise them.
     """
     found = IcechunkSource(access, clock).repo_object()
     if planned.format != (1 if found is None else 2):
@@ -53,23 +56,33 @@ def publish(access: StoreAccess, planned: PlannedEdits, policy: SnapshotPolicy, 
     if planned.format == 1:
         return _publish_v1(access, planned, policy, clock, log)
     commits = RepoCommits(access, clock, log)
-    removed: set[str] = set()
-    expired = commits.commit(partial(_expired, planned, policy, removed))
+    done = _Done()
+    expired = commits.commit(partial(_expired, planned, policy, done))
     dropped = commits.commit(partial(_dropped, planned))
     written = tuple(one.backup for one in (expired, dropped) if one.backup is not None)
-    return Published(expired.conflicts + dropped.conflicts, written, tuple(sorted(removed)), dropped.etag)
+    conflicts = expired.conflicts + dropped.conflicts
+    return Published(conflicts, written, tuple(sorted(done.removed)), dropped.etag, done.left)
 
 
-def _expired(planned: PlannedEdits, policy: SnapshotPolicy, removed: set[str], repo: Repo, stamp: Stamp) -> Repo:
-    """Return `repo` after the planned expiration, and leave in `removed` which references that took."""
-    removed.clear()
+@dataclass(slots=True)
+class _Done:
+    """What the last try of an expiration did: another writer may have made several necessary."""
+
+    removed: tuple[str, ...] = ()  # references
+    left: int = 0  # see `Published`
+
+
+def _expired(planned: PlannedEdits, policy: SnapshotPolicy, done: _Done, repo: Repo, stamp: Stamp) -> Repo:
+    """Return `repo` after the planned expiration, and leave in `done` what that came to."""
+    done.removed, done.left = (), 0
     history = history_of(repo)
     _require_nobody_stands_on_the_doomed(planned, history)
     if not raw_ids(planned.released) & history.snapshots.keys() and not _references_left(planned, history):
         return repo
-    after, expiration = expire_v2(repo, policy, planned.as_of, stamp)
+    stays = unapproved(planned, history, partial(expiration_v2, history, policy, planned.as_of))
+    after, expiration = expire_v2(repo, policy, planned.as_of, stamp, stays)
     _require_within(planned, history, expiration)
-    removed.update(references_removed(expiration))
+    done.removed, done.left = tuple(references_removed(expiration)), _number(stays)
     return after
 
 
@@ -80,17 +93,27 @@ def _dropped(planned: PlannedEdits, repo: Repo, stamp: Stamp) -> Repo:
 def _publish_v1(
     access: StoreAccess, planned: PlannedEdits, policy: SnapshotPolicy, clock: Clock, log: Log
 ) -> Published:
+    left = 0
+
     def expiration_of(history: History) -> Expiration | None:
+        nonlocal left
+        left = 0
         _require_nobody_stands_on_the_doomed(planned, history)
         reached = reachable(history, history.tips())
         if not raw_ids(planned.released) & reached and not _references_left(planned, history):
             return None
-        expiration = expire_v1(history, policy, planned.as_of)
+        stays = unapproved(planned, history, partial(expire_v1, history, policy, planned.as_of))
+        expiration = expire_v1(history, policy, planned.as_of, stays)
         _require_within(planned, history, expiration)
+        left = _number(stays)
         return expiration
 
     done = carry_out_v1(access, expiration_of, clock, log)
-    return Published(done.conflicts, (), done.references_removed, None)
+    return Published(done.conflicts, (), done.references_removed, None, left)
+
+
+def _number(stays: Unapproved) -> int:
+    return len(stays.snapshots) + len(stays.branches) + len(stays.tags)
 
 
 def references_removed(expiration: Expiration) -> Iterable[str]:
@@ -124,15 +147,12 @@ def _require_nobody_stands_on_the_doomed(planned: PlannedEdits, history: History
 
 def _require_within(planned: PlannedEdits, history: History, expiration: Expiration) -> None:
     """Refuse an expiration that takes more than was planned, or one that leaves within reach what is to go."""
-    after = edited(history, expiration.edits)
-    more = expiration.released - raw_ids(planned.released)
-    tags = history.tags.keys() - after.tags.keys() - set(planned.deleted_tags)
-    branches = history.branches.keys() - after.branches.keys() - set(planned.deleted_branches)
+    after, more = edited(history, expiration.edits), more_than_planned(planned, history, expiration)
     reached = reachable(after, after.tips()) & _doomed(planned)
     for found, complaint in (
-        (sorted(map(encode_id, more)), "snapshots more than planned would be released"),
-        (sorted(tags), "tags more than planned would be deleted"),
-        (sorted(branches), "branches more than planned would be deleted"),
+        (sorted(map(encode_id, more.snapshots)), "snapshots more than planned would be released"),
+        (sorted(more.tags), "tags more than planned would be deleted"),
+        (sorted(more.branches), "branches more than planned would be deleted"),
         (sorted(map(encode_id, reached)), "snapshots that are to go are reached by a branch or tag again"),
     ):
         if found:

@@ -3,9 +3,10 @@
 Source: Icechunk facts 3 and 4; DESIGN.md, invariants 1 and 5.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from retention_assets.formats.icechunk.ids import encode_id
 from retention_assets.formats.icechunk.model import Repo
@@ -13,9 +14,9 @@ from retention_assets.history.icechunk.collection import repo_without
 from retention_assets.history.icechunk.expiration import BranchDeleted, Expiration, TagDeleted, edited
 from retention_assets.history.icechunk.expire_v1 import expire_v1
 from retention_assets.history.icechunk.expire_v2 import expiration_v2, repo_after
-from retention_assets.history.icechunk.planned import PlannedEdits
+from retention_assets.history.icechunk.planned import PlannedEdits, unapproved
 from retention_assets.history.icechunk.reachable import Kept, kept_transaction_logs, kept_v1, kept_v2
-from retention_assets.history.icechunk.retention import held_snapshots
+from retention_assets.history.icechunk.retention import NOTHING_UNAPPROVED, Unapproved, held_snapshots
 from retention_assets.history.icechunk.snapshots import History
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.stores.icechunk import IcechunkState
@@ -47,21 +48,32 @@ def held_ids(state: IcechunkState, policy: SnapshotPolicy, as_of: datetime) -> f
     return frozenset(held_snapshots(state.history, policy, as_of))
 
 
-def stand_of(state: IcechunkState, policy: SnapshotPolicy, as_of: datetime, cutoff: datetime) -> Stand:
+def stand_of(
+    state: IcechunkState,
+    policy: SnapshotPolicy,
+    as_of: datetime,
+    cutoff: datetime,
+    planned: PlannedEdits | None = None,
+) -> Stand:
     """Return what stays when `state` is expired under `policy` at `as_of`, and then collected before `cutoff`.
 
+    With `planned`, nothing is released or deleted beyond that plan.
     Errors: SourceError and GuardRefused as `select` and `require_allowed`.
     """
     if state.repo is None:
-        expiration = expire_v1(state.history, policy, as_of)
+        expiration = _within(planned, state.history, partial(expire_v1, state.history, policy, as_of))
         after = edited(state.history, expiration.edits)
         kept = kept_v1(after, state.stored, cutoff, expiration.selection.held)
         return _stand(state.history, after, kept, kept.snapshots, expiration, None)
-    expiration = expiration_v2(state.history, policy, as_of)
+    expiration = _within(planned, state.history, partial(expiration_v2, state.history, policy, as_of))
     repo = repo_after(state.repo, expiration)
     kept = kept_v2(repo, state.stored, cutoff, expiration.selection.held)
     after = edited(state.history, expiration.edits)
     return _stand(state.history, after, kept, kept.snapshots, expiration, repo_without(repo, kept.dropped))
+
+
+def _within(planned: PlannedEdits | None, history: History, expire: Callable[[Unapproved], Expiration]) -> Expiration:
+    return expire(unapproved(planned, history, expire) if planned else NOTHING_UNAPPROVED)
 
 
 def standing(state: IcechunkState, cutoff: datetime, held: Collection[bytes]) -> Stand:

@@ -106,6 +106,11 @@ def _publish(
         f"{sweep.name} {sweep.day}: published: {len(edits.released):,} snapshots released, "
         f"{len(published.references_removed):,} references removed now, {published.conflicts:,} conflicts"
     )
+    if published.left:
+        sweep.log(
+            f"{sweep.name} {sweep.day}: since the plan, the policy lets go of {published.left:,} more snapshots and "
+            "references. They stay until a plan that names them is approved."
+        )
     gone = unexplained(sweep.warehouse, plan, edits, published)
     if gone:
         gone = without_those_there(gone, sweep.opened.source.state().history)

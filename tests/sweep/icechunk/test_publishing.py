@@ -168,35 +168,70 @@ def test_a_snapshot_tagged_after_the_publication_refuses_the_next_attempt(tmp_pa
 
 
 @both_formats
-@pytest.mark.parametrize(
-    ("lacks", "complaint"),
-    [
-        ("released", "1 snapshots more than planned would be released"),
-        ("deleted_tags", "1 tags more than planned would be deleted, v1 first"),
-        ("deleted_branches", "1 branches more than planned would be deleted, old first"),
-    ],
-)
-def test_more_than_planned_is_refused_and_nothing_changes(tmp_path, spec_version: Format, lacks: str, complaint: str):
+def test_a_snapshot_that_the_policy_lets_go_of_and_the_plan_does_not_name_stays(tmp_path, spec_version: Format):
+    place = tree(tmp_path / "r", spec_version)
+    whole = place.plan()
+    stays, *approved = whole.released
+    before = values(place.open())
+    published = place.publish(replace(whole, released=tuple(approved)))
+    assert published.left == 1
+    history = place.state().history
+    assert decode_id(stays) in history.snapshots
+    assert not {decode_id(one) for one in approved} & reachable(history, history.tips())
+    after = values(place.open())
+    assert after == {name: before[name] for name in after}
+    commit_to(place.open())
+
+
+@both_formats
+@pytest.mark.parametrize("lacks", ["deleted_tags", "deleted_branches"])
+def test_a_reference_that_must_stay_and_names_a_snapshot_that_is_to_go_refuses(
+    tmp_path, spec_version: Format, lacks: str
+):
     place = tree(tmp_path / "r", spec_version)
     plan = place.plan()
     short = replace(plan, **{lacks: getattr(plan, lacks)[1:]})
     before = place.files()
-    with pytest.raises(GuardRefused, match=f"{complaint}.*Plan again"):
+    with pytest.raises(GuardRefused, match=r"to go are reached by a branch or tag again.*Plan again"):
         place.publish(short)
     assert place.files() == before
 
 
 @both_formats
-def test_a_tag_deleted_since_the_plan_would_release_more_and_is_refused(tmp_path, spec_version: Format):
+@pytest.mark.parametrize("commits", [1, 2, 3])
+def test_a_commit_since_the_plan_pushes_nothing_out_that_was_not_approved(tmp_path, spec_version: Format, commits: int):
+    """The two newest stay. Each commit pushes one more out, which is the next plan's."""
+    place = Place(tmp_path / "r", build_history(tmp_path / "r", spec_version, TREE[:6], {"main": "f"}, {}))
+    policy = SnapshotPolicy(default=Keep("two", timedelta(0), last=2))
+    plan = place.plan(policy, DAYS[7])
+    assert set(plan.released) == {place.ids[name] for name in "abcd"}
+    for _ in range(commits):
+        commit_to(place.open())
+    before = values(place.open())
+    published = place.publish(plan, policy)
+    assert published.left == min(commits, 2)  # a commit that is younger than the policy's day does not go
+    found = histories(place.open())["branch main"]
+    assert found[-3:] == ["f", "e", "-"]  # as the plan leaves it, below the new commits
+    assert len(found) == 3 + commits
+    assert values(place.open()) == before
+    next_plan = place.plan(policy, now())
+    assert place.ids["e"] in next_plan.released
+    assert place.publish(next_plan, policy).left == 0
+    assert len(histories(place.open())["branch main"]) == 3
+
+
+@both_formats
+def test_a_tag_deleted_since_the_plan_releases_nothing_that_was_not_approved(tmp_path, spec_version: Format):
     place = tree(tmp_path / "r", spec_version)
     policy = replace(POLICY, rules=(SnapshotRule("keep", "tag", "v1", None),))
     plan = place.plan(policy)
     assert place.ids["b"] not in plan.released
     place.open().delete_tag("v1")
-    before = place.files()
-    with pytest.raises(GuardRefused, match="snapshots more than planned would be released"):
-        place.publish(plan, policy)
-    assert place.files() == before
+    published = place.publish(plan, policy)
+    assert published.left == len({"a", "b"})
+    history = place.state().history
+    assert {decode_id(place.ids[name]) for name in "ab"} <= reachable(history, history.tips())
+    assert not {decode_id(one) for one in plan.released} & reachable(history, history.tips())
 
 
 def test_a_plan_of_another_format_is_refused(tmp_path):

@@ -139,6 +139,10 @@ class Configuration:
             raise ConfigurationError(f"{self.file}: there is no repository {name!r}; there are: {known}")
         return self.repositories[name]
 
+    def others(self, name: str) -> tuple[Repository, ...]:
+        """Return all repositories but the one of this name."""
+        return tuple(repository for other, repository in self.repositories.items() if other != name)
+
     def with_mode(self, name: str, mode: Mode) -> "Configuration":
         """Return the same configuration with another mode for one repository."""
         old = self.repository(name)

@@ -22,7 +22,7 @@ from retention_assets.stores.warehouse import Rows
 from retention_assets.sweep import guards
 from retention_assets.sweep.attempt import clocks
 from retention_assets.sweep.icechunk.decisions import decision_rows
-from retention_assets.sweep.icechunk.guards import manifests_whole, referenced_exist, references_apart
+from retention_assets.sweep.icechunk.guards import manifests_whole, referenced_exist
 from retention_assets.sweep.icechunk.planning import (
     CUTOFF,
     GUARDS,
@@ -165,7 +165,7 @@ def reachable_manifests(bench: Workbench) -> dg.AssetsDefinition:
 def reachable_chunks(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the chunks."""
     reads = ["storage_inventory", "reachable_manifests"]
-    checks = ["manifests_whole", "chunks_exist", "references_apart"]
+    checks = ["manifests_whole", "chunks_exist"]
 
     @bench.asset("reachable_chunks", reads=reads, checks=checks)
     def asset(  # type: ignore[no-untyped-def]
@@ -180,12 +180,10 @@ def reachable_chunks(bench: Workbench) -> dg.AssetsDefinition:
         found = chunks_of(manifests, named, cache.place).cache()
         opened, inventory = bench.open_icechunk(), storage_inventory.frame
         listed_at = Horizon(storage_inventory.taken_at, bench.repository.settings.grace)
-        elsewhere = {place for name, own in bench.places().items() if name != bench.name for place in own}
-        refs = refs_of(named, elsewhere, opened.source.containers()).cache()
+        refs = refs_of(named).cache()
         verdicts = [
             manifests_whole(manifests, refs),
             referenced_exist("chunks_exist", found.where("live AND certain"), inventory, opened.access, listed_at),
-            references_apart(manifests, refs),
         ]
         row = refs.agg(*(F.coalesce(F.sum(kind), F.lit(0)).alias(kind) for kind in KINDS)).first()
         assert row is not None
@@ -224,7 +222,8 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
             run_id=context.run_id,
         )
         scene = scene_of(repository_history, terms.policy, day)
-        pictures = IcechunkPictures(storage_inventory, reachable_manifests, reachable_chunks)
+        others = bench.other_references(context, pyspark)
+        pictures = IcechunkPictures(storage_inventory, reachable_manifests, reachable_chunks, others)
         require_one_origin(terms, scene, pictures)
         planned = make_plan(spark, bench.warehouse, terms, scene, pictures)
         return checked(Rows(planned.candidates, storage_inventory.taken_at), planned.verdicts, planned.numbers())

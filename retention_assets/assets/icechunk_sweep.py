@@ -44,4 +44,5 @@ def deletion_proof(bench: Workbench) -> dg.AssetsDefinition:
 
 def _sweep(bench: Workbench, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> IcechunkSweep:
     opened, day = bench.open_icechunk(), day_of(context)
-    return Sweep(session(pyspark), bench.warehouse, opened, day, context.run_id, context.log.info, bench.clock)
+    log, others = context.log.info, bench.others()
+    return Sweep(session(pyspark), bench.warehouse, opened, day, context.run_id, log, bench.clock, others)

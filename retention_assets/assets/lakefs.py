@@ -1,5 +1,7 @@
 """The asset graph of one lakeFS repository, from commits to candidates and their deletion. Source: DESIGN.md."""
 
+from dataclasses import replace
+
 import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +19,7 @@ from retention_assets.sweep import guards, proof
 from retention_assets.sweep.attempt import Sweep, evidence_of
 from retention_assets.sweep.lakefs import question_of, report
 from retention_assets.sweep.liveness import Question, commits_now
+from retention_assets.sweep.other_repositories import not_configured
 from retention_assets.sweep.planning import (
     POLICY_HASH,
     REFERENCES_HASH,
@@ -145,7 +148,10 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
             now=bench.clock(),
             run_id=context.run_id,
         )
-        taken = Pictures(storage_inventory, uncommitted_objects, commit_graph, addresses)
+        others = bench.other_references(context, pyspark)
+        if warning := not_configured(bench.open().source, bench.configuration.repositories.values()):
+            others = replace(others, warnings=(*others.warnings, warning))
+        taken = Pictures(storage_inventory, uncommitted_objects, commit_graph, addresses, others)
         require_one_origin(terms, taken)
         planned = make_plan(session(pyspark), bench.warehouse, terms, taken)
         if settings.write_results and planned.plan:
@@ -162,7 +168,9 @@ def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
         """The ledger of the day's plan: what became of each candidate; no rows while the mode is `plan`."""
         log, day = context.log.info, day_of(context)
-        sweep = Sweep(session(pyspark), bench.warehouse, bench.open(), day, context.run_id, log, bench.clock)
+        sweep = Sweep(
+            session(pyspark), bench.warehouse, bench.open(), day, context.run_id, log, bench.clock, bench.others()
+        )
         reported = report(sweep)
         notes = {"plan_hash": reported.plan.plan_hash}
         return checked(Rows(reported.ledger, bench.clock(), notes), numbers=reported.numbers())
@@ -177,7 +185,7 @@ def deletion_proof(bench: Workbench) -> dg.AssetsDefinition:
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
         """What exists, held against what is referenced and against every ledger: all read again, nothing cached."""
         spark, log, day, began = session(pyspark), context.log.info, day_of(context), bench.clock()
-        sweep = Sweep(spark, bench.warehouse, bench.open(), day, context.run_id, log, bench.clock)
+        sweep = Sweep(spark, bench.warehouse, bench.open(), day, context.run_id, log, bench.clock, bench.others())
         verdicts = proof.prove(evidence_of(sweep), question_of(sweep))
         rows = [{"check": one.guard, "passed": one.passed, "saw": one.saw} for one in verdicts]
         table = pa.Table.from_pylist(rows, schema=DELETION_PROOF.schema)

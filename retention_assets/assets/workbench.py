@@ -25,7 +25,9 @@ from retention_assets.stores.repositories import (
 )
 from retention_assets.stores.warehouse import REFUSED, Rows, Warehouse
 from retention_assets.sweep.guards import Verdict, refusals
+from retention_assets.sweep.other_repositories import OtherRepositories
 from retention_assets.sweep.planning import POLICY_HASH
+from retention_assets.transforms.other_references import OtherReferences
 
 Clock = Callable[[], datetime]
 FULL = "retention/full"  # tag of a run that believes no earlier reading
@@ -87,6 +89,16 @@ class Workbench:
     def places(self) -> dict[str, tuple[str, ...]]:
         """Return where each configured repository lies: its namespace and its storage."""
         return {name: (other.namespace, other.storage) for name, other in self.configuration.repositories.items()}
+
+    def others(self) -> tuple[Repository, ...]:
+        """Return the other repositories of the configuration."""
+        return self.configuration.others(self.name)
+
+    def other_references(self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> OtherReferences:
+        """Return what a plan knows of what other repositories refer to."""
+        spark, clock = session(pyspark), self.clock
+        others = OtherRepositories(spark, self.warehouse, self.repository, self.others(), context.run_id, clock)
+        return others.for_plan()
 
     def asset(
         self, name: str, *, after: Sequence[str] = (), reads: Sequence[str] = (), checks: Sequence[str] = ()

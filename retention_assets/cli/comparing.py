@@ -126,7 +126,8 @@ def _propose(
 
     warehouse, policy = Warehouse(configuration.warehouse), policy_in(files)
     plan = load_plan(warehouse, repository, day)
-    proposal = Proposal(configuration.repository(repository), policy, plan, utc_now(), str(uuid4()))
+    others = configuration.others(repository)
+    proposal = Proposal(configuration.repository(repository), policy, plan, utc_now(), str(uuid4()), others)
     with progress.status(f"{repository} {day}: judging by the other policy"):
         found = outlook(_session(configuration), warehouse, proposal)
     if wanted.csv:

@@ -1,22 +1,30 @@
 """What `retention lint` asks: the policy against the repository and the server's own rules."""
 
+from collections.abc import Sequence
+
 from retention_assets.config import Repository
 from retention_assets.formats.icechunk.ids import encode_id
 from retention_assets.instants import utc_now
 from retention_assets.policy.lint import Finding, lint
 from retention_assets.policy.snapshot_lint import lint_snapshots
 from retention_assets.stores.repositories import open_icechunk, open_repository
+from retention_assets.sweep.other_repositories import not_configured
 
 
-def findings_of(repository: Repository) -> list[Finding]:
-    """Return what the policy of `repository` may have wrong. Errors: ConfigurationError for what is wrong."""
+def findings_of(repository: Repository, others: Sequence[Repository] = ()) -> list[Finding]:
+    """Return what the policy of `repository` may have wrong, and which repositories of its server are not configured.
+
+    `others`: the other repositories of the configuration. Errors: ConfigurationError for what is wrong.
+    """
     if repository.is_icechunk:
         return _findings_of_icechunk(repository)
     opened = open_repository(repository, utc_now)
     policy = opened.policy()
     references = opened.source.references()
     rules = opened.source.rules()
-    return list(
+    warning = not_configured(opened.source, [repository, *others])
+    unconfigured = [Finding("warning", "repositories", warning)] if warning else []
+    found = list(
         lint(
             policy,
             branches=references.branches,
@@ -26,6 +34,7 @@ def findings_of(repository: Repository) -> list[Finding]:
             as_of=utc_now().date(),
         )
     )
+    return found + unconfigured
 
 
 def _findings_of_icechunk(repository: Repository) -> list[Finding]:

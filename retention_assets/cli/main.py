@@ -36,7 +36,7 @@ def lint(context: click.Context, repositories: tuple[str, ...], json_wanted: boo
 
     configuration = configuration_of(context)
     names = repositories or tuple(configuration.repositories)
-    found = {name: findings_of(configuration.repository(name)) for name in names}
+    found = {name: findings_of(configuration.repository(name), configuration.others(name)) for name in names}
     if json_wanted:
         click.echo(json.dumps({name: [asdict(one) for one in findings] for name, findings in found.items()}, indent=2))
     else:

@@ -100,9 +100,10 @@ def purge(context: click.Context, repository: str, versions: bool, approved: str
     from retention_assets.sweep.undo import due_for_purge
     from retention_assets.sweep.undo import purge as delete_for_good
 
-    undo = _undo(configuration_of(context), repository)
+    configuration = configuration_of(context)
+    undo, others = _undo(configuration, repository), configuration.others(repository)
     if approved:
-        asked = undo.spark, undo.warehouse, undo.repository, undo.run_id, undo.log, undo.clock
+        asked = undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.log, undo.clock
         _tell(repository, "purged", delete_for_good(undo, approved, lambda: kept_now(*asked), versions=versions))
         return
     due = due_for_purge(undo, versions=versions)

@@ -14,11 +14,10 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from retention_assets.errors import ObjectMissing, SourceError
-from retention_assets.formats.icechunk.configuration import prefixes_in_file, prefixes_in_object
 from retention_assets.formats.icechunk.ids import decode_id, encode_id, is_canonical
 from retention_assets.formats.icechunk.model import MAIN, Repo, UpdateKind
 from retention_assets.formats.icechunk.model import Snapshot as SnapshotFile
-from retention_assets.formats.icechunk.paths import CONFIG, REPO, SNAPSHOTS
+from retention_assets.formats.icechunk.paths import REPO, SNAPSHOTS
 from retention_assets.formats.icechunk.references import read_reference, reference_file
 from retention_assets.formats.icechunk.repo_reader import read_repo
 from retention_assets.formats.icechunk.snapshots import read_snapshot
@@ -117,19 +116,6 @@ class IcechunkSource:
         if not facts.e_tag:
             raise SourceError(f"{where}: the store gives it no ETag. Nothing was changed. Such a store cannot be used.")
         return RepoObject(content, facts.e_tag, read_repo(content, where))
-
-    def containers(self) -> Mapping[str, str]:
-        """Return the URL, with its last slash, where each named container of virtual chunks begins.
-
-        What writers were told of a container without storing it in the repository's configuration is not known.
-        Errors: CorruptFile, and of the store.
-        """
-        if found := self.repo_object():
-            return prefixes_in_object(found.repo.config, f"the configuration in {self._reader.describe(REPO)}")
-        try:
-            return prefixes_in_file(self._reader.read(CONFIG), self._reader.describe(CONFIG))
-        except ObjectMissing:
-            return {}
 
     def references(self) -> References:
         """Return the references of format 1. Errors: SourceError where there is no branch `main`; CorruptFile."""

@@ -50,6 +50,10 @@ class LakeFSSource(Protocol):
         """Return the server's rules, or None when none are set: then every commit is active."""
         ...
 
+    def repositories(self) -> Mapping[str, str]:
+        """Return the namespace of each repository of the server by its name; none where no server is asked."""
+        ...
+
 
 def staged_folder(run_id: str) -> str:
     """Return where the server writes a staged list, relative to the namespace. Source: lakeFS facts, H3."""

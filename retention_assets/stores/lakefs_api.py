@@ -112,6 +112,15 @@ class ApiSource:
         answer = self._client.get("/config/garbage-collection", {})
         return timedelta(seconds=self._client.expect(answer, "grace_period", int))
 
+    def repositories(self) -> dict[str, str]:
+        """Return the namespace of each repository that the server has, by its name there."""
+        expect = self._client.expect
+        return {
+            expect(repository, "id", str): expect(repository, "storage_namespace", str)
+            for page in self._client.pages("/repositories", {})
+            for repository in page
+        }
+
     def _require_repository(self) -> _Known:
         """Return what the server says of the repository.
 

@@ -123,6 +123,10 @@ class DumpSource:
         )
         return require_known_heads(self._where, references, _NEW_DUMP)
 
+    def repositories(self) -> Mapping[str, str]:
+        """See `LakeFSSource`. A dump is of one repository."""
+        return {}
+
     def rules(self) -> GCRules | None:
         """Return the rules that lie in the namespace; no document and an empty one are no rules."""
         try:

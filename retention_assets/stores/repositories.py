@@ -21,7 +21,7 @@ from retention_assets.stores.objects import ObjectReader
 
 Clock = Callable[[], datetime]
 
-_SERVER = "server"
+SERVER = "server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class OpenRepository:
         return join([self._document(name) for name in self.repository.settings.policy])
 
     def _document(self, name: str) -> Document:
-        if name == _SERVER:
+        if name == SERVER:
             rules = self.source.rules()
-            return Document(_SERVER, Policy(None, (), ())) if rules is None else from_server(*_days(rules))
+            return Document(SERVER, Policy(None, (), ())) if rules is None else from_server(*_days(rules))
         return _document_in(self.repository.path(name), _correct(self.repository))
 
 
@@ -53,9 +53,19 @@ class OpenIcechunk:
 
     def policy(self) -> SnapshotPolicy:
         """Return the policy that the files in `policy:` make together. Errors: ConfigurationError, file and key."""
-        paths = [self.repository.path(name) for name in self.repository.settings.policy]
-        texts = [(_text_in(path, _correct(self.repository)), str(path)) for path in paths]
-        return join_snapshot_documents([read_snapshot_document(text, source) for text, source in texts])
+        return snapshot_policy(self.repository)
+
+
+def snapshot_policy(repository: Repository) -> SnapshotPolicy:
+    """Return the policy of an Icechunk repository; its store is not opened. Errors: ConfigurationError."""
+    paths = [repository.path(name) for name in repository.settings.policy]
+    texts = [(_text_in(path, _correct(repository)), str(path)) for path in paths]
+    return join_snapshot_documents([read_snapshot_document(text, source) for text, source in texts])
+
+
+def policy_of_files(repository: Repository) -> Policy:
+    """Return what the files in `policy:` of a lakeFS repository say; no server is asked. Errors: as `policy_in`."""
+    return policy_in([repository.path(name) for name in repository.settings.policy if name != SERVER])
 
 
 def policy_in(files: Sequence[Path]) -> Policy:

@@ -1,6 +1,6 @@
 """One attempt at the plan of a day, whatever kind of repository: what it is given, and what every such attempt does."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Protocol
@@ -22,6 +22,7 @@ from retention_assets.sweep.execute import Carried, Charge, Clock, Log
 from retention_assets.sweep.guards import Verdict, clock_agrees
 from retention_assets.sweep.lease import Lease, require_seen_by_all, witnessed_record
 from retention_assets.sweep.ledger import QUARANTINED, plans_with_ledgers, read_ledgers
+from retention_assets.sweep.other_repositories import OtherRepositories
 from retention_assets.sweep.plan import Plan, find_plan, planned_objects
 from retention_assets.sweep.proof import Evidence
 from retention_assets.sweep.quarantine import place_of_plan
@@ -71,11 +72,17 @@ class Sweep[Kind: Opened]:
     attempt: str  # the run's id
     log: Log
     clock: Clock
+    others: Sequence[Repository] = ()  # the other repositories of the configuration
 
     @property
     def name(self) -> str:
         """The repository's name."""
         return self.opened.repository.name
+
+    def other_repositories(self) -> OtherRepositories:
+        """Return what tells what other repositories refer to."""
+        opened = self.opened.repository
+        return OtherRepositories(self.spark, self.warehouse, opened, self.others, self.attempt, self.clock)
 
     @property
     def limits(self) -> Limits:

@@ -23,6 +23,7 @@ from retention_assets.stores.warehouse import Rows, Warehouse
 from retention_assets.sweep.guards import Verdict
 from retention_assets.sweep.holdings import Holdings, holdings_of
 from retention_assets.sweep.liveness import commits_under
+from retention_assets.sweep.other_repositories import OtherRepositories
 from retention_assets.sweep.plan import Amount, Plan, planned_objects
 from retention_assets.sweep.planning import REFERENCES_HASH, Pictures, Terms, examine, judge
 from retention_assets.tables import COMMIT_GRAPH, STORAGE_INVENTORY, UNCOMMITTED_OBJECTS
@@ -72,6 +73,7 @@ class Proposal:
     plan: Plan
     now: datetime
     run_id: str
+    others: Sequence[Repository] = ()  # the other repositories of the configuration
 
     def terms(self) -> Terms:
         """Return what a plan would be made under."""
@@ -131,7 +133,10 @@ def outlook(spark: SparkSession, warehouse: Warehouse, proposal: Proposal) -> Ou
     _require_same_pictures(proposal.plan, inventory, graph)
     references = references_of(graph.frame.toArrow(), graph.taken_at)
     commits, held = _holdings(spark, warehouse, proposal, references)
-    pictures = Pictures(inventory, staged, graph, Rows(held.pairs().cache(), graph.taken_at, graph.notes))
+    repository, clock = proposal.repository, (lambda: proposal.now)
+    others = OtherRepositories(spark, warehouse, repository, proposal.others, proposal.run_id, clock).for_plan()
+    pairs = Rows(held.pairs().cache(), graph.taken_at, graph.notes)
+    pictures = Pictures(inventory, staged, graph, pairs, others)
     judgement = judge(terms, pictures)
     examined = examine(spark, warehouse, terms, pictures, judgement)
     pairs_at_heads = held.pairs_of(at_heads(commits, graph.frame))

@@ -3,6 +3,8 @@
 Source: DESIGN.md, invariants 1 and 5.
 """
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config import Repository
@@ -12,16 +14,35 @@ from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.attempt import Sweep
 from retention_assets.sweep.execute import Clock, Log
 from retention_assets.sweep.icechunk.proof import files_kept
-from retention_assets.sweep.liveness import LakeFSLiveness, Question
+from retention_assets.sweep.ledger import plans_with_ledgers, read_ledgers
+from retention_assets.sweep.liveness import LakeFSLiveness, Liveness, Question
+from retention_assets.sweep.other_repositories import OtherRepositories
 
 
 def kept_now(
-    spark: SparkSession, warehouse: Warehouse, repository: Repository, run_id: str, log: Log, clock: Clock
+    spark: SparkSession,
+    warehouse: Warehouse,
+    repository: Repository,
+    others: Sequence[Repository],
+    run_id: str,
+    log: Log,
+    clock: Clock,
 ) -> DataFrame:
     """Return what must stay (column `address`), as a sweep's look tells it; of Icechunk every file is read anew.
 
+    Of what `others` refer to, the objects count that sweeps of this repository worked on.
     Errors: GuardRefused when it is not known; of the source and the store, where something cannot be read.
     """
+    elsewhere = OtherRepositories(spark, warehouse, repository, others, run_id, clock)
+    elsewhere.require_known()
+    kept = _kept_here(spark, warehouse, repository, run_id, log, clock)
+    worked_on = read_ledgers(spark, warehouse, repository.name, plans_with_ledgers(warehouse, repository.name))
+    return elsewhere.added_to(Liveness(kept, kept, clock()), worked_on).live
+
+
+def _kept_here(
+    spark: SparkSession, warehouse: Warehouse, repository: Repository, run_id: str, log: Log, clock: Clock
+) -> DataFrame:
     log(f"{repository.name}: looking at what is live")
     day = clock().date()
     if repository.is_icechunk:

@@ -37,19 +37,21 @@ def sweep_plan(sweep: Sweep[OpenRepository], plan: Plan, mode: str) -> None:
     question = question_of(sweep)
     cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, sweep.opened.access, sweep.attempt)
     liveness = LakeFSLiveness(sweep.spark, cache, question, sweep.clock)
+    others = sweep.other_repositories()
     setting = Setting(
         sweep.spark,
         sweep.warehouse,
         plan,
         planned,
         sweep.opened.access,
-        liveness.now,
+        lambda: others.added_to(liveness.now(), planned),
         sweep.limits.sweep.round,
     )
     engine = SparkEngine(setting, keeps_missing=mode == "quarantine")
     heads = planned_heads(sweep.warehouse, plan)
 
     def check() -> None:
+        others.require_known()
         liveness.require_same(plan, heads)
         if not sweep.opened.repository.lakefs.legacy_names:
             require_own_names(plan, planned, lambda: liveness.now().committed)

@@ -28,6 +28,7 @@ from retention_assets.sweep.plan import (
 from retention_assets.transforms.candidates import STATES, Horizon, candidates, holders, judged, live_addresses
 from retention_assets.transforms.legacy_names import KINDS, is_own_name, kinds_in_use, with_foreign_names
 from retention_assets.transforms.lifecycle import with_lifecycle
+from retention_assets.transforms.other_references import NO_OTHERS, OtherReferences
 
 POLICY_HASH, REFERENCES_HASH = "policy_hash", "references_hash"  # notes: under which policy, from which references
 INSTANCE = "instance"  # note of `commit_graph`: which repository this is, where the source knows it
@@ -43,6 +44,7 @@ class Pictures:
     staged: Rows
     graph: Rows
     addresses: Rows
+    others: OtherReferences = NO_OTHERS
 
     @property
     def staged_known(self) -> bool:
@@ -171,7 +173,7 @@ def judge(terms: Terms, pictures: Pictures) -> Judgement:
     known = pictures.staged_known
     legacy = KINDS if terms.legacy_names else kinds_in_use(pictures.addresses.frame)
     objects = judged(inventory, holders(pairs, prefixes), staged, horizon, staged_known=known)
-    objects = with_foreign_names(objects, legacy).cache()
+    objects = pictures.others.keep(with_foreign_names(objects, legacy)).cache()
     live = live_addresses(pairs, staged, prefixes).cache()
     return Judgement(objects, candidates(objects).cache(), live, heads, horizon, legacy)
 
@@ -282,4 +284,4 @@ def _warnings(terms: Terms, pictures: Pictures) -> list[str]:
         warnings.append(f"The whole store was listed, although an optimized run was asked for: {reason}.")
     if not terms.grace:
         warnings.append("The grace period is zero: an upload that is not yet linked or committed can be a candidate.")
-    return warnings
+    return [*warnings, *pictures.others.warnings]

@@ -4,7 +4,7 @@ Every step carries the columns of `reachable_chunks` that say who holds a row. `
 of a manifest of a snapshot that stays is live, however many others let go of it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -16,7 +16,6 @@ from retention_assets.transforms.ranges import union_of
 _END = r"\z"  # not `$`, which in Java also stands before a line end
 _LAST_SEGMENT = rf"/({CANONICAL}){_END}"
 _OWN_CHUNK = rf"^{CHUNKS}({CANONICAL}){_END}"
-_CONTAINER = "vcc://"  # a location in a container, by its name
 _TEXTS = "array<string>"
 KINDS = ("native", "virtual", "inline")  # of chunk refs
 
@@ -52,39 +51,14 @@ def chunks_of(manifests: DataFrame, manifest_chunks: DataFrame, storage: str) ->
     return _told(found).withColumn("chunk_id", F.nullif(F.regexp_extract("address", _OWN_CHUNK, 1), F.lit("")))
 
 
-def refs_of(
-    manifest_chunks: DataFrame, elsewhere: Collection[str], containers: Mapping[str, str] | None = None
-) -> DataFrame:
-    """Return one row per manifest: its refs by kind, and how many locations are not surely apart from other places.
-
-    `abroad`, `first_abroad`: those in places `elsewhere`, and one of them; `unknown`, `first_unknown`: those in a
-    container that is not among `containers`, URLs by name, which may be anywhere.
-    """
-    location = spelled(resolved(F.col("location"), containers or {}))
-    abroad = F.greatest(*(lies_in(location, place) for place in sorted(elsewhere)), F.lit(False), F.lit(False))
-    unknown = F.coalesce(location.startswith(_CONTAINER), F.lit(False)) if elsewhere else F.lit(False)
-    return manifest_chunks.groupBy("manifest_id").agg(
-        *(F.sum(kind).alias(kind) for kind in KINDS),
-        F.count_if(abroad).alias("abroad"),
-        F.min(F.when(abroad, F.col("location"))).alias("first_abroad"),
-        F.count_if(unknown).alias("unknown"),
-        F.min(F.when(unknown, F.col("location"))).alias("first_unknown"),
-    )
+def refs_of(manifest_chunks: DataFrame) -> DataFrame:
+    """Return one row per manifest: its refs by kind."""
+    return manifest_chunks.groupBy("manifest_id").agg(*(F.sum(kind).alias(kind) for kind in KINDS))
 
 
 def lies_in(location: Column, place: str) -> Column:
     """Return whether a virtual reference, as `spelled`, names an object of `place`, a URL without a trailing slash."""
     return F.coalesce(location.startswith(f"{place}/"), F.lit(False))
-
-
-def resolved(location: Column, containers: Mapping[str, str]) -> Column:
-    """Return the location of a virtual reference; one in a named container as the URL that it stands for."""
-    found = location
-    for name, prefix in sorted(containers.items()):
-        start = f"{_CONTAINER}{name}/"
-        within = F.concat(F.lit(prefix), F.substr(location, F.lit(len(start) + 1)))
-        found = F.when(location.startswith(start), within).otherwise(found)
-    return found
 
 
 def spelled(location: Column) -> Column:

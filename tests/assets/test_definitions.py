@@ -99,6 +99,6 @@ def test_repositories_of_both_kinds_stand_side_by_side(tmp_path: Path) -> None:
     for older, newer in pairwise([*order, "deletion_candidates", "deletion_report", "deletion_proof"]):
         assert f"field/{older}" in field[newer]["depends_on"], (older, newer)
     assert "field/deletion_report" not in found["jobs"]["field_plan"]
-    assert {"metadata_exists", "manifests_whole", "chunks_exist", "references_apart", "nothing_live"} <= {
+    assert {"metadata_exists", "manifests_whole", "chunks_exist", "nothing_live"} <= {
         guard for asset in field.values() for guard in asset["blocking_checks"]
     }

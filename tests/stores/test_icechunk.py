@@ -78,17 +78,6 @@ def test_snapshots_references_and_times_are_read(tmp_path, spec_version: Format)
     assert found.stored == dict.fromkeys(found.history.snapshots, DAYS[5])
 
 
-@both_formats
-def test_containers_are_those_that_icechunk_stored(tmp_path, spec_version: Format):
-    assert source(tmp_path).containers() == {}
-    repository = create_repository(tmp_path, spec_version)
-    config = repository.config
-    config.set_virtual_chunk_container(ic.VirtualChunkContainer("s3://raw/", ic.s3_store(region="x"), name="raw"))
-    config.set_virtual_chunk_container(ic.VirtualChunkContainer("s3://old/", ic.s3_store(region="x")))
-    repository.reopen(config=config).save_config()
-    assert source(tmp_path).containers() == {"raw": "s3://raw/"}
-
-
 def test_the_repo_object_comes_with_the_etag_of_the_same_answer(tmp_path):
     create_repository(tmp_path)
     found = state(tmp_path)

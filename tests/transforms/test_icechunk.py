@@ -10,8 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.formats.icechunk.paths import Backup, Original
 from retention_assets.stores.icechunk_tables import MANIFEST_CHUNKS, SNAPSHOT_MANIFESTS
-from retention_assets.sweep.guards import Verdict
-from retention_assets.sweep.icechunk.guards import manifests_whole, references_apart
+from retention_assets.sweep.icechunk.guards import manifests_whole
 from retention_assets.tables import INSTANT, STORAGE_INVENTORY, STRINGS
 from retention_assets.transforms.candidates import Horizon
 from retention_assets.transforms.icechunk import chunks_of, manifests_of, refs_of
@@ -106,51 +105,8 @@ def test_chunks_follow_their_manifests_and_virtual_references_into_this_reposito
     assert found[f"chunks/{id_of('1')}"]["rule_ids"] == ["rule B", "rule C"]
 
 
-def test_references_into_another_repository_are_refused_and_others_are_not(
-    spark: SparkSession, manifests: DataFrame
-) -> None:
-    rows = [named("M", location="gcs://lake/other/a.nc"), named("M", location="gcs://lake/otherwise/a.nc")]
-    named_by = frame(spark, rows, MANIFEST_CHUNKS)
-    told = references_apart(manifests, refs_of(named_by, {"gs://lake/other", "s3://lake/other"}))
-    assert not told.passed
-    assert told.saw.startswith("1 manifests name objects of other repositories here, gcs://lake/other/a.nc first,")
-    assert references_apart(manifests, refs_of(named_by, {"gs://lake/oth", "s3://lake/other"})).passed
-    assert references_apart(manifests, refs_of(named_by, ())).passed
-
-
-def test_a_reference_in_a_named_container_is_where_the_container_is(spark: SparkSession, manifests: DataFrame) -> None:
-    named_by = frame(spark, [named("M", location="vcc://raw/2026/a.nc")], MANIFEST_CHUNKS)
-
-    def told(elsewhere: str, **containers: str) -> Verdict:
-        return references_apart(manifests, refs_of(named_by, {elsewhere}, containers))
-
-    assert told("s3://lake/other", raw="s3://raw/").passed
-    assert told("s3://lake/other", raw="s3://lake/", ra="s3://lake/other/").passed
-    refused = told("s3://raw/2026", raw="s3://raw/")
-    assert not refused.passed
-    assert "objects of other repositories here, vcc://raw/2026/a.nc first" in refused.saw
-
-
-def test_a_reference_in_an_unknown_container_is_refused_beside_other_repositories(
-    spark: SparkSession, manifests: DataFrame
-) -> None:
-    rows = [named("M", location="vcc://raw/a.nc"), named("N", location="s3://raw/a.nc"), named("N", "0")]
-    named_by = frame(spark, rows, MANIFEST_CHUNKS)
-    told = references_apart(manifests, refs_of(named_by, {"s3://lake/other"}, {"rawer": "s3://raw/"}))
-    assert not told.passed
-    assert told.saw.startswith("1 manifests name objects in containers of virtual chunks that the repository's")
-    assert "vcc://raw/a.nc first" in told.saw and "save_config" in told.saw
-    assert references_apart(manifests, refs_of(named_by, (), {})).passed  # nobody else's objects are known here
-
-
-def test_what_a_plan_releases_may_name_what_it_likes(spark: SparkSession, manifests: DataFrame) -> None:
-    """Else no plan could ever release it."""
-    rows = [named("N", location="s3://lake/other/a.nc"), named("N", location="vcc://raw/a.nc"), named("M", "0")]
-    assert references_apart(manifests, refs_of(frame(spark, rows, MANIFEST_CHUNKS), {"s3://lake/other"})).passed
-
-
 def test_a_manifest_that_lacks_refs_is_refused_where_it_stays(spark: SparkSession, manifests: DataFrame) -> None:
-    whole, short = (refs_of(frame(spark, [named(one, "0")], MANIFEST_CHUNKS), ()) for one in "MN")
+    whole, short = (refs_of(frame(spark, [named(one, "0")], MANIFEST_CHUNKS)) for one in "MN")
     assert manifests_whole(manifests, whole).passed  # N leaves
     told = manifests_whole(manifests, short)
     assert not told.passed

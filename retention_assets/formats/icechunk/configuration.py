@@ -11,9 +11,7 @@ from typing import Any
 import yaml
 
 from retention_assets.formats.corruption import corrupt
-from retention_assets.formats.icechunk.flexbuffer import Json, read_flexbuffer, write_flexbuffer
-
-_CONTAINERS = "virtual_chunk_containers"
+from retention_assets.formats.icechunk.flexbuffer import write_flexbuffer
 
 
 class _Loader(yaml.SafeLoader):
@@ -40,35 +38,6 @@ def upgraded_configuration(content: bytes, name: str) -> bytes:
     """
     with _understood(name):
         return write_flexbuffer(_mapping(content, name))
-
-
-def prefixes_in_file(content: bytes, name: str) -> dict[str, str]:
-    """Return what comes before the locations of each named container of virtual chunks, of format 1.
-
-    A location `vcc://NAME/PATH` is at the container's prefix, a URL that ends in a slash, and PATH.
-
-    Raises:
-        CorruptFile: it is not such a file, or its containers are not such as icechunk writes.
-    """
-    with _understood(name):
-        return _prefixes(_mapping(content, name), name)
-
-
-def prefixes_in_object(config: bytes | None, name: str) -> dict[str, str]:
-    """Return the same of the configuration in the repo object of format 2; None is none. Raises: CorruptFile."""
-    return {} if config is None else _prefixes(read_flexbuffer(config, name), name)
-
-
-def _prefixes(configuration: Json, name: str) -> dict[str, str]:
-    found = configuration.get(_CONTAINERS) if isinstance(configuration, dict) else {}
-    containers = list(found.values()) if isinstance(found, dict) else found or []
-    prefixes = {}
-    for one in containers if isinstance(containers, list) else [containers]:
-        if not isinstance(one, dict) or not isinstance(prefix := one.get("url_prefix"), str):
-            raise corrupt(name, f"a container in its {_CONTAINERS} has no url_prefix")
-        if isinstance(called := one.get("name"), str):
-            prefixes[called] = prefix
-    return prefixes
 
 
 def _mapping(content: bytes, name: str) -> dict[str, Any]:

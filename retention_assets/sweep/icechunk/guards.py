@@ -71,35 +71,3 @@ def manifests_whole(manifests: DataFrame, refs: DataFrame) -> Verdict:
     if row["short"]:
         saw = f"{row['short']:,} manifests, {row['first']} first, have other chunk refs than their snapshots say"
     return Verdict("manifests_whole", not row["short"], saw)
-
-
-def references_apart(manifests: DataFrame, refs: DataFrame) -> Verdict:
-    """No virtual reference of what stays names an object of another configured repository, which knows nothing of it.
-
-    `refs`: `refs_of` the manifests, with the places of those. One in a container that the repository's configuration
-    does not know may name such an object. What a plan releases may name what it likes. Source: DESIGN.md, invariant 6.
-    """
-    row = (
-        refs.join(manifests.where("live").select("manifest_id"), on="manifest_id", how="left_semi")
-        .agg(
-            F.count_if(F.col("abroad") > 0).alias("manifests"),
-            F.min("first_abroad").alias("first"),
-            F.count_if(F.col("unknown") > 0).alias("unknown"),
-            F.min("first_unknown").alias("first_unknown"),
-        )
-        .first()
-    )
-    assert row is not None
-    saw = "no virtual reference names an object of another repository here"
-    if row["manifests"]:
-        saw = (
-            f"{row['manifests']:,} manifests name objects of other repositories here, {row['first']} first, by virtual "
-            "references: those repositories would delete them unasked; take one of the two out of the configuration"
-        )
-    elif row["unknown"]:
-        saw = (
-            f"{row['unknown']:,} manifests name objects in containers of virtual chunks that the repository's "
-            f"configuration does not have, {row['first_unknown']} first: they may be another repository's here; store "
-            "the container in the configuration (icechunk: `Repository.save_config`)"
-        )
-    return Verdict("references_apart", not (row["manifests"] or row["unknown"]), saw)

@@ -38,6 +38,7 @@ from retention_assets.sweep.planning import (
 )
 from retention_assets.transforms.candidates import Horizon
 from retention_assets.transforms.icechunk_candidates import candidates, holding_of, is_generated, judged
+from retention_assets.transforms.other_references import NO_OTHERS, OtherReferences
 
 CUTOFF = "cutoff"  # note of `repository_history`: files that the store wrote before it may go
 GUARDS = (
@@ -125,6 +126,7 @@ class IcechunkPictures:
     inventory: Rows
     manifests: Rows
     chunks: Rows
+    others: OtherReferences = NO_OTHERS
 
 
 def require_one_origin(terms: IcechunkTerms, scene: Scene, pictures: IcechunkPictures) -> None:
@@ -176,7 +178,7 @@ def make_plan(
         totals=found.totals,
         live=found.live,
         collected=0,
-        warnings=tuple(_warnings(terms, scene)),
+        warnings=(*_warnings(terms, scene), *pictures.others.warnings),
         blocked=scene.blocked,
         instance=None,
         made_at=terms.now,
@@ -196,7 +198,8 @@ def _examined(
     gone = holders(spark, scene.stand, scene.stand.leaving(scene.state)).where("NOT live")
     holding = holding_of(manifests, chunks, stay, gone)
     counted = Observation()
-    objects = judged(inventory, holding, scene.horizon, terms.collect_overwritten).observe(counted, *counts_of_states())
+    found = pictures.others.keep(judged(inventory, holding, scene.horizon, terms.collect_overwritten))
+    objects = found.observe(counted, *counts_of_states())
     chosen, live = candidates(objects).cache(), live_addresses(manifests, chunks, stay).cache()
     amount, totals, live_count = amount_of(chosen), totals_counted(counted), live.count()
     before = last_plan(warehouse, terms.repository, terms.day)

@@ -65,7 +65,12 @@ def sweep_plan(sweep: IcechunkSweep, plan: Plan, mode: str) -> None:
     engine = _engine(sweep, plan, candidates, liveness, keeps_missing=mode == "quarantine")
     heads = planned_heads(sweep.warehouse, plan)
     charge = charge_of(sweep, plan, mode, beside=_beside(edits), publish=partial(_publish, sweep, plan, edits, policy))
-    carried = carry_out(charge, engine, lambda: liveness.require_same(plan, heads))
+
+    def check() -> None:
+        sweep.other_repositories().require_known()
+        liveness.require_same(plan, heads)
+
+    carried = carry_out(charge, engine, check)
     _tell_of_phases(sweep, plan, carried)
     tell_of_versions(sweep, mode, carried)
 
@@ -73,7 +78,7 @@ def sweep_plan(sweep: IcechunkSweep, plan: Plan, mode: str) -> None:
 def _engine(
     sweep: IcechunkSweep, plan: Plan, candidates: DataFrame, liveness: IcechunkLiveness, *, keeps_missing: bool
 ) -> SparkEngine:
-    most = sweep.limits.sweep.round
+    most, others = sweep.limits.sweep.round, sweep.other_repositories()
     listed = sum(amount.objects for amount in plan.totals.values())
     setting = Setting(
         sweep.spark,
@@ -81,10 +86,10 @@ def _engine(
         plan,
         candidates,
         sweep.opened.access,
-        liveness.now,
+        lambda: others.added_to(liveness.now(), candidates),
         most,
         layout=IcechunkLayout(characters(listed, most)),
-        foresee=liveness.foreseen,
+        foresee=lambda: others.added_to(liveness.foreseen(), candidates),
     )
     return SparkEngine(setting, keeps_missing=keeps_missing)
 

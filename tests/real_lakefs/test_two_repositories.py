@@ -1,0 +1,108 @@
+"""Two configured repositories on a real server: one refers to objects of the other by their full address."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.real_lakefs.repository import Repository
+from tests.real_lakefs.retention import Retention, name_of
+from tests.real_lakefs.server import Server
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+@pytest.fixture(params=["lakefs", "lakefs_on_s3"])
+def server(request: pytest.FixtureRequest) -> Server:
+    found: Server = request.getfixturevalue(request.param)
+    return found
+
+
+def share(server: Server) -> tuple[Repository, Repository, str, str]:
+    """Return two repositories, an object of the first that the second refers to, and one that it does not.
+
+    The first let both go more than its retention ago.
+    """
+    first, second = server.new_repository("first"), server.new_repository("second")
+    shared = first.upload_and_commit("main", "a", b"shared")
+    alone = first.upload_and_commit("main", "b", b"alone")
+    physical = first.stat("main", "a")["physical_address"]
+    second.stage("main", "theirs", physical, b"shared")
+    second.commit("main", "refers to the first")
+    for path in ("a", "b"):
+        first.delete("main", path)
+    first.upload("main", "new", b"new")
+    first.commit("main", "without a and b")
+    server.clock.forward(days=30)
+    return first, second, shared, alone
+
+
+def require_readable(*repositories: Repository) -> None:
+    assert [repository.unreadable() for repository in repositories] == [[] for _ in repositories]
+
+
+@pytest.mark.parametrize("planned_first", ["the_one_that_deletes", "the_one_that_refers"])
+def test_what_another_repository_refers_to_stays(server: Server, tmp_path: Path, planned_first: str) -> None:
+    first, second, shared, alone = share(server)
+    retention = Retention(tmp_path, first, second)
+    if planned_first == "the_one_that_refers":
+        retention.plan(of=second)
+    plan = retention.plan()
+    retention.plan(of=second)
+    retention.approve(plan)
+    retention.sweep(plan)
+    require_readable(first, second)
+    assert shared in first.stored()
+    assert alone not in first.stored()
+    retention.plan()
+    assert shared not in {row["address"] for row in retention.candidates()}
+
+
+def test_a_sweep_refuses_while_another_repository_has_no_plan(lakefs: Server, tmp_path: Path) -> None:
+    first, second, shared, alone = share(lakefs)
+    retention = Retention(tmp_path, first, second)
+    plan = retention.plan()
+    assert f"{name_of(second)} has no complete plan yet" in " ".join(plan["warnings"])
+    retention.approve(plan)
+    answer = retention.run("sweep", day=plan["day"])
+    assert answer.status == 1
+    assert f"`retention plan {name_of(second)}`" in answer.err
+    assert "Nothing was deleted" in answer.err
+    assert {shared, alone} <= first.stored().keys()
+
+
+def test_a_sweep_refuses_when_the_other_plan_is_too_old(lakefs: Server, tmp_path: Path) -> None:
+    first, second, shared, alone = share(lakefs)
+    retention = Retention(tmp_path, first, second)
+    retention.plan(of=second)
+    lakefs.clock.forward(hours=30)
+    plan = retention.plan()
+    retention.approve(plan)
+    answer = retention.run("sweep", day=plan["day"])
+    assert answer.status == 1
+    assert f"The last complete plan of {name_of(second)} is of" in answer.err
+    assert {shared, alone} <= first.stored().keys()
+
+
+def test_what_the_other_repository_let_go_goes_here(lakefs: Server, tmp_path: Path) -> None:
+    first, second, shared, _ = share(lakefs)
+    second.delete("main", "theirs")
+    second.upload("main", "new", b"new")
+    second.commit("main", "without it")
+    lakefs.clock.forward(days=30)
+    retention = Retention(tmp_path, first, second)
+    retention.plan(of=second)
+    assert shared in {row["address"] for row in retention.plan_and_sweep()}
+    assert shared not in first.stored()
+    require_readable(first, second)
+
+
+def test_repositories_of_the_server_that_are_not_configured_are_named(
+    lakefs: Server, spark: SparkSession, tmp_path: Path
+) -> None:
+    first, second, *_ = share(lakefs)
+    retention = Retention(tmp_path, first)
+    for told in (" ".join(retention.plan()["warnings"]), retention.run("lint", day=None).out):
+        assert "repositories of the server are not configured: " in told
+        assert second.name in told
+        assert f"{first.name}," not in told

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import md5
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -17,7 +19,7 @@ from tests.real_lakefs.stores import issued_at
 if TYPE_CHECKING:
     from tests.real_lakefs.server import Server
 
-_IMPORT_WITHIN = 60.0  # seconds
+_TASK_WITHIN = 60.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +39,8 @@ class Repository:
     server: Server
     client: Client
     name: str
+    namespace: str  # as lakeFS was told it
     place: str  # its folder in the store
-
-    @property
-    def namespace(self) -> str:
-        """The storage namespace, as lakeFS was told it."""
-        return self.server.store.namespace(self.place)
 
     # ---- objects of a branch
 
@@ -101,7 +99,7 @@ class Repository:
         """Import what lies below a URI of the store, wait for it, and return the commit's id."""
         paths = [{"path": source, "destination": destination, "type": "common_prefix"}]
         started = self._ask("POST", f"/branches/{branch}/import", body={"paths": paths, "commit": {"message": message}})
-        ends = time.monotonic() + _IMPORT_WITHIN
+        ends = time.monotonic() + _TASK_WITHIN
         while time.monotonic() < ends:
             state = self._ask("GET", f"/branches/{branch}/import", {"id": started["id"]})
             if error := state.get("error"):
@@ -262,6 +260,27 @@ class Repository:
             if inside in physical and physical[physical.index(inside) + len(inside) :].startswith("data/"):
                 return physical[physical.index(inside) + len(inside) :]
         return physical
+
+    def dump(self, file: Path) -> Json:
+        """Let the server dump its references, write what it answers to `file`, and return `source` of it."""
+        started = self._ask("POST", "/dump")
+        ends = time.monotonic() + _TASK_WITHIN
+        while time.monotonic() < ends:
+            state = self._ask("GET", "/dump", {"task_id": started["id"]})
+            if state["done"]:
+                file.write_text(json.dumps(state["refs"]), encoding="utf-8")
+                return {"dump": str(file)}
+            time.sleep(0.05)
+        raise TimeoutError("dump of the references")
+
+    def staged_list(self) -> str:
+        """Let the server write its list of staged objects, and return its folder for `staged` of retention.yaml."""
+        token = ""
+        while True:
+            answer = self._ask("POST", "/gc/prepare_uncommited", body={"continuation_token": token} if token else {})
+            token = answer.get("continuation_token") or ""
+            if not token:
+                return f"_lakefs/retention/gc/uncommitted/{answer['run_id']}/uncommitted/"
 
     # ---- the store
 

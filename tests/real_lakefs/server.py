@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 import urllib3
@@ -40,14 +41,16 @@ class Server:
         """Return a client of its own: the connections of one are for one thread at a time."""
         return Client(self.url)
 
-    def new_repository(self, name: str = "repository", *, namespace: str | None = None) -> Repository:
-        """Create a repository named `name-NUMBER` and return it. `namespace`: what its folder is called beside that."""
+    def new_repository(self, name: str = "repository", *, suffix: str = "") -> Repository:
+        """Create a repository named `name-NUMBER` and return it. `suffix` ends its namespace, as it is.
+
+        A server of a bucket decodes a namespace: the objects of `…-my%20data` are below `…-my data`.
+        """
         unique = f"{name}-{next(self._numbers)}"
-        place = unique if namespace is None else f"{unique}-{namespace}"
-        client = self.client()
-        body = {"name": unique, "storage_namespace": self.store.namespace(place), "default_branch": "main"}
+        namespace, client = self.store.namespace(unique + suffix), self.client()
+        body = {"name": unique, "storage_namespace": namespace, "default_branch": "main"}
         client.ask("POST", "/repositories", body=body)
-        return Repository(self, client, unique, place)
+        return Repository(self, client, unique, namespace, unquote(unique + suffix))
 
 
 def lakefs_program() -> str:

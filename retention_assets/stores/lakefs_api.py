@@ -1,9 +1,11 @@
 """References from a running lakeFS server: its API for what moves, its dump in the namespace for the commits."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from itertools import count
+from typing import Any, NamedTuple
 
 from retention_assets.config import canonical_namespace
 from retention_assets.errors import SourceError
@@ -15,7 +17,10 @@ from retention_assets.stores.lakefs_dump import read_commit_table
 from retention_assets.stores.lakefs_staged import StagedScan
 from retention_assets.stores.objects import ObjectReader, StoreAccess
 
-_ATTEMPTS = 3  # a branch that vanishes in each of three attempts is no accident
+_ATTEMPTS = 3  # readings of the branches and tags beside one dump
+_DUMP_LIFE = timedelta(minutes=10)  # how long later readings add to a dump: commits that came and went are not seen
+_FEW_PAGES = 200  # of logs: beyond, a dump is quicker
+_LOG_PAGE = 100  # commits; what is new is mostly one commit
 _DUMP_PATIENCE = timedelta(hours=1)  # what lakectl waits. Source: lakeFS facts 3.3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0  # seconds between questions
 
@@ -25,6 +30,14 @@ class _Known(NamedTuple):
 
     instance: str  # when it was created: one that is created again under its name is another
     namespace: str  # as the server spells it
+
+
+@dataclass(frozen=True, slots=True)
+class _Dumped:
+    """References as they were read last, and when the dump behind them was begun."""
+
+    references: References
+    taken_at: datetime
 
 
 class ApiSource:
@@ -50,6 +63,7 @@ class ApiSource:
         self._sleep = sleep
         self._names = {"repository": repository}
         self._where = f"{url}: repository {repository}"
+        self._dumped: _Dumped | None = None
 
     def staged(self) -> StagedList:
         """Return the list that the server writes now, of all branches; see `StagedScan` for why it is complete.
@@ -70,24 +84,68 @@ class ApiSource:
         return StagedList(self._staged_files(found.run_id, found.locations), taken_at, shown)
 
     def references(self) -> References:
-        """Return a fresh dump's commits with the branches and tags as they stand after it.
+        """Return all commits, with the branches and tags as they stand after `taken_at`.
 
-        It is taken at the instant before the first question. The commits of a branch or tag that moved during the
-        dump come from its log. Where one vanishes, it starts over.
+        The first reading takes a dump. For `_DUMP_LIFE` later readings list the branches and tags, and take the commits
+        that were added from their logs: a dump leaves a copy of all commits in the namespace for ever. Where the logs
+        are long, or do not explain a branch or tag, a new dump is taken.
 
-        Errors: SourceError when the dump fails or takes over an hour, or branches keep vanishing.
+        A reading without a dump lacks commits that were made since the last dump and that no branch or tag reaches any
+        more: whoever made them deleted or reset the branch again. Nothing else moves without a branch or tag.
+
+        Errors: SourceError when the dump fails or takes over an hour, or when no log explains a branch or tag.
         """
         instance = self._require_repository().instance
+        taken_at = self._clock()
+        dumped = self._dumped
+        if dumped is None or dumped.references.instance != instance or taken_at - dumped.taken_at > _DUMP_LIFE:
+            return self._dump(instance, taken_at)
+        before = dumped.references
+        branches, tags = self._heads_after(before.branches)
+        if (branches, tags) == (before.branches, before.tags):
+            references = replace(before, taken_at=taken_at)
+        else:
+            commits = dict(before.commits)
+            if self._unexplained(commits, branches, tags, iter(range(_FEW_PAGES))):
+                return self._dump(instance, taken_at)
+            references = References(commits, branches, tags, taken_at, instance)
+        self._dumped = _Dumped(references, dumped.taken_at)
+        return references
+
+    def _dump(self, instance: str, taken_at: datetime) -> References:
+        """Return the commits of a fresh dump, with the branches and tags as they stand after it.
+
+        A branch that vanishes meanwhile starts nothing over. The dump has every commit that there was when it began,
+        those that no branch reaches included. A commit that was made after that and is lost with its branch holds what
+        was staged then, which the staged list has; or what was written then, which is young; or what another commit
+        holds, like a branch that is made after the reading from an old commit (docs/safety.md, The window).
+        """
+        before = self._heads("branches")
+        commits = read_commit_table(self._reader, self._dumped_commits())
         for _ in range(_ATTEMPTS):
-            taken_at = self._clock()
-            before = self._heads("branches")
-            commits = read_commit_table(self._reader, self._dumped_commits())
-            branches, tags = self._heads("branches"), self._heads("tags")
-            heads = [*branches.items(), *tags.items()]
-            if before.keys() <= branches.keys() and all(self._add_moved(commits, *head) for head in heads):
+            branches, tags = self._heads_after(before)
+            if not self._unexplained(commits, branches, tags, count()):
                 references = References(commits, branches, tags, taken_at, instance)
-                return require_known_heads(self._where, references, "Run again.")
-        raise self._restless("dump of the references")
+                self._dumped = _Dumped(require_known_heads(self._where, references, "Run again."), taken_at)
+                return references
+            before = branches
+        raise SourceError(
+            f"{self._where}: in each of {_ATTEMPTS} attempts the log of a branch or tag lacked the commit that the "
+            "branch or tag names. Nothing was used or deleted. Run again."
+        )
+
+    def _heads_after(self, before: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the branches and the tags.
+
+        A branch that another one replaces while the list is read may be missed under both names. Then one of `before`
+        is gone, and the list is read again. Tags come last, for a tag that replaces a branch.
+        """
+        for _ in range(_ATTEMPTS):
+            branches = self._heads("branches")
+            if before.keys() <= branches.keys():
+                break
+            before = branches  # after the last attempt: at most what was replaced during that one is missed
+        return branches, self._heads("tags")
 
     def rules(self) -> GCRules | None:
         """Return the rules of `settings/gc_rules`. Two rules for one branch: the last counts, as on the server."""
@@ -137,7 +195,7 @@ class ApiSource:
 
     def _heads(self, kind: str) -> dict[str, str]:
         """Return the commit of each branch, hidden ones too, or of each tag. Source: lakeFS facts, H18."""
-        hidden = {"show_hidden": "true"} if kind == "branches" else {}
+        hidden: dict[str, Any] = {"show_hidden": "true"} if kind == "branches" else {}
         expect = self._client.expect
         return {
             expect(head, "id", str): expect(head, "commit_id", str)
@@ -209,19 +267,31 @@ class ApiSource:
             raise SourceError(f"{self._where}: the dump's commits are in {metarange_id!r}, which is no metarange's id.")
         return metarange_id
 
-    def _add_moved(self, commits: dict[str, Commit], name: str, head: str) -> bool:
-        """Add what `head` reaches and `commits` lack, from the log of `name`; return whether all of it was found.
+    def _unexplained(
+        self, commits: dict[str, Commit], branches: Mapping[str, str], tags: Mapping[str, str], pages: Iterator[int]
+    ) -> bool:
+        """Add to `commits` what branches and tags reach; return whether a log that was read leaves any unexplained.
+
+        `pages` has an item for each page of a log that may be read. The log of a branch explains its commit also when
+        the branch moved on. Where the branch is gone or was reset, its commit is still there and has a log of its own.
+        """
+        return not all(
+            any(self._add_moved(commits, head, self._log(ref, pages)) for ref in (name, head))
+            for name, head in (*branches.items(), *tags.items())
+        )
+
+    def _add_moved(self, commits: dict[str, Commit], head: str, log: Iterator[Commit]) -> bool:
+        """Add what `head` reaches and `commits` lack, from a log; return whether all of it was found.
 
         A commit is never looked up alone: that can answer 404 though it exists. Source: lakeFS facts, H16.
         """
         reached: dict[str, Commit] = {}
         logged: dict[str, Commit] = {}
         missing = {head} - commits.keys()
-        log = self._log(name)
         while missing:
             commit = next(log, None)
             if commit is None:
-                return False  # it moved again, or vanished: the caller starts over
+                return False
             logged[commit.commit_id] = commit
             while ready := missing & logged.keys():
                 reached |= {commit_id: logged[commit_id] for commit_id in ready}
@@ -230,11 +300,11 @@ class ApiSource:
         commits |= reached
         return True
 
-    def _log(self, name: str) -> Iterator[Commit]:
-        """Yield the log of a branch or tag; nothing when there is none of that name."""
-        names = {**self._names, "ref": name}
+    def _log(self, ref: str, pages: Iterator[int]) -> Iterator[Commit]:
+        """Yield the log of a branch, tag or commit while `pages` has items; nothing when there is none of that name."""
+        path, names = "/repositories/{repository}/refs/{ref}/commits", {**self._names, "ref": ref}
         try:
-            for page in self._client.pages("/repositories/{repository}/refs/{ref}/commits", names):
+            for _, page in zip(pages, self._client.pages(path, names, _LOG_PAGE), strict=False):
                 yield from map(self._commit, page)
         except NotFound:
             return
@@ -248,10 +318,4 @@ class ApiSource:
             created_at=datetime.fromtimestamp(expect(answer, "creation_date", int), UTC).replace(microsecond=999_999),
             metarange_id=expect(answer, "meta_range_id", str),
             version=expect(answer, "version", int),
-        )
-
-    def _restless(self, what: str) -> SourceError:
-        return SourceError(
-            f"{self._where}: branches vanished or moved during each of {_ATTEMPTS} attempts to take a {what}. Nothing "
-            "was believed or deleted. Run again when nobody deletes branches."
         )

@@ -71,12 +71,14 @@ class LakeFSClient:
         """Return the answer to a POST, waiting `patience` seconds for it. It is sent once. Errors: as `get`."""
         return self._request("POST", path, names, {}, body, patience)
 
-    def pages(self, path: str, names: Mapping[str, str], **query: str | int | bool) -> Iterator[Sequence[Json]]:
+    def pages(
+        self, path: str, names: Mapping[str, str], amount: int = _PAGE, **query: str | int | bool
+    ) -> Iterator[Sequence[Json]]:
         """Yield the results of a listing page by page, to the last. Errors: as `get`, and pages that run in circles."""
         after = ""
         seen: set[str] = set()
         while True:
-            page = self.get(path, names, amount=_PAGE, after=after, **query)
+            page = self.get(path, names, amount=amount, after=after, **query)
             pagination = self.expect(page, "pagination", dict)
             yield self.expect(page, "results", list)
             if not self.expect(pagination, "has_more", bool):

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -14,11 +15,13 @@ from retention_assets.stores.lakefs_api import ApiSource
 from retention_assets.stores.objects import ObjectReader
 from tests.real_lakefs.client import ACCESS_KEY, SECRET_KEY
 from tests.real_lakefs.repository import Repository
+from tests.real_lakefs.retention import Retention
 from tests.real_lakefs.server import Server
 
 _STAGED = 50
 _SCANS = 200  # 1.5 % of them met a branch that was away
 _DELETIONS_A_SECOND = 8
+_ALIVE = 5  # branches that live at a time
 
 
 def access_to(repository: Repository) -> StoreAccess:
@@ -73,8 +76,11 @@ def again_and_again(act: Callable[[int], None], pause: float = 0.0) -> Iterator[
 
 @pytest.fixture(params=["lakefs", "lakefs_on_s3"])
 def repository(request: pytest.FixtureRequest) -> Repository:
-    """A repository with a branch for staged objects ahead of the busy ones, and nothing staged behind them."""
-    server: Server = request.getfixturevalue(request.param)
+    return with_branch_ahead(request.getfixturevalue(request.param))
+
+
+def with_branch_ahead(server: Server) -> Repository:
+    """Return a repository with a branch for staged objects ahead of the busy ones, and nothing staged behind them."""
     made = server.new_repository("busy")
     made.upload_and_commit("main", "a", b"a")
     made.branch("a-staged")
@@ -121,3 +127,51 @@ def test_a_link_as_printed_is_in_the_staged_list(repository: Repository) -> None
     linked = repository.upload_and_link("a-staged", "linked", b"1")
     uploaded = repository.upload("a-staged", "uploaded", b"2")
     assert addresses_of(source_of(repository).staged(), repository) == {linked, uploaded}
+
+
+@contextmanager
+def busy(repository: Repository) -> Iterator[list[int]]:
+    """Let branches come, get a commit and go, eight a second, for as long as the block lasts."""
+    other, alive = by_another(repository), list[str]()
+
+    def come_and_go(number: int) -> None:
+        alive.append(f"run-{number:08}")
+        other.branch(alive[-1])
+        other.upload(alive[-1], f"runs/{number}", b"%d" % number)
+        if number % 2:
+            other.commit(alive[-1])
+        if len(alive) > _ALIVE:
+            other.delete_branch(alive.pop(0))
+
+    with again_and_again(come_and_go, 1 / _DELETIONS_A_SECOND) as times:
+        yield times
+
+
+def test_eight_deleted_branches_a_second_refuse_no_look_at_what_is_live(repository: Repository) -> None:
+    wanted, source = with_staged(repository), source_of(repository)
+    with busy(repository) as times:
+        while times[0] < 10 * _DELETIONS_A_SECOND:
+            staged, references = source.staged(), source.references()
+            assert wanted <= addresses_of(staged, repository)
+            assert staged.taken_at <= references.taken_at
+            assert references.branches.keys() >= {"main", "a-staged"}
+            assert references.commits.keys() >= {*references.branches.values(), *references.tags.values()}
+
+
+def test_a_plan_is_made_and_swept_while_branches_come_and_go(lakefs_on_s3: Server, tmp_path: Path) -> None:
+    repository = with_branch_ahead(lakefs_on_s3)
+    replaced = repository.upload_and_commit("main", "b", b"1")
+    repository.upload_and_commit("main", "b", b"2")
+    thrown_away = repository.upload("a-staged", "thrown-away", b"3")
+    repository.reset("a-staged", "thrown-away")
+    wanted = with_staged(repository)
+    repository.server.clock.forward(days=10)
+    retention = Retention(tmp_path, repository, sweep={"single_machine": True})
+    with busy(repository) as times:
+        found = {row["address"]: row["reason"] for row in retention.plan_and_sweep()}
+        assert times[0] > _DELETIONS_A_SECOND
+    assert found == {replaced: "expired", thrown_away: "unreferenced"}
+    assert not found.keys() & repository.stored().keys()
+    assert wanted <= repository.stored().keys()
+    assert repository.unreadable() == []
+    assert retention.verify().status == 0

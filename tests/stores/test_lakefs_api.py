@@ -1,5 +1,6 @@
 """What a server does while it is asked, and what it gets wrong: each hazard has a test that fails if it is built in."""
 
+import dataclasses
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from retention_assets.errors import CorruptFile, ObjectMissing, SourceError
+from retention_assets.stores import lakefs_api
 from retention_assets.stores.lakefs import GCRules, StagedList, staged_folder
 from retention_assets.stores.lakefs_api import ApiSource
 from retention_assets.stores.objects import StoreAccess
@@ -350,40 +352,95 @@ class TestReferences:
         assert references.tags["fresh"] == NEW
         assert NEW in references.commits
 
-    def test_a_branch_that_vanishes_during_the_dump_makes_it_start_over(
+    def test_a_branch_that_vanishes_during_the_dump_needs_no_second_one(
         self, source: ApiSource, orchard: Repository, server: LakeFSServer
     ) -> None:
+        head = orchard.branches["b1"]
         server.before("GET", "/orchard/dump", lambda: orchard.branches.pop("b1"))
         references = source.references()
         assert "b1" not in references.branches
-        assert asked(server, "/orchard/dump", "POST") == 2
+        assert head in references.commits
+        assert asked(server, "/orchard/dump", "POST") == 1
 
-    def test_a_branch_that_vanishes_before_its_log_is_read_makes_it_start_over(
+    def test_branches_that_vanish_in_each_reading_of_the_list_are_no_refusal(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        orchard.branches |= {f"run-{number}": orchard.branches["main"] for number in range(9)}
+        for nth in range(9):
+            server.before("GET", BRANCHES, lambda nth=nth: orchard.branches.pop(f"run-{nth}"), nth + 1)  # type: ignore[misc]
+        assert source.references().branches.keys() >= saved("orchard").branches.keys()
+        assert asked(server, "/orchard/dump", "POST") == 1
+
+    def test_a_branch_that_is_replaced_while_the_list_is_read_is_seen_under_its_new_name(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        """The list passes over `a`, `b1` is replaced by it, and the list arrives at `b1`."""
+        head = orchard.branches["b1"]
+        lacking = [{"id": name, "commit_id": commit} for name, commit in orchard.branches.items() if name != "b1"]
+        pagination = {"has_more": False, "next_offset": "", "results": len(lacking), "max_per_page": 1000}
+        path = "/repositories/orchard/branches"
+        page = Answer(200, {"pagination": pagination, "results": lacking})
+
+        def replace() -> None:
+            orchard.branches["a"] = orchard.branches.pop("b1")
+            server.override[path] = page
+
+        server.before("GET", BRANCHES, replace, nth=2)
+        server.before("GET", BRANCHES, server.override.clear, nth=3)
+        assert source.references().branches["a"] == head
+
+    def test_a_branch_that_vanishes_before_its_log_is_read_is_explained_by_its_commit(
         self, source: ApiSource, orchard: Repository, server: LakeFSServer
     ) -> None:
         move = {"b1": orchard.add_commit(NEW, orchard.branches["b1"])}
         server.before("GET", "/orchard/dump", lambda: orchard.branches.update(move))
         server.before("GET", "/refs/b1/commits", lambda: orchard.branches.pop("b1"))
+        references = source.references()
+        assert references.branches["b1"] == NEW
+        assert NEW in references.commits
+        assert asked(server, "/orchard/dump", "POST") == 1
+
+    def test_a_branch_that_vanishes_and_whose_commit_is_not_found_is_left_out(  # hazard H16
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        move = {"b1": orchard.add_commit(NEW, orchard.branches["b1"])}
+        orchard.unfindable = {NEW}
+        server.before("GET", "/orchard/dump", lambda: orchard.branches.update(move))
+        server.before("GET", "/refs/b1/commits", lambda: orchard.branches.pop("b1"))
         assert "b1" not in source.references().branches
-        assert asked(server, "/orchard/dump", "POST") == 2
+        assert asked(server, "/orchard/dump", "POST") == 1
+
+    def test_a_branch_that_was_reset_is_explained_by_its_commit(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        old = orchard.branches["main"]
+        orchard.add_commit(NEW, old)
+        server.before("GET", "/orchard/dump", lambda: orchard.branches.update(main=NEW))
+        server.before("GET", "/refs/main/commits", lambda: orchard.branches.update(main=old))
+        references = source.references()
+        assert references.branches["main"] == NEW
+        assert NEW in references.commits
 
     def test_a_head_that_no_log_explains_is_not_returned(
         self, source: ApiSource, orchard: Repository, server: LakeFSServer
     ) -> None:
         old = orchard.branches["main"]
         orchard.add_commit(NEW, old)
+        orchard.unfindable = {NEW}
+        server.before("GET", "/orchard/dump", lambda: orchard.branches.update(main=NEW))
         for nth in (1, 2, 3):  # each time the branch is listed it has moved, and has moved back when its log is read
-            server.before("GET", "/orchard/dump", lambda: orchard.branches.update(main=NEW), nth)
             server.before("GET", "/refs/main/commits", lambda: orchard.branches.update(main=old), nth)
-        with pytest.raises(SourceError, match="during each of 3 attempts"):
+            server.before("GET", "/orchard/tags", lambda: orchard.branches.update(main=NEW), nth)
+        server.before("GET", "/orchard/branches", lambda: orchard.branches.update(main=NEW), 3)
+        server.before("GET", "/orchard/branches", lambda: orchard.branches.update(main=NEW), 4)
+        with pytest.raises(SourceError, match="in each of 3 attempts the log of a branch or tag lacked the commit"):
             source.references()
 
-    def test_what_happened_before_they_were_taken_is_not_missing(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer, clock: Clock
+    def test_they_are_taken_before_anything_is_read(
+        self, source: ApiSource, server: LakeFSServer, clock: Clock
     ) -> None:
         began: list[datetime] = []
-        server.before("GET", "/orchard/dump", lambda: orchard.branches.pop("b1"))
-        server.before("POST", "/orchard/dump", lambda: began.append(clock.now), nth=2)
+        server.before("GET", BRANCHES, lambda: began.append(clock.now))
         assert source.references().taken_at <= began[0]
         assert source.references().taken_at > began[0]
 
@@ -426,6 +483,80 @@ class TestReferences:
         file.write_bytes(file.read_bytes()[:-60] + bytes(7) + file.read_bytes()[-53:])
         with pytest.raises(CorruptFile, match=file.name):
             open_source(access=StoreAccess(f"file://{lake}")).references()
+
+
+class TestLaterReferences:
+    """A process that reads the references again."""
+
+    def test_where_nothing_moved_no_dump_is_taken(self, source: ApiSource, server: LakeFSServer, clock: Clock) -> None:
+        first, second = source.references(), source.references()
+        assert second == dataclasses.replace(first, taken_at=second.taken_at)
+        assert second.taken_at > first.taken_at
+        assert asked(server, "/orchard/dump", "POST") == 1
+        assert asked(server, "/commits") == 0
+
+    def test_new_commits_of_branches_and_tags_are_found_by_their_logs(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        first = source.references()
+        orchard.branches["main"] = orchard.add_commit(NEW, orchard.branches["main"])
+        orchard.tags["fresh"] = orchard.add_commit(NEWER, NEW)
+        orchard.branches["restored"] = next(iter(orchard.commits))
+        second = source.references()
+        assert second.branches == orchard.branches
+        assert second.tags == orchard.tags
+        assert second.commits.keys() == {*first.commits, NEW, NEWER}
+        assert first.commits.keys() == second.commits.keys() - {NEW, NEWER}  # what was returned stays as it was
+        assert asked(server, "/orchard/dump", "POST") == 1
+
+    def test_a_tag_that_was_set_on_a_known_commit_is_seen(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        source.references()
+        orchard.tags["late"] = next(iter(orchard.commits))
+        del orchard.tags["release-2026-q2"]
+        assert source.references().tags == orchard.tags
+        assert asked(server, "/orchard/dump", "POST") == 1
+
+    def test_a_branch_that_moved_and_moved_back_is_what_it_was(self, source: ApiSource, orchard: Repository) -> None:
+        first, old = source.references(), orchard.branches["main"]
+        orchard.branches["main"] = orchard.add_commit(NEW, old)
+        assert source.references().branches["main"] == NEW
+        orchard.branches["main"] = old
+        third = source.references()
+        assert third.branches == first.branches
+        assert NEW in third.commits  # what was seen once stays known, and is dangling now
+
+    def test_long_logs_are_replaced_by_a_new_dump(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(lakefs_api, "_FEW_PAGES", 2)
+        source.references()
+        head = orchard.branches["main"]
+        for number in range(250):
+            head = orchard.add_commit(f"{number:064}", head)
+        orchard.branches["main"] = head
+        assert len(source.references().commits) == 305
+        assert asked(server, "/orchard/dump", "POST") == 2
+
+    def test_after_ten_minutes_a_dump_shows_the_commits_that_no_branch_has_any_more(
+        self, source: ApiSource, server: LakeFSServer, clock: Clock
+    ) -> None:
+        source.references()
+        clock.sleep(540)
+        source.references()
+        assert asked(server, "/orchard/dump", "POST") == 1
+        clock.sleep(60)
+        source.references()
+        assert asked(server, "/orchard/dump", "POST") == 2
+
+    def test_a_repository_that_was_created_again_is_read_anew(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        first = source.references()
+        orchard.created += 1
+        assert source.references().instance != first.instance
+        assert asked(server, "/orchard/dump", "POST") == 2
 
 
 class TestRules:

@@ -59,6 +59,7 @@ from retention_assets.transforms.digest import candidates_digest
 _NAME = "lake"
 _PER_SLICE = 5_000  # objects that were written to one of lakeFS's slices
 _HASH = "e" * 64
+_SETTINGS = {"grace": "0d"}  # what the plan and its approval are bound to
 _WARM_UP = 2_000  # objects of a pair that does not count: a JVM's first queries are slow
 
 
@@ -145,6 +146,7 @@ def swept(spark: SparkSession, directory: Path, access: StoreAccess, planned: Da
         clock=lambda: datetime.now(UTC),
         log=lambda _: None,
         workers=width(spark),
+        terms={"mode": "delete", **_SETTINGS},
     )
     began = time.perf_counter()
     carried = carry_out(charge, engine, lambda: None)
@@ -180,6 +182,7 @@ def a_plan(warehouse: Warehouse, planned: DataFrame) -> Plan:
         instance=None,
         made_at=datetime.now(UTC),
         run_id="benchmark",
+        terms=_SETTINGS,
     )
     keep_planned(warehouse, plan.repository, plan.plan_hash, rows, Heads({}, {}))
     keep_plan(warehouse, plan)

@@ -20,6 +20,7 @@ from retention_assets.stores.objects import ObjectReader
 from retention_assets.stores.policies import POLICY_RUN, with_earlier_runs
 from retention_assets.stores.warehouse import Rows
 from retention_assets.sweep import guards
+from retention_assets.sweep.approval import planned_terms
 from retention_assets.sweep.attempt import clocks
 from retention_assets.sweep.icechunk.decisions import decision_rows
 from retention_assets.sweep.icechunk.guards import manifests_whole, referenced_exist
@@ -220,6 +221,7 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
             max_live_shrink=settings.guards.max_live_shrink,
             now=bench.clock(),
             run_id=context.run_id,
+            settings=planned_terms(bench.repository),
         )
         scene = scene_of(repository_history, terms.policy, day)
         others = bench.other_references(context, pyspark)

@@ -16,6 +16,7 @@ from retention_assets.stores.policies import POLICY_RUN, current_rules_of
 from retention_assets.stores.ranges import metaranges, ranges
 from retention_assets.stores.warehouse import Rows
 from retention_assets.sweep import guards, proof
+from retention_assets.sweep.approval import planned_terms
 from retention_assets.sweep.attempt import Sweep, evidence_of
 from retention_assets.sweep.lakefs import question_of, report
 from retention_assets.sweep.liveness import Question, commits_now
@@ -147,6 +148,7 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
             legacy_names=settings.legacy_names,
             now=bench.clock(),
             run_id=context.run_id,
+            settings=planned_terms(bench.repository),
         )
         others = bench.other_references(context, pyspark)
         if warning := not_configured(bench.open().source, bench.configuration.repositories.values()):

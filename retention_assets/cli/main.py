@@ -125,19 +125,24 @@ def show(
 @as_of
 @click.pass_context
 def approve(context: click.Context, repository: str, plan_hash: str, given: datetime | None) -> None:
-    """Approve the plan of REPOSITORY that has this HASH, so that a sweep may carry it out."""
+    """Approve the plan of REPOSITORY that has this HASH, so that a sweep may carry it out.
+
+    The approval is for the settings of now: a sweep in another mode, or with another grace period, is refused.
+    """
     from retention_assets.sweep.approval import approve as approve_plan
-    from retention_assets.sweep.approval import person
+    from retention_assets.sweep.approval import approved_terms, person
 
     configuration = configuration_of(context)
-    life = configuration.repository(repository).settings.approval.life
+    configured = configuration.repository(repository)
+    life, terms = configured.settings.approval.life, approved_terms(configured)
     warehouse, by = Warehouse(configuration.warehouse), person()
-    made = approve_plan(warehouse, repository, day_of(given), plan_hash, by, utc_now(), life)
+    made = approve_plan(warehouse, repository, day_of(given), plan_hash, by, utc_now(), life, terms)
     amount = made.candidates
     screen.print(
         f"Approved by {by}: {amount.objects:,} objects, {human_bytes(amount.bytes)}, of {repository} as of {made.day}; "
-        f"holds until {made.made_at + life:%Y-%m-%d %H:%M} UTC.\n"
-        f"Carry it out: {program()} sweep {repository} --as-of {made.day}",
+        f"holds until {made.made_at + life:%Y-%m-%d %H:%M} UTC, under these settings:\n"
+        + "".join(f"  {name}: {value}\n" for name, value in terms.items())
+        + f"Carry it out: {program()} sweep {repository} --as-of {made.day}",
         **AS_IT_IS,
     )
 

@@ -1,35 +1,69 @@
 """Approval of a plan by its hash: by a person, or by a budget. Without one, nothing is deleted.
 
-Source: DESIGN.md, Decisions (Modes).
+An approval is of a plan and of the settings under which the plan was shown: its document lists them as `terms`. A sweep
+under other settings is refused. Source: DESIGN.md, Decisions (Modes) and invariant 12.
 """
 
 import getpass
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any
 
+from retention_assets.config import Repository
 from retention_assets.durations import format_duration
 from retention_assets.errors import GuardRefused
 from retention_assets.limits import ApprovalSettings, BudgetSettings
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.plan import Amount, Plan, load_plan
+from retention_assets.sweep.quarantine import quarantine_url
 
 APPROVALS = "approvals"
 APPROVER = "RETENTION_APPROVER"  # the variable that names who approves, where the system's user does not
 BUDGET = "the budget in the configuration"
 
+# The settings that decide what a plan names, beside its policy. Each kind of repository has some of them.
+_PLANNED_UNDER = ("grace", "settle", "token_life", "tags", "legacy_names", "collect_overwritten")
+_SWEPT_UNDER = ("mode", "quarantine.url")  # terms of an approval that no plan has
+
+Terms = Mapping[str, str]  # settings by their keys in `retention.yaml`, as text
+
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Who approved which plan, and when (ISO 8601, UTC)."""
+    """Who approved which plan under which settings, and when (ISO 8601, UTC)."""
 
     plan_hash: str
     day: str
     approved_by: str
     approved_at: str
+    terms: Terms = field(default_factory=dict)  # empty: written by a version whose approvals named no settings
+
+
+def planned_terms(repository: Repository) -> Terms:
+    """Return the settings that decide what a plan of the repository names. `Plan.terms` keeps them."""
+    namespace = {} if repository.is_icechunk else {"namespace": repository.namespace}
+    known = type(repository.settings).model_fields
+    named = {name: getattr(repository.settings, name) for name in _PLANNED_UNDER if name in known}
+    return {**namespace, "storage": repository.storage, **{name: _written(value) for name, value in named.items()}}
+
+
+def approved_terms(repository: Repository) -> Terms:
+    """Return all settings that an approval is for: those of the plan, and what a sweep does with its objects."""
+    mode = repository.settings.mode
+    place = {"quarantine.url": quarantine_url(repository)} if mode == "quarantine" else {}
+    return {"mode": mode, **place, **planned_terms(repository)}
+
+
+def _written(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return format_duration(value) if isinstance(value, timedelta) else str(value)
 
 
 def person(environment: Mapping[str, str] = os.environ) -> str:
@@ -38,11 +72,20 @@ def person(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def approve(
-    warehouse: Warehouse, repository: str, day: date, plan_hash: str, by: str, now: datetime, life: timedelta
+    warehouse: Warehouse,
+    repository: str,
+    day: date,
+    plan_hash: str,
+    by: str,
+    now: datetime,
+    life: timedelta,
+    terms: Terms,
 ) -> Plan:
-    """Approve the day's plan. Errors: GuardRefused unless `plan_hash` is its whole hash, and it was made within `life`.
+    """Approve the day's plan for a sweep under `terms` (`approved_terms`).
 
-    The approval is of this hash and day: it holds for a plan that is made anew and comes out the same.
+    The approval is of this hash, day and terms: it holds for a plan that is made anew and comes out the same.
+    Errors: GuardRefused unless `plan_hash` is the plan's whole hash, and the plan was made within `life` and under the
+    same terms. Also in mode `plan`, in which no sweep deletes anything.
     """
     plan = load_plan(warehouse, repository, day)
     if plan.plan_hash != plan_hash.lower():
@@ -52,8 +95,14 @@ def approve(
         )
     if plan.blocked:
         raise GuardRefused(f"{repository} {day}: the plan cannot be carried out: {plan.blocked} Nothing was approved.")
+    if terms["mode"] == "plan":
+        raise GuardRefused(
+            f"{repository}: its mode is `plan`, in which no sweep deletes anything, and an approval is for one mode. "
+            f"Nothing was approved. Set `mode: quarantine` or `mode: delete` in the configuration, then approve again."
+        )
     _require_recent(plan, "was made", plan.made_at, life, now)
-    _write(warehouse, plan, by, now)
+    _require_planned_under(plan, terms, "approved")
+    _write(warehouse, plan, by, now, terms)
     return plan
 
 
@@ -81,14 +130,18 @@ def require_approval(
     budget: BudgetSettings,
     now: datetime,
     *,
+    terms: Terms,
     beside: int = 0,
 ) -> Approval:
-    """Return the approval of the plan, given now if the plan is within the budget.
+    """Return the approval of the plan for a sweep under `terms`, given now if the plan is within the budget.
 
-    `beside`: what the plan changes beside its objects; see `beyond_budget`.
-    Errors: GuardRefused when nobody approved it, or when the plan is too old by now.
+    `beside`: what the plan changes beside its objects; see `beyond_budget`. A person's approval under other terms is
+    refused, also where the budget would approve the plan.
+    Errors: GuardRefused when nobody approved the plan, when it is too old by now, or when the plan or its approval is
+    of other terms.
     """
     _require_recent(plan, "was made", plan.made_at, settings.life, now)
+    _require_planned_under(plan, terms, "deleted")
     document, known = warehouse.read_document(plan.repository, APPROVALS, f"{plan.plan_hash}.json"), None
     if document is not None and "withdrawn_by" in document:
         raise _withdrawn(document, plan)
@@ -96,10 +149,12 @@ def require_approval(
         known = _read(document, plan)
         if known.approved_by != BUDGET:  # a plan that is made anew with the same hash keeps it, but for no longer
             _require_recent(plan, "was approved", datetime.fromisoformat(known.approved_at), settings.life, now)
+            _require_approved_for(known, plan, terms)
             return known
     excess = beyond_budget(plan, budget, beside)
     if excess is None:
-        return known or _write(warehouse, plan, BUDGET, now)
+        is_same = known is not None and known.terms == terms
+        return known if known and is_same else _write(warehouse, plan, BUDGET, now, terms)
     raise GuardRefused(
         f"{plan.repository}: the plan {plan.plan_hash} of {plan.day} is not approved{excess}. Nothing was deleted. "
         f"Approve it: `retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`."
@@ -150,8 +205,43 @@ def require_same_world(plan: Plan, revived: int, settings: ApprovalSettings) -> 
         )
 
 
-def _write(warehouse: Warehouse, plan: Plan, by: str, now: datetime) -> Approval:
-    approval = Approval(plan.plan_hash, plan.day.isoformat(), by, now.isoformat())
+def _require_planned_under(plan: Plan, terms: Terms, undone: str) -> None:
+    """Refuse a plan that was made under other settings than those of now: approving it again would not help."""
+    remedy = f"Nothing was {undone}. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+    if not plan.terms:
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: the plan does not say under which settings it was made: an earlier version "
+            f"made it. {remedy}"
+        )
+    now = {name: value for name, value in terms.items() if name not in _SWEPT_UNDER}
+    if differing := _differences(plan.terms, now):
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: settings were changed since the plan was made: {differing}. {remedy}"
+        )
+
+
+def _require_approved_for(approval: Approval, plan: Plan, terms: Terms) -> None:
+    again = f"`retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`"
+    if not approval.terms:
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: the approval of {plan.plan_hash} does not say for which mode and settings "
+            f"it was given: an earlier version wrote it. Nothing was deleted. Approve it again: {again}."
+        )
+    if differing := _differences(approval.terms, terms):
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: settings were changed since {approval.approved_by} approved the plan: "
+            f"{differing}. Nothing was deleted. Put the settings back, or approve the plan under those of now: {again}."
+        )
+
+
+def _differences(then: Terms, now: Terms) -> str:
+    """Return each setting that differs, with both values; empty when all are the same."""
+    names = [name for name in {**now, **then} if then.get(name) != now.get(name)]
+    return "; ".join(f"{name} was {then.get(name, 'not set')}, is {now.get(name, 'not set')}" for name in names)
+
+
+def _write(warehouse: Warehouse, plan: Plan, by: str, now: datetime, terms: Terms) -> Approval:
+    approval = Approval(plan.plan_hash, plan.day.isoformat(), by, now.isoformat(), dict(terms))
     warehouse.write_document(asdict(approval), plan.repository, APPROVALS, f"{plan.plan_hash}.json")
     return approval
 
@@ -165,11 +255,11 @@ def _withdrawn(document: Mapping[str, Any], plan: Plan) -> GuardRefused:
 
 
 def _read(document: Mapping[str, Any], plan: Plan) -> Approval:
-    try:
-        approval = Approval(**document)
-        datetime.fromisoformat(approval.approved_at)
-    except (TypeError, ValueError):
-        approval = None
+    approval = None
+    with suppress(TypeError, ValueError):
+        found = Approval(**document)
+        datetime.fromisoformat(found.approved_at)
+        approval = found if isinstance(found.terms, dict) else None
     if approval is None or approval.plan_hash != plan.plan_hash:
         raise GuardRefused(
             f"{plan.repository}: the approval of {plan.plan_hash} is not one that this version wrote. Nothing was "

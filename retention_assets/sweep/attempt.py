@@ -16,6 +16,7 @@ from retention_assets.stores.clock import store_time
 from retention_assets.stores.s3 import is_s3
 from retention_assets.stores.versions import keeps_versions
 from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.approval import approved_terms
 from retention_assets.sweep.deeds import Delete, Quarantine
 from retention_assets.sweep.engine import width
 from retention_assets.sweep.execute import Carried, Charge, Clock, Log
@@ -137,6 +138,7 @@ def charge_of(
         workers=width(sweep.spark),
         beside=beside,
         publish=publish,
+        terms=approved_terms(sweep.opened.repository),
     )
 
 

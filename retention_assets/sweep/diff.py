@@ -20,6 +20,7 @@ from retention_assets.policy.rules import Policy
 from retention_assets.stores.ranges import TableCache
 from retention_assets.stores.repositories import open_store
 from retention_assets.stores.warehouse import Rows, Warehouse
+from retention_assets.sweep.approval import planned_terms
 from retention_assets.sweep.guards import Verdict
 from retention_assets.sweep.holdings import Holdings, holdings_of
 from retention_assets.sweep.liveness import commits_under
@@ -89,6 +90,7 @@ class Proposal:
             legacy_names=settings.legacy_names,
             now=self.now,
             run_id=self.run_id,
+            settings=planned_terms(self.repository),
         )
 
 

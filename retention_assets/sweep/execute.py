@@ -5,7 +5,7 @@ The objects are the engine's. What this module decides: whether to begin, whethe
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import count
 from typing import Any
@@ -16,7 +16,7 @@ from retention_assets.instants import utc_now
 from retention_assets.limits import Limits
 from retention_assets.stores.policies import note_completed
 from retention_assets.stores.warehouse import Warehouse
-from retention_assets.sweep.approval import Approval, require_approval, require_same_world
+from retention_assets.sweep.approval import Approval, Terms, require_approval, require_same_world
 from retention_assets.sweep.engine import Done, Engine
 from retention_assets.sweep.lease import Lease, release_lease, renew_lease, require_lease, take_lease
 from retention_assets.sweep.ledger import (
@@ -61,6 +61,7 @@ class Charge:
     workers: int = 1
     beside: int = 0  # what the plan changes beside its objects: snapshots that it releases, references that it deletes
     publish: Callable[[Lease], Mapping[str, Any]] | None = None  # what must be written before any object goes
+    terms: Terms = field(default_factory=dict)  # the settings of now; restore and purge need no approval of a plan
 
     @property
     def name(self) -> str:
@@ -91,7 +92,9 @@ def carry_out(charge: Charge, engine: Engine[Any], require_same: Callable[[], No
     """
     started = charge.clock()
     limits, plan = charge.limits, charge.plan
-    approval = require_approval(charge.warehouse, plan, limits.approval, limits.budget, started, beside=charge.beside)
+    approval = require_approval(
+        charge.warehouse, plan, limits.approval, limits.budget, started, terms=charge.terms, beside=charge.beside
+    )
     lease = take_lease(charge.warehouse, plan.repository, charge.run_id, started, limits.sweep.lease)
     try:
         remaining = sum(engine.remaining(lease.fence))
@@ -235,6 +238,7 @@ def _record(
         ended=charge.clock().isoformat(),
         longest_window_seconds=None,
         ledger_digest=ledger_digest,
+        terms=approval.terms or None,
     )
 
 

@@ -8,7 +8,7 @@ Source: DESIGN.md, invariants 5, 9 and Decisions (Plan hash).
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
 from typing import Any
 
@@ -59,6 +59,7 @@ class Plan:
     instance: str | None  # of the repository, where its source knows it; see `References`
     made_at: datetime
     run_id: str
+    terms: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; empty: an earlier version made the plan
 
     def document(self) -> dict[str, Any]:
         """Return the plan as JSON writes it."""

@@ -1,7 +1,7 @@
 """Making a plan: judge what is listed, let the guards look, and keep the plan only if none refuses."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 
@@ -95,6 +95,7 @@ class Terms:
     now: datetime
     run_id: str
     legacy_names: bool = False  # see `legacy_names.kinds_in_use`
+    settings: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; without them no plan is approved
 
     @property
     def as_of(self) -> datetime:
@@ -235,6 +236,7 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures:
         instance=pictures.graph.notes.get(INSTANCE) or None,
         made_at=terms.now,
         run_id=terms.run_id,
+        terms=terms.settings,
     )
     keep_planned(warehouse, terms.repository, plan.plan_hash, chosen, judgement.heads)
     keep_plan(warehouse, plan)

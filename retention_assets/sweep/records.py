@@ -40,6 +40,7 @@ class Record:
     ledger_digest: str | None  # of the plan's ledger, up to and with this fence; None: not known, or no plan
     published: Mapping[str, Any] | None = None  # what was written before any object went; None: the plan has no such
     ended_early: str | None = None  # the error that ended it before it was through
+    terms: Mapping[str, str] | None = None  # the settings that the approval was for; None: it needed none
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,7 @@ class Planned:
         field, plan_hash = self._planned[spec_version]
         copied = field.copy(directory)
         copied.place.write(**settings)
+        copied.place.adopt()
         return copied, plan_hash
 
 

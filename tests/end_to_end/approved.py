@@ -102,6 +102,7 @@ def placed(place: Place, directory: Path, lake: Lake, endpoint: str = "", **sett
     shutil.copytree(place.directory, directory, dirs_exist_ok=True)
     copy = Place(directory, dict(place.settings))
     copy.write(storage=lake.storage, storage_options=options(endpoint or lake.server.endpoint), **settings)
+    copy.adopt()
     return copy
 
 

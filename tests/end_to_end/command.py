@@ -12,6 +12,8 @@ import pytest
 import yaml
 
 from retention_assets.cli.main import main
+from retention_assets.config import load_configuration
+from retention_assets.sweep.approval import approved_terms, planned_terms
 from retention_assets.tables import TABLES
 from tests.repositories import AS_OF, DATA, api, place_repository, policy_file
 
@@ -72,6 +74,15 @@ class Place:
         self.settings = {key: value for key, value in {**self.settings, **changes}.items() if value is not None}
         document = {"warehouse": "warehouse", "spark": self.spark, "repositories": {self.name: self.settings}}
         self.file.write_text(yaml.safe_dump(document), encoding="utf-8")
+
+    def adopt(self) -> None:
+        """Let the plans and approvals of a copied warehouse be of this place and its settings, as if made here."""
+        repository = load_configuration(self.file).repository(self.name)
+        for pattern, terms in (("plans/*/*.json", planned_terms), ("approvals/*.json", approved_terms)):
+            for file in (self.warehouse / self.name).glob(pattern):
+                document = json.loads(file.read_text(encoding="utf-8"))
+                adopted = {**document, "terms": dict(terms(repository))}
+                file.write_text(json.dumps(adopted), encoding="utf-8")
 
     def run(self, command: str, *arguments: str | Path) -> Answer:
         """Run a command on this repository as of the day that every expected file counts from."""

@@ -17,7 +17,7 @@ from retention_assets.stores.repositories import OpenRepository, open_repository
 from retention_assets.stores.staged import staged_objects
 from retention_assets.stores.storage import Studio, take_picture
 from retention_assets.stores.warehouse import Facts, Rows, Warehouse
-from retention_assets.sweep.approval import approve
+from retention_assets.sweep.approval import approve, approved_terms, planned_terms
 from retention_assets.sweep.guards import refusals
 from retention_assets.sweep.lakefs import Sweep, report
 from retention_assets.sweep.ledger import collected_addresses
@@ -119,6 +119,7 @@ class Day:
             max_live_shrink=settings.guards.max_live_shrink,
             now=self.world.now,
             run_id=self.run_id,
+            settings=planned_terms(opened.repository),
         )
         planned = make_plan(self.spark, self.warehouse, terms, pictures)
         assert refusals(planned.verdicts) == []
@@ -128,7 +129,8 @@ class Day:
         return Planned(planned.plan, reasons, current, files_read)
 
     def approve(self, plan: Plan) -> None:
-        approve(self.warehouse, NAME, self.date, plan.plan_hash, "a-person", self.world.now, timedelta(days=7))
+        terms, life = approved_terms(self.open().repository), timedelta(days=7)
+        approve(self.warehouse, NAME, self.date, plan.plan_hash, "a-person", self.world.now, life, terms)
 
     def sweep(self, attempt: str = "a-sweep") -> Mapping[str, str]:
         """Carry the day's approved plan out; return the outcome of each of its candidates."""

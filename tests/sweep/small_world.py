@@ -17,6 +17,8 @@ from tests.transforms.frames import NOW, OLD, Listed, Pair, Staged, address
 DAY = NOW.date()
 POLICY = Policy(CommittedRetention((), timedelta(days=30), has_default=True), (), ())
 REFERENCES_HASH = "e" * 64
+SETTINGS = {"storage": "file:///lake", "grace": "1d"}  # that the plan was made under
+TERMS = {"mode": "delete", **SETTINGS}
 
 LIVE, ALSO_LIVE, TAGGED, STAGED, DEAD, ALSO_DEAD, UNREFERENCED = (address(number) for number in range(7))
 YOUNG = address(8, NOW - timedelta(hours=1))
@@ -80,6 +82,7 @@ class World:
             max_live_shrink=self.max_live_shrink,
             now=self.made_at,
             run_id=self.run_id,
+            settings=SETTINGS,
         )
         return make_plan(spark, warehouse, terms, self.pictures(spark))
 
@@ -102,6 +105,7 @@ def a_plan(**changes: object) -> Plan:
         instance=None,
         made_at=NOW - timedelta(hours=1),
         run_id="an-earlier-run",
+        terms=SETTINGS,
     )
     return replace(plan, **changes)  # type: ignore[arg-type]
 

@@ -1,16 +1,17 @@
 """Nothing is deleted but by a plan that somebody approved by its hash, and that is still what it was."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.config import load_configuration
+from retention_assets.config import Repository, load_configuration
 from retention_assets.errors import GuardRefused
 from retention_assets.limits import ApprovalSettings, BudgetSettings
 from retention_assets.stores.repositories import open_repository
@@ -21,7 +22,9 @@ from retention_assets.sweep.approval import (
     BUDGET,
     Approval,
     approve,
+    approved_terms,
     person,
+    planned_terms,
     require_approval,
     require_same_world,
     withdraw_approval,
@@ -33,12 +36,13 @@ from retention_assets.sweep.plan import (
     Amount,
     Plan,
     keep_plan,
+    load_plan,
     plan_hash,
     withdraw_plan,
 )
 from retention_assets.transforms.digest import candidates_digest
 from tests.repositories import api, place_repository, policy_file
-from tests.sweep.small_world import DAY, a_plan
+from tests.sweep.small_world import DAY, SETTINGS, TERMS, a_plan
 from tests.transforms.frames import NOW, Candidate, address, candidates
 
 LIFE = timedelta(days=7)
@@ -50,10 +54,16 @@ def warehouse(tmp_path: Path) -> Warehouse:
 
 
 def required(
-    warehouse: Warehouse, plan: Plan, now: datetime = NOW, budget: BudgetSettings | None = None, **settings: object
+    warehouse: Warehouse,
+    plan: Plan,
+    now: datetime = NOW,
+    budget: BudgetSettings | None = None,
+    changed: Mapping[str, str] | None = None,
+    **settings: object,
 ) -> Approval:
-    """Require the approval of a plan under the settings of a repository."""
-    return require_approval(warehouse, plan, ApprovalSettings(**settings), budget or BudgetSettings(), now)
+    """Require the approval of a plan under the settings of a repository; `changed`: other terms than `TERMS`."""
+    terms = {**TERMS, **(changed or {})}
+    return require_approval(warehouse, plan, ApprovalSettings(**settings), budget or BudgetSettings(), now, terms=terms)
 
 
 # ---- approving
@@ -64,20 +74,21 @@ def test_a_plan_is_approved_by_its_whole_hash_in_any_case(warehouse: Warehouse) 
     keep_plan(warehouse, plan)
     with pytest.raises(GuardRefused, match=r"is not approved. Nothing was deleted. Approve it: `retention approve"):
         required(warehouse, plan)
-    assert approve(warehouse, "orchard", DAY, plan.plan_hash.upper(), "a-person", NOW, LIFE) == plan
+    assert approve(warehouse, "orchard", DAY, plan.plan_hash.upper(), "a-person", NOW, LIFE, TERMS) == plan
     required(warehouse, plan)
     assert warehouse.read_document("orchard", APPROVALS, f"{plan.plan_hash}.json") == {
         "plan_hash": plan.plan_hash,
         "day": "2026-11-01",
         "approved_by": "a-person",
         "approved_at": "2026-11-01T00:00:00+00:00",
+        "terms": {"mode": "delete", "storage": "file:///lake", "grace": "1d"},
     }
 
 
 def test_an_approval_is_of_one_plan_of_one_repository(warehouse: Warehouse) -> None:
     plan = a_plan()
     keep_plan(warehouse, plan)
-    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE)
+    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, TERMS)
     for other in (replace(plan, plan_hash="f" * 64), replace(plan, repository="meadow")):
         with pytest.raises(GuardRefused, match="is not approved"):
             required(warehouse, other)
@@ -87,7 +98,7 @@ def test_an_approval_is_of_one_plan_of_one_repository(warehouse: Warehouse) -> N
 def test_another_hash_approves_nothing(warehouse: Warehouse, wrong: str) -> None:
     keep_plan(warehouse, a_plan())
     with pytest.raises(GuardRefused, match=r"is not the plan of 2026-11-01, which is .* Nothing was approved"):
-        approve(warehouse, "orchard", DAY, wrong, "a-person", NOW, LIFE)
+        approve(warehouse, "orchard", DAY, wrong, "a-person", NOW, LIFE, TERMS)
     assert warehouse.documents("orchard", APPROVALS) == []
 
 
@@ -95,19 +106,19 @@ def test_a_blocked_plan_cannot_be_approved(warehouse: Warehouse) -> None:
     plan = a_plan(blocked="no staged list is known.")
     keep_plan(warehouse, plan)
     with pytest.raises(GuardRefused, match=r"cannot be carried out: no staged list is known. Nothing was approved"):
-        approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE)
+        approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, TERMS)
     assert warehouse.documents("orchard", APPROVALS) == []
 
 
 def test_a_plan_that_does_not_stand_cannot_be_approved(warehouse: Warehouse) -> None:
     with pytest.raises(GuardRefused, match="there is no plan of 2026-11-01 that stands"):
-        approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW, LIFE)
+        approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW, LIFE, TERMS)
 
 
 def test_an_approval_holds_for_the_day_it_was_given_for(warehouse: Warehouse) -> None:
     """What was restored must not go again because a later day's plan happens to have the same hash."""
     keep_plan(warehouse, a_plan())
-    approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW, LIFE)
+    approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW, LIFE, TERMS)
     with pytest.raises(GuardRefused, match="is not approved"):
         required(warehouse, a_plan(day=DAY + timedelta(days=1)))
 
@@ -120,7 +131,7 @@ def test_an_approval_holds_for_the_day_it_was_given_for(warehouse: Warehouse) ->
 def test_an_approval_lapses_when_the_plan_is_too_old(warehouse: Warehouse, age: timedelta, lapsed: bool) -> None:
     plan = a_plan()
     keep_plan(warehouse, plan)
-    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE)
+    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, TERMS)
     if lapsed:
         with pytest.raises(GuardRefused, match=r"longer ago than approval.life, 3d: its approval has lapsed. Nothing"):
             required(warehouse, plan, plan.made_at + age, life="3d")
@@ -130,7 +141,7 @@ def test_an_approval_lapses_when_the_plan_is_too_old(warehouse: Warehouse, age: 
 
 def test_a_plan_that_is_made_anew_with_the_same_hash_keeps_its_approval_but_for_no_longer(warehouse: Warehouse) -> None:
     keep_plan(warehouse, a_plan())
-    approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW, LIFE)
+    approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW, LIFE, TERMS)
     anew = replace(a_plan(), made_at=NOW + timedelta(days=6))
     assert required(warehouse, anew, NOW + timedelta(days=6)).approved_by == "a-person"
     with pytest.raises(GuardRefused, match=r"was approved at 2026-11-01 00:00 UTC, longer ago than approval.life, 7d"):
@@ -140,19 +151,21 @@ def test_a_plan_that_is_made_anew_with_the_same_hash_keeps_its_approval_but_for_
 def test_a_plan_that_is_too_old_cannot_be_approved(warehouse: Warehouse) -> None:
     keep_plan(warehouse, a_plan())
     with pytest.raises(GuardRefused, match=r"longer ago than approval.life, 7d"):
-        approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", a_plan().made_at + timedelta(days=8), LIFE)
+        approve(
+            warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", a_plan().made_at + timedelta(days=8), LIFE, TERMS
+        )
     assert warehouse.documents("orchard", APPROVALS) == []
 
 
 def test_an_approval_can_be_taken_back_and_given_again(warehouse: Warehouse) -> None:
     plan = a_plan()
     keep_plan(warehouse, plan)
-    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE)
+    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, TERMS)
     assert withdraw_approval(warehouse, "orchard", DAY, "another", NOW) == plan
     for budget in (None, BudgetSettings(objects=1_000)):
         with pytest.raises(GuardRefused, match=r"another withdrew the approval of .* at 2026-11-01.* Nothing was del"):
             required(warehouse, plan, budget=budget)
-    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE)
+    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, TERMS)
     assert required(warehouse, plan).approved_by == "a-person"
 
 
@@ -231,6 +244,186 @@ def test_the_environment_names_who_approves() -> None:
     assert "@" in person({})
 
 
+# ---- the settings that an approval is for
+
+
+def test_an_approval_is_for_the_settings_under_which_it_was_given(warehouse: Warehouse) -> None:
+    plan = a_plan()
+    keep_plan(warehouse, plan)
+    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, {**TERMS, "mode": "quarantine"})
+    with pytest.raises(
+        GuardRefused, match=r"since a-person approved the plan: mode was quarantine, is delete\. Nothing"
+    ):
+        required(warehouse, plan)
+    assert required(warehouse, plan, changed={"mode": "quarantine"}).approved_by == "a-person"
+
+
+def test_an_approval_to_delete_is_none_to_quarantine(warehouse: Warehouse) -> None:
+    """The place of the quarantine was not shown."""
+    plan = a_plan()
+    keep_plan(warehouse, plan)
+    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, TERMS)
+    with pytest.raises(GuardRefused) as refused:
+        required(warehouse, plan, changed={"mode": "quarantine", "quarantine.url": "s3://attic"})
+    assert "mode was delete, is quarantine; quarantine.url was not set, is s3://attic." in str(refused.value)
+    assert f"`retention approve orchard {plan.plan_hash} --as-of {DAY}`" in str(refused.value)
+
+
+def test_no_budget_outweighs_what_a_person_approved_for_other_settings(warehouse: Warehouse) -> None:
+    plan = a_plan()
+    keep_plan(warehouse, plan)
+    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, {**TERMS, "mode": "quarantine"})
+    with pytest.raises(GuardRefused, match="mode was quarantine, is delete"):
+        required(warehouse, plan, budget=BudgetSettings(objects=1_000))
+
+
+def test_a_budget_approves_a_plan_for_the_settings_of_now(warehouse: Warehouse) -> None:
+    plan, budget = a_plan(), BudgetSettings(objects=2)
+    for mode in ("quarantine", "delete"):
+        assert required(warehouse, plan, budget=budget, changed={"mode": mode}).terms == {**TERMS, "mode": mode}
+        noted = warehouse.read_document("orchard", APPROVALS, f"{plan.plan_hash}.json")
+        assert noted is not None
+        assert noted["terms"]["mode"] == mode
+
+
+def test_an_approval_that_names_no_settings_is_given_again(warehouse: Warehouse) -> None:
+    plan = a_plan()
+    document = {"plan_hash": plan.plan_hash, "day": DAY.isoformat(), "approved_by": "x", "approved_at": AT}
+    warehouse.write_document(document, "orchard", APPROVALS, f"{plan.plan_hash}.json")
+    keep_plan(warehouse, plan)
+    with pytest.raises(
+        GuardRefused, match=r"does not say for which mode .* Nothing was deleted. Approve it again: `ret"
+    ):
+        required(warehouse, plan)
+    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, TERMS)
+    assert required(warehouse, plan).approved_by == "a-person"
+
+
+def test_in_mode_plan_nothing_is_approved(warehouse: Warehouse) -> None:
+    plan = a_plan()
+    keep_plan(warehouse, plan)
+    with pytest.raises(GuardRefused, match=r"its mode is `plan`.* Nothing was approved. Set `mode: quarantine` or"):
+        approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, {**TERMS, "mode": "plan"})
+    assert warehouse.documents("orchard", APPROVALS) == []
+
+
+@pytest.mark.parametrize("name", sorted(SETTINGS))
+def test_a_plan_that_was_made_under_other_settings_is_not_approved_and_not_carried_out(
+    warehouse: Warehouse, name: str
+) -> None:
+    plan = a_plan()
+    keep_plan(warehouse, plan)
+    changed = {name: "another"}
+    told = rf"settings were changed since the plan was made: {name} was {SETTINGS[name]}, is another\. Nothing was"
+    with pytest.raises(GuardRefused, match=rf"{told} approved. Plan again: `retention plan orchard"):
+        approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, {**TERMS, **changed})
+    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, TERMS)
+    for budget in (None, BudgetSettings(objects=1_000)):
+        with pytest.raises(GuardRefused, match=rf"{told} deleted. Plan again: `retention plan orchard"):
+            required(warehouse, plan, budget=budget, changed=changed)
+
+
+def test_a_plan_that_is_made_anew_under_other_settings_is_approved_anew(warehouse: Warehouse) -> None:
+    keep_plan(warehouse, a_plan())
+    approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW, LIFE, TERMS)
+    longer = {"grace": "3d"}
+    with pytest.raises(
+        GuardRefused, match=r"a-person approved the plan: grace was 1d, is 3d. Nothing was deleted. Put"
+    ):
+        required(warehouse, a_plan(terms={**SETTINGS, **longer}), changed=longer)
+
+
+def test_a_plan_that_names_no_settings_is_made_again(warehouse: Warehouse) -> None:
+    plan = a_plan(terms={})
+    keep_plan(warehouse, plan)
+    with pytest.raises(
+        GuardRefused, match=r"does not say under which settings .* Nothing was approved. Plan again: `re"
+    ):
+        approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, TERMS)
+    with pytest.raises(
+        GuardRefused, match=r"does not say under which settings .* Nothing was deleted. Plan again: `ret"
+    ):
+        required(warehouse, plan, budget=BudgetSettings(objects=1_000))
+
+
+def test_a_plan_of_the_version_before_is_read(warehouse: Warehouse) -> None:
+    document = {name: value for name, value in a_plan().document().items() if name != "terms"}
+    warehouse.write_document(document, "orchard", "plans", DAY.isoformat(), "current.json")
+    assert load_plan(warehouse, "orchard", DAY) == a_plan(terms={})
+
+
+ORCHARD: Mapping[str, object] = {
+    "kind": "lakefs",
+    "namespace": "s3a://lake/orchard/",
+    "storage": "lake",
+    "source": {"dump": "dump.json"},
+    "policy": "policy.json",
+    "grace": "36h",
+}
+FIELD: Mapping[str, object] = {
+    "kind": "icechunk",
+    "storage": "field",
+    "policy": "policy.yaml",
+    "mode": "quarantine",
+    "collect_overwritten": "30d",
+}
+
+
+def configured(directory: Path, settings: Mapping[str, object], **changes: object) -> Repository:
+    """Return a repository as a configuration in `directory` has it."""
+    file = directory / "retention.yaml"
+    repositories = {"a_repository": {**settings, **changes}}
+    file.write_text(yaml.safe_dump({"warehouse": "warehouse", "repositories": repositories}), encoding="utf-8")
+    return load_configuration(file).repository("a_repository")
+
+
+def test_the_terms_of_an_approval_are_settings_by_their_keys(tmp_path: Path) -> None:
+    orchard = approved_terms(configured(tmp_path, ORCHARD, mode="delete", tags="ignore"))
+    assert orchard.items() >= {
+        ("mode", "delete"),
+        ("namespace", "s3://lake/orchard"),
+        ("storage", f"file://{tmp_path}/lake"),
+        ("grace", "36h"),
+        ("token_life", "1d"),
+        ("tags", "ignore"),
+    }
+    assert "quarantine.url" not in orchard
+    field = approved_terms(configured(tmp_path, FIELD))
+    assert field.items() >= {
+        ("mode", "quarantine"),
+        ("quarantine.url", f"file://{tmp_path}/field.quarantine"),
+        ("storage", f"file://{tmp_path}/field"),
+        ("collect_overwritten", "30d"),
+    }
+    assert not field.keys() & {"tags", "token_life"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "value"),
+    [
+        (ORCHARD, "namespace", "s3://lake/other"),
+        (ORCHARD, "storage", "other"),
+        (ORCHARD, "grace", "37h"),
+        (ORCHARD, "token_life", "25h"),
+        (ORCHARD, "tags", "ignore"),
+        (ORCHARD, "legacy_names", True),
+        (FIELD, "storage", "other"),
+        (FIELD, "grace", "37h"),
+        (FIELD, "collect_overwritten", None),
+    ],
+)
+def test_every_setting_that_decides_what_a_plan_names_is_one_of_its_terms(
+    tmp_path: Path, settings: Mapping[str, object], name: str, value: object
+) -> None:
+    before, after = (planned_terms(configured(tmp_path, settings, **change)) for change in ({}, {name: value}))
+    assert [key for key in {**before, **after} if before.get(key) != after.get(key)] == [name]
+
+
+def test_one_duration_in_two_spellings_is_the_same_term(tmp_path: Path) -> None:
+    one, other = (planned_terms(configured(tmp_path, ORCHARD, grace=grace)) for grace in ("48h", "2d"))
+    assert one == other
+
+
 # ---- carrying out what was approved
 
 
@@ -278,7 +471,9 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Appro
     opened = open_repository(configuration.repository("orchard"), lambda: datetime(2026, 11, 22, tzinfo=UTC))
     policy_hash, digest = opened.policy().policy_hash, candidates_digest(candidates(spark, *ROWS).drop("etag"))
     plan = a_plan(
-        policy_hash=policy_hash, plan_hash=plan_hash("orchard", policy_hash, a_plan().references_hash, digest)
+        policy_hash=policy_hash,
+        plan_hash=plan_hash("orchard", policy_hash, a_plan().references_hash, digest),
+        terms=planned_terms(opened.repository),
     )
     sweep = Sweep(spark, Warehouse(configuration.warehouse), opened, DAY, "an-attempt", lambda _: None, lambda: NOW)
     return Approved(root, sweep, plan)
@@ -292,7 +487,8 @@ def approved(lake: Approved) -> Iterator[Approved]:
     keep_plan(lake.sweep.warehouse, lake.plan)
     heads = f"{lake.plan.plan_hash}.json"
     lake.sweep.warehouse.write_document({"branches": {}, "tags": {}}, "orchard", PLANNED_HEADS, heads)
-    approve(lake.sweep.warehouse, "orchard", DAY, lake.plan.plan_hash, "a-person", NOW, LIFE)
+    terms = approved_terms(lake.sweep.opened.repository)
+    approve(lake.sweep.warehouse, "orchard", DAY, lake.plan.plan_hash, "a-person", NOW, LIFE, terms)
     yield lake
     (lake.root / "policy.json").write_bytes(policy)
 

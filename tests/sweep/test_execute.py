@@ -19,8 +19,9 @@ pytestmark = pytest.mark.usefixtures("spark")
 @pytest.fixture
 def place(approved: Place, tmp_path: Path) -> Place:
     """A copy of it with the store's times, to be changed at will."""
-    directory = shutil.copytree(approved.directory, tmp_path / "copy")
-    return Place(directory, approved.settings)
+    copy = Place(shutil.copytree(approved.directory, tmp_path / "copy"), approved.settings)
+    copy.adopt()
+    return copy
 
 
 def lake(place: Place) -> dict[str, tuple[int, float]]:
@@ -68,6 +69,43 @@ def test_a_policy_that_changed_since_is_refused(place: Place) -> None:
     before = lake(place)
     assert_refused(place.run("sweep"), "policy", "Nothing was deleted", "retention plan orchard")
     assert lake(place) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "names", "remedy"),
+    [
+        ({"mode": "quarantine"}, "mode was delete, is quarantine", "retention approve orchard"),
+        ({"grace": "72h"}, "grace was 1d, is 3d", "retention plan orchard"),
+        ({"token_life": "72h"}, "token_life was 1d, is 3d", "retention plan orchard"),
+        ({"tags": "protect"}, "tags was ignore, is protect", "retention plan orchard"),
+        ({"namespace": "s3://lake/other"}, "namespace was s3://lake/orchard, is s3://lake/other", "retention plan"),
+    ],
+    ids=["mode", "grace", "token_life", "tags", "namespace"],
+)
+def test_a_plan_that_was_approved_under_other_settings_is_refused(
+    place: Place, changes: dict[str, str], names: str, remedy: str
+) -> None:
+    place.write(**changes)
+    before = lake(place)
+    assert_refused(place.run("sweep"), names, "Nothing was deleted", remedy)
+    assert lake(place) == before
+
+
+def test_what_was_approved_to_be_moved_is_not_deleted(place: Place) -> None:
+    plan_hash = json.loads((place.warehouse / place.name / "plans" / DAY / "current.json").read_text())["plan_hash"]
+    place.write(mode="quarantine")
+    approved = place.run("approve", plan_hash)
+    assert approved.status == 0, approved.err
+    assert "  mode: quarantine\n" in approved.out
+    assert f"  quarantine.url: file://{place.directory}/lake.quarantine\n" in approved.out
+    before = lake(place)
+    place.write(mode="delete")
+    assert_refused(place.run("sweep"), "mode was quarantine, is delete", f"retention approve orchard {plan_hash}")
+    place.write(mode="quarantine", quarantine={"url": "elsewhere"})
+    assert_refused(place.run("sweep"), f"quarantine.url was file://{place.directory}/lake.quarantine, is")
+    assert lake(place) == before
+    assert ledger_files(place, "attempted") == []
+    assert not (place.warehouse / place.name / "leases").exists()
 
 
 def test_a_plan_whose_approval_was_withdrawn_is_refused(place: Place) -> None:

@@ -1,7 +1,7 @@
 """Making the plan of an Icechunk repository: judge what is listed, let guards look, keep the plan with its edits."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -66,6 +66,7 @@ class IcechunkTerms:
     max_live_shrink: float
     now: datetime
     run_id: str
+    settings: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; without them no plan is approved
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +184,7 @@ def make_plan(
         instance=None,
         made_at=terms.now,
         run_id=terms.run_id,
+        terms=terms.settings,
     )
     keep_planned(warehouse, terms.repository, plan.plan_hash, found.candidates, scene.heads())
     keep_edits(warehouse, terms.repository, plan.plan_hash, of_history, scene.edits)

@@ -7,6 +7,7 @@ from retention_assets.sweep.ledger import ENDED, QUARANTINED
 from retention_assets.sweep.undo import Undo, _carry
 from tests.sweep.crashes.engine import EngineHere, EngineOfQuarantine, Hooks, latest
 from tests.sweep.crashes.world import World, name_of
+from tests.sweep.small_world import SETTINGS
 
 
 def charge(world: World, kind: str, mode: str, run_id: str) -> Charge:
@@ -21,6 +22,7 @@ def charge(world: World, kind: str, mode: str, run_id: str) -> Charge:
         run_id=run_id,
         clock=world.clock,
         log=lambda _: None,
+        terms={"mode": mode, **SETTINGS},
     )
 
 

@@ -73,6 +73,7 @@ def whole(approved: Place, tmp_path_factory: pytest.TempPathFactory) -> Whole:
 def copied(approved: Place, directory: Path, mode: str) -> Place:
     place = Place(shutil.copytree(approved.directory, directory), approved.settings)
     place.write(mode=mode)
+    place.adopt()
     return place
 
 

@@ -184,7 +184,7 @@ def a_plan(warehouse: Warehouse, planned: DataFrame) -> Plan:
         run_id="benchmark",
         terms=_SETTINGS,
     )
-    keep_planned(warehouse, plan.repository, plan.plan_hash, rows, Heads({}, {}))
+    keep_planned(warehouse, plan, rows, Heads({}, {}))
     keep_plan(warehouse, plan)
     return plan
 

@@ -1,7 +1,7 @@
 """`retention.yaml`: where the tables go, which repositories there are, what may be done to them."""
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from retention_assets.settings import (
 )
 
 _NAME = re.compile(r"[A-Za-z0-9_]+")
+# Every process of these masters is on this machine. `local-cluster` starts its workers here too.
+_ON_THIS_MACHINE = re.compile(r"local(\[.*\])?|local-cluster\[.*\]")
 _KINDS = "write `kind: lakefs` or `kind: icechunk`"
 
 
@@ -43,6 +45,7 @@ class Settings(Model):
     """The whole file."""
 
     warehouse: str
+    shared_warehouse: bool = False  # all machines of the cluster see the local path, such as on NFS
     spark: dict[str, str | int | float | bool] = Field(default_factory=dict)
     repositories: dict[str, RepositorySettings] = Field(min_length=1)
 
@@ -131,6 +134,7 @@ class Configuration:
     warehouse: str  # an absolute local path, or a URL
     spark: Mapping[str, str | int | float | bool]
     repositories: Mapping[str, Repository]
+    shared_warehouse: bool = False
 
     def repository(self, name: str) -> Repository:
         """Return the repository. Errors: ConfigurationError that lists the names there are."""
@@ -168,7 +172,26 @@ def load_configuration(file: Path) -> Configuration:
     except ValidationError as error:
         raise ConfigurationError(_problems(file, error)) from None
     repositories = {name: _located(name, entry, file) for name, entry in settings.repositories.items()}
-    return Configuration(file, _location(settings.warehouse, file.parent), settings.spark, repositories)
+    warehouse = _location(settings.warehouse, file.parent)
+    if not settings.shared_warehouse:
+        masters = [str(settings.spark[key]) for key in ("spark.master", "spark.remote") if key in settings.spark]
+        require_seen_by_executors(warehouse, masters, file)
+    return Configuration(file, warehouse, settings.spark, repositories, settings.shared_warehouse)
+
+
+def require_seen_by_executors(warehouse: str, masters: Iterable[str], file: Path | None = None) -> None:
+    """Refuse a warehouse on this machine's disk where Spark's executors are on other machines.
+
+    Each executor would write its part of a table to a disk of its own, and a table that lacks parts would be read.
+    Errors: ConfigurationError.
+    """
+    far = [master for master in masters if not _ON_THIS_MACHINE.fullmatch(master)]
+    if far and ("://" not in warehouse or warehouse.startswith("file://")):
+        raise ConfigurationError(
+            f"{file or 'the Spark session'}: warehouse: {warehouse} is a directory of this machine, and {far[0]} runs "
+            f"on other machines too, which do not see it. Nothing was read or deleted. Put the warehouse into a store "
+            "of objects, such as s3a://bucket/tables. If all machines see this directory, set `shared_warehouse: true`."
+        )
 
 
 def canonical_namespace(namespace: str) -> str:

@@ -52,7 +52,9 @@ def build_definitions(
         sensors=sensors,
         resources={
             "pyspark": spark,
-            "io_manager": WarehouseIOManager(root=configuration.warehouse, pyspark=spark),
+            "io_manager": WarehouseIOManager(
+                root=configuration.warehouse, pyspark=spark, shared=configuration.shared_warehouse
+            ),
             **watchers,
         },
         loggers=loggers,

@@ -37,6 +37,48 @@ def loaded(tmp_path: Path, **changes: object) -> Configuration:
     return load_configuration(written(tmp_path, {"warehouse": "warehouse", "repositories": {"orchard": entry}}))
 
 
+# ---- where tables go, and who writes them
+
+
+FAR = {
+    "standalone": {"spark.master": "spark://head:7077"},
+    "yarn": {"spark.master": "yarn"},
+    "kubernetes": {"spark.master": "k8s://https://head:443"},
+    "connect": {"spark.remote": "sc://head:15002"},
+}
+NEAR = [None, "local", "local[*]", "local[4]", "local[4,2]", "local-cluster[2,1,1024]"]
+
+
+def spread(tmp_path: Path, spark: dict[str, str], warehouse: str = "warehouse", **more: object) -> Configuration:
+    document = {"warehouse": warehouse, "spark": spark, "repositories": {"orchard": ORCHARD}, **more}
+    return load_configuration(written(tmp_path, document))
+
+
+@pytest.mark.parametrize("spark", FAR.values(), ids=FAR)
+def test_a_warehouse_on_this_machine_is_refused_where_executors_are_on_others(
+    tmp_path: Path, spark: dict[str, str]
+) -> None:
+    (master,) = spark.values()
+    for warehouse in ("warehouse", f"file://{tmp_path}/warehouse"):
+        with pytest.raises(ConfigurationError) as refused:
+            spread(tmp_path, spark, warehouse)
+        told = str(refused.value)
+        assert f"warehouse: {tmp_path}/warehouse is a directory of this machine, and {master} runs on other" in told
+        assert "Nothing was read or deleted" in told
+        assert "`shared_warehouse: true`" in told
+
+
+@pytest.mark.parametrize("spark", FAR.values(), ids=FAR)
+def test_a_warehouse_that_all_machines_see_is_taken(tmp_path: Path, spark: dict[str, str]) -> None:
+    assert spread(tmp_path, spark, "s3a://lake/tables").warehouse == "s3a://lake/tables"
+    assert spread(tmp_path, spark, shared_warehouse=True).shared_warehouse
+
+
+@pytest.mark.parametrize("master", NEAR)
+def test_a_warehouse_on_this_machine_is_taken_where_all_executors_are_here(tmp_path: Path, master: str | None) -> None:
+    assert spread(tmp_path, {"spark.master": master} if master else {}).warehouse == f"{tmp_path}/warehouse"
+
+
 # ---- what a file may leave out
 
 

@@ -8,6 +8,7 @@ from pyspark.sql.types import StructType
 
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
+from retention_assets.config import require_seen_by_executors
 from retention_assets.stores.warehouse import Facts, Rows, Warehouse
 from retention_assets.tables import TABLES
 from retention_assets.transforms.conform import conform
@@ -18,14 +19,18 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
 
     root: str
     pyspark: dg.ResourceDependency[LazyPySparkResource]
+    shared: bool = False  # `shared_warehouse` of the configuration
 
     def handle_output(self, context: dg.OutputContext, obj: Rows) -> None:
         """Overwrite the partition, then lay its facts beside it: a directory without facts is not whole."""
         repository, name = context.asset_key.path
         day = day_of(context)
         warehouse = Warehouse(self.root)
+        if not self.shared:  # the session may be another's, with another master than the configuration's
+            require_seen_by_executors(self.root, [session(self.pyspark).conf.get("spark.master", "local") or "local"])
         target = warehouse.partition(repository, name, day)
         count, size = _write(conform(obj.frame, TABLES[name]), target)
+        warehouse.require_rows(repository, name, day, count)
         warehouse.write_facts(repository, name, day, Facts(obj.taken_at, count, context.run_id, obj.notes))
         context.add_output_metadata(_metadata(obj, f"{repository}.{name}", target, count, size))
 

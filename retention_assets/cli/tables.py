@@ -12,6 +12,7 @@ from retention_assets.tables import REFERENCE_ADDRESSES, TABLES
 
 def open_table(warehouse: Warehouse, repository: str, name: str, day: date) -> pa.Table:
     """Return a partition, sorted by its key. Errors: TableContractError naming the command that makes it."""
+    warehouse.require_rows(repository, name, day, warehouse.facts(repository, name, day).rows)
     place = warehouse.require(repository, name, day).replace("s3a://", "s3://", 1)
     table = ds.dataset(place, format="parquet", schema=_nullable(TABLES[name].schema)).to_table()
     return table.sort_by([(column, "ascending") for column in TABLES[name].key])

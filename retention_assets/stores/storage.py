@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from retention_assets.errors import TableContractError
 from retention_assets.stores.inventories import delivered_inventory
 from retention_assets.stores.listing import Prefixes, list_objects, place_of, prefixes
 from retention_assets.stores.objects import ObjectReader
@@ -124,7 +125,10 @@ def _last_picture(studio: Studio, now: datetime, most: timedelta) -> Older | str
     }
     if not taken:
         return "there is no inventory of an earlier run"
-    rows = studio.warehouse.rows(studio.spark, name, table, max(taken, key=lambda day: taken[day]))
+    try:
+        rows = studio.warehouse.rows(studio.spark, name, table, max(taken, key=lambda day: taken[day]))
+    except TableContractError:  # its rows are not those that were written
+        return "the last inventory is not complete"
     if rows.notes.get(_STORAGE) != studio.opened.repository.storage:
         return "the last inventory is of another storage"
     clean_at = datetime.fromisoformat(rows.notes[_CLEAN_AT])

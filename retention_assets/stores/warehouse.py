@@ -5,6 +5,7 @@ Rows are written and read by Spark; this module names the places, and reads and 
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
 from io import BytesIO
@@ -25,6 +26,8 @@ from retention_assets.tables import DELETION_PROOF, DELETION_REPORT
 REFUSED = "refused"  # note of a table: the guards that refused it, which is written all the same for people to see
 FACTS = "_facts.json"  # Spark passes over names that begin with an underscore
 _SUCCESS = "_SUCCESS"
+_FOOTER = 2**16  # bytes read from a Parquet file's end: footers of our tables are smaller, a longer one is read again
+_AT_ONCE = 16  # files whose footers are read at once
 _CONDITIONS = "_conditions"  # a file that shows whether the store honours conditions
 
 
@@ -89,7 +92,8 @@ class Warehouse:
     def rows(self, spark: SparkSession, repository: str, table: str, day: date) -> Rows:
         """Return a partition with its facts.
 
-        Errors: TableContractError naming the command that makes it, GuardRefused when a guard refused what is in it.
+        Errors: TableContractError naming the command that makes it, also when the files have not as many rows as were
+        written; GuardRefused when a guard refused what is in it.
         """
         facts = self.facts(repository, table, day)
         if refused := facts.notes.get(REFUSED):
@@ -97,7 +101,44 @@ class Warehouse:
                 f"{repository}: {table} of {day} was refused by {refused}. Nothing was deleted. "
                 f"Make it again: `retention {_maker(table)} {repository} --as-of {day}`."
             )
+        self.require_rows(repository, table, day, facts.rows)
         return Rows(spark.read.parquet(self.partition(repository, table, day)), facts.taken_at, facts.notes)
+
+    def require_rows(self, repository: str, table: str, day: date, written: int) -> None:
+        """Require that a partition's files have as many rows as were written. Errors: TableContractError.
+
+        Where executors write to disks of their own, the directory is complete and some of its files are not seen.
+        """
+        found = self.row_count(repository, table, day.isoformat())
+        if found != written:
+            raise TableContractError(
+                f"{repository}: {table} of {day} has {found:,} rows in {self.partition(repository, table, day)}, and "
+                f"{written:,} were written. Nothing was deleted. Make it again: `retention {_maker(table)} "
+                f"{repository} --as-of {day}`. If that does not help, the cluster's machines do not see one warehouse."
+            )
+
+    def row_count(self, *parts: str) -> int:
+        """Return how many rows the Parquet files of a directory have, by their footers: no row is read.
+
+        Errors: TableContractError for a file that is no whole Parquet file.
+        """
+        listed = self._store.list_with_delimiter("/".join(parts))["objects"]
+        files = {one["path"]: one["size"] for one in listed}
+        tables = [path for path in files if path.endswith(".parquet") and path.rpartition("/")[2][0] not in "._"]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return sum(pool.map(lambda path: self._rows_of(path, files[path]), tables))
+
+    def _rows_of(self, path: str, size: int) -> int:
+        def end(length: int) -> bytes:
+            return bytes(self._store.get_range(path, start=max(0, size - length), end=size))
+
+        tail = end(_FOOTER)
+        length = int.from_bytes(tail[-8:-4], "little") + 8  # of the footer, with its length and the format's mark
+        try:
+            metadata = pq.read_metadata(pa.BufferReader(tail if length <= len(tail) else end(length)))
+        except pa.ArrowException as error:
+            raise TableContractError(f"{self.location(path)}: is cut off, or no Parquet file: {error}") from error
+        return int(metadata.num_rows)
 
     def directories(self, *parts: str) -> list[str]:
         """Return the names of the directories below a place, sorted; none when the place is not there."""

@@ -100,11 +100,22 @@ class Heads:
     tags: Mapping[str, str]
 
 
-def keep_planned(warehouse: Warehouse, repository: str, plan_hash: str, candidates: DataFrame, heads: Heads) -> None:
-    """Keep what a plan names, under its hash; a plan that was made before is there already, and the same."""
-    if not warehouse.is_complete(repository, PLANNED_OBJECTS, plan_hash):
-        candidates.write.mode("overwrite").parquet(warehouse.location(repository, PLANNED_OBJECTS, plan_hash))
-    warehouse.write_document(asdict(heads), repository, PLANNED_HEADS, f"{plan_hash}.json")
+def keep_planned(warehouse: Warehouse, plan: Plan, candidates: DataFrame, heads: Heads) -> None:
+    """Keep what a plan names, under its hash; a plan that was made before is there already, and the same.
+
+    Errors: TableContractError when not as many rows can be read back as the plan has candidates.
+    """
+    place = plan.repository, PLANNED_OBJECTS, plan.plan_hash
+    planned = plan.candidates.objects
+    if not warehouse.is_complete(*place) or warehouse.row_count(*place) != planned:
+        candidates.write.mode("overwrite").parquet(warehouse.location(*place))
+    if (found := warehouse.row_count(*place)) != planned:
+        raise TableContractError(
+            f"{plan.repository} {plan.day}: {warehouse.location(*place)} has {found:,} rows, and {planned:,} were "
+            f"written. No plan stands. Do all machines of the cluster see one warehouse? Then plan again: "
+            f"`retention plan {plan.repository} --as-of {plan.day}`."
+        )
+    warehouse.write_document(asdict(heads), plan.repository, PLANNED_HEADS, f"{plan.plan_hash}.json")
 
 
 def planned_objects(spark: SparkSession, warehouse: Warehouse, plan: Plan) -> DataFrame:

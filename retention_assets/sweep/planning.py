@@ -238,7 +238,7 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures:
         run_id=terms.run_id,
         terms=terms.settings,
     )
-    keep_planned(warehouse, terms.repository, plan.plan_hash, chosen, judgement.heads)
+    keep_planned(warehouse, plan, chosen, judgement.heads)
     keep_plan(warehouse, plan)
     return Planned(chosen, plan, verdicts)
 

@@ -53,7 +53,8 @@ class Run:
         name, table = self.repository.name, STORAGE_INVENTORY.name
         target = self.warehouse.partition(name, table, self.day)
         conform(picture.frame, STORAGE_INVENTORY).write.mode("overwrite").parquet(target)
-        self.warehouse.write_facts(name, table, self.day, Facts(picture.taken_at, 0, self.run_id, picture.notes))
+        count = self.warehouse.row_count(name, table, self.day.isoformat())
+        self.warehouse.write_facts(name, table, self.day, Facts(picture.taken_at, count, self.run_id, picture.notes))
         return self.spark.read.parquet(target)
 
     def addresses(self, policy: Policy, references: References, *, full: bool = False) -> DataFrame:

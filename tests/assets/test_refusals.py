@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from pyspark.sql import DataFrame
 
-from retention_assets.assets import pictures
+from retention_assets.assets import io_manager, pictures
 from retention_assets.errors import ConfigurationError
 from retention_assets.policy.documents import from_server
 from retention_assets.stores.repositories import open_repository
@@ -125,6 +126,51 @@ def test_a_cache_that_lost_whole_files_reads_them_again(orchard: TwicePlanned, l
     assert run.success, run.errors
     assert run.numbers["active_ranges"]["dagster/row_count"] == orchard.lake.table("active_ranges").num_rows
     assert run.numbers["addresses"]["dagster/row_count"] == orchard.lake.table("addresses").num_rows
+
+
+def part_of(lake: Lake, table: str) -> Path:
+    """Return a file of the day's partition that has rows."""
+    parts = (lake.root / "warehouse/orchard" / table / DAY).glob("*.parquet")
+    return next(part for part in parts if pq.read_metadata(part).num_rows)
+
+
+def test_a_table_that_lacks_rows_of_those_that_were_written_is_refused(lake: Lake) -> None:
+    """So it is where each machine of a cluster writes to a disk of its own."""
+    written = lake.table("addresses").num_rows
+    part_of(lake, "addresses").unlink()
+    left = lake.table("addresses").num_rows
+    run = lake.make("deletion_candidates")
+    assert not run.success
+    assert f"addresses of 2026-11-01 has {left:,} rows in" in run.errors
+    assert f"and {written:,} were written. Nothing was deleted" in run.errors
+
+
+def test_a_table_of_which_a_part_cannot_be_read_back_is_not_complete(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = io_manager._write
+
+    def partly(frame: DataFrame, target: str) -> tuple[int, int]:
+        written = write(frame, target)
+        part_of(lake, "addresses").unlink()
+        return written
+
+    monkeypatch.setattr(io_manager, "_write", partly)
+    run = lake.make("addresses")
+    assert not run.success
+    assert "addresses of 2026-11-01 has" in run.errors
+    assert "were written. Nothing was deleted" in run.errors
+    monkeypatch.undo()
+    assert not lake.make("deletion_candidates").success
+
+
+def test_what_a_plan_names_is_written_again_when_rows_of_it_were_lost(orchard: TwicePlanned, lake: Lake) -> None:
+    plan = lake.plan_document()
+    assert plan
+    (named,) = (lake.root / "warehouse/orchard/planned_objects").glob(f"{plan['plan_hash']}")
+    next(part for part in named.glob("*.parquet") if pq.read_metadata(part).num_rows).unlink()
+    assert lake.make("deletion_candidates").success
+    assert pq.read_table(named).num_rows == plan["candidates"]["objects"]
 
 
 def test_a_repository_inside_another_is_refused(lake: Lake) -> None:

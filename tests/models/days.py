@@ -178,7 +178,8 @@ class Day:
         """Write a partition as the IO manager does, and return it as it was written."""
         frame: DataFrame = conform(rows.frame, TABLES[table])
         frame.write.mode("overwrite").parquet(self.warehouse.partition(NAME, table, self.date))
-        self.warehouse.write_facts(NAME, table, self.date, Facts(rows.taken_at, 0, self.run_id, rows.notes))
+        count = self.warehouse.row_count(NAME, table, self.date.isoformat())
+        self.warehouse.write_facts(NAME, table, self.date, Facts(rows.taken_at, count, self.run_id, rows.notes))
         return self.warehouse.rows(self.spark, NAME, table, self.date)
 
 

@@ -1,12 +1,15 @@
-"""Documents of the warehouse that only one of several writers may write."""
+"""Documents of the warehouse that only one of several writers may write, and tables that have lost rows."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from retention_assets.errors import StoreError
+from retention_assets.errors import StoreError, TableContractError
+from retention_assets.stores import warehouse as module
 from retention_assets.stores.warehouse import Warehouse
 from tests.stores.s3 import Bucket
 
@@ -44,3 +47,52 @@ def test_where_it_cannot_be_written_nothing_is_said_to_be_there(tmp_path: Path) 
     (tmp_path / "orchard").write_text("no directory")
     with pytest.raises(StoreError, match=r"cannot write 'orchard/leases/00000001\.json'"):
         warehouse.create_document({"holder": "a"}, *PLACE)
+
+
+# ---- rows
+
+
+DAY = date(2026, 11, 1)
+TABLE = ("orchard", "addresses", DAY.isoformat())
+
+
+def write_parts(warehouse: Warehouse, *sizes: int) -> None:
+    for number, size in enumerate(sizes):
+        rows = pa.table({"address": [f"data/{row}" for row in range(size)]})
+        warehouse.append_rows(rows, *TABLE, f"part-{number:05d}.snappy.parquet")
+    warehouse.append_rows(pa.table({"address": ["hidden"]}), *TABLE, "_part.parquet")
+
+
+def test_the_rows_of_a_table_are_counted_over_all_its_files(warehouse: Warehouse) -> None:
+    assert warehouse.row_count(*TABLE) == 0
+    write_parts(warehouse, 3, 0, 40)
+    assert warehouse.row_count(*TABLE) == 43
+    warehouse.require_rows("orchard", "addresses", DAY, 43)
+
+
+def test_a_footer_that_is_longer_than_what_is_read_first_is_read_whole(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FOOTER", 16)
+    write_parts(warehouse, 3, 40)
+    assert warehouse.row_count(*TABLE) == 43
+
+
+@pytest.mark.parametrize("written", [42, 44, 0])
+def test_a_table_with_other_rows_than_were_written_is_refused(warehouse: Warehouse, written: int) -> None:
+    write_parts(warehouse, 3, 40)
+    with pytest.raises(TableContractError) as refused:
+        warehouse.require_rows("orchard", "addresses", DAY, written)
+    told = str(refused.value)
+    assert f"orchard: addresses of 2026-11-01 has 43 rows in {warehouse.root}/" in told
+    assert f"and {written} were written. Nothing was deleted" in told
+    assert "`retention plan orchard --as-of 2026-11-01`" in told
+
+
+def test_a_file_that_was_cut_off_is_named(tmp_path: Path) -> None:
+    warehouse = Warehouse(str(tmp_path))
+    write_parts(warehouse, 40)
+    file = tmp_path.joinpath(*TABLE, "part-00000.snappy.parquet")
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(TableContractError, match=r"part-00000\.snappy\.parquet: is cut off, or no Parquet file"):
+        warehouse.row_count(*TABLE)

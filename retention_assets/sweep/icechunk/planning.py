@@ -186,7 +186,7 @@ def make_plan(
         run_id=terms.run_id,
         terms=terms.settings,
     )
-    keep_planned(warehouse, terms.repository, plan.plan_hash, found.candidates, scene.heads())
+    keep_planned(warehouse, plan, found.candidates, scene.heads())
     keep_edits(warehouse, terms.repository, plan.plan_hash, of_history, scene.edits)
     keep_plan(warehouse, plan)
     return Planned(found.candidates, plan, found.verdicts)

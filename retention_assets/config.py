@@ -3,6 +3,7 @@
 import re
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,21 @@ class Configuration:
         """Return the same configuration with another mode for one repository."""
         old = self.repository(name)
         new = replace(old, settings=old.settings.model_copy(update={"mode": mode}))
+        return replace(self, repositories={**self.repositories, name: new})
+
+    def with_dump_age(self, name: str, dump_age: timedelta) -> "Configuration":
+        """Return the same configuration with another `source.dump_age` for one repository.
+
+        Errors: ConfigurationError when its references do not come from a dump.
+        """
+        old = self.repository(name)
+        if old.is_icechunk or old.lakefs.source.dump is None:
+            raise ConfigurationError(
+                f"{self.file}: repositories.{name} has no `source.dump`, so --dump-age says nothing. Nothing was read "
+                "or deleted. Leave --dump-age out."
+            )
+        source = old.lakefs.source.model_copy(update={"dump_age": dump_age})
+        new = replace(old, settings=old.lakefs.model_copy(update={"source": source}))
         return replace(self, repositories={**self.repositories, name: new})
 
 

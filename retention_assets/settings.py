@@ -10,9 +10,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from retention_assets.durations import parse_grace
 from retention_assets.errors import ConfigurationError
-from retention_assets.limits import Duration, Limits
+from retention_assets.limits import Duration, Limits, Span
 
 _SECRET_OPTION = re.compile(r"secret|password|token|sas|account_key|private_key|credential", re.IGNORECASE)
+
+
+_DUMP_AGE = timedelta(hours=1)  # as long as the longest `sweep.window`: what is older may live again
 
 
 class Model(BaseModel):
@@ -59,13 +62,21 @@ class SourceSettings(Model):
     """Where references come from: a dump's file, or a server."""
 
     dump: str | None = None
+    dump_age: Span | None = None  # how old a dump may be that is swept from; without it `_DUMP_AGE`
     api: ApiSettings | None = None
 
     @model_validator(mode="after")
     def _one_of_two(self) -> "SourceSettings":
         if (self.dump is None) == (self.api is None):
             raise ValueError("name exactly one of `dump` and `api`")
+        if self.api is not None and self.dump_age is not None:
+            raise ValueError("`dump_age` is for a `dump`: a server is asked for its references of now")
         return self
+
+    @property
+    def oldest_dump(self) -> timedelta | None:
+        """How old a dump may be that is swept from; None for a server."""
+        return None if self.dump is None else self.dump_age or _DUMP_AGE
 
 
 class InventorySettings(Model):

@@ -218,6 +218,14 @@ MISTAKES: dict[str, tuple[dict[str, object], str]] = {
         {"source": {"dump": "d", "api": API}},
         "repositories.orchard.source: name exactly one of `dump` and `api`",
     ),
+    "an age of a dump beside a server": (
+        {"source": {"api": API, "dump_age": "1h"}},
+        "repositories.orchard.source: `dump_age` is for a `dump`",
+    ),
+    "an age of a dump without a unit": (
+        {"source": {"dump": "d", "dump_age": 12}},
+        "repositories.orchard.source.dump_age: '12' is not a duration: it has no",
+    ),
     "a grace period without a unit": ({"grace": 24}, "repositories.orchard.grace: '24' is not a duration: it has no"),
     "a negative grace period": ({"grace": "-1h"}, "repositories.orchard.grace: '-1h' is not a duration: it is"),
     "a secret key in the file": (

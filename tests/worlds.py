@@ -92,7 +92,7 @@ class BuiltRepository:
             "kind": "lakefs",
             "namespace": NAMESPACE,
             "storage": "lake",
-            "source": {"dump": "dump.json"},
+            "source": {"dump": "dump.json", "dump_age": "3650d"},
             "policy": names,
             **({"staged": STAGED} if self.staged_known else {}),
         }

@@ -149,6 +149,7 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
             now=bench.clock(),
             run_id=context.run_id,
             settings=planned_terms(bench.repository),
+            oldest_dump=settings.source.oldest_dump,
         )
         others = bench.other_references(context, pyspark)
         if warning := not_configured(bench.open().source, bench.configuration.repositories.values()):

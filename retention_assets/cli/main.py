@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from retention_assets.cli import comparing, icechunk, undoing  # noqa: F401 - th
 from retention_assets.cli.group import as_json, as_of, cli, configuration_of, day_of, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS, column_order, human_bytes, print_amounts, print_rows
 from retention_assets.config import Configuration, Repository, load_configuration
+from retention_assets.durations import parse_span
 from retention_assets.errors import ConfigurationError, StoreError, TableContractError, own_error
 from retention_assets.instants import utc_now
 from retention_assets.policy.lint import Finding
@@ -169,8 +170,14 @@ def withdraw(context: click.Context, repository: str, given: datetime | None) ->
 @cli.command(short_help="Carry out the approved plan.")
 @click.argument("repository")
 @as_of
+@click.option(
+    "--dump-age",
+    "dump_age",
+    metavar="DURATION",
+    help="Sweep from a dump that is up to so old, such as 12h. Default: source.dump_age of the configuration, else 1h.",
+)
 @click.pass_context
-def sweep(context: click.Context, repository: str, given: datetime | None) -> None:
+def sweep(context: click.Context, repository: str, given: datetime | None, dump_age: str | None) -> None:
     """Carry out the approved plan of REPOSITORY: its mode is `quarantine` or `delete`."""
     from retention_assets.cli.runs import run_job
     from retention_assets.definitions import sweep_job
@@ -181,6 +188,8 @@ def sweep(context: click.Context, repository: str, given: datetime | None) -> No
             f"{configuration.file}: repositories.{repository}.mode is `plan`: there is nothing to carry out. Nothing "
             "was deleted. Set `mode: quarantine`, which can be undone, or `mode: delete`."
         )
+    if dump_age is not None:
+        configuration = configuration.with_dump_age(repository, _dump_age(dump_age))
     day = day_of(given)
     run_job(configuration, sweep_job(repository), day, progress)
     failed, left = _report(configuration, repository, day)
@@ -191,6 +200,13 @@ def sweep(context: click.Context, repository: str, given: datetime | None) -> No
             f"`retention show {repository} deletion_report --as-of {day} --format csv`. "
             f"Then try those again: `retention sweep {repository} --as-of {day}`."
         )
+
+
+def _dump_age(written: str) -> timedelta:
+    try:
+        return parse_span(written)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--dump-age: {error}") from error
 
 
 @cli.command(short_help="Prove what was done.")

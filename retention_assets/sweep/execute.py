@@ -62,6 +62,7 @@ class Charge:
     beside: int = 0  # what the plan changes beside its objects: snapshots that it releases, references that it deletes
     publish: Callable[[Lease], Mapping[str, Any]] | None = None  # what must be written before any object goes
     terms: Terms = field(default_factory=dict)  # the settings of now; restore and purge need no approval of a plan
+    dump: Mapping[str, str] | None = None  # for the record: see `Record`
 
     @property
     def name(self) -> str:
@@ -239,6 +240,7 @@ def _record(
         longest_window_seconds=None,
         ledger_digest=ledger_digest,
         terms=approval.terms or None,
+        dump=charge.dump,
     )
 
 

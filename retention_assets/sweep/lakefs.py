@@ -1,5 +1,9 @@
 """A lakeFS repository's plans carried out and proved: what `execute` needs, put together."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+from retention_assets.durations import format_duration
 from retention_assets.stores.ranges import TableCache
 from retention_assets.stores.repositories import OpenRepository
 from retention_assets.sweep.attempt import (
@@ -56,12 +60,22 @@ def sweep_plan(sweep: Sweep[OpenRepository], plan: Plan, mode: str) -> None:
         if not sweep.opened.repository.lakefs.legacy_names:
             require_own_names(plan, planned, lambda: liveness.now().committed)
 
-    carried = carry_out(charge_of(sweep, plan, mode), engine, check)
+    charge = replace(charge_of(sweep, plan, mode), dump=dump_of(sweep))
+    carried = carry_out(charge, engine, check)
     tell_of_versions(sweep, mode, carried)
     if sweep.opened.repository.lakefs.write_results:
         ledger = engine.ledger().where(f"outcome != '{ATTEMPTED}'")
         statistics = rule_statistics(planned, ledger, sweep.attempt, plan.plan_hash, started)
         write_statistics(sweep.opened.access, sweep.day, statistics)
+
+
+def dump_of(sweep: Sweep[OpenRepository]) -> Mapping[str, str] | None:
+    """Return what the record says of the dump that is swept from; None when a server gives the references."""
+    oldest = sweep.opened.repository.lakefs.source.oldest_dump
+    if oldest is None:
+        return None
+    taken_at = sweep.opened.source.references().taken_at
+    return {"taken_at": taken_at.isoformat(), "dump_age": format_duration(oldest)}
 
 
 def question_of(sweep: Sweep[OpenRepository]) -> Question:

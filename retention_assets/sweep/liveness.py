@@ -5,11 +5,12 @@ Source: DESIGN.md, invariant 5. The walk is the planner's own: the same history,
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from retention_assets.durations import format_duration
 from retention_assets.errors import GuardRefused
 from retention_assets.history.lakefs import activity, commit_graph, protected_commits
 from retention_assets.history.potential import is_potential, thresholds
@@ -26,6 +27,7 @@ from retention_assets.sweep.plan import Heads, Plan, references_hash
 from retention_assets.transforms.candidates import live_addresses
 from retention_assets.transforms.lifecycle import with_lifecycle
 
+_HOUR = timedelta(hours=1)
 _CREATED_AGAIN = "it was created again under its name"
 Clock = Callable[[], datetime]
 
@@ -95,7 +97,7 @@ class LakeFSLiveness:
         """Return what is live at this moment. Errors: GuardRefused when it cannot be known."""
         looked_at, opened = self._clock(), self._question.opened
         staged = opened.source.staged()
-        references = opened.source.references()
+        references = self._references()
         if self._instance and references.instance and self._instance != references.instance:
             raise self._another(_CREATED_AGAIN)
         if staged is None or staged.taken_at > references.taken_at:
@@ -115,13 +117,28 @@ class LakeFSLiveness:
 
         Commits are never taken out of a repository, so what branches and tags named at planning is still known.
         """
-        references = self._question.opened.source.references()
+        references = self._references()
         named = sorted({*heads.branches.items(), *heads.tags.items()})
         gone = [f"{name} named {commit}" for name, commit in named if commit not in references.commits]
         other = plan.instance and references.instance and plan.instance != references.instance
         if gone or other:
             raise self._another(f"{gone[0]}, which is not known any more" if gone else _CREATED_AGAIN)
         self._instance = references.instance
+
+    def _references(self) -> References:
+        """Return the references as they are now. Errors: GuardRefused for a dump that is older than is allowed."""
+        references, repository = self._question.opened.source.references(), self._question.opened.repository
+        oldest, age = repository.lakefs.source.oldest_dump, self._clock() - references.taken_at
+        if oldest is not None and age > oldest:
+            name, day = repository.name, self._question.day
+            raise GuardRefused(
+                f"{name}: the dump {repository.lakefs.source.dump} was taken on {references.taken_at:%Y-%m-%d %H:%M} "
+                f"UTC. Objects that came back to life since then are not in it, so it may be at most "
+                f"{format_duration(oldest)} old. {self._undone} Take a new dump in its place and run this again. To "
+                f"sweep from this one: `retention sweep {name} --as-of {day} --dump-age {age // _HOUR + 2}h`, or set "
+                "source.dump_age."
+            )
+        return references
 
     def _another(self, why: str) -> GuardRefused:
         name, day = self._question.opened.repository.name, self._question.day

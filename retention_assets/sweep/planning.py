@@ -8,6 +8,7 @@ from functools import partial
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from retention_assets.durations import format_duration
 from retention_assets.errors import GuardRefused
 from retention_assets.policy.rules import Policy
 from retention_assets.stores.storage import FELL_BACK
@@ -94,6 +95,7 @@ class Terms:
     max_live_shrink: float
     now: datetime
     run_id: str
+    oldest_dump: timedelta | None = None  # that a sweep takes; None: the references are a server's
     legacy_names: bool = False  # see `legacy_names.kinds_in_use`
     settings: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; without them no plan is approved
 
@@ -277,10 +279,17 @@ def _warnings(terms: Terms, pictures: Pictures) -> list[str]:
     warnings = []
     if pictures.blocked:
         warnings.append(f"This plan cannot be carried out: {pictures.blocked}")
-    if terms.now - pictures.graph.taken_at > _OLD_REFERENCES:
+    taken_at = pictures.graph.taken_at
+    if terms.oldest_dump is not None and terms.now - taken_at > terms.oldest_dump:
         warnings.append(
-            f"The references are of {pictures.graph.taken_at:%Y-%m-%d %H:%M} UTC. What was brought back to life since "
-            "is not known; take a new dump before deleting."
+            f"The dump is of {taken_at:%Y-%m-%d %H:%M} UTC, and `retention sweep` refuses one that is older than "
+            f"{format_duration(terms.oldest_dump)}. Objects that came back to life since then are not in it. Take a "
+            "new dump in its place, plan again, and sweep. `retention sweep --dump-age` sweeps from an older dump."
+        )
+    elif terms.now - taken_at > _OLD_REFERENCES:
+        warnings.append(
+            f"The references are of {taken_at:%Y-%m-%d %H:%M} UTC. Objects that came back to life since then are not "
+            "in them."
         )
     if reason := pictures.inventory.notes.get(FELL_BACK):
         warnings.append(f"The whole store was listed, although an optimized run was asked for: {reason}.")

@@ -41,6 +41,7 @@ class Record:
     published: Mapping[str, Any] | None = None  # what was written before any object went; None: the plan has no such
     ended_early: str | None = None  # the error that ended it before it was through
     terms: Mapping[str, str] | None = None  # the settings that the approval was for; None: it needed none
+    dump: Mapping[str, str] | None = None  # that it swept from: `taken_at`, and `dump_age`, the oldest that it takes
 
 
 @dataclass(frozen=True, slots=True)

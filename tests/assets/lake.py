@@ -72,7 +72,7 @@ class Lake:
             "kind": "lakefs",
             "namespace": f"s3://lake/{self.name}",
             "storage": "namespace",
-            "source": {"dump": "dump.json"},
+            "source": {"dump": "dump.json", "dump_age": "3650d"},
             "staged": str(staged.relative_to(self.namespace)),
             "policy": "policy.json",
             **changes,

@@ -119,7 +119,7 @@ def orchard(directory: Path, storage: str, options: Mapping[str, Any] | None = N
             "namespace": "s3://lake/orchard",
             "storage": storage,
             "storage_options": dict(options or {}),
-            "source": {"dump": "dump.json"},
+            "source": {"dump": "dump.json", "dump_age": "3650d"},
             "staged": staged_folder(),
             "policy": ["gc_rules.json"],
             "tags": "ignore",

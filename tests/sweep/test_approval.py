@@ -453,7 +453,7 @@ repositories:
     kind: lakefs
     namespace: s3://lake/orchard
     storage: namespace
-    source: {dump: dump.json}
+    source: {dump: dump.json, dump_age: 3650d}
     policy: policy.json
     mode: delete
 """

@@ -132,6 +132,52 @@ def test_a_staged_list_that_is_newer_than_the_references_is_refused(place: Place
     assert lake(place) == before
 
 
+def test_a_dump_that_is_older_than_an_hour_is_not_swept_from(place: Place) -> None:
+    place.write(source={"dump": "dump.json"})
+    before = lake(place)
+    refused = place.run("sweep")
+    assert_refused(refused, "dump.json", "at most 1h old", "Nothing was deleted", "Take a new dump", "--dump-age")
+    assert lake(place) == before
+    assert not list(place.warehouse.glob("orchard/records/*"))
+
+
+def test_a_dump_that_is_older_than_an_hour_is_swept_from_when_asked_to_and_the_record_tells(place: Place) -> None:
+    place.write(source={"dump": "dump.json", "dump_age": "2h"})
+    dumped = api("orchard")["refs_dump"].values()
+    taken_at = min(time for id_ in dumped if (time := lake(place).get(f"_lakefs/{id_}", (0, 0.0))[1]))
+    swept = place.run("sweep", "--dump-age", "3650d")
+    assert swept.status == 0, swept.err
+    (record,) = (json.loads(file.read_text()) for file in place.warehouse.glob("orchard/records/*.json"))
+    assert record["dump"] == {"taken_at": datetime.fromtimestamp(taken_at, UTC).isoformat(), "dump_age": "3650d"}
+
+
+def test_a_plan_from_an_old_dump_is_made_and_warns_that_the_sweep_refuses(place: Place) -> None:
+    place.write(source={"dump": "dump.json"})
+    planned = place.run("plan", "--json")
+    assert planned.status == 0, planned.err
+    (warning,) = planned.document()["warnings"]
+    assert "`retention sweep` refuses one that is older than 1h" in warning
+    assert "Take a new dump" in warning
+    assert "--dump-age" in warning
+
+
+@pytest.mark.parametrize(
+    ("source", "age", "words"),
+    [
+        ({"dump": "dump.json"}, "12", "--dump-age: "),
+        ({"api": {"url": "http://127.0.0.1:1", "access_key": "k", "secret_key": {"env": "S"}}}, "12h", "source.dump"),
+    ],
+    ids=["no_unit", "no_dump"],
+)
+def test_an_age_that_is_none_or_of_no_dump_is_a_mistake(
+    place: Place, source: dict[str, object], age: str, words: str
+) -> None:
+    place.write(source=source)
+    answer = place.run("sweep", "--dump-age", age)
+    assert answer.status == 2
+    assert words in answer.err
+
+
 @pytest.mark.parametrize("trouble", ["unknown", pytest.param("newer", marks=pytest.mark.slow)])
 def test_a_plan_without_a_staged_list_to_rely_on_warns_and_cannot_be_approved(place: Place, trouble: str) -> None:
     if trouble == "unknown":

@@ -10,7 +10,7 @@ import logging
 import tempfile
 from pathlib import Path
 
-from lake import NAMESPACE, Lake
+from lake import Lake
 from rich.console import Console
 from rich.table import Table
 
@@ -32,7 +32,7 @@ def bytes_read(spark, lake: Lake, warehouse: Path, run_id: str) -> int:
     cache = TableCache(spark, Warehouse(str(warehouse)), "rolling", access, run_id)
     named = [(node.commit.metarange_id,) for node in commit_graph(references)]
     of_commits, first = cache.rows(spark.createDataFrame(named, "metarange_id string"), metaranges())
-    _, second = cache.rows(of_commits, ranges(NAMESPACE))
+    _, second = cache.rows(of_commits, ranges())
     return first.bytes + second.bytes
 
 

@@ -95,6 +95,7 @@ POTENTIAL_COMMITS = Table(
         ("protected", pa.bool_(), False),  # kept by a tag or a hold
         ("due_since", INSTANT, True),  # when the last branch let go of it; null while active
         ("rule_id", pa.string(), True),  # the rule that let go last
+        ("is_head", pa.bool_(), False),  # a branch names it
     ),
 )
 
@@ -111,6 +112,7 @@ ACTIVE_RANGES = Table(
         ("due_since", INSTANT, True),
         ("rule_ids", STRINGS, False),
         ("last_held_at", INSTANT, False),  # creation of the newest commit that holds it
+        ("at_head", pa.bool_(), False),  # the head of a branch holds it
     ),
 )
 
@@ -130,6 +132,8 @@ ADDRESSES = Table(
         ("due_since", INSTANT, True),
         ("rule_ids", STRINGS, False),
         ("last_held_at", INSTANT, False),
+        ("at_head", pa.bool_(), False),  # the head of a branch holds the pair
+        ("etag", pa.string(), False),  # the entry's checksum; empty when it has none
     ),
 )
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from hashlib import md5, shake_256
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ class BuiltRepository:
     def store(self, objects: Mapping[str, datetime], size: int = 10) -> None:
         """Lay objects into the store, each written at its time; over what is there."""
         for name, written_at in objects.items():
-            _write(self.lake / name, bytes(size), written_at)
+            _write(self.lake / name, content_of(name, size), written_at)
 
     def remove(self, addresses: Iterable[str]) -> None:
         """Take objects out of the store, and the directories that this empties, which a store would not have."""
@@ -163,7 +164,14 @@ def _settle(path: Path, at: datetime) -> None:
 def _write_objects(lake: Path, commit: Version, at: datetime) -> str:
     """Write the ranges and the metarange of a commit; return the metarange's id, empty for no objects."""
     entries = [
-        Entry(path, name, size=10, address_type=_FULL if "://" in name else _RELATIVE, last_modified=commit.created_at)
+        Entry(
+            path,
+            name,
+            size=10,
+            etag=md5(content_of(name)).hexdigest(),
+            address_type=_FULL if "://" in name else _RELATIVE,
+            last_modified=commit.created_at,
+        )
         for path, name in sorted(commit.objects.items(), key=lambda pair: pair[0].encode())
     ]
     if not entries:
@@ -228,3 +236,8 @@ def _write_staged(lake: Path, staged: Collection[str], at: datetime) -> None:
     file = folder / "0001"
     pq.write_table(table, file)
     _settle(file, at)
+
+
+def content_of(name: str, size: int = 10) -> bytes:
+    """Return the content of an object: another one for each name."""
+    return shake_256(name.encode()).digest(size)

@@ -32,6 +32,7 @@ from retention_assets.sweep.planning import (
 from retention_assets.sweep.results import write_results
 from retention_assets.tables import DELETION_PROOF
 from retention_assets.transforms.addresses import addresses as pairs_of
+from retention_assets.transforms.addresses import canonical
 from retention_assets.transforms.ranges import active_ranges as ranges_of
 
 PLAN_GUARDS = (
@@ -111,11 +112,12 @@ def addresses(bench: Workbench) -> dg.AssetsDefinition:
     ):
         """Every (path, address) pair of any commit; each range is read once, on executors, and cached by its id."""
         cache = bench.cache(context, pyspark)
-        entries, reading = cache.rows(active_ranges.frame, ranges(bench.repository.namespace))
+        entries, reading = cache.rows(active_ranges.frame, ranges())
         named = potential_commits.frame.where("metarange_id != ''")
         of_commits, _ = cache.rows(named, metaranges())
         verdict = guards.ranges_complete(of_commits, entries, active_ranges.frame)
-        rows = Rows(pairs_of(active_ranges.frame, entries), active_ranges.taken_at, active_ranges.notes)
+        pairs = pairs_of(active_ranges.frame, canonical(entries, bench.open().inside))
+        rows = Rows(pairs, active_ranges.taken_at, active_ranges.notes)
         return checked(rows, [verdict], {"ranges_read": reading.files, "range_bytes": reading.bytes})
 
     return asset
@@ -148,6 +150,7 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
             legacy_names=settings.legacy_names,
             now=bench.clock(),
             run_id=context.run_id,
+            access=bench.open().access,
             settings=planned_terms(bench.repository),
             oldest_dump=settings.source.oldest_dump,
         )

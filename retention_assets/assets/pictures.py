@@ -86,7 +86,7 @@ def uncommitted_objects(bench: Workbench) -> dg.AssetsDefinition:
         opened = bench.open()
         staged = opened.source.staged()
         files, shown = (staged.files, staged.shown) if staged else ((), ())
-        frame = staged_objects(session(pyspark), opened.access, files, bench.repository.namespace, shown)
+        frame = staged_objects(session(pyspark), opened.access, files, opened.inside, shown)
         notes = {KNOWN: str(staged is not None).lower()}
         return checked(Rows(frame, staged.taken_at if staged else bench.clock(), notes), numbers=notes)
 

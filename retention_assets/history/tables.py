@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from retention_assets.history.lakefs import Activity, CommitNode
 from retention_assets.history.references import Commit, References
@@ -66,6 +67,7 @@ def potential_commits_rows(
             [None if one.active or one.rule_id is None else f"{RETENTION_IDS}{one.rule_id}" for one in kept],
             pa.string(),
         ),
+        pc.greater(pc.list_value_length(graph.column("head_of")), 0),
     ]
     cast = [column.cast(field.type) for column, field in zip(columns, POTENTIAL_COMMITS.schema, strict=True)]
     return pa.table(cast, schema=POTENTIAL_COMMITS.schema)

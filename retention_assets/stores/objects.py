@@ -82,11 +82,11 @@ class ObjectReader(OpenStore):
 
         return self._call(read, path, READ)
 
-    def digest(self, path: str) -> bytes:
-        """Return the SHA-256 of the object's bytes, which are never held all at once."""
+    def digest(self, path: str, algorithm: str = "sha256") -> bytes:
+        """Return a digest of the object's bytes, which are never held all at once."""
 
         def digest() -> bytes:
-            found = hashlib.sha256()
+            found = hashlib.new(algorithm, usedforsecurity=False)
             for chunk in self._store.get(path).stream(min_chunk_size=_CHUNK):
                 found.update(chunk)
             return found.digest()

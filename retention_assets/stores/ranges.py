@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from retention_assets.formats.addresses import canonical_addresses
 from retention_assets.formats.ranges import read_metarange, read_range
 from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.objects import ObjectReader
@@ -34,9 +33,11 @@ RANGE_ENTRIES = pa.schema(
     [
         ("range_id", pa.string()),
         ("key", pa.string()),
-        ("address", pa.string()),
+        ("address", pa.string()),  # as the file says; `transforms.addresses.canonical` makes it canonical
+        ("address_type", pa.int8()),
         ("size", pa.int64()),
         ("last_modified", pa.timestamp("us", tz="UTC")),
+        ("etag", pa.string()),
         FILE_BYTES,
     ]
 )
@@ -46,7 +47,10 @@ Decode = Callable[[bytes, str, str], pa.RecordBatch]  # content, name of the fil
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of table file: the column of its id, the rows it gives, and where they are kept."""
+    """One kind of table file: the column of its id, the rows it gives, and where they are kept.
+
+    `name` is the cache's folder. It carries a version: rows that were decoded by other rules are not read.
+    """
 
     name: str
     id_column: str
@@ -67,18 +71,20 @@ def metaranges() -> Kind:
     return Kind("metarange_ranges", "metarange_id", METARANGE_RANGES, decode)
 
 
-def ranges(namespace: str) -> Kind:
-    """Return the kind that gives the entries of each range, their addresses made canonical for `namespace`."""
+def ranges() -> Kind:
+    """Return the kind that gives the entries of each range, as the file says them.
+
+    A cached row depends on the file's content alone. What depends on the configuration is computed on reading.
+    """
 
     def decode(content: bytes, name: str, range_id: str) -> pa.RecordBatch:
         rows = read_range(content, name)
-        address = canonical_addresses(rows["address"], rows["address_type"], namespace)
         ids = pa.repeat(range_id, rows.num_rows)
-        size = on_first_row(len(content), rows.num_rows)
-        columns = [ids, rows["key"], address, rows["size"], rows["last_modified"], size]
+        named = [rows[name] for name in ("key", "address", "address_type", "size", "last_modified", "etag")]
+        columns = [ids, *named, on_first_row(len(content), rows.num_rows)]
         return pa.record_batch(columns, schema=RANGE_ENTRIES)
 
-    return Kind("range_entries", "range_id", RANGE_ENTRIES, decode)
+    return Kind("range_entries.v2", "range_id", RANGE_ENTRIES, decode)
 
 
 def on_first_row(value: int, rows: int) -> pa.Array:

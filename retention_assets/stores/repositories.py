@@ -18,6 +18,7 @@ from retention_assets.stores.icechunk import IcechunkSource
 from retention_assets.stores.lakefs import GCRules, LakeFSSource
 from retention_assets.stores.lakefs_dump import DumpSource
 from retention_assets.stores.objects import ObjectReader
+from retention_assets.transforms.names import spellings
 
 Clock = Callable[[], datetime]
 
@@ -31,6 +32,11 @@ class OpenRepository:
     repository: Repository
     access: StoreAccess
     source: LakeFSSource
+
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """The spellings of the repository's namespace in absolute addresses."""
+        return spellings(self.repository.namespace, self.repository.storage)
 
     def policy(self) -> Policy:
         """Return the policy that the files in `policy:` make together. Errors: ConfigurationError, file and key."""

@@ -7,13 +7,14 @@ from io import BytesIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from retention_assets.errors import CorruptFile
-from retention_assets.formats.addresses import canonical_addresses
 from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.objects import ObjectReader
 from retention_assets.tables import UNCOMMITTED_OBJECTS
+from retention_assets.transforms.names import canonical_address
 
 _ADDRESS, _CREATED = "physical_address", "creation_date"  # unix seconds, the server's clock
 _FULL_OR_RELATIVE = 0
@@ -23,33 +24,34 @@ def staged_objects(
     spark: SparkSession,
     access: StoreAccess,
     files: Sequence[str],
-    namespace: str,
+    inside: Sequence[str],
     shown: Sequence[tuple[str, datetime]] = (),
 ) -> DataFrame:
-    """Return (address, created_at) of each staged object, addresses canonical for `namespace`. See `StagedList`.
+    """Return (address, created_at) of each staged object, addresses canonical. See `StagedList`, `names.spellings`.
 
     Errors: CorruptFile naming the file, of the store as executors meet them.
     """
-    if shown:
-        addresses, created = map(list, zip(*shown, strict=True))
-        rows = pa.record_batch([_canonical(pa.array(addresses), namespace), created], schema=UNCOMMITTED_OBJECTS.schema)
-        of_branches = spark.createDataFrame(pa.Table.from_batches([rows]))
-        return staged_objects(spark, access, files, namespace).unionByName(of_branches).distinct()
-    if not files:
-        return spark.createDataFrame(UNCOMMITTED_OBJECTS.schema.empty_table())
+    addresses, created = ([pair[place] for pair in shown] for place in (0, 1))
+    rows = spark.createDataFrame(pa.table([addresses, created], schema=UNCOMMITTED_OBJECTS.schema))
+    if files:
+        rows = rows.unionByName(_listed(spark, access, files))
+    address = canonical_address(F.col("address"), F.lit(_FULL_OR_RELATIVE), inside)
+    return rows.withColumn("address", address).distinct()
 
+
+def _listed(spark: SparkSession, access: StoreAccess, files: Sequence[str]) -> DataFrame:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = ObjectReader(access)
         for batch in batches:
             for name in batch.column(0).to_pylist():
-                yield from staged_rows(reader.read(name), reader.describe(name), namespace)
+                yield from staged_rows(reader.read(name), reader.describe(name))
 
     names = spark.createDataFrame(pa.table({"name": files}))
-    return names.mapInArrow(read, from_arrow_schema(UNCOMMITTED_OBJECTS.schema)).distinct()
+    return names.mapInArrow(read, from_arrow_schema(UNCOMMITTED_OBJECTS.schema))
 
 
-def staged_rows(content: bytes, name: str, namespace: str) -> Iterator[pa.RecordBatch]:
-    """Return the rows of one file, as `uncommitted_objects` has them."""
+def staged_rows(content: bytes, name: str) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one file: `uncommitted_objects` with addresses as the server spells them."""
     try:
         table = pq.ParquetFile(BytesIO(content)).read(columns=[_ADDRESS, _CREATED])
         seconds = table[_CREATED].cast(pa.int64()).combine_chunks()
@@ -62,9 +64,4 @@ def staged_rows(content: bytes, name: str, namespace: str) -> Iterator[pa.Record
     if addresses.null_count:
         raise CorruptFile(f"{name}: a staged object has no address. Nothing was deleted. Take the staged list again.")
     created = seconds.cast(pa.timestamp("s", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
-    yield pa.record_batch([_canonical(addresses, namespace), created], schema=UNCOMMITTED_OBJECTS.schema)
-
-
-def _canonical(addresses: pa.Array, namespace: str) -> pa.Array:
-    types = pa.repeat(pa.scalar(_FULL_OR_RELATIVE, pa.int8()), len(addresses))
-    return canonical_addresses(addresses, types, namespace)
+    yield pa.record_batch([addresses, created], schema=UNCOMMITTED_OBJECTS.schema)

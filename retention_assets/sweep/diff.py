@@ -41,6 +41,7 @@ from retention_assets.transforms.comparison import (
     head_amounts,
     with_heads,
 )
+from retention_assets.transforms.names import spellings
 from retention_assets.transforms.summary import directory, top_prefix
 
 _MOST = 12  # groups of a change: what a person takes in at a glance
@@ -90,6 +91,7 @@ class Proposal:
             legacy_names=settings.legacy_names,
             now=self.now,
             run_id=self.run_id,
+            access=open_store(self.repository),
             settings=planned_terms(self.repository),
         )
 
@@ -164,7 +166,7 @@ def _holdings(
     rows = commits_under(proposal.policy, references, (), tags_protect=tags_protect, as_of=as_of)
     commits = spark.createDataFrame(rows)
     cache = TableCache(spark, warehouse, repository.name, open_store(repository), proposal.run_id)
-    return commits, holdings_of(cache, repository.namespace, commits)
+    return commits, holdings_of(cache, spellings(repository.namespace, repository.storage), commits)
 
 
 def _difference(changes: DataFrame, prefix: Callable[[], Column] = top_prefix) -> Difference:

@@ -1,12 +1,13 @@
 """What commits hold, read through the cache: the ranges of their metaranges, and the entries of those ranges."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
 from retention_assets.stores.ranges import TableCache, metaranges, ranges
 from retention_assets.sweep.guards import Verdict, ranges_complete
-from retention_assets.transforms.addresses import addresses
+from retention_assets.transforms.addresses import addresses, canonical
 from retention_assets.transforms.ranges import active_ranges
 
 
@@ -31,12 +32,14 @@ class Holdings:
         return addresses(active_ranges(commits, self.metarange_ranges), self.entries)
 
 
-def holdings_of(cache: TableCache, namespace: str, commits: DataFrame) -> Holdings:
+def holdings_of(cache: TableCache, inside: Sequence[str], commits: DataFrame) -> Holdings:
     """Return what `commits` (`potential_commits`) hold; only files that no earlier run read are fetched.
+
+    `inside`: the `spellings` of the namespace.
 
     Errors: of the files and the store, as the executors meet them.
     """
     of_commits, _ = cache.rows(commits.where("metarange_id != ''"), metaranges())
     held = active_ranges(commits, of_commits)
-    entries, _ = cache.rows(held, ranges(namespace))
-    return Holdings(of_commits, entries, held)
+    entries, _ = cache.rows(held, ranges())
+    return Holdings(of_commits, canonical(entries, inside), held)

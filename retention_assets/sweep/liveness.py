@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from retention_assets.durations import format_duration
 from retention_assets.errors import GuardRefused
@@ -26,6 +27,7 @@ from retention_assets.sweep.holdings import holdings_of
 from retention_assets.sweep.plan import Heads, Plan, references_hash
 from retention_assets.transforms.candidates import live_addresses
 from retention_assets.transforms.lifecycle import with_lifecycle
+from retention_assets.transforms.names import stored_name
 
 _HOUR = timedelta(hours=1)
 _CREATED_AGAIN = "it was created again under its name"
@@ -107,10 +109,10 @@ class LakeFSLiveness:
                 f"{opened.repository.name} --as-of {self._question.day}`."
             )
         pairs = self._pairs_of(references)
-        namespace = opened.repository.namespace
-        uncommitted = staged_objects(self._spark, opened.access, staged.files, namespace, staged.shown)
+        uncommitted = staged_objects(self._spark, opened.access, staged.files, opened.inside, staged.shown)
         live = live_addresses(pairs, uncommitted, self._question.held_prefixes()).select("address")
-        return Liveness(live, pairs.select("address").distinct(), looked_at)
+        committed = pairs.select(stored_name(F.col("address")).alias("address")).distinct()
+        return Liveness(live, committed, looked_at)
 
     def require_same(self, plan: Plan, heads: Heads) -> None:
         """Refuse a repository that is not the one that was planned: created again, or restored to an older state.
@@ -159,7 +161,7 @@ class LakeFSLiveness:
             return self._pairs[1]
         question = self._question
         commits = self._spark.createDataFrame(commits_now(question, references, rules=()))
-        held = holdings_of(self._cache, question.opened.repository.namespace, commits)
+        held = holdings_of(self._cache, question.opened.inside, commits)
         if refused := refusals([heads_present(references), held.whole()]):
             name = question.opened.repository.name
             raise GuardRefused(f"{name}: {refused[0].guard}: {refused[0].saw}. {self._undone}")

@@ -11,6 +11,8 @@ from pyspark.sql import functions as F
 from retention_assets.durations import format_duration
 from retention_assets.errors import GuardRefused
 from retention_assets.policy.rules import Policy
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.checksums import md5_of
 from retention_assets.stores.storage import FELL_BACK
 from retention_assets.stores.warehouse import Rows, Warehouse
 from retention_assets.sweep import guards
@@ -29,7 +31,16 @@ from retention_assets.sweep.plan import (
 from retention_assets.transforms.candidates import STATES, Horizon, candidates, holders, judged, live_addresses
 from retention_assets.transforms.legacy_names import KINDS, is_own_name, kinds_in_use, with_foreign_names
 from retention_assets.transforms.lifecycle import with_lifecycle
+from retention_assets.transforms.names import stored_name
 from retention_assets.transforms.other_references import NO_OTHERS, OtherReferences
+from retention_assets.transforms.same_content import (
+    at_risk,
+    etags_differ,
+    head_contents,
+    keep_same_content,
+    of_same_content,
+    unknown_content,
+)
 
 POLICY_HASH, REFERENCES_HASH = "policy_hash", "references_hash"  # notes: under which policy, from which references
 INSTANCE = "instance"  # note of `commit_graph`: which repository this is, where the source knows it
@@ -95,6 +106,7 @@ class Terms:
     max_live_shrink: float
     now: datetime
     run_id: str
+    access: StoreAccess  # where the objects lie: some are read for their checksums
     oldest_dump: timedelta | None = None  # that a sweep takes; None: the references are a server's
     legacy_names: bool = False  # see `legacy_names.kinds_in_use`
     settings: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; without them no plan is approved
@@ -164,8 +176,9 @@ class Examination:
 
 
 def judge(terms: Terms, pictures: Pictures) -> Judgement:
-    """Return what is judged of every listed object; pure: nothing is read but the pictures, nothing is written.
+    """Return what is judged of every listed object; nothing is written.
 
+    Nothing is read but the pictures, and the few objects whose content a head may have where no ETag tells it.
     The plan, and the answer to what another policy would change, are both made of this.
     """
     horizon = Horizon(pictures.oldest, terms.grace, terms.token_life)
@@ -174,11 +187,21 @@ def judge(terms: Terms, pictures: Pictures) -> Judgement:
     heads = pictures.heads()
     pairs = with_lifecycle(pictures.addresses.frame, terms.policy.lifecycle, sorted(heads.branches), terms.as_of)
     known = pictures.staged_known
-    legacy = KINDS if terms.legacy_names else kinds_in_use(pictures.addresses.frame)
-    objects = judged(inventory, holders(pairs, prefixes), staged, horizon, staged_known=known)
-    objects = pictures.others.keep(with_foreign_names(objects, legacy)).cache()
+    named = pictures.addresses.frame.select(stored_name(F.col("address")).alias("address"))
+    legacy = KINDS if terms.legacy_names else kinds_in_use(named)
+    held = judged(inventory, holders(pairs, prefixes), staged, horizon, staged_known=known)
+    held = pictures.others.keep(with_foreign_names(held, legacy)).cache()
+    hidden = _of_same_content(held, head_contents(pairs), terms.access)
+    objects = keep_same_content(held, hidden).cache()
     live = live_addresses(pairs, staged, prefixes).cache()
     return Judgement(objects, candidates(objects).cache(), live, heads, horizon, legacy)
+
+
+def _of_same_content(objects: DataFrame, contents: DataFrame, access: StoreAccess) -> DataFrame:
+    """Return the addresses of unreferenced candidates that may be staged. Few objects are asked about."""
+    risky = at_risk(objects, contents)
+    unknown = unknown_content(risky, etags_are_checksums=not etags_differ(objects))
+    return of_same_content(risky, md5_of(unknown, access), contents)
 
 
 def examine(
@@ -188,11 +211,12 @@ def examine(
     inventory, live, chosen = pictures.inventory.frame, judgement.live, judgement.candidates
     totals = totals_of(judgement.objects)
     amount = amount_of(chosen)
-    live_count = live.count()
+    inside = live.where("certain")
+    live_count = inside.count()
     before = last_plan(warehouse, terms.repository, terms.day)
     listed = Horizon(pictures.inventory.taken_at, terms.grace)
     live_listed, collected = guards.live_listed(
-        live, inventory, collected_addresses(spark, warehouse, terms.repository), listed
+        inside, inventory, collected_addresses(spark, warehouse, terms.repository), listed
     )
     known = pictures.staged_known
     verdicts = (

@@ -34,7 +34,7 @@ from retention_assets.sweep.plan import Plan, planned_objects, planned_of_all
 from retention_assets.sweep.quarantine import QuarantinePlace
 from retention_assets.sweep.records import Kept, fingerprint
 from retention_assets.sweep.spark import digest_of_ledger
-from retention_assets.transforms.addresses import addresses
+from retention_assets.transforms.addresses import addresses, canonical
 from retention_assets.transforms.candidates import LIFECYCLE
 from retention_assets.transforms.names import is_outside
 from retention_assets.transforms.ranges import active_ranges
@@ -110,12 +110,12 @@ def _held_now(spark: SparkSession, question: Question) -> tuple[DataFrame, list[
     named = commits.where("metarange_id != ''").select("metarange_id").distinct()
     of_commits = read_tables(named, metaranges(), opened.access).cache()
     kept = active_ranges(commits, of_commits).cache()
-    entries = read_tables(kept.select("range_id"), ranges(opened.repository.namespace), opened.access).cache()
+    entries = read_tables(kept.select("range_id"), ranges(), opened.access).cache()
     verdicts = [heads_present(references), ranges_complete(of_commits, entries, kept)]
     files, shown = (staged.files, staged.shown) if staged else ((), ())
-    uncommitted = staged_objects(spark, opened.access, files, opened.repository.namespace, shown).select("address")
-    inside = addresses(kept, entries).where(~is_outside(F.col("address"))).select("address")
-    held = inside.unionByName(uncommitted).distinct().cache()
+    uncommitted = staged_objects(spark, opened.access, files, opened.inside, shown).select("address")
+    committed = addresses(kept, canonical(entries, opened.inside)).select("address")
+    held = committed.unionByName(uncommitted).distinct().cache()
     verdicts.append(
         Verdict("staged_read", staged is not None, "the staged list was read" if staged else "no staged list is known")
     )

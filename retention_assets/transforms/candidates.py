@@ -11,12 +11,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.tables import DELETION_CANDIDATES
-from retention_assets.transforms.names import is_generated, is_outside, issued_at
+from retention_assets.transforms.names import is_generated, is_outside, issued_at, stored_name
 from retention_assets.transforms.paths import below_any
 from retention_assets.transforms.ranges import union_of
 
 FOREIGN, KEPT, HELD, YOUNG, CANDIDATE = "foreign", "kept", "held", "young", "candidate"
-STATES = (KEPT, YOUNG, HELD, FOREIGN, CANDIDATE)
+MAY_BE_STAGED = "may_be_staged"  # no commit holds it, and a head has its content: see `same_content`
+WAITING = "waiting"  # would be a candidate, but no plan named it long enough ago: see `settle`
+STATES = (KEPT, YOUNG, HELD, FOREIGN, MAY_BE_STAGED, WAITING, CANDIDATE)
 EXPIRED, LIFECYCLE, UNREFERENCED = "expired", "lifecycle", "unreferenced"
 
 _WHOLE_SECOND = 1_000_000  # microseconds
@@ -61,12 +63,13 @@ def holders(pairs: DataFrame, held_prefixes: Collection[str]) -> DataFrame:
     """Return one row per address: what keeps it, and the paths, branches, rules and dates behind it.
 
     `pairs`: `addresses` with the columns of `with_lifecycle`. An address is kept while an active commit holds it by
-    a pair that is not due; pairs of commits that are not active keep nothing.
+    a pair that is not due; pairs of commits that are not active keep nothing. Pairs of an absolute address are counted
+    for the listed object that it means (`stored_name`).
     """
     held = F.col("protected") | below_any(F.col("key"), held_prefixes)
     by_rule = F.when(F.col("active"), F.col("matched_rules")).otherwise(F.array().cast(_TEXTS))
     return (
-        pairs.withColumns({"protected": held, "matched_rules": by_rule})
+        pairs.withColumns({"address": stored_name(F.col("address")), "protected": held, "matched_rules": by_rule})
         .groupBy("address")
         .agg(
             F.bool_or(F.col("active") & ~F.col("lifecycle_due")).alias("kept"),
@@ -80,6 +83,7 @@ def holders(pairs: DataFrame, held_prefixes: Collection[str]) -> DataFrame:
             F.max(F.when(F.col("active"), F.col("lifecycle_due_since"))).alias("lifecycle_since"),
             F.min("added_at").alias("first_committed_at"),
             F.max("last_held_at").alias("last_committed_at"),
+            F.max("etag").alias("entry_etag"),
         )
     )
 
@@ -126,13 +130,22 @@ def candidates(judged_objects: DataFrame) -> DataFrame:
 
 
 def live_addresses(pairs: DataFrame, staged: DataFrame, held_prefixes: Collection[str]) -> DataFrame:
-    """Return the live addresses inside the namespace and the newest instant that each carries.
+    """Return the live addresses: `address`, `certain`, and the newest instant that each carries.
+
+    `certain`: it lies inside the namespace, so it must be listed. Else an absolute address means it, which may lie
+    elsewhere: it is kept if it is listed.
 
     Live: held by a pair of an active commit that no lifecycle rule makes due, protected by a tag or a hold, or
     staged. `pairs` as in `holders`. Source: DESIGN.md, invariant 1.
     """
     not_due = F.col("active") & ~F.col("lifecycle_due")
     kept = not_due | F.col("protected") | below_any(F.col("key"), held_prefixes)
-    committed = pairs.where(kept & ~is_outside(F.col("address"))).select("address", "last_modified")
-    uncommitted = staged.select("address", F.col("created_at").alias("last_modified"))
-    return committed.unionByName(uncommitted).groupBy("address").agg(F.max("last_modified").alias("last_modified"))
+    committed = pairs.where(kept).select("address", "last_modified")
+    held = committed.unionByName(staged.select("address", F.col("created_at").alias("last_modified")))
+    outside, name = is_outside(F.col("address")), stored_name(F.col("address"))
+    return (
+        held.select(name.alias("address"), "last_modified", (~outside).alias("certain"))
+        .where(~is_outside(F.col("address")))
+        .groupBy("address")
+        .agg(F.max("last_modified").alias("last_modified"), F.bool_or("certain").alias("certain"))
+    )

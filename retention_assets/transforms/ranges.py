@@ -20,6 +20,7 @@ def release() -> list[Column]:
         F.bool_or("protected").alias("protected"),
         F.when(~F.bool_or("active"), F.max("due_since")).alias("due_since"),
         F.max("last_held_at").alias("last_held_at"),
+        F.bool_or("at_head").alias("at_head"),
     ]
 
 
@@ -37,6 +38,7 @@ def active_ranges(potential_commits: DataFrame, metarange_ranges: DataFrame) -> 
         "protected",
         "due_since",
         F.col("created_at").alias("last_held_at"),
+        F.col("is_head").alias("at_head"),
         F.array_compact(F.array("rule_id")).alias("rule_ids"),
     )
     return (

@@ -18,7 +18,7 @@ from retention_assets.stores.warehouse import Facts, Warehouse
 from retention_assets.sweep.ledger import collected_addresses
 from retention_assets.sweep.liveness import Question, commits_now
 from retention_assets.tables import STORAGE_INVENTORY
-from retention_assets.transforms.addresses import addresses
+from retention_assets.transforms.addresses import addresses, canonical
 from retention_assets.transforms.candidates import UNREFERENCED, Horizon, candidates, holders, judged
 from retention_assets.transforms.conform import conform
 from retention_assets.transforms.lifecycle import with_lifecycle
@@ -66,15 +66,15 @@ class Run:
         commits = self.spark.createDataFrame(rows)
         of_commits, _ = cache.rows(commits.where("metarange_id != ''"), metaranges())
         held = active_ranges(commits, of_commits)
-        entries, _ = cache.rows(held, ranges(self.repository.namespace))
-        return addresses(held, entries)
+        entries, _ = cache.rows(held, ranges())
+        return addresses(held, canonical(entries, opened.inside))
 
     def staged(self) -> tuple[DataFrame, bool, datetime]:
         """Return what is staged, whether that is known, and when it was."""
         opened = self.open()
         staged = opened.source.staged()
         files, shown = (staged.files, staged.shown) if staged else ((), ())
-        frame = staged_objects(self.spark, opened.access, files, self.repository.namespace, shown)
+        frame = staged_objects(self.spark, opened.access, files, opened.inside, shown)
         return frame, staged is not None, staged.taken_at if staged else self.now
 
     def found(self, picture: StoragePicture) -> set[Found]:

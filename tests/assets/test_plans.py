@@ -144,7 +144,7 @@ def test_assets_made_again_one_at_a_time_make_the_same_plan(orchard: TwicePlanne
 
 def test_a_batch_whose_ids_were_not_written_whole_is_read_again(again: Lake) -> None:
     before = again.table("addresses").num_rows
-    ids = again.root / "warehouse" / "orchard" / "range_entries_ids"
+    ids = again.root / "warehouse" / "orchard" / "range_entries.v2_ids"
     for batch in ids.iterdir():
         (batch / "_SUCCESS").unlink()
     run = again.make("addresses")

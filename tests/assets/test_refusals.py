@@ -87,15 +87,15 @@ def rewrite(lake: Lake, table: str, change: Callable[[pa.Table], pa.Table]) -> N
 
 
 def test_a_cache_that_lost_an_entry_and_knows_nothing_of_it_ends_the_run(lake: Lake) -> None:
-    rewrite(lake, "range_entries", lambda rows: rows.slice(1))
+    rewrite(lake, "range_entries.v2", lambda rows: rows.slice(1))
     left = Counter(
         range_id
-        for part in (lake.root / "warehouse/orchard/range_entries").rglob("*.parquet")
+        for part in (lake.root / "warehouse/orchard/range_entries.v2").rglob("*.parquet")
         for range_id in pq.ParquetFile(part).read()["range_id"].to_pylist()
     )
     rewrite(
         lake,
-        "range_entries_ids",
+        "range_entries.v2_ids",
         lambda ids: ids.set_column(
             ids.schema.get_field_index("rows"), "rows", pa.array([left[one] for one in ids["range_id"].to_pylist()])
         ),
@@ -109,7 +109,7 @@ def test_a_cache_that_lost_an_entry_and_knows_nothing_of_it_ends_the_run(lake: L
 
 
 def test_a_cache_that_lost_an_entry_reads_its_range_again(orchard: TwicePlanned, lake: Lake) -> None:
-    rewrite(lake, "range_entries", lambda rows: rows.slice(1))
+    rewrite(lake, "range_entries.v2", lambda rows: rows.slice(1))
     run = lake.make("active_ranges", "addresses")
     assert run.success, run.errors
     assert run.numbers["addresses"]["ranges_read"] > 0
@@ -118,7 +118,7 @@ def test_a_cache_that_lost_an_entry_reads_its_range_again(orchard: TwicePlanned,
 
 def test_a_cache_that_lost_whole_files_reads_them_again(orchard: TwicePlanned, lake: Lake) -> None:
     """Of a metarange whose rows are gone nobody would miss the ranges, and their objects would be in no commit."""
-    for table in ("metarange_ranges", "range_entries"):
+    for table in ("metarange_ranges", "range_entries.v2"):
         for part in (lake.root / "warehouse/orchard" / table).rglob("*.parquet"):
             part.unlink()
             part.with_name(f".{part.name}.crc").unlink()

@@ -25,7 +25,7 @@ from retention_assets.sweep.liveness import Question, commits_now
 from retention_assets.sweep.plan import Plan, references_hash
 from retention_assets.sweep.planning import KNOWN, Pictures, Terms, make_plan
 from retention_assets.tables import DELETION_CANDIDATES, POLICY_TABLE, STORAGE_INVENTORY, TABLES
-from retention_assets.transforms.addresses import addresses
+from retention_assets.transforms.addresses import addresses, canonical
 from retention_assets.transforms.conform import conform
 from retention_assets.transforms.ranges import active_ranges
 from tests.ledgers import write_ledger
@@ -119,6 +119,7 @@ class Day:
             max_live_shrink=settings.guards.max_live_shrink,
             now=self.world.now,
             run_id=self.run_id,
+            access=opened.access,
             settings=planned_terms(opened.repository),
         )
         planned = make_plan(self.spark, self.warehouse, terms, pictures)
@@ -157,7 +158,7 @@ class Day:
         inventory = self._keep(STORAGE_INVENTORY.name, Rows(picture.frame, picture.taken_at, picture.notes))
         staged = opened.source.staged()
         assert staged
-        waiting = staged_objects(self.spark, opened.access, staged.files, opened.repository.namespace, staged.shown)
+        waiting = staged_objects(self.spark, opened.access, staged.files, opened.inside, staged.shown)
         references = opened.source.references()
         graph = self.spark.createDataFrame(commit_graph_rows(commit_graph(references)))
         question = Question(opened, opened.policy(), self.date)
@@ -165,12 +166,12 @@ class Day:
         cache = TableCache(self.spark, self.warehouse, NAME, opened.access, self.run_id)
         of_commits, metaranges_read = cache.rows(commits.where("metarange_id != ''"), metaranges())
         held = active_ranges(commits, of_commits)
-        entries, ranges_read = cache.rows(held, ranges(opened.repository.namespace))
+        entries, ranges_read = cache.rows(held, ranges())
         pictures = Pictures(
             inventory,
             Rows(waiting, staged.taken_at, {KNOWN: "true"}),
             Rows(graph, references.taken_at, {"references_hash": references_hash(references)}),
-            Rows(addresses(held, entries).cache(), references.taken_at),
+            Rows(addresses(held, canonical(entries, opened.inside)).cache(), references.taken_at),
         )
         return pictures, metaranges_read.files + ranges_read.files
 

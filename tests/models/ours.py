@@ -81,7 +81,7 @@ class Tables:
 
     def entries(self, spark: SparkSession) -> DataFrame:
         rows = [
-            {"range_id": name, "key": path, "address": address, "size": 1, "last_modified": None, "file_bytes": 0}
+            {"range_id": name, "key": path, "address": address, "size": 1, "last_modified": None, "etag": ""}
             for name, pairs in self._ranges.items()
             for path, address in pairs
         ]

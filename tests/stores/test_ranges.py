@@ -12,7 +12,6 @@ from retention_assets.formats.writer import Entry, Range, write_metarange, write
 from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.ranges import COMMITTED, Kind, metaranges, ranges, read_tables
 
-NAMESPACE = "s3://lake/orchard"
 Damage = Callable[[Path], object]
 
 
@@ -42,7 +41,7 @@ def read(spark: SparkSession, place: Path, kind: Kind, ids: list[str]) -> pa.Tab
 
 @pytest.mark.parametrize(
     ("kind", "tables", "rows"),
-    [(ranges(NAMESPACE), ranges_of, 9), (metaranges(), metaranges_of, 3)],
+    [(ranges(), ranges_of, 9), (metaranges(), metaranges_of, 3)],
     ids=["ranges", "metaranges"],
 )
 def test_every_row_of_every_file_that_is_named_is_read(
@@ -82,7 +81,7 @@ def exchange(file: Path) -> None:
     ],
 )
 @pytest.mark.parametrize(
-    ("kind", "tables"), [(ranges(NAMESPACE), ranges_of), (metaranges(), metaranges_of)], ids=["ranges", "metaranges"]
+    ("kind", "tables"), [(ranges(), ranges_of), (metaranges(), metaranges_of)], ids=["ranges", "metaranges"]
 )
 def test_one_file_of_several_that_cannot_be_read_ends_it(
     spark: SparkSession,

@@ -7,6 +7,7 @@ from datetime import date, datetime, timedelta
 from pyspark.sql import SparkSession
 
 from retention_assets.policy.rules import CommittedRetention, Policy
+from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.warehouse import Rows, Warehouse
 from retention_assets.sweep.plan import Amount, Plan, plan_hash
 from retention_assets.sweep.planning import KNOWN, Pictures, Planned, Terms, make_plan
@@ -82,6 +83,7 @@ class World:
             max_live_shrink=self.max_live_shrink,
             now=self.made_at,
             run_id=self.run_id,
+            access=StoreAccess("s3://lake/orchard"),
             settings=SETTINGS,
         )
         return make_plan(spark, warehouse, terms, self.pictures(spark))

@@ -60,6 +60,7 @@ class CommitRow:
     protected: bool = False
     due_since: datetime | None = None
     rule_id: str | None = None
+    is_head: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,8 @@ class Pair:
     due_since: datetime | None = None
     rule_ids: Sequence[str] = ()
     last_held_at: datetime = OLD
+    at_head: bool = False
+    etag: str = ""
 
 
 @dataclass(frozen=True)

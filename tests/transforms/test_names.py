@@ -5,8 +5,16 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from retention_assets.transforms.names import is_generated, is_outside, issued_at
+from retention_assets.transforms.names import (
+    canonical_address,
+    is_generated,
+    is_outside,
+    issued_at,
+    spellings,
+    stored_name,
+)
 from tests.repositories import REPOSITORIES, listing
 from tests.transforms.frames import OLD, address, of
 
@@ -137,3 +145,46 @@ def test_addresses_of_real_objects_were_issued_before_they_were_written(spark: S
 )
 def test_an_absolute_uri_lies_outside(spark: SparkSession, name: str, outside: bool) -> None:
     assert of(spark, [name], pa.string(), is_outside) == [outside]
+
+
+SIGNED = f"data/{SLICE}/{XID},{SIGNATURE}"
+INSIDE = spellings("s3://lake/my%20orchard", "s3://lake/my%20orchard")
+LOCAL = spellings("local://orchard", "file:///var/lake/orchard")
+ADDRESSES = {
+    "a_relative_address": (INSIDE, SIGNED, 1, SIGNED),
+    "a_deprecated_relative_address": (INSIDE, SIGNED, 0, SIGNED),
+    "a_relative_address_that_looks_like_a_uri": (INSIDE, "s3://lake/my%20orchard/x", 1, "s3://lake/my%20orchard/x"),
+    "the_namespace_as_configured": (INSIDE, f"s3://lake/my%20orchard/{SIGNED}", 2, SIGNED),
+    "the_namespace_as_go_decodes_it": (INSIDE, f"s3://lake/my orchard/{SIGNED}", 2, SIGNED),
+    "another_scheme_of_s3": (INSIDE, f"s3a://lake/my orchard/{SIGNED}", 0, SIGNED),
+    "a_neighbour_with_a_longer_name": (INSIDE, "s3://lake/my orchards/x", 2, "s3://lake/my orchards/x"),
+    "the_address_that_a_local_server_prints": (LOCAL, f"local:///var/lake/orchard/{SIGNED}", 2, SIGNED),
+    "a_local_namespace": (LOCAL, f"local://orchard/{SIGNED}", 2, SIGNED),
+    "another_place_of_this_machine": (LOCAL, "local:///var/other/x", 2, "local:///var/other/x"),
+}
+
+
+@pytest.mark.parametrize("case", ADDRESSES)
+def test_an_address_inside_the_namespace_has_one_spelling(spark: SparkSession, case: str) -> None:
+    inside, text, kind, expected = ADDRESSES[case]
+    rows = spark.createDataFrame(pa.table({"address": [text], "kind": pa.array([kind], pa.int8())}))
+    assert rows.select(canonical_address(F.col("address"), F.col("kind"), inside)).first()[0] == expected
+
+
+MEANT = {
+    "an_address_inside": ("some/foreign/path", "some/foreign/path"),
+    "outside_without_a_generated_name": ("s3://lake/plum/report.csv", "s3://lake/plum/report.csv"),
+    "outside_with_a_generated_name": (f"s3://other/plum/{SIGNED}", SIGNED),
+    "sharded": (f"s3://other/plum/data/!ab/c/{SLICE}/{XID}", f"data/!ab/c/{SLICE}/{XID}"),
+    "encoded": (f"s3://other/plum/{SIGNED.replace(',', '%2C')}", SIGNED),
+    "with_a_query": (f"https://other/plum/{SIGNED}?versionId=3", SIGNED),
+    "of_the_link_era": (f"s3://other/plum/data/m:{UUID}/{NANOID}", f"data/m:{UUID}/{NANOID}"),
+    "32_hex": ("s3://other/plum/0123456789abcdef0123456789abcdef", "0123456789abcdef0123456789abcdef"),
+    "not_decodable": ("s3://other/plum/%zz", "s3://other/plum/%zz"),
+}
+
+
+@pytest.mark.parametrize("case", MEANT)
+def test_an_absolute_address_means_the_object_of_its_generated_name(spark: SparkSession, case: str) -> None:
+    text, name = MEANT[case]
+    assert of(spark, [text], pa.string(), stored_name) == [name]

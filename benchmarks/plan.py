@@ -51,6 +51,7 @@ def planned(directory: Path, entries: int) -> Planned:
     (lake.directory / "policy.json").write_text('{"default_retention_days": 7, "branches": []}', encoding="utf-8")
     repository = {
         "kind": "lakefs",
+        "settle": "0s",
         "namespace": NAMESPACE,
         "storage": "namespace",
         "source": {"dump": "dump.json"},

@@ -118,10 +118,11 @@ class CommonSettings(Limits):
     storage_options: dict[str, Text] = Field(default_factory=dict)
     policy: Annotated[list[str], BeforeValidator(_as_list)]
     grace: timedelta = timedelta(hours=24)
+    settle: timedelta = timedelta(hours=24)  # how long plans must have named an object before it goes; 0s: at once
     mode: Mode = "plan"
     price_per_gb_month: float | None = Field(default=None, ge=0)  # what storing costs, in any currency
 
-    @field_validator("grace", "token_life", "clean_every", mode="before", check_fields=False)
+    @field_validator("grace", "settle", "token_life", "clean_every", mode="before", check_fields=False)
     @classmethod
     def _duration(cls, value: object) -> timedelta:
         try:
@@ -152,6 +153,8 @@ class LakeFSSettings(CommonSettings):
     source: SourceSettings
     staged: str | None = None
     tags: Literal["protect", "ignore"] = "protect"
+    settle_expired: bool = True  # whether objects that a commit holds must settle as well
+    reflog: bool | None = None  # remember heads that are gone; null: yes, unless `settle` is 0s
     token_life: timedelta = timedelta(hours=24)  # how long lakeFS lets an upload be linked. Source: lakeFS facts 1.1
     inventory: Annotated[list[InventorySettings], BeforeValidator(_as_list)] = Field(default_factory=list)
     listing: Literal["clean", "optimized"] = "clean"  # list the whole store, or what may have changed. Source: seed 001
@@ -159,9 +162,16 @@ class LakeFSSettings(CommonSettings):
     legacy_names: bool = False  # names of old versions may go although no entry of the repository has such a name
     write_results: bool = False  # also write results and statistics below _lakefs/retention/lc/
 
+    @property
+    def keeps_reflog(self) -> bool:
+        """Whether heads that earlier plans saw count. With `settle: 0s` a plan is that of a single look."""
+        return bool(self.settle) if self.reflog is None else self.reflog
+
 
 class IcechunkSettings(CommonSettings):
     """One Icechunk repository. `grace` must be longer than the longest write session: only age protects its files."""
+
+    settle: timedelta = timedelta(0)  # no operation hides files from a look: a session is protected by `grace`
 
     kind: Literal["icechunk"]
     storage: str

@@ -96,6 +96,7 @@ POTENTIAL_COMMITS = Table(
         ("due_since", INSTANT, True),  # when the last branch let go of it; null while active
         ("rule_id", pa.string(), True),  # the rule that let go last
         ("is_head", pa.bool_(), False),  # a branch names it
+        ("left_branches", STRINGS, False),  # branches that reached it when an earlier plan saw them, and are gone
     ),
 )
 
@@ -113,6 +114,7 @@ ACTIVE_RANGES = Table(
         ("rule_ids", STRINGS, False),
         ("last_held_at", INSTANT, False),  # creation of the newest commit that holds it
         ("at_head", pa.bool_(), False),  # the head of a branch holds it
+        ("left_branches", STRINGS, False),  # see potential_commits
     ),
 )
 
@@ -133,6 +135,7 @@ ADDRESSES = Table(
         ("rule_ids", STRINGS, False),
         ("last_held_at", INSTANT, False),
         ("at_head", pa.bool_(), False),  # the head of a branch holds the pair
+        ("left_branches", STRINGS, False),  # see potential_commits
         ("etag", pa.string(), False),  # the entry's checksum; empty when it has none
     ),
 )
@@ -222,6 +225,18 @@ DELETION_CANDIDATES = Table(
     ),
 )
 
+DUE_OBJECTS = Table(
+    "due_objects",
+    key=("address",),
+    schema=pa.schema(
+        [
+            *DELETION_CANDIDATES.schema,
+            pa.field("found_at", INSTANT, nullable=False),  # since when every plan named it
+            pa.field("waits_until", INSTANT, nullable=True),  # a plan made later lets it go; null: a candidate now
+        ]
+    ),
+)
+
 DELETION_REPORT = Table(
     "deletion_report",
     key=("address",),
@@ -270,3 +285,6 @@ TABLES = {
         DELETION_PROOF,
     )
 }
+
+# What `retention show` knows: the tables of the assets, and one of the plan.
+SHOWN = {**TABLES, DUE_OBJECTS.name: DUE_OBJECTS}

@@ -91,6 +91,7 @@ class BuiltRepository:
             (self.directory / name).write_text(json.dumps(policy), encoding="utf-8")
         own = {
             "kind": "lakefs",
+            "settle": "0s",
             "namespace": NAMESPACE,
             "storage": "lake",
             "source": {"dump": "dump.json", "dump_age": "3650d"},

@@ -22,6 +22,7 @@ from retention_assets.stores.warehouse import Rows
 from retention_assets.sweep import guards
 from retention_assets.sweep.approval import planned_terms
 from retention_assets.sweep.attempt import clocks
+from retention_assets.sweep.binding import require_same_place
 from retention_assets.sweep.icechunk.decisions import decision_rows
 from retention_assets.sweep.icechunk.guards import manifests_whole, referenced_exist
 from retention_assets.sweep.icechunk.planning import (
@@ -64,6 +65,7 @@ def policy_table(bench: Workbench) -> dg.AssetsDefinition:
     @bench.asset("policy_table")
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
         """Every version of the policy that a run of this day saw, by `policy_hash` and run."""
+        require_same_place(bench.warehouse, bench.repository)
         withdraw_plan(bench.warehouse, bench.name, day_of(context))  # what it was made from is made anew
         day, policy, run_id = day_of(context), bench.open_icechunk().policy(), context.run_id
         rows = snapshot_policy_rows(policy, day, run_id)
@@ -221,6 +223,7 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
             max_live_shrink=settings.guards.max_live_shrink,
             now=bench.clock(),
             run_id=context.run_id,
+            settle=settings.settle,
             settings=planned_terms(bench.repository),
         )
         scene = scene_of(repository_history, terms.policy, day)

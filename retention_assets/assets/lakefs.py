@@ -78,7 +78,7 @@ def potential_commits(bench: Workbench) -> dg.AssetsDefinition:
         `potential`: may hold what lifecycle rules made due since they were last carried out whole.
         """
         references = references_of(commit_graph.frame.toArrow(), commit_graph.taken_at)
-        question = Question(bench.open(), bench.policy(day_of(context)), day_of(context))
+        question = Question(bench.open(), bench.policy(day_of(context)), day_of(context), bench.memory())
         commits = commits_now(question, references, current_rules_of(current_rules.frame.toArrow()))
         counts = {name: pc.sum(commits[name]).as_py() or 0 for name in ("active", "protected", "potential")}
         origin = {POLICY_HASH: question.policy.policy_hash, REFERENCES_HASH: commit_graph.notes[REFERENCES_HASH]}
@@ -151,6 +151,9 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
             now=bench.clock(),
             run_id=context.run_id,
             access=bench.open().access,
+            settle=settings.settle,
+            settle_expired=settings.settle_expired,
+            memory=bench.memory(),
             settings=planned_terms(bench.repository),
             oldest_dump=settings.source.oldest_dump,
         )

@@ -19,6 +19,7 @@ from retention_assets.stores.storage import Studio, take_picture
 from retention_assets.stores.warehouse import Rows
 from retention_assets.sweep import guards
 from retention_assets.sweep.attempt import clocks
+from retention_assets.sweep.binding import require_same_place
 from retention_assets.sweep.ledger import collected_addresses
 from retention_assets.sweep.plan import references_hash, withdraw_plan
 from retention_assets.sweep.planning import INSTANCE, KNOWN, POLICY_HASH, REFERENCES_HASH
@@ -30,6 +31,7 @@ def policy_table(bench: Workbench) -> dg.AssetsDefinition:
     @bench.asset("policy_table")
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
         """Every version of the policy that a run of this day saw, by `policy_hash` and run. Source: seed 002."""
+        require_same_place(bench.warehouse, bench.repository)
         withdraw_plan(bench.warehouse, bench.name, day_of(context))  # what it was made from is made anew
         spark, day, policy = session(pyspark), day_of(context), bench.open().policy()
         rows = policy_versions(spark, bench.warehouse, bench.name, day, policy, context.run_id)

@@ -12,6 +12,7 @@ from retention_assets.assets.partitions import daily
 from retention_assets.assets.resources import session
 from retention_assets.config import Configuration, Repository
 from retention_assets.errors import GuardRefused
+from retention_assets.history.reflog import Memory
 from retention_assets.instants import utc_now
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
@@ -25,6 +26,7 @@ from retention_assets.stores.repositories import (
 )
 from retention_assets.stores.warehouse import REFUSED, Rows, Warehouse
 from retention_assets.sweep.guards import Verdict, refusals
+from retention_assets.sweep.memory import read_memory
 from retention_assets.sweep.other_repositories import OtherRepositories
 from retention_assets.sweep.planning import POLICY_HASH
 from retention_assets.transforms.other_references import OtherReferences
@@ -71,6 +73,10 @@ class Workbench:
         policy = self.open().policy()
         self._require_policy(day, policy.policy_hash)
         return policy
+
+    def memory(self) -> Memory:
+        """Return what earlier plans of a lakeFS repository saw."""
+        return read_memory(self.warehouse, self.name, self.repository.lakefs)
 
     def snapshot_policy(self, day: date) -> SnapshotPolicy:
         """Return the policy of an Icechunk repository, as `policy` does."""

@@ -20,7 +20,7 @@ from retention_assets.instants import utc_now
 from retention_assets.policy.lint import Finding
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.ledger import ATTEMPTED, FAILED, a_failure, sweeps_of
-from retention_assets.tables import DELETION_REPORT, TABLES
+from retention_assets.tables import DELETION_REPORT, SHOWN
 
 _FORMS = click.Choice(["table", "csv", "json"])
 _SHOWN = 20  # rows of a table on a screen, when nobody says how many
@@ -91,16 +91,16 @@ def _plan(
 
 def _next_steps(made: Any, ui: str) -> str:
     day, name = made.day, made.repository
-    return (
-        f"\nEach object: {program()} show {name} deletion_candidates --as-of {day}"
-        f"\nApprove:     {program()} approve {name} {made.plan_hash} --as-of {day}"
-        f"\nThe run:     {ui}"
-    )
+    table = "due_objects" if made.first_wait_ends else "deletion_candidates"
+    approve = f"{program()} approve {name} {made.plan_hash} --as-of {day}"
+    if made.first_wait_ends and not made.candidates.objects:
+        approve = f"nothing to approve yet; plan again after {made.first_wait_ends:%Y-%m-%d %H:%M} UTC"
+    return f"\nEach object: {program()} show {name} {table} --as-of {day}\nApprove:     {approve}\nThe run:     {ui}"
 
 
-@cli.command(short_help="Show one table of a day.", epilog=f"Tables: {', '.join(sorted(TABLES))}.")
+@cli.command(short_help="Show one table of a day.", epilog=f"Tables: {', '.join(sorted(SHOWN))}.")
 @click.argument("repository")
-@click.argument("table", metavar="TABLE", type=click.Choice(sorted(TABLES)))
+@click.argument("table", metavar="TABLE", type=click.Choice(sorted(SHOWN)))
 @as_of
 @click.option("--format", "form", type=_FORMS, default="table", help="How to print it.")
 @click.option("--limit", type=click.IntRange(min=0), help=f"At most so many rows; a table on a screen has {_SHOWN}.")

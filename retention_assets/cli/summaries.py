@@ -1,17 +1,18 @@
 """What a plan's summary says: by reason, by top prefix, by branch, and what only a duplicate keeps."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 from rich.text import Text
 
 from retention_assets.assets.partitions import as_of
 from retention_assets.assets.resources import session, spark_resource
-from retention_assets.cli.rendering import AS_IT_IS, print_amounts
+from retention_assets.cli.rendering import AS_IT_IS, human_bytes, print_amounts
 from retention_assets.cli.tables import open_table
 from retention_assets.config import Configuration
 from retention_assets.history.icechunk.planned import PlannedEdits
@@ -19,8 +20,10 @@ from retention_assets.instants import utc_now
 from retention_assets.stores.repositories import open_repository
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.icechunk.edits import planned_edits
+from retention_assets.sweep.memory import due_objects_of
 from retention_assets.sweep.plan import Plan, load_plan
 from retention_assets.tables import ADDRESSES, COMMIT_GRAPH, DELETION_CANDIDATES
+from retention_assets.transforms.candidates import WAITING
 from retention_assets.transforms.duplicates import kept_by_duplicates
 from retention_assets.transforms.lifecycle import with_lifecycle
 from retention_assets.transforms.summary import by_branch, by_directory, by_reason, by_top_prefix
@@ -40,22 +43,42 @@ class Duplicate:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """Candidates in objects and bytes; the largest groups only."""
+class Groups:
+    """Objects in objects and bytes; the largest groups only. An object counts for each of its branches."""
 
     reasons: Amounts
     prefixes: Amounts
     branches: Amounts
+
+    def document(self) -> dict[str, Any]:
+        """Return the groups as JSON writes them."""
+        named = {"by_reason": self.reasons, "by_top_prefix": self.prefixes, "by_branch": self.branches}
+        return {
+            title: [{"name": name, "objects": objects, "bytes": size} for name, objects, size in rows]
+            for title, rows in named.items()
+        }
+
+    def show(self, screen: Console, title: str) -> None:
+        """Print a table for each kind of group."""
+        print_amounts(screen, f"{title} by reason", "reason", self.reasons)
+        print_amounts(screen, f"{title} by top prefix", "prefix", self.prefixes)
+        print_amounts(screen, f"{title} by branch (an object counts for each branch)", "branch", self.branches)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The candidates of a plan, and what waits until it has settled."""
+
+    candidates: Groups
+    waiting: Groups | None  # None: nothing waits
     duplicates: tuple[Duplicate, ...]
     edits: PlannedEdits | None = None  # of an Icechunk repository
 
     def document(self) -> dict[str, Any]:
         """Return the summary as JSON writes it."""
-        named = {"by_reason": self.reasons, "by_top_prefix": self.prefixes, "by_branch": self.branches}
-        amounts = {
-            title: [{"name": name, "objects": objects, "bytes": size} for name, objects, size in rows]
-            for title, rows in named.items()
-        }
+        amounts = self.candidates.document()
+        if self.waiting:
+            amounts["waiting"] = self.waiting.document()
         edits = {} if self.edits is None else {"edits": self.edits.document()}
         return {**amounts, "kept_by_duplicates": [asdict(duplicate) for duplicate in self.duplicates], **edits}
 
@@ -63,9 +86,11 @@ class Summary:
         """Print the summary with the plan's totals."""
         totals = [(state, amount.objects, amount.bytes) for state, amount in plan.totals.items()]
         print_amounts(screen, f"{plan.repository} as of {plan.day}: everything listed", "state", totals)
-        print_amounts(screen, "candidates by reason", "reason", self.reasons)
-        print_amounts(screen, "candidates by top prefix", "prefix", self.prefixes)
-        print_amounts(screen, "candidates by branch (an object counts for each branch)", "branch", self.branches)
+        if plan.candidates.objects or not self.waiting:
+            self.candidates.show(screen, "candidates")
+        if self.waiting:
+            self.waiting.show(screen, "waiting")
+            screen.print(_waits(plan), **AS_IT_IS)
         if self.duplicates:
             screen.print(Text("kept only because another path has the same object", style="bold"))
         for one in self.duplicates:
@@ -80,15 +105,36 @@ def summary_of(configuration: Configuration, repository: str, day: date) -> Summ
     candidates = Warehouse(configuration.warehouse).rows(spark, repository, DELETION_CANDIDATES.name, day).frame
     is_icechunk = configuration.repository(repository).is_icechunk
     by_place = by_directory if is_icechunk else by_top_prefix  # paths of arrays are not known of a chunk
-    reasons, prefixes, branches = (
-        [(row["name"], row["objects"], row["bytes"]) for row in frame.limit(_MOST).collect()]
-        for frame in (by_reason(candidates), by_place(candidates), by_branch(candidates))
-    )
+    warehouse = Warehouse(configuration.warehouse)
+    plan = load_plan(warehouse, repository, day)
+    named, waiting = _groups(candidates, by_place), None
+    if plan.first_wait_ends:
+        due = due_objects_of(spark, warehouse, plan)
+        waiting = _groups(due.join(candidates.select("address"), on="address", how="left_anti"), by_place)
     if is_icechunk:
-        warehouse = Warehouse(configuration.warehouse)
-        edits = planned_edits(warehouse, load_plan(warehouse, repository, day))
-        return Summary(reasons, prefixes, branches, (), edits)
-    return Summary(reasons, prefixes, branches, _duplicates(spark, configuration, repository, day))
+        return Summary(named, waiting, (), planned_edits(warehouse, plan))
+    return Summary(named, waiting, _duplicates(spark, configuration, repository, day))
+
+
+def _groups(objects: DataFrame, by_place: Callable[[DataFrame], DataFrame]) -> Groups:
+    return Groups(
+        *(
+            [(row["name"], row["objects"], row["bytes"]) for row in frame.limit(_MOST).collect()]
+            for frame in (by_reason(objects), by_place(objects), by_branch(objects))
+        )
+    )
+
+
+def _waits(plan: Plan) -> str:
+    """Return how much waits, until when and why, in three short sentences."""
+    amount = plan.totals[WAITING]
+    first, last = (f"{at:%Y-%m-%d %H:%M} UTC" for at in (plan.first_wait_ends, plan.last_wait_ends) if at)
+    until = first if first == last else f"{first} to {last}"
+    return (
+        f"{amount.objects:,} objects ({human_bytes(amount.bytes)}) wait until {until}: no plan named them long enough "
+        "ago (`settle`). A sweep of this plan does not touch them. A plan that reads the repository after that may "
+        "delete them."
+    )
 
 
 def _show_edits(screen: Console, plan: Plan, edits: PlannedEdits) -> None:

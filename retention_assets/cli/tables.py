@@ -7,15 +7,21 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from retention_assets.stores.warehouse import Warehouse
-from retention_assets.tables import REFERENCE_ADDRESSES, TABLES
+from retention_assets.sweep.memory import due_objects_place
+from retention_assets.sweep.plan import load_plan
+from retention_assets.tables import DUE_OBJECTS, REFERENCE_ADDRESSES, SHOWN
 
 
 def open_table(warehouse: Warehouse, repository: str, name: str, day: date) -> pa.Table:
     """Return a partition, sorted by its key. Errors: TableContractError naming the command that makes it."""
-    warehouse.require_rows(repository, name, day, warehouse.facts(repository, name, day).rows)
-    place = warehouse.require(repository, name, day).replace("s3a://", "s3://", 1)
-    table = ds.dataset(place, format="parquet", schema=_nullable(TABLES[name].schema)).to_table()
-    return table.sort_by([(column, "ascending") for column in TABLES[name].key])
+    if name == DUE_OBJECTS.name:
+        place = due_objects_place(warehouse, load_plan(warehouse, repository, day))
+    else:
+        warehouse.require_rows(repository, name, day, warehouse.facts(repository, name, day).rows)
+        place = warehouse.require(repository, name, day)
+    place = place.replace("s3a://", "s3://", 1)
+    table = ds.dataset(place, format="parquet", schema=_nullable(SHOWN[name].schema)).to_table()
+    return table.sort_by([(column, "ascending") for column in SHOWN[name].key])
 
 
 def without_references(report: pa.Table) -> pa.Table:

@@ -1,7 +1,7 @@
 """Which commits of a lakeFS repository are active, since when the others are due, and what is protected."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from retention_assets.durations import later
 from retention_assets.errors import GuardRefused
 from retention_assets.history.ancestry import all_ancestry, children_first, main_ancestry, require_whole
 from retention_assets.history.references import Commit, References
+from retention_assets.history.reflog import SeenHead
 from retention_assets.policy.rules import CommittedRetention, Hold, Kept
 
 
@@ -61,7 +62,7 @@ def commit_graph(references: References) -> tuple[CommitNode, ...]:
     fewer (see `activity`). Source: seed 004, Dangling Commits.
     Errors: SourceError for an unknown parent, head or tag target, and for a cycle.
     """
-    reaching = _reaching_branches(references)
+    reaching = reaching_branches(references, references.branches.items())
     heads, tags = _names_by_commit(references.branches), _names_by_commit(references.tags)
     on_main = main_ancestry(references.commits, references.branches.values())
     return tuple(
@@ -76,7 +77,12 @@ def commit_graph(references: References) -> tuple[CommitNode, ...]:
     )
 
 
-def activity(references: References, retention: CommittedRetention | None, as_of: datetime) -> Mapping[str, Activity]:
+def activity(
+    references: References,
+    retention: CommittedRetention | None,
+    as_of: datetime,
+    left: Collection[SeenHead] = (),
+) -> Mapping[str, Activity]:
     """Return for every commit whether it is active at `as_of` (UTC), since when it is due, and by which rule.
 
     A commit was the head of a line of history until its main child was made. So a line keeps it until that child's
@@ -88,25 +94,35 @@ def activity(references: References, retention: CommittedRetention | None, as_of
         a <- b <- c (HEAD)        a: due at created(b) + span, or at created(x) + default, whichever is later
           <- x <- y (leaf)        x: due at created(y) + default        y: due at created(y) + default
 
-    Source: lakeFS facts 4.3, the order-independent statement (H1). Errors: as `commit_graph`.
+    `left`: heads that earlier plans saw and that are gone now. Each is a start as well, with its branch's span, and
+    counts as left when it was last seen.
+
+    Source: lakeFS facts 4.3, the order-independent statement (H1); DESIGN.md, invariant 11. Errors: as `commit_graph`.
     """
     ordered = children_first(references)
     if retention is None:
         return {commit.commit_id: Activity(active=True, due_since=None, rule_id=None) for commit in ordered}
     heads = set(references.branches.values())
-    due = _due_by_commit(ordered, _kept_by_head(references, retention), retention.default_kept)
+    seen = [(head.commit_id, head.last_seen, retention.span_for(head.name)) for head in left if head.kind == "branch"]
+    due = _due_by_commit(ordered, _kept_by_head(references, retention), retention.default_kept, seen)
     return {
         commit.commit_id: _activity(commit.commit_id in heads, due.get(commit.commit_id), as_of) for commit in ordered
     }
 
 
 def protected_commits(
-    references: References, holds: Collection[Hold], *, tags_protect: bool, as_of: datetime
+    references: References,
+    holds: Collection[Hold],
+    *,
+    tags_protect: bool,
+    as_of: datetime,
+    left_tags: Iterable[SeenHead] = (),
 ) -> Mapping[str, str]:
     """Return the commits that stay whatever the rules say, each with its reasons in one line.
 
     These are the commits of tags, when tags protect; the commits that a hold in force names by tag or id; and whatever
     the head of a held branch reaches, by any parent. Holds on prefixes concern paths and are not looked at.
+    `left_tags`: tags that earlier plans saw, that are gone now and still count.
     Errors: GuardRefused when a hold in force names a branch, tag or commit that does not exist: a slip in a name must
     not delete. SourceError as `commit_graph`.
     """
@@ -117,6 +133,8 @@ def protected_commits(
     if tags_protect:
         for tag, commit_id in sorted(references.tags.items()):
             reasons[commit_id].append(f"tag {tag}")
+        for seen in left_tags:
+            reasons[seen.commit_id].append(f"reflog: tag {seen.name}, last seen {seen.last_seen:%Y-%m-%d %H:%M} UTC")
     for hold in sorted(in_force, key=lambda hold: hold.hold_id):
         for commit_id in _held_commits(references, hold):
             reasons[commit_id].append(f"hold {hold.hold_id}: {hold.kind} {hold.value} ({hold.reason})")
@@ -130,17 +148,19 @@ def _names_by_commit(names: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
     return {commit_id: tuple(found) for commit_id, found in by_commit.items()}
 
 
-def _reaching_branches(references: References) -> Mapping[str, tuple[str, ...]]:
-    """Return the branches that reach each commit.
+def reaching_branches(references: References, heads: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
+    """Return the names of the branches that reach each commit. `heads`: (name, commit); a name may have several.
 
     Sets of branches are integers with a bit per branch: a thousand branches over a hundred thousand commits are a
     hundred thousand or-operations, and commits with equal sets share one tuple.
     """
     ordered = children_first(references)
-    names = sorted(references.branches)
+    named = sorted(heads)
+    names = sorted({name for name, _ in named})
+    place = {name: number for number, name in enumerate(names)}
     masks = dict.fromkeys(references.commits, 0)
-    for place, name in enumerate(names):
-        masks[references.branches[name]] |= 1 << place
+    for name, commit_id in named:
+        masks[commit_id] |= 1 << place[name]
     for commit in ordered:
         for parent in commit.parents:
             masks[parent] |= masks[commit.commit_id]
@@ -165,27 +185,40 @@ def _kept_by_head(references: References, retention: CommittedRetention) -> dict
     return kept
 
 
-def _due_by_commit(ordered: list[Commit], kept: dict[str, Kept], default: Kept) -> Mapping[str, _Due]:
+def _due_by_commit(
+    ordered: list[Commit], kept: dict[str, Kept], default: Kept, left: Iterable[tuple[str, datetime, Kept]]
+) -> Mapping[str, _Due]:
     """Return when each commit is let go of; HEADs without main children are left out.
 
     `kept` starts with the HEADs and becomes the longest span of all starts at or above each commit: children come
     first, so it is complete when a commit is reached. One that nothing has reached by then is a dangling leaf.
+    `left`: commits that were heads, when each was last seen, and how long its branch keeps it.
     """
     due: dict[str, _Due] = {}
+    seen: defaultdict[str, list[tuple[datetime, Kept]]] = defaultdict(list)
+    for commit_id, at, span in left:
+        seen[commit_id].append((at, span))
     for commit in ordered:
         if commit.commit_id not in kept:
             kept[commit.commit_id] = default
             due[commit.commit_id] = _Due(later(commit.created_at, default.span), default.rule_id)
+        for at, span in seen.get(commit.commit_id, ()):
+            _extend(due, commit.commit_id, _Due(later(at, span.span), span.rule_id))
+            if span.outlasts(kept[commit.commit_id]):
+                kept[commit.commit_id] = span
         parent = commit.main_parent
         if parent is None:
             continue
         span = kept[commit.commit_id]
-        left = _Due(later(commit.created_at, span.span), span.rule_id)
         if parent not in kept or span.outlasts(kept[parent]):
             kept[parent] = span
-        if parent not in due or left.after(due[parent]):
-            due[parent] = left
+        _extend(due, parent, _Due(later(commit.created_at, span.span), span.rule_id))
     return due
+
+
+def _extend(due: dict[str, _Due], commit_id: str, one: _Due) -> None:
+    if commit_id not in due or one.after(due[commit_id]):
+        due[commit_id] = one
 
 
 def _activity(is_head: bool, due: _Due | None, as_of: datetime) -> Activity:

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from retention_assets.history.lakefs import Activity, CommitNode
 from retention_assets.history.references import Commit, References
 from retention_assets.policy.rules import RETENTION_IDS
-from retention_assets.tables import COMMIT_GRAPH, POTENTIAL_COMMITS
+from retention_assets.tables import COMMIT_GRAPH, POTENTIAL_COMMITS, STRINGS
 
 
 def commit_graph_rows(nodes: Sequence[CommitNode]) -> pa.Table:
@@ -47,9 +47,16 @@ def references_of(graph: pa.Table, taken_at: datetime) -> References:
 
 
 def potential_commits_rows(
-    graph: pa.Table, activity: Mapping[str, Activity], protected: Mapping[str, str], potential: frozenset[str]
+    graph: pa.Table,
+    activity: Mapping[str, Activity],
+    protected: Mapping[str, str],
+    potential: frozenset[str],
+    left_branches: Mapping[str, Sequence[str]] | None = None,
 ) -> pa.Table:
-    """Return one row per commit: whether retention keeps it, something protects it, and it may hold what came due."""
+    """Return one row per commit: whether retention keeps it, something protects it, and it may hold what came due.
+
+    `left_branches`: the branches that are gone and reached the commit; none unless they are given.
+    """
     ids = graph.column("commit_id").to_pylist()
     kept = [activity[commit_id] for commit_id in ids]
     columns = [
@@ -68,6 +75,7 @@ def potential_commits_rows(
             pa.string(),
         ),
         pc.greater(pc.list_value_length(graph.column("head_of")), 0),
+        pa.array([list((left_branches or {}).get(commit_id, ())) for commit_id in ids], STRINGS),
     ]
     cast = [column.cast(field.type) for column, field in zip(columns, POTENTIAL_COMMITS.schema, strict=True)]
     return pa.table(cast, schema=POTENTIAL_COMMITS.schema)

@@ -4,6 +4,7 @@ Rows are written and read by Spark; this module names the places, and reads and 
 """
 
 import json
+import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -233,6 +234,14 @@ class Warehouse:
         """Remove a document; one that is not there is fine."""
         if self._exists("/".join(parts)):
             self._store.delete("/".join(parts))
+
+    def remove_directory(self, *parts: str) -> None:
+        """Remove a directory of this warehouse with all that is in it; one that is not there is fine."""
+        if "://" not in self._root:
+            shutil.rmtree(self.location(*parts), ignore_errors=True)
+            return
+        for entries in self._store.list("/".join(parts)):
+            self._store.delete([entry["path"] for entry in entries])
 
     def _exists(self, path: str) -> bool:
         try:

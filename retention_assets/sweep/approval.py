@@ -26,7 +26,16 @@ APPROVER = "RETENTION_APPROVER"  # the variable that names who approves, where t
 BUDGET = "the budget in the configuration"
 
 # The settings that decide what a plan names, beside its policy. Each kind of repository has some of them.
-_PLANNED_UNDER = ("grace", "settle", "token_life", "tags", "legacy_names", "collect_overwritten")
+_PLANNED_UNDER = (
+    "grace",
+    "settle",
+    "settle_expired",
+    "reflog",
+    "token_life",
+    "tags",
+    "legacy_names",
+    "collect_overwritten",
+)
 _SWEPT_UNDER = ("mode", "quarantine.url")  # terms of an approval that no plan has
 
 Terms = Mapping[str, str]  # settings by their keys in `retention.yaml`, as text

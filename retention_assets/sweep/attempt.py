@@ -17,6 +17,7 @@ from retention_assets.stores.s3 import is_s3
 from retention_assets.stores.versions import keeps_versions
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.approval import approved_terms
+from retention_assets.sweep.binding import require_same_place
 from retention_assets.sweep.deeds import Delete, Quarantine
 from retention_assets.sweep.engine import width
 from retention_assets.sweep.execute import Carried, Charge, Clock, Log
@@ -151,7 +152,8 @@ def deed_of(sweep: Sweep[Opened], plan: Plan, mode: str) -> Deed:
 
 
 def planned_as_approved(sweep: Sweep[Opened], plan: Plan, policy_hash: str) -> DataFrame:
-    """Return the plan's candidates, if they and the policy are what was approved."""
+    """Return the plan's candidates, if they, the policy and the repository's place are what was approved."""
+    require_same_place(sweep.warehouse, sweep.opened.repository)
     if plan.blocked:
         raise GuardRefused(f"{plan.repository} {plan.day}: {plan.blocked} Nothing was deleted.")
     if policy_hash != plan.policy_hash:

@@ -6,7 +6,7 @@ asked. No plan is written, withdrawn or approved.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from retention_assets.config import Repository
 from retention_assets.errors import GuardRefused
 from retention_assets.history.references import References
+from retention_assets.history.reflog import Memory
 from retention_assets.history.tables import references_of
 from retention_assets.policy.lint import Finding, lint
 from retention_assets.policy.rules import Policy
@@ -24,6 +25,7 @@ from retention_assets.sweep.approval import planned_terms
 from retention_assets.sweep.guards import Verdict
 from retention_assets.sweep.holdings import Holdings, holdings_of
 from retention_assets.sweep.liveness import commits_under
+from retention_assets.sweep.memory import due_objects_of, read_memory
 from retention_assets.sweep.other_repositories import OtherRepositories
 from retention_assets.sweep.plan import Amount, Plan, planned_objects
 from retention_assets.sweep.planning import REFERENCES_HASH, Pictures, Terms, examine, judge
@@ -77,8 +79,8 @@ class Proposal:
     run_id: str
     others: Sequence[Repository] = ()  # the other repositories of the configuration
 
-    def terms(self) -> Terms:
-        """Return what a plan would be made under."""
+    def terms(self, memory: Memory) -> Terms:
+        """Return what a plan would be made under, if everything had settled."""
         settings = self.repository.lakefs
         return Terms(
             repository=self.repository.name,
@@ -92,6 +94,9 @@ class Proposal:
             now=self.now,
             run_id=self.run_id,
             access=open_store(self.repository),
+            settle=timedelta(0),
+            settle_expired=False,
+            memory=memory,
             settings=planned_terms(self.repository),
         )
 
@@ -129,19 +134,20 @@ def outlook(spark: SparkSession, warehouse: Warehouse, proposal: Proposal) -> Ou
     Errors: TableContractError when a picture of the day is missing, GuardRefused when the pictures are not the plan's
     or a hold names what is not there, those of the store when a range must be read again.
     """
-    name, day, terms = proposal.repository.name, proposal.plan.day, proposal.terms()
-    planned = planned_objects(spark, warehouse, proposal.plan)
+    name, day = proposal.repository.name, proposal.plan.day
+    terms = proposal.terms(read_memory(warehouse, name, proposal.repository.lakefs))
+    planned = due_objects_of(spark, warehouse, proposal.plan)
     inventory, staged, graph = (
         warehouse.rows(spark, name, table.name, day) for table in (STORAGE_INVENTORY, UNCOMMITTED_OBJECTS, COMMIT_GRAPH)
     )
     _require_same_pictures(proposal.plan, inventory, graph)
     references = references_of(graph.frame.toArrow(), graph.taken_at)
-    commits, held = _holdings(spark, warehouse, proposal, references)
+    commits, held = _holdings(spark, warehouse, proposal, terms, references)
     repository, clock = proposal.repository, (lambda: proposal.now)
     others = OtherRepositories(spark, warehouse, repository, proposal.others, proposal.run_id, clock).for_plan()
     pairs = Rows(held.pairs().cache(), graph.taken_at, graph.notes)
     pictures = Pictures(inventory, staged, graph, pairs, others)
-    judgement = judge(terms, pictures)
+    judgement = judge(terms, pictures, earlier=None)
     examined = examine(spark, warehouse, terms, pictures, judgement)
     pairs_at_heads = held.pairs_of(at_heads(commits, graph.frame))
     difference = _difference(with_heads(compared(planned, judgement.candidates), pairs_at_heads))
@@ -157,13 +163,14 @@ def outlook(spark: SparkSession, warehouse: Warehouse, proposal: Proposal) -> Ou
 
 
 def _holdings(
-    spark: SparkSession, warehouse: Warehouse, proposal: Proposal, references: References
+    spark: SparkSession, warehouse: Warehouse, proposal: Proposal, terms: Terms, references: References
 ) -> tuple[DataFrame, Holdings]:
     """Return the commits under the proposed policy, and what they hold."""
     repository = proposal.repository
     tags_protect = repository.lakefs.tags == "protect"
-    as_of = proposal.terms().as_of
-    rows = commits_under(proposal.policy, references, (), tags_protect=tags_protect, as_of=as_of)
+    rows = commits_under(
+        proposal.policy, references, (), tags_protect=tags_protect, as_of=terms.as_of, memory=terms.memory
+    )
     commits = spark.createDataFrame(rows)
     cache = TableCache(spark, warehouse, repository.name, open_store(repository), proposal.run_id)
     return commits, holdings_of(cache, spellings(repository.namespace, repository.storage), commits)

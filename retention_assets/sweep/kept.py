@@ -16,6 +16,7 @@ from retention_assets.sweep.execute import Clock, Log
 from retention_assets.sweep.icechunk.proof import files_kept
 from retention_assets.sweep.ledger import plans_with_ledgers, read_ledgers
 from retention_assets.sweep.liveness import LakeFSLiveness, Liveness, Question
+from retention_assets.sweep.memory import read_memory
 from retention_assets.sweep.other_repositories import OtherRepositories
 
 
@@ -50,4 +51,6 @@ def _kept_here(
         return files_kept(Sweep(spark, warehouse, opened, day, run_id, log, clock), opened.source.state())
     of_lakefs = open_repository(repository, clock)
     cache = TableCache(spark, warehouse, repository.name, of_lakefs.access, run_id)
-    return LakeFSLiveness(spark, cache, Question(of_lakefs, of_lakefs.policy(), day), clock).now().live
+    memory = read_memory(warehouse, repository.name, repository.lakefs)
+    question = Question(of_lakefs, of_lakefs.policy(), day, memory)
+    return LakeFSLiveness(spark, cache, question, clock).now().live

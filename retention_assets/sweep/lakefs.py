@@ -18,6 +18,7 @@ from retention_assets.sweep.execute import carry_out
 from retention_assets.sweep.guards import require_own_names
 from retention_assets.sweep.ledger import ATTEMPTED, ledger_of_plan, report_of
 from retention_assets.sweep.liveness import LakeFSLiveness, Question
+from retention_assets.sweep.memory import read_memory
 from retention_assets.sweep.plan import Plan, load_plan, planned_heads
 from retention_assets.sweep.results import rule_statistics, write_statistics
 from retention_assets.sweep.spark import Setting, SparkEngine
@@ -80,4 +81,5 @@ def dump_of(sweep: Sweep[OpenRepository]) -> Mapping[str, str] | None:
 
 def question_of(sweep: Sweep[OpenRepository]) -> Question:
     """Return what is asked of the repository, by a look at what is live and by a proof."""
-    return Question(sweep.opened, sweep.opened.policy(), sweep.day)
+    memory = read_memory(sweep.warehouse, sweep.name, sweep.opened.repository.lakefs)
+    return Question(sweep.opened, sweep.opened.policy(), sweep.day, memory)

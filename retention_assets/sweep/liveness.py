@@ -13,9 +13,10 @@ from pyspark.sql import functions as F
 
 from retention_assets.durations import format_duration
 from retention_assets.errors import GuardRefused
-from retention_assets.history.lakefs import activity, commit_graph, protected_commits
+from retention_assets.history.lakefs import activity, commit_graph, protected_commits, reaching_branches
 from retention_assets.history.potential import is_potential, thresholds
 from retention_assets.history.references import References
+from retention_assets.history.reflog import Memory, counting_heads, with_true_ages
 from retention_assets.history.tables import commit_graph_rows, potential_commits_rows
 from retention_assets.policy.current import CurrentRule
 from retention_assets.policy.rules import Policy
@@ -36,16 +37,21 @@ Clock = Callable[[], datetime]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of a repository: under which policy, as of which day."""
+    """What is asked of a repository: under which policy, as of which day, and what earlier plans saw."""
 
     opened: OpenRepository
     policy: Policy
     day: date
+    memory: Memory
 
     @property
     def as_of(self) -> datetime:
         """The first instant of the day, UTC. Source: DESIGN.md, Decisions (As of)."""
         return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
+
+    def branches(self, references: References) -> list[str]:
+        """Return the names of all branches, those that are gone and remembered too."""
+        return sorted({*references.branches, *(head.name for head in self.memory.heads if head.kind == "branch")})
 
     def held_prefixes(self) -> list[str]:
         """Return the path prefixes that holds in force keep."""
@@ -55,13 +61,30 @@ class Question:
 def commits_now(question: Question, references: References, rules: Sequence[CurrentRule]) -> pa.Table:
     """Return `potential_commits` of the references as they are; without lifecycle rules every commit is potential."""
     tags_protect = question.opened.repository.lakefs.tags == "protect"
-    return commits_under(question.policy, references, rules, tags_protect=tags_protect, as_of=question.as_of)
+    return commits_under(
+        question.policy,
+        references,
+        rules,
+        tags_protect=tags_protect,
+        as_of=question.as_of,
+        memory=question.memory,
+    )
 
 
 def commits_under(
-    policy: Policy, references: References, rules: Sequence[CurrentRule], *, tags_protect: bool, as_of: datetime
+    policy: Policy,
+    references: References,
+    rules: Sequence[CurrentRule],
+    *,
+    tags_protect: bool,
+    as_of: datetime,
+    memory: Memory,
 ) -> pa.Table:
     """Return `potential_commits` under `policy`, which need not be the repository's own."""
+    references = with_true_ages(references, memory)
+    left = counting_heads(references, memory, policy, as_of)
+    left_branches = [(head.name, head.commit_id) for head in left if head.kind == "branch"]
+    left_tags = [head for head in left if head.kind == "tag"]
     nodes = commit_graph(references)
     graph = commit_graph_rows(nodes)
     since = thresholds(rules, references.branches)
@@ -70,9 +93,10 @@ def commits_under(
         for node in nodes
         if not rules or is_potential(node.commit.created_at, node.branches, since)
     )
-    kept = activity(references, policy.retention, as_of)
-    protected = protected_commits(references, policy.holds, tags_protect=tags_protect, as_of=as_of)
-    return potential_commits_rows(graph, kept, protected, potential)
+    kept = activity(references, policy.retention, as_of, left)
+    protected = protected_commits(references, policy.holds, tags_protect=tags_protect, as_of=as_of, left_tags=left_tags)
+    by_left = reaching_branches(references, left_branches) if left_branches and policy.lifecycle else {}
+    return potential_commits_rows(graph, kept, protected, potential, by_left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +189,8 @@ class LakeFSLiveness:
         if refused := refusals([heads_present(references), held.whole()]):
             name = question.opened.repository.name
             raise GuardRefused(f"{name}: {refused[0].guard}: {refused[0].saw}. {self._undone}")
-        pairs = with_lifecycle(held.pairs(), question.policy.lifecycle, references.branches, question.as_of).cache()
+        branches = question.branches(references)
+        pairs = with_lifecycle(held.pairs(), question.policy.lifecycle, branches, question.as_of).cache()
         if self._pairs:
             self._pairs[1].unpersist()
         self._pairs = known, pairs

@@ -59,6 +59,9 @@ class Plan:
     instance: str | None  # of the repository, where its source knows it; see `References`
     made_at: datetime
     run_id: str
+    first_wait_ends: datetime | None = None  # when the first of the waiting objects has settled; None: none waits
+    last_wait_ends: datetime | None = None
+    reflog: tuple[str, ...] = ()  # the heads that are gone and still count, each as `kind name`
     terms: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; empty: an earlier version made the plan
 
     def document(self) -> dict[str, Any]:
@@ -68,6 +71,9 @@ class Plan:
             "day": self.day.isoformat(),
             "made_at": self.made_at.isoformat(),
             "warnings": list(self.warnings),
+            "first_wait_ends": self.first_wait_ends and self.first_wait_ends.isoformat(),
+            "last_wait_ends": self.last_wait_ends and self.last_wait_ends.isoformat(),
+            "reflog": list(self.reflog),
         }
 
 
@@ -193,9 +199,14 @@ def withdraw_plan(warehouse: Warehouse, repository: str, day: date) -> None:
     warehouse.remove_document(repository, PLANS, day.isoformat(), _CURRENT)
 
 
+def made_name(plan: Plan) -> str:
+    """Return what tells a plan from all others, in the order in which they were made."""
+    return f"{plan.made_at:%Y%m%dT%H%M%S%f}-{plan.plan_hash[:12]}"
+
+
 def keep_plan(warehouse: Warehouse, plan: Plan) -> None:
     """Make `plan` the day's plan, and keep it among all that were made."""
-    made = f"{plan.made_at:%Y%m%dT%H%M%S%f}-{plan.plan_hash[:12]}.json"
+    made = f"{made_name(plan)}.json"
     warehouse.write_document(plan.document(), plan.repository, PLANS, plan.day.isoformat(), made)
     warehouse.write_document(plan.document(), plan.repository, PLANS, plan.day.isoformat(), _CURRENT)
 
@@ -233,6 +244,8 @@ def _plan(document: Mapping[str, Any]) -> Plan:
         "candidates": Amount(**document["candidates"]),
         "totals": {state: Amount(**amount) for state, amount in document["totals"].items()},
         "warnings": tuple(document["warnings"]),
+        "reflog": tuple(document.get("reflog", ())),
+        **{name: _instant(document.get(name)) for name in ("first_wait_ends", "last_wait_ends")},
     }
     try:
         return Plan(**fields)
@@ -241,3 +254,7 @@ def _plan(document: Mapping[str, Any]) -> Plan:
             f"{document['repository']}: the plan of {document['day']} was written by another version. Nothing was "
             f"deleted. Plan again: `retention plan {document['repository']} --as-of {document['day']}`."
         ) from error
+
+
+def _instant(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None

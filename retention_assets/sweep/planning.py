@@ -10,6 +10,9 @@ from pyspark.sql import functions as F
 
 from retention_assets.durations import format_duration
 from retention_assets.errors import GuardRefused
+from retention_assets.history.references import References
+from retention_assets.history.reflog import Memory, SeenHead, counting_heads, remember, with_true_ages
+from retention_assets.history.tables import references_of
 from retention_assets.policy.rules import Policy
 from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.checksums import md5_of
@@ -18,6 +21,7 @@ from retention_assets.stores.warehouse import Rows, Warehouse
 from retention_assets.sweep import guards
 from retention_assets.sweep.guards import Verdict
 from retention_assets.sweep.ledger import collected_addresses
+from retention_assets.sweep.memory import due_objects, keep_due, keep_memory
 from retention_assets.sweep.plan import (
     Amount,
     Heads,
@@ -28,7 +32,16 @@ from retention_assets.sweep.plan import (
     last_plan,
     withdraw_plan,
 )
-from retention_assets.transforms.candidates import STATES, Horizon, candidates, holders, judged, live_addresses
+from retention_assets.transforms.candidates import (
+    STATES,
+    WAITING,
+    Horizon,
+    candidates,
+    due,
+    holders,
+    judged,
+    live_addresses,
+)
 from retention_assets.transforms.legacy_names import KINDS, is_own_name, kinds_in_use, with_foreign_names
 from retention_assets.transforms.lifecycle import with_lifecycle
 from retention_assets.transforms.names import stored_name
@@ -41,11 +54,13 @@ from retention_assets.transforms.same_content import (
     of_same_content,
     unknown_content,
 )
+from retention_assets.transforms.settle import settled
 
 POLICY_HASH, REFERENCES_HASH = "policy_hash", "references_hash"  # notes: under which policy, from which references
 INSTANCE = "instance"  # note of `commit_graph`: which repository this is, where the source knows it
 KNOWN = "known"  # note of `uncommitted_objects`: whether the staged list is known at all
 _OLD_REFERENCES = timedelta(days=1)
+_FEW = 5  # names in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +122,9 @@ class Terms:
     now: datetime
     run_id: str
     access: StoreAccess  # where the objects lie: some are read for their checksums
+    settle: timedelta
+    settle_expired: bool
+    memory: Memory  # what earlier plans saw
     oldest_dump: timedelta | None = None  # that a sweep takes; None: the references are a server's
     legacy_names: bool = False  # see `legacy_names.kinds_in_use`
     settings: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; without them no plan is approved
@@ -115,6 +133,14 @@ class Terms:
     def as_of(self) -> datetime:
         """The first instant of the day, UTC. Source: DESIGN.md, Decisions (As of)."""
         return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
+
+    def branches(self, heads: Heads) -> list[str]:
+        """Return the names of all branches, those that are gone and remembered too."""
+        return sorted({*heads.branches, *(head.name for head in self.memory.heads if head.kind == "branch")})
+
+    def counting_heads(self, references: References) -> tuple[SeenHead, ...]:
+        """Return the heads that are gone and still keep commits."""
+        return counting_heads(references, self.memory, self.policy, self.as_of)
 
     def held_prefixes(self) -> list[str]:
         """Return the path prefixes that holds in force keep."""
@@ -158,6 +184,7 @@ class Judgement:
 
     objects: DataFrame  # every listed object with its state
     candidates: DataFrame
+    due: DataFrame  # the candidates, and what waits
     live: DataFrame
     heads: Heads
     horizon: Horizon
@@ -175,9 +202,10 @@ class Examination:
     verdicts: Sequence[Verdict]
 
 
-def judge(terms: Terms, pictures: Pictures) -> Judgement:
+def judge(terms: Terms, pictures: Pictures, earlier: DataFrame | None) -> Judgement:
     """Return what is judged of every listed object; nothing is written.
 
+    `earlier`: `due_objects` of the last plan; None: nothing has to settle.
     Nothing is read but the pictures, and the few objects whose content a head may have where no ETag tells it.
     The plan, and the answer to what another policy would change, are both made of this.
     """
@@ -185,16 +213,26 @@ def judge(terms: Terms, pictures: Pictures) -> Judgement:
     prefixes = terms.held_prefixes()
     inventory, staged = pictures.inventory.frame, pictures.staged.frame
     heads = pictures.heads()
-    pairs = with_lifecycle(pictures.addresses.frame, terms.policy.lifecycle, sorted(heads.branches), terms.as_of)
+    pairs = with_lifecycle(pictures.addresses.frame, terms.policy.lifecycle, terms.branches(heads), terms.as_of)
     known = pictures.staged_known
     named = pictures.addresses.frame.select(stored_name(F.col("address")).alias("address"))
     legacy = KINDS if terms.legacy_names else kinds_in_use(named)
     held = judged(inventory, holders(pairs, prefixes), staged, horizon, staged_known=known)
     held = pictures.others.keep(with_foreign_names(held, legacy)).cache()
     hidden = _of_same_content(held, head_contents(pairs), terms.access)
-    objects = keep_same_content(held, hidden).cache()
+    objects = keep_same_content(held, hidden)
+    if earlier is not None:
+        objects = settled(
+            objects,
+            earlier,
+            pictures.oldest,
+            pictures.graph.taken_at,
+            terms.settle,
+            settle_expired=terms.settle_expired,
+        )
+    objects = objects.cache()
     live = live_addresses(pairs, staged, prefixes).cache()
-    return Judgement(objects, candidates(objects).cache(), live, heads, horizon, legacy)
+    return Judgement(objects, candidates(objects).cache(), due(objects), live, heads, horizon, legacy)
 
 
 def _of_same_content(objects: DataFrame, contents: DataFrame, access: StoreAccess) -> DataFrame:
@@ -239,13 +277,15 @@ def examine(
 def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures: Pictures) -> Planned:
     """Return the plan of `terms.day`, kept in the warehouse if no guard refuses it; else nothing stands."""
     withdraw_plan(warehouse, terms.repository, terms.day)
-    judgement = judge(terms, pictures)
+    judgement = judge(terms, pictures, due_objects(spark, warehouse, terms.repository))
     examined = examine(spark, warehouse, terms, pictures, judgement)
-    judgement.objects.unpersist()
     chosen, verdicts = judgement.candidates, examined.verdicts
     if guards.refusals(verdicts):
+        judgement.objects.unpersist()
         return Planned(chosen.limit(0), None, verdicts)
     references = pictures.graph.notes[REFERENCES_HASH]
+    seen = references_of(pictures.graph.frame.toArrow(), pictures.graph.taken_at)
+    first_wait_ends, last_wait_ends = waits_of(judgement.due)
     plan = Plan(
         repository=terms.repository,
         day=terms.day,
@@ -257,16 +297,31 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures:
         totals=examined.totals,
         live=examined.live,
         collected=examined.collected,
-        warnings=tuple(_warnings(terms, pictures)),
+        warnings=tuple(_warnings(terms, pictures, seen)),
         blocked=pictures.blocked,
         instance=pictures.graph.notes.get(INSTANCE) or None,
         made_at=terms.now,
         run_id=terms.run_id,
         terms=terms.settings,
+        first_wait_ends=first_wait_ends,
+        last_wait_ends=last_wait_ends,
+        reflog=tuple(f"{head.kind} {head.name}" for head in terms.counting_heads(seen)),
     )
     keep_planned(warehouse, plan, chosen, judgement.heads)
+    keep_due(warehouse, plan, judgement.due)
+    keep_memory(warehouse, plan, remember(with_true_ages(seen, terms.memory), terms.memory, terms.policy))
     keep_plan(warehouse, plan)
+    judgement.objects.unpersist()
     return Planned(chosen, plan, verdicts)
+
+
+def waits_of(due_objects: DataFrame) -> tuple[datetime | None, datetime | None]:
+    """Return when the first and the last of the waiting objects has settled (UTC); None when nothing waits."""
+    until = F.unix_micros("waits_until")
+    row = due_objects.where(F.col("state") == WAITING).agg(F.min(until), F.max(until)).first()
+    assert row is not None
+    first, last = (None if micros is None else datetime.fromtimestamp(micros / 1e6, UTC) for micros in row)
+    return first, last
 
 
 def totals_of(objects: DataFrame) -> Mapping[str, Amount]:
@@ -299,7 +354,7 @@ def amount_of(chosen: DataFrame) -> Amount:
     return Amount(row["objects"], row["bytes"])
 
 
-def _warnings(terms: Terms, pictures: Pictures) -> list[str]:
+def _warnings(terms: Terms, pictures: Pictures, references: References) -> list[str]:
     warnings = []
     if pictures.blocked:
         warnings.append(f"This plan cannot be carried out: {pictures.blocked}")
@@ -317,6 +372,13 @@ def _warnings(terms: Terms, pictures: Pictures) -> list[str]:
         )
     if reason := pictures.inventory.notes.get(FELL_BACK):
         warnings.append(f"The whole store was listed, although an optimized run was asked for: {reason}.")
+    if gone := [head for head in terms.counting_heads(references) if head.kind == "branch"]:
+        names = ", ".join(sorted({head.name for head in gone})[:_FEW])
+        warnings.append(
+            f"{len(gone):,} branch heads of earlier plans are gone: {names}. The reflog keeps their commits for "
+            f"the time of each branch. If a branch was deleted by mistake, create it again from its commit: "
+            f"{gone[0].name} was at {gone[0].commit_id}."
+        )
     if not terms.grace:
         warnings.append("The grace period is zero: an upload that is not yet linked or committed can be a candidate.")
     return [*warnings, *pictures.others.warnings]

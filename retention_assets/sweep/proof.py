@@ -36,7 +36,7 @@ from retention_assets.sweep.records import Kept, fingerprint
 from retention_assets.sweep.spark import digest_of_ledger
 from retention_assets.transforms.addresses import addresses, canonical
 from retention_assets.transforms.candidates import LIFECYCLE
-from retention_assets.transforms.names import is_outside
+from retention_assets.transforms.names import is_outside, stored_name
 from retention_assets.transforms.ranges import active_ranges
 
 CHECKS = (
@@ -123,19 +123,29 @@ def _held_now(spark: SparkSession, question: Question) -> tuple[DataFrame, list[
 
 
 def live_exist(held: DataFrame, listing: DataFrame, ledger: DataFrame, planned: DataFrame) -> Verdict:
-    """Every held address is listed, or a lifecycle rule let it go and the ledger says so: then it is collected."""
+    """Every held address is listed, or a lifecycle rule let it go and the ledger says so: then it is collected.
+
+    An absolute address may lie anywhere. It is lost only when our ledger says that its object is gone.
+    """
+    outside = is_outside(F.col("address"))
+    named = held.select(stored_name(F.col("address")).alias("address"), (~outside).alias("certain"))
+    held = named.groupBy("address").agg(F.bool_or("certain").alias("certain"))
     reasons = planned.select("plan_hash", "address", "reason")
     told = ledger.join(reasons, on=["plan_hash", "address"], how="left").select("address", "reason", "outcome")
     absent = held.join(listing.select("address"), on="address", how="left_anti").join(told, on="address", how="left")
-    collected = (F.col("reason") == LIFECYCLE) & F.col("outcome").isin(*_GONE, ATTEMPTED)
-    lost = ~F.coalesce(collected, F.lit(False))
+    gone = F.coalesce(F.col("outcome").isin(*_GONE, ATTEMPTED), F.lit(False))
+    collected = F.coalesce(F.col("reason") == LIFECYCLE, F.lit(False)) & gone
+    lost = ~collected & (F.col("certain") | gone)
     row = absent.agg(
         F.count_if(lost).alias("lost"),
         F.min(F.when(lost, F.concat_ws(", ", "address", "outcome", "reason"))).alias("first"),
-        F.count_if(~lost).alias("collected"),
+        F.count_if(collected).alias("collected"),
+        F.count_if(~lost & ~collected).alias("elsewhere"),
     ).first()
     assert row is not None
     saw = f"every held object exists; {row['collected']:,} were collected by lifecycle rules"
+    if row["elsewhere"]:
+        saw += f"; {row['elsewhere']:,} held addresses lie outside the namespace and were not checked"
     if row["lost"]:
         saw = f"{row['lost']:,} held objects are not in the store, first {row['first']}; from quarantine, restore them"
     return Verdict("live_exist", not row["lost"], saw)

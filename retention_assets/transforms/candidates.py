@@ -111,21 +111,22 @@ def judged(
 
 def candidates(judged_objects: DataFrame) -> DataFrame:
     """Return the candidates among the judged objects, one row per address."""
+    return due(judged_objects).where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)
+
+
+def due(judged_objects: DataFrame) -> DataFrame:
+    """Return the candidates and the waiting objects in the columns of candidates, beside those they have."""
     by_lifecycle = F.col("reason") == LIFECYCLE
     rules = F.when(by_lifecycle, F.col("lifecycle_rules")).otherwise(F.col("retention_rules"))
     since = F.when(by_lifecycle, F.col("lifecycle_since")).otherwise(F.col("expired_since"))
     none = F.array().cast(_TEXTS)
-    return (
-        judged_objects.where(F.col("state") == CANDIDATE)
-        .withColumns(
-            {
-                "rule_ids": F.coalesce(rules, none),
-                "paths": F.coalesce("paths", none),
-                "branches": F.coalesce("branches", none),
-                "due_since": since,
-            }
-        )
-        .select(*DELETION_CANDIDATES.schema.names)
+    return judged_objects.where(F.col("state").isin(CANDIDATE, WAITING)).withColumns(
+        {
+            "rule_ids": F.coalesce(rules, none),
+            "paths": F.coalesce("paths", none),
+            "branches": F.coalesce("branches", none),
+            "due_since": since,
+        }
     )
 
 

@@ -21,7 +21,16 @@ from retention_assets.formats.icechunk.paths import (
     YEAR_3000,
 )
 from retention_assets.tables import DELETION_CANDIDATES
-from retention_assets.transforms.candidates import CANDIDATE, EXPIRED, FOREIGN, KEPT, UNREFERENCED, YOUNG, Horizon
+from retention_assets.transforms.candidates import (
+    CANDIDATE,
+    EXPIRED,
+    FOREIGN,
+    KEPT,
+    UNREFERENCED,
+    WAITING,
+    YOUNG,
+    Horizon,
+)
 from retention_assets.transforms.icechunk import held_by
 
 _END = r"\z"  # not `$`, which in Java also stands before a line end
@@ -87,19 +96,20 @@ def judged(
 
 def candidates(judged_objects: DataFrame) -> DataFrame:
     """Return the candidates among the judged objects, one row per address."""
+    return due(judged_objects).where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)
+
+
+def due(judged_objects: DataFrame) -> DataFrame:
+    """Return the candidates and the waiting objects in the columns of candidates, beside those they have."""
     none = F.array().cast(_TEXTS)
-    return (
-        judged_objects.where(F.col("state") == CANDIDATE)
-        .withColumns(
-            {
-                "rule_ids": F.coalesce("rule_ids", none),
-                "branches": F.coalesce("branches", none),
-                "paths": none,
-                "first_committed_at": F.col("first_held_at"),
-                "last_committed_at": F.col("last_held_at"),
-            }
-        )
-        .select(*DELETION_CANDIDATES.schema.names)
+    return judged_objects.where(F.col("state").isin(CANDIDATE, WAITING)).withColumns(
+        {
+            "rule_ids": F.coalesce("rule_ids", none),
+            "branches": F.coalesce("branches", none),
+            "paths": none,
+            "first_committed_at": F.col("first_held_at"),
+            "last_committed_at": F.col("last_held_at"),
+        }
     )
 
 

@@ -22,8 +22,8 @@ def with_lifecycle(
 ) -> DataFrame:
     """Return the pairs with `lifecycle_due_since` (null: never), `lifecycle_due` and `matched_rules` (due ones).
 
-    `branches` are all branches of the repository, hidden ones too; `as_of` (UTC) is the instant that due is meant at:
-    due exactly then is due. Any rule that is due is enough.
+    `branches` are all branches of the repository, hidden ones and those in `left_branches` too; `as_of` (UTC) is the
+    instant that due is meant at: due exactly then is due. Any rule that is due is enough.
     """
     enabled = sorted((rule for rule in rules if rule.enabled), key=lambda rule: rule.rule_id)
     since = [_due_since(rule, branches) for rule in enabled]
@@ -46,12 +46,13 @@ def covers(rule: LifecycleRule, path: Column) -> Column:
 
 def _due_since(rule: LifecycleRule, branches: Collection[str]) -> Column:
     """Return the instant from which the rule lets a pair go, null when it never does or does not speak of it."""
-    due = F.unix_micros("added_at") + _longest_span(rule, branches)
+    left = F.when(F.size("left_branches") > 0, _longest_span(rule, branches, "left_branches")).otherwise(F.lit(0))
+    due = F.unix_micros("added_at") + F.greatest(_longest_span(rule, branches, "branches"), left)
     return F.when(covers(rule, F.col("key")) & (due <= F.lit(_LAST_INSTANT)), F.timestamp_micros(due))
 
 
-def _longest_span(rule: LifecycleRule, branches: Collection[str]) -> Column:
-    """Return the longest span, in microseconds, over the pair's branches; on no branch, the default.
+def _longest_span(rule: LifecycleRule, branches: Collection[str], held_by: str) -> Column:
+    """Return the longest span, in microseconds, over the branches in column `held_by`; on no branch, the default.
 
     Branches are grouped by their span, so that the expression grows with the rule and not with the repository.
     """
@@ -62,11 +63,10 @@ def _longest_span(rule: LifecycleRule, branches: Collection[str]) -> Column:
             own.setdefault(span, []).append(branch)
     named = [branch for group in own.values() for branch in group]
     spans = [
-        F.when(F.arrays_overlap("branches", _texts(group)), F.lit(span)).otherwise(F.lit(0))
-        for span, group in own.items()
+        F.when(F.arrays_overlap(held_by, _texts(group)), F.lit(span)).otherwise(F.lit(0)) for span, group in own.items()
     ]
-    others = F.size(F.array_except("branches", _texts(named))) > 0 if named else F.size("branches") > 0
-    by_default = F.when(others | (F.size("branches") == 0), F.lit(_micros(rule.default))).otherwise(F.lit(0))
+    others = F.size(F.array_except(held_by, _texts(named))) > 0 if named else F.size(held_by) > 0
+    by_default = F.when(others | (F.size(held_by) == 0), F.lit(_micros(rule.default))).otherwise(F.lit(0))
     return F.greatest(by_default, *spans) if spans else by_default
 
 

@@ -21,6 +21,7 @@ def release() -> list[Column]:
         F.when(~F.bool_or("active"), F.max("due_since")).alias("due_since"),
         F.max("last_held_at").alias("last_held_at"),
         F.bool_or("at_head").alias("at_head"),
+        union_of("left_branches").alias("left_branches"),
     ]
 
 
@@ -39,6 +40,7 @@ def active_ranges(potential_commits: DataFrame, metarange_ranges: DataFrame) -> 
         "due_since",
         F.col("created_at").alias("last_held_at"),
         F.col("is_head").alias("at_head"),
+        "left_branches",
         F.array_compact(F.array("rule_id")).alias("rule_ids"),
     )
     return (

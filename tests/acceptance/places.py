@@ -71,6 +71,7 @@ class Place:
         run_id = api(self.name)["prepare_uncommitted"][0]["run_id"]
         own = {
             "kind": "lakefs",
+            "settle": "0s",
             "namespace": f"s3://lake/{self.name}",
             "storage": "lake",
             "source": {"dump": "dump.json"},

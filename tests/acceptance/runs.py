@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config import Repository
 from retention_assets.history.references import References
+from retention_assets.history.reflog import Memory
 from retention_assets.policy.rules import Policy
 from retention_assets.stores.ranges import TableCache, metaranges, ranges
 from retention_assets.stores.repositories import OpenRepository, open_repository
@@ -62,7 +63,7 @@ class Run:
         opened = self.open()
         name, access = self.repository.name, opened.access
         cache = TableCache(self.spark, self.warehouse, name, access, self.run_id, full=full)
-        rows = commits_now(Question(opened, policy, self.day), references, rules=())
+        rows = commits_now(Question(opened, policy, self.day, Memory()), references, rules=())
         commits = self.spark.createDataFrame(rows)
         of_commits, _ = cache.rows(commits.where("metarange_id != ''"), metaranges())
         held = active_ranges(commits, of_commits)

@@ -70,6 +70,7 @@ class Lake:
         (staged,) = (self.namespace / "_lakefs/retention/gc/uncommitted").glob("*/uncommitted")
         entry = {
             "kind": "lakefs",
+            "settle": "0s",
             "namespace": f"s3://lake/{self.name}",
             "storage": "namespace",
             "source": {"dump": "dump.json", "dump_age": "3650d"},

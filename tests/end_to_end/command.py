@@ -116,6 +116,7 @@ def orchard(directory: Path, storage: str, options: Mapping[str, Any] | None = N
         directory,
         {
             "kind": "lakefs",
+            "settle": "0s",
             "namespace": "s3://lake/orchard",
             "storage": storage,
             "storage_options": dict(options or {}),

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.history.lakefs import commit_graph
+from retention_assets.history.reflog import Memory
 from retention_assets.history.tables import commit_graph_rows
 from retention_assets.policy.current import CurrentRule
 from retention_assets.stores.policies import POLICY_RUN, current_rules_of, policy_versions, rules_in_force
@@ -120,6 +121,9 @@ class Day:
             now=self.world.now,
             run_id=self.run_id,
             access=opened.access,
+            settle=timedelta(0),
+            settle_expired=True,
+            memory=Memory(),
             settings=planned_terms(opened.repository),
         )
         planned = make_plan(self.spark, self.warehouse, terms, pictures)
@@ -161,7 +165,7 @@ class Day:
         waiting = staged_objects(self.spark, opened.access, staged.files, opened.inside, staged.shown)
         references = opened.source.references()
         graph = self.spark.createDataFrame(commit_graph_rows(commit_graph(references)))
-        question = Question(opened, opened.policy(), self.date)
+        question = Question(opened, opened.policy(), self.date, Memory())
         commits = self.spark.createDataFrame(commits_now(question, references, ()))
         cache = TableCache(self.spark, self.warehouse, NAME, opened.access, self.run_id)
         of_commits, metaranges_read = cache.rows(commits.where("metarange_id != ''"), metaranges())

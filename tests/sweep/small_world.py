@@ -6,6 +6,7 @@ from datetime import date, datetime, timedelta
 
 from pyspark.sql import SparkSession
 
+from retention_assets.history.reflog import Memory
 from retention_assets.policy.rules import CommittedRetention, Policy
 from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.warehouse import Rows, Warehouse
@@ -57,6 +58,7 @@ class World:
     run_id: str = "a-run"
     max_live_shrink: float = 0.5
     grace: timedelta = timedelta(hours=24)
+    settle: timedelta = timedelta(0)
 
     def without(self, *addresses: str) -> "World":
         """Return the world whose store lacks these objects."""
@@ -84,6 +86,9 @@ class World:
             now=self.made_at,
             run_id=self.run_id,
             access=StoreAccess("s3://lake/orchard"),
+            settle=self.settle,
+            settle_expired=True,
+            memory=Memory(),
             settings=SETTINGS,
         )
         return make_plan(spark, warehouse, terms, self.pictures(spark))

@@ -61,6 +61,7 @@ class CommitRow:
     due_since: datetime | None = None
     rule_id: str | None = None
     is_head: bool = False
+    left_branches: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class Pair:
     rule_ids: Sequence[str] = ()
     last_held_at: datetime = OLD
     at_head: bool = False
+    left_branches: Sequence[str] = ()
     etag: str = ""
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
 from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
 
 from retention_assets.errors import GuardRefused
 from retention_assets.formats.icechunk.ids import encode_id
@@ -18,6 +19,7 @@ from retention_assets.sweep.guards import Verdict
 from retention_assets.sweep.icechunk.edits import hash_with_edits, keep_edits
 from retention_assets.sweep.icechunk.reach import holders, live_addresses, others
 from retention_assets.sweep.icechunk.stand import Stand, edits_of, stand_of
+from retention_assets.sweep.memory import due_objects, keep_due
 from retention_assets.sweep.plan import (
     Amount,
     Heads,
@@ -35,10 +37,13 @@ from retention_assets.sweep.planning import (
     amount_of,
     counts_of_states,
     totals_counted,
+    waits_of,
 )
-from retention_assets.transforms.candidates import Horizon
-from retention_assets.transforms.icechunk_candidates import candidates, holding_of, is_generated, judged
+from retention_assets.tables import DELETION_CANDIDATES
+from retention_assets.transforms.candidates import CANDIDATE, Horizon
+from retention_assets.transforms.icechunk_candidates import due, holding_of, is_generated, judged
 from retention_assets.transforms.other_references import NO_OTHERS, OtherReferences
+from retention_assets.transforms.settle import settled
 
 CUTOFF = "cutoff"  # note of `repository_history`: files that the store wrote before it may go
 GUARDS = (
@@ -66,6 +71,7 @@ class IcechunkTerms:
     max_live_shrink: float
     now: datetime
     run_id: str
+    settle: timedelta
     settings: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; without them no plan is approved
 
 
@@ -152,6 +158,7 @@ class _Examined:
     """What was judged and counted, and what the guards said of it."""
 
     candidates: DataFrame
+    due: DataFrame  # the candidates, and what waits
     amount: Amount
     totals: Mapping[str, Amount]
     live: int
@@ -168,6 +175,7 @@ def make_plan(
         return Planned(found.candidates.limit(0), None, found.verdicts)
     of_history = history_hash(scene.state.history)
     references = hash_with_edits(of_history, scene.edits)
+    first_wait_ends, last_wait_ends = waits_of(found.due) if terms.settle else (None, None)
     plan = Plan(
         repository=terms.repository,
         day=terms.day,
@@ -184,10 +192,14 @@ def make_plan(
         instance=None,
         made_at=terms.now,
         run_id=terms.run_id,
+        first_wait_ends=first_wait_ends,
+        last_wait_ends=last_wait_ends,
         terms=terms.settings,
     )
     keep_planned(warehouse, plan, found.candidates, scene.heads())
     keep_edits(warehouse, terms.repository, plan.plan_hash, of_history, scene.edits)
+    if terms.settle:
+        keep_due(warehouse, plan, found.due)
     keep_plan(warehouse, plan)
     return Planned(found.candidates, plan, found.verdicts)
 
@@ -200,9 +212,14 @@ def _examined(
     gone = holders(spark, scene.stand, scene.stand.leaving(scene.state)).where("NOT live")
     holding = holding_of(manifests, chunks, stay, gone)
     counted = Observation()
-    found = pictures.others.keep(judged(inventory, holding, scene.horizon, terms.collect_overwritten))
-    objects = found.observe(counted, *counts_of_states())
-    chosen, live = candidates(objects).cache(), live_addresses(manifests, chunks, stay).cache()
+    objects = pictures.others.keep(judged(inventory, holding, scene.horizon, terms.collect_overwritten))
+    if terms.settle:
+        earlier = due_objects(spark, warehouse, terms.repository)
+        listed_at, read_at = pictures.inventory.taken_at, scene.state.taken_at
+        objects = settled(objects, earlier, listed_at, read_at, terms.settle, settle_expired=True)
+    named = due(objects.observe(counted, *counts_of_states())).cache()
+    chosen = named.where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)
+    live = live_addresses(manifests, chunks, stay).cache()
     amount, totals, live_count = amount_of(chosen), totals_counted(counted), live.count()
     before = last_plan(warehouse, terms.repository, terms.day)
     verdicts = (
@@ -212,7 +229,7 @@ def _examined(
         guards.totals_balance(totals, inventory.count(), amount),
     )
     live.unpersist()
-    return _Examined(chosen, amount, totals, live_count, verdicts)
+    return _Examined(chosen, named, amount, totals, live_count, verdicts)
 
 
 def _allowed(chosen: DataFrame, live: DataFrame, horizon: Horizon, inventory: DataFrame) -> Sequence[Verdict]:

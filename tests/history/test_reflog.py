@@ -1,0 +1,134 @@
+"""What earlier plans saw keeps its promise: heads that are gone, and commits whose dates lie."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from retention_assets.history.lakefs import activity
+from retention_assets.history.references import Commit, References
+from retention_assets.history.reflog import (
+    Memory,
+    SeenHead,
+    counting_heads,
+    held_until,
+    left_heads,
+    remember,
+    with_true_ages,
+)
+from retention_assets.policy.rules import BranchRetention, CommittedRetention, Policy
+
+DAY = timedelta(days=1)
+START = datetime(2026, 6, 1, tzinfo=UTC)
+RETENTION = CommittedRetention(
+    (BranchRetention("gold", "gold", None), BranchRetention("main", "main", 45 * DAY)), 10 * DAY, has_default=True
+)
+POLICY = Policy(RETENTION, (), ())
+
+
+def at(day: int) -> datetime:
+    return START + day * DAY
+
+
+def references(day: int, commits: Mapping[str, tuple[str, int]], **branches: str) -> References:
+    """Return references; each commit with its parent (empty: none) and the day that its date says."""
+    made = {
+        name: Commit(name, (parent,) if parent else (), at(dated), name) for name, (parent, dated) in commits.items()
+    }
+    return References(made, branches, {}, at(day))
+
+
+HISTORY = {"m1": ("", 0), "m2": ("m1", 50), "g1": ("m1", 1), "g2": ("g1", 2)}
+
+
+def active(after: References, memory: Memory, day: int) -> set[str]:
+    aged = with_true_ages(after, memory)
+    left = counting_heads(aged, memory, POLICY, at(day))
+    return {name for name, found in activity(aged, RETENTION, at(day), left).items() if found.active}
+
+
+def test_a_deleted_branch_keeps_its_commits_for_its_own_time() -> None:
+    before = references(60, HISTORY, main="m2", gold="g2")
+    after = references(61, HISTORY, main="m2")
+    memory = remember(before, Memory(), POLICY)
+    assert active(after, Memory(), 61) == {"m1", "m2"}
+    assert active(after, memory, 61) == {"m1", "m2", "g1", "g2"}
+    assert active(after, memory, 10_000) >= {"g1", "g2"}
+
+
+def test_a_branch_that_was_reset_keeps_its_old_head_from_when_it_was_last_seen() -> None:
+    memory = remember(references(60, {"a": ("", 0), "b": ("a", 1)}, main="b"), Memory(), POLICY)
+    after = references(61, {"a": ("", 0), "b": ("a", 1)}, main="a")
+    assert active(after, memory, 60 + 44) == {"a", "b"}
+    assert active(after, memory, 60 + 45) == {"a"}
+
+
+def test_a_commit_that_says_it_is_old_expires_nothing() -> None:
+    memory = remember(references(60, {"a": ("", 0)}, main="a"), Memory(), POLICY)
+    after = references(61, {"a": ("", 0), "b": ("a", -4000)}, main="b")
+    assert active(after, Memory(), 61) == {"b"}
+    assert active(after, memory, 61) == {"a", "b"}
+    assert with_true_ages(after, memory).commits["b"].created_at == at(60)
+
+
+def test_the_age_of_a_commit_is_remembered_by_every_later_plan() -> None:
+    first = references(60, {"a": ("", 0)}, main="a")
+    second = references(61, {"a": ("", 0), "b": ("a", -4000)}, main="b")
+    memory = remember(first, Memory(), POLICY)
+    for day in (61, 62, 63):
+        seen = with_true_ages(second, memory)
+        memory = remember(References(seen.commits, second.branches, {}, at(day)), memory, POLICY)
+    assert with_true_ages(second, memory).commits["b"].created_at == at(60)
+    assert with_true_ages(second, memory).commits["a"].created_at == at(0)
+
+
+def test_a_first_plan_takes_every_date_as_it_is() -> None:
+    seen = references(60, HISTORY, main="m2")
+    assert with_true_ages(seen, Memory()) == seen
+
+
+def test_a_branch_that_went_on_is_forgotten() -> None:
+    memory = remember(references(60, {"a": ("", 0)}, main="a"), Memory(), POLICY)
+    after = references(62, {"a": ("", 0), "b": ("a", 61)}, main="b")
+    assert [head.commit_id for head in remember(after, memory, POLICY).heads] == ["b"]
+
+
+def test_a_branch_that_was_reset_and_went_forward_again_keeps_what_it_was_reset_to() -> None:
+    commits = {"a": ("", 0), "b": ("a", 1)}
+    memory = remember(references(10, commits, main="b"), Memory(), POLICY)
+    memory = remember(references(60, commits, main="a"), memory, POLICY)
+    after = references(61, commits, main="b")
+    assert active(after, remember(after, memory, POLICY), 60 + 44) == {"a", "b"}
+
+
+def test_a_head_that_does_not_count_any_more_is_forgotten() -> None:
+    memory = remember(references(60, HISTORY, main="m2", ci="g2"), Memory(), POLICY)
+    assert ("ci", "g2") in {(head.name, head.commit_id) for head in memory.heads}
+    later = remember(references(71, HISTORY, main="m2"), memory, POLICY)
+    assert {head.name for head in later.heads} == {"main"}
+
+
+def test_a_deleted_tag_counts_for_the_default_time() -> None:
+    tag = SeenHead("tag", "v1", "g2", at(60))
+    assert held_until(tag, POLICY) == at(70)
+    assert held_until(tag, Policy(None, (), ())) == at(90)
+
+
+@pytest.mark.parametrize(
+    ("branches", "left"),
+    [
+        pytest.param({"main": "m2", "gold": "g2"}, set(), id="as_it_was"),
+        pytest.param({"main": "m2"}, {"gold"}, id="deleted"),
+        pytest.param({"main": "m2", "gold": "m1"}, {"gold"}, id="made_again_elsewhere"),
+    ],
+)
+def test_heads_that_are_gone_are_those_that_nothing_of_their_name_names(
+    branches: dict[str, str], left: set[str]
+) -> None:
+    memory = remember(references(60, HISTORY, main="m2", gold="g2"), Memory(), POLICY)
+    assert {head.name for head in left_heads(references(61, HISTORY, **branches), memory)} == left
+
+
+def test_a_head_whose_commit_is_not_known_any_more_is_left_out() -> None:
+    memory = Memory((SeenHead("branch", "gold", "unknown", at(60)),), {}, at(60))
+    assert left_heads(references(61, HISTORY, main="m2"), memory) == ()

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from retention_assets.settings import (
     LakeFSSettings,
     Mode,
     Model,
+    RecordSettings,
     RepositorySettings,
     resolve,
 )
@@ -48,6 +49,7 @@ class Settings(Model):
     warehouse: str
     shared_warehouse: bool = False  # all machines of the cluster see the local path, such as on NFS
     spark: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    records: RecordSettings = RecordSettings()
     repositories: dict[str, RepositorySettings] = Field(min_length=1)
 
     @field_validator("repositories")
@@ -69,6 +71,7 @@ class Repository:
     settings: CommonSettings
     directory: Path  # of the configuration file
     file: Path
+    records: RecordSettings = field(default_factory=RecordSettings)
 
     @property
     def lakefs(self) -> LakeFSSettings:
@@ -109,6 +112,17 @@ class Repository:
             options = self.storage_options() if own is None else {k: resolve(v, f"{where}.{k}") for k, v in own.items()}
             found.append((inventory, _location(inventory.url, self.directory, as_url=True), options))
         return found
+
+    def witness(self) -> tuple[str, Mapping[str, str]] | None:
+        """Return URL and options of the place where a copy of each record goes; None: there is none.
+
+        Errors: ConfigurationError when a variable is not set.
+        """
+        if self.records.witness is None:
+            return None
+        where = f"{self.file}: records.storage_options"
+        options = {key: resolve(value, f"{where}.{key}") for key, value in self.records.storage_options.items()}
+        return self.absolute(self.records.witness), options
 
     def api_keys(self) -> tuple[str, str]:
         """Return the access key and the secret key of the lakeFS server."""
@@ -187,12 +201,27 @@ def load_configuration(file: Path) -> Configuration:
         settings = Settings.model_validate(document)
     except ValidationError as error:
         raise ConfigurationError(_problems(file, error)) from None
-    repositories = {name: _located(name, entry, file) for name, entry in settings.repositories.items()}
+    records = settings.records
+    repositories = {
+        name: replace(_located(name, entry, file), records=records) for name, entry in settings.repositories.items()
+    }
     warehouse = _location(settings.warehouse, file.parent)
     if not settings.shared_warehouse:
         masters = [str(settings.spark[key]) for key in ("spark.master", "spark.remote") if key in settings.spark]
         require_seen_by_executors(warehouse, masters, file)
+    if records.witness is not None:
+        _require_apart(warehouse, next(iter(repositories.values())).absolute(records.witness), file)
     return Configuration(file, warehouse, settings.spark, repositories, settings.shared_warehouse)
+
+
+def _require_apart(warehouse: str, witness: str, file: Path) -> None:
+    """Refuse a witness in the warehouse, or around it: who writes one writes the other."""
+    tables = canonical_namespace(warehouse if "://" in warehouse else f"file://{warehouse}")
+    if f"{witness}/".startswith(f"{tables}/") or f"{tables}/".startswith(f"{witness}/"):
+        raise ConfigurationError(
+            f"{file}: records.witness: {witness} is not apart from the warehouse {tables}. Nothing was read or "
+            "deleted. Name a place that writers of the warehouse may not change, such as a bucket with Object Lock."
+        )
 
 
 def require_seen_by_executors(warehouse: str, masters: Iterable[str], file: Path | None = None) -> None:

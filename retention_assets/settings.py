@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -178,6 +178,22 @@ class IcechunkSettings(CommonSettings):
     collect_overwritten: Duration | None = timedelta(
         days=30
     )  # age from which backups below overwritten/ go; null: never
+
+
+class RecordSettings(Model):
+    """How the records of all repositories are protected from those who may write the warehouse."""
+
+    signing_key: Secret | None = None  # signs each record; it must not lie in the warehouse
+    signed_since: date | None = None  # records that ended before this day (UTC) may lack a signature
+    earlier_keys: list[Secret] = Field(default_factory=list)  # of records that were signed before the key was changed
+    witness: str | None = None  # a second place, where a copy of each record goes
+    storage_options: dict[str, Text] = Field(default_factory=dict)  # of the witness
+
+    @field_validator("storage_options")
+    @classmethod
+    def _no_secret_in_the_file(cls, options: dict[str, Text]) -> dict[str, Text]:
+        _require_no_secret(options)
+        return options
 
 
 RepositorySettings = Annotated[LakeFSSettings | IcechunkSettings, Field(discriminator="kind")]

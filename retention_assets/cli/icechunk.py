@@ -186,11 +186,12 @@ def _desk(context: click.Context, repository: Repository):  # type: ignore[no-un
     from retention_assets.sweep.approval import person
     from retention_assets.sweep.icechunk.recorded import Desk
     from retention_assets.sweep.lease import require_seen_by_all
+    from retention_assets.sweep.records import seal_of
 
     warehouse = Warehouse(configuration_of(context).warehouse)
     sweep = repository.settings.sweep
     require_seen_by_all(warehouse, repository.name, open_store(repository), single_machine=sweep.single_machine)
-    return Desk(warehouse, repository.name, person(), str(uuid4()), sweep.lease, utc_now)
+    return Desk(warehouse, repository.name, person(), str(uuid4()), sweep.lease, utc_now, seal_of(repository))
 
 
 def _repository(context: click.Context) -> Repository:

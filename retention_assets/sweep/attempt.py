@@ -28,7 +28,7 @@ from retention_assets.sweep.other_repositories import OtherRepositories
 from retention_assets.sweep.plan import Plan, find_plan, planned_objects
 from retention_assets.sweep.proof import Evidence
 from retention_assets.sweep.quarantine import place_of_plan
-from retention_assets.sweep.records import read_records
+from retention_assets.sweep.records import read_records, seal_of
 from retention_assets.sweep.spark import amounts_of
 from retention_assets.sweep.work import Deed
 from retention_assets.tables import REFERENCE_ADDRESSES
@@ -140,6 +140,7 @@ def charge_of(
         beside=beside,
         publish=publish,
         terms=approved_terms(sweep.opened.repository),
+        seal=seal_of(sweep.opened.repository),
     )
 
 
@@ -201,4 +202,5 @@ def evidence_of(sweep: Sweep[Opened]) -> Evidence:
     found = rows.where(F.col("outcome") == QUARANTINED).select("plan_hash").distinct().collect()
     moved = {plan_hash for (plan_hash,) in found}
     places = [(plan, place_of_plan(sweep.opened.repository, plan)) for plan in tried if plan.plan_hash in moved]
-    return Evidence(sweep.spark, warehouse, name, tried, records, places, witnessed_record(warehouse, name))
+    newest, seal = witnessed_record(warehouse, name), seal_of(sweep.opened.repository)
+    return Evidence(sweep.spark, warehouse, name, tried, records, places, newest, seal)

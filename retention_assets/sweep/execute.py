@@ -32,7 +32,7 @@ from retention_assets.sweep.ledger import (
 )
 from retention_assets.sweep.plan import Amount, Plan, load_plan
 from retention_assets.sweep.progress import Progress
-from retention_assets.sweep.records import Record, write_record
+from retention_assets.sweep.records import NO_SEAL, Record, Seal, write_record
 from retention_assets.sweep.work import Deed, Orders
 
 _SUCCESS = {DELETED, QUARANTINED, PURGED, RESTORED}  # missing or skipped may also be what a look alone found
@@ -63,6 +63,7 @@ class Charge:
     publish: Callable[[Lease], Mapping[str, Any]] | None = None  # what must be written before any object goes
     terms: Terms = field(default_factory=dict)  # the settings of now; restore and purge need no approval of a plan
     dump: Mapping[str, str] | None = None  # for the record: see `Record`
+    seal: Seal = NO_SEAL  # how its record is signed, and where a copy of it goes
 
     @property
     def name(self) -> str:
@@ -96,6 +97,7 @@ def carry_out(charge: Charge, engine: Engine[Any], require_same: Callable[[], No
     approval = require_approval(
         charge.warehouse, plan, limits.approval, limits.budget, started, terms=charge.terms, beside=charge.beside
     )
+    charge.seal.copy_records(charge.warehouse, plan.repository)  # who cannot copy a record may not begin either
     lease = take_lease(charge.warehouse, plan.repository, charge.run_id, started, limits.sweep.lease)
     try:
         remaining = sum(engine.remaining(lease.fence))
@@ -129,7 +131,8 @@ def work_and_conclude(
                 # Where Spark gave a job up, other workers of it may still write rows: a digest would not hold.
                 digest = engine.ledger_digest(lease.fence) if isinstance(error, RetentionError) else None
                 record = _record(charge, approval, lease, started, engine.outcomes(), digest)
-                write_record(charge.warehouse, replace(record, published=published, ended_early=brief(error)))
+                ended = replace(record, published=published, ended_early=brief(error))
+                write_record(charge.warehouse, ended, charge.seal)
         raise
     return conclude(charge, engine, approval, lease, started, window, published)
 
@@ -206,7 +209,8 @@ def conclude(
     held_back = any(outcomes.get(name, Amount()).objects for name in (FAILED, QUARANTINED, RESTORED))
     whole = tried == plan.candidates.objects and not held_back
     record = _record(charge, approval, lease, started, outcomes, engine.ledger_digest(lease.fence))
-    write_record(charge.warehouse, replace(record, longest_window_seconds=window, published=published))
+    ended = replace(record, longest_window_seconds=window, published=published)
+    write_record(charge.warehouse, ended, charge.seal)
     if whole:
         note_completed(charge.warehouse, plan.repository, plan.day, plan.plan_hash, plan.policy_run)
     return Carried(outcomes, whole)

@@ -32,7 +32,7 @@ from retention_assets.sweep.ledger import (
 from retention_assets.sweep.liveness import Question, commits_now
 from retention_assets.sweep.plan import Plan, planned_objects, planned_of_all
 from retention_assets.sweep.quarantine import QuarantinePlace
-from retention_assets.sweep.records import Kept, fingerprint
+from retention_assets.sweep.records import NO_SEAL, SIGNATURE, Kept, Seal, copy_name, fingerprint
 from retention_assets.sweep.spark import digest_of_ledger
 from retention_assets.transforms.addresses import addresses, canonical
 from retention_assets.transforms.candidates import LIFECYCLE
@@ -48,6 +48,8 @@ CHECKS = (
     "quarantine_is_whole",
     "totals_hold",
     "records_follow",
+    "records_signed",
+    "records_copied",
 )
 _GONE = ("deleted", "missing", "purged", QUARANTINED)
 
@@ -63,6 +65,7 @@ class Evidence:
     records: Sequence[Kept]
     places: Sequence[tuple[Plan, QuarantinePlace]]  # of the plans that moved something
     witnessed: str | None  # fingerprint of a record that was the newest when a lease was written
+    seal: Seal = NO_SEAL  # how records are signed and where copies of them are
 
     def ledger(self) -> DataFrame:
         """Return the newest row of each address over all plans, with the plan's hash.
@@ -98,6 +101,8 @@ def what_was_done(evidence: Evidence, listing: DataFrame, ledger: DataFrame) -> 
         *(_quarantine_is_whole(evidence, plan, place) for plan, place in evidence.places),
         *(_totals_hold(evidence, plan) for plan in evidence.plans),
         _records_follow(evidence),
+        records_signed(evidence),
+        records_copied(evidence),
     ]
 
 
@@ -224,6 +229,51 @@ def _records_follow(evidence: Evidence) -> Verdict:
         first = f"{unrecorded[0].day} {unrecorded[0].plan_hash[:12]}"
         saw += f"; of {len(unrecorded):,} plans, {first} first, the last sweep was cut off before it wrote one"
     return Verdict("records_follow", True, saw)
+
+
+def records_signed(evidence: Evidence) -> Verdict:
+    """Each record is signed by a key of the configuration, but for those of the time before there was a key."""
+    check, seal = "records_signed", evidence.seal
+    signed = sum(SIGNATURE in kept.document for kept in evidence.records)
+    if not seal.keys:
+        saw = "records.signing_key is not configured: who may write the warehouse can write all records anew"
+        if signed:
+            saw = f"{signed:,} records are signed, and records.signing_key is not configured: they were not checked"
+        return Verdict(check, not signed, saw)
+    is_before_key = seal.signed_since is not None
+    for kept in evidence.records:
+        told, document = f"{evidence.name}/records/{kept.name}", kept.document
+        if SIGNATURE not in document:
+            since = seal.signed_since.isoformat() if seal.signed_since else ""
+            if is_before_key and document["ended"] < since:
+                continue
+            return Verdict(check, False, f"{told} is not signed{f', and ended after {since}' if since else ''}")
+        is_before_key = False  # the hash of what came before is signed from here on
+        if document["repository"] != evidence.name or not seal.verifies(document):
+            return Verdict(check, False, f"{told} is not signed for {evidence.name} by a key of the configuration")
+    saw = f"{signed:,} records are signed"
+    if unsigned := len(evidence.records) - signed:
+        saw += f", and {unsigned:,} are of the time before {seal.signed_since}"
+    return Verdict(check, True, saw)
+
+
+def records_copied(evidence: Evidence) -> Verdict:
+    """The witness has a copy of each record as it is, and of no other."""
+    check = "records_copied"
+    if evidence.seal.witness is None:
+        return Verdict(
+            check, True, "records.witness is not configured: who may write the warehouse can cut records off"
+        )
+    url = f"{evidence.seal.witness.url}/{evidence.name}"
+    copies = set(evidence.seal.copies(evidence.name))
+    records = {copy_name(kept.name, kept.document) for kept in evidence.records}
+    if lost := sorted(copies - records):
+        told = f"{len(lost):,} records were removed or changed since they were copied to {url}, {lost[0]} first"
+        return Verdict(check, False, told)
+    if missing := sorted(records - copies):
+        told = f"{len(missing):,} records have no copy in {url}, {missing[0]} first; the next sweep copies newer ones"
+        return Verdict(check, False, told)
+    return Verdict(check, True, f"{url} has a copy of each of {len(records):,} records")
 
 
 def _is_unrecorded(evidence: Evidence, plan: Plan) -> bool:

@@ -39,6 +39,7 @@ from retention_assets.sweep.ledger import (
 )
 from retention_assets.sweep.plan import Amount, Plan, find_plan, planned_objects, together
 from retention_assets.sweep.quarantine import place_of_plan
+from retention_assets.sweep.records import seal_of
 from retention_assets.sweep.spark import amounts_of, ledger_digest
 from retention_assets.sweep.work import OBJECTS, Deed, Orders
 from retention_assets.transforms.digest import candidates_digest
@@ -276,6 +277,7 @@ def _carried(
             clock=undo.clock,
             log=undo.log,
             workers=width(undo.spark),
+            seal=seal_of(undo.repository),
         )
         engine = EndedEngine(undo, plan, rows, kept, of_versions=of_versions)
         for name, amount in _carry(undo, charge, engine).outcomes.items():
@@ -288,6 +290,7 @@ def _carry(undo: Undo, charge: Charge, engine: "EndedEngine") -> Carried:
     approval = Approval(charge.plan.plan_hash, charge.plan.day.isoformat(), undo.person, started.isoformat())
     sweep = charge.limits.sweep
     require_seen_by_all(undo.warehouse, undo.repository.name, undo.access(), single_machine=sweep.single_machine)
+    charge.seal.copy_records(undo.warehouse, charge.plan.repository)
     lease = take_lease(undo.warehouse, charge.plan.repository, undo.run_id, started, sweep.lease)
     try:
         return work_and_conclude(charge, engine, approval, lease, started)

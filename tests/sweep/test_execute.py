@@ -9,7 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
+from retention_assets.sweep.records import fingerprint
 from tests.end_to_end.command import DAY, Answer, Place, files_below, staged_folder
 from tests.repositories import active_commits, api, objects_by_commit
 
@@ -225,3 +227,40 @@ def test_the_dump_of_the_sample_is_not_older_than_its_staged_list(approved: Plac
     staged = max(file.stat().st_mtime for file in (approved.directory / "lake" / staged_folder()).iterdir())
     tables = [approved.directory / "lake" / "_lakefs" / table_id for table_id in api("orchard")["refs_dump"].values()]
     assert staged <= min(table.stat().st_mtime for table in tables)
+
+
+def protect_records(place: Place, **records: object) -> None:
+    document = yaml.safe_load(place.file.read_text("utf-8"))
+    place.file.write_text(yaml.safe_dump({**document, "records": records}), encoding="utf-8")
+
+
+def write_records_anew(place: Place) -> None:
+    """Do what somebody can do who may write the warehouse: another approver, no signature, and a lease that fits."""
+    tables = place.warehouse / place.name
+    (file,) = (tables / "records").iterdir()
+    document = {**json.loads(file.read_text("utf-8")), "approved_by": "somebody-else"}
+    document.pop("signature")
+    file.write_text(json.dumps(document), encoding="utf-8")
+    lease = max((tables / "leases").iterdir())
+    named = {**json.loads(lease.read_text("utf-8")), "record": fingerprint(document)}
+    lease.write_text(json.dumps(named), encoding="utf-8")
+
+
+def test_records_that_were_written_anew_hold_without_protection_and_not_with_it(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECORDS_KEY", "0123456789abcdef" * 2)
+    protected = {"signing_key": {"env": "RECORDS_KEY"}, "witness": str(tmp_path / "witness")}
+    protect_records(place, **protected)
+    swept = place.run("sweep")
+    assert swept.status == 0, swept.err
+    assert len(list((tmp_path / "witness" / place.name).iterdir())) == 1
+    write_records_anew(place)
+    refused = place.run("verify")
+    assert refused.status == 1
+    assert "records_signed: orchard/records/00000001.json is not signed" in refused.err
+    assert "records_copied: 1 records were removed or changed since they were copied to" in refused.err
+    protect_records(place)
+    believed = place.run("verify")
+    assert believed.status == 0, believed.err
+    assert "records_signed: records.signing_key is not configured: who may write the warehouse can" in believed.out

@@ -3,15 +3,26 @@
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from retention_assets.errors import GuardRefused
+from retention_assets.config import Repository, load_configuration
+from retention_assets.errors import ConfigurationError, GuardRefused, StoreError
+from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.execute import carry_out
+from retention_assets.sweep.guards import Verdict
 from retention_assets.sweep.lease import release_lease, take_lease, witnessed_record
-from retention_assets.sweep.records import Record, fingerprint, read_records, write_record
+from retention_assets.sweep.proof import Evidence, records_copied, records_signed
+from retention_assets.sweep.records import NO_SEAL, Record, Seal, fingerprint, read_records, seal_of, write_record
+from tests.sweep.crashes.engine import EngineHere
+from tests.sweep.crashes.runs import charge
+from tests.sweep.crashes.world import REPOSITORY, World
 
 
 @pytest.fixture
@@ -41,9 +52,9 @@ def record(run_id: str = "a-run", repository: str = "orchard") -> Record:
     )
 
 
-def write(warehouse: Warehouse, number: int) -> None:
+def write(warehouse: Warehouse, number: int, seal: Seal = NO_SEAL) -> None:
     for run in range(number):
-        write_record(warehouse, record(f"run-{run}"))
+        write_record(warehouse, record(f"run-{run}"), seal)
 
 
 def follows(warehouse: Warehouse) -> list[bool]:
@@ -138,3 +149,229 @@ class Crowded(Warehouse):
 def test_a_record_that_never_finds_a_place_is_an_error(warehouse: Warehouse) -> None:
     with pytest.raises(GuardRefused, match="orchard: no record could be written"):
         write_record(Crowded(warehouse.root), record())
+
+
+# ---- against those who may write the warehouse
+
+
+KEY, OTHER_KEY = b"k" * 32, b"o" * 32
+
+
+def evidence(warehouse: Warehouse, seal: Seal) -> Evidence:
+    records = list(read_records(warehouse, "orchard"))
+    return Evidence(None, warehouse, "orchard", [], records, [], None, seal)  # type: ignore[arg-type]
+
+
+def signed(warehouse: Warehouse, seal: Seal) -> Verdict:
+    return records_signed(evidence(warehouse, seal))
+
+
+def copied(warehouse: Warehouse, seal: Seal) -> Verdict:
+    return records_copied(evidence(warehouse, seal))
+
+
+def write_anew(warehouse: Warehouse, **changes: Any) -> None:
+    """Write the whole chain anew with other words, as who may write the warehouse can; `None` takes a field out."""
+    before = None
+    for name in warehouse.documents("orchard", "records"):
+        document = {**(warehouse.read_document("orchard", "records", name) or {}), **changes}
+        document = {key: value for key, value in document.items() if value is not None}
+        document["previous"] = "0" * 64 if before is None else fingerprint(before)
+        warehouse.write_document(document, "orchard", "records", name)
+        before = document
+
+
+def test_a_chain_that_was_written_anew_holds_where_nothing_signs_it(warehouse: Warehouse) -> None:
+    """So docs/safety.md says: the chain alone proves nothing against those who may write the warehouse."""
+    write(warehouse, 3)
+    write_anew(warehouse, approved_by="somebody-else")
+    assert follows(warehouse) == [True] * 3
+    verdict = signed(warehouse, NO_SEAL)
+    assert verdict.passed
+    assert "signing_key is not configured: who may write the warehouse can write all records anew" in verdict.saw
+
+
+@pytest.mark.parametrize("changes", [{"approved_by": "mallory"}, {"signature": None}], ids=["changed", "stripped"])
+def test_a_signed_chain_that_was_written_anew_does_not_hold(warehouse: Warehouse, changes: dict[str, Any]) -> None:
+    seal = Seal((KEY,))
+    write(warehouse, 3, seal)
+    assert signed(warehouse, seal) == Verdict("records_signed", True, "3 records are signed")
+    write_anew(warehouse, **changes)
+    assert follows(warehouse) == [True] * 3
+    verdict = signed(warehouse, seal)
+    assert not verdict.passed
+    assert "orchard/records/00000001.json is not signed" in verdict.saw
+
+
+def test_a_record_that_another_key_signed_does_not_hold(warehouse: Warehouse) -> None:
+    write(warehouse, 1, Seal((KEY,)))
+    write(warehouse, 1, Seal((OTHER_KEY,)))
+    assert "00000002.json is not signed for orchard by a key of" in signed(warehouse, Seal((KEY,))).saw
+    assert signed(warehouse, Seal((OTHER_KEY, KEY))).passed  # the key was changed, and the earlier one still verifies
+
+
+def test_signed_records_are_not_believed_without_a_key(warehouse: Warehouse) -> None:
+    write(warehouse, 2, Seal((KEY,)))
+    verdict = signed(warehouse, NO_SEAL)
+    assert not verdict.passed
+    assert "2 records are signed, and records.signing_key is not configured: they were not checked" in verdict.saw
+
+
+def test_a_signed_record_of_another_repository_does_not_hold(warehouse: Warehouse) -> None:
+    seal = Seal((KEY,))
+    write_record(warehouse, record(repository="meadow"), seal)
+    document = warehouse.read_document("meadow", "records", "00000001.json")
+    assert document
+    warehouse.write_document(document, "orchard", "records", "00000001.json")
+    assert follows(warehouse) == [True]
+    assert not signed(warehouse, seal).passed
+
+
+@pytest.mark.parametrize(
+    ("since", "passed"),
+    [(None, False), (date(2026, 11, 1), False), (date(2026, 11, 2), True)],
+    ids=["nothing_said", "ended_on_the_day", "ended_before"],
+)
+def test_records_of_the_time_before_the_key_may_lack_a_signature(
+    warehouse: Warehouse, since: date | None, passed: bool
+) -> None:
+    seal = Seal((KEY,), since)
+    write(warehouse, 2)
+    assert signed(warehouse, seal).passed is passed
+    write(warehouse, 1, seal)
+    assert signed(warehouse, seal).passed is passed
+    write(warehouse, 1)  # after a signed record there is no time before the key
+    assert "00000004.json is not signed" in signed(warehouse, seal).saw or not passed
+    assert not signed(warehouse, seal).passed
+
+
+# ---- a second place
+
+
+@pytest.fixture
+def seal(tmp_path: Path) -> Seal:
+    return Seal(witness=StoreAccess(f"file://{tmp_path}/witness"))
+
+
+def test_the_witness_has_a_copy_of_each_record(warehouse: Warehouse, seal: Seal, tmp_path: Path) -> None:
+    write(warehouse, 3, seal)
+    copies = sorted((tmp_path / "witness" / "orchard").iterdir())
+    assert [json.loads(one.read_text("utf-8")) for one in copies] == [
+        kept.document for kept in read_records(warehouse, "orchard")
+    ]
+    assert copied(warehouse, seal) == Verdict(
+        "records_copied", True, f"file://{tmp_path}/witness/orchard has a copy of each of 3 records"
+    )
+
+
+def cut_the_end_off(warehouse: Warehouse) -> None:
+    file_of(warehouse, 3).unlink()
+
+
+def cut_the_end_off_and_go_on(warehouse: Warehouse) -> None:
+    cut_the_end_off(warehouse)
+    write_record(warehouse, record("another-run"))
+
+
+def remove_all(warehouse: Warehouse) -> None:
+    for number in (1, 2, 3):
+        file_of(warehouse, number).unlink()
+
+
+@pytest.mark.parametrize(
+    ("tamper", "lost"),
+    [
+        pytest.param(cut_the_end_off, 1, id="the_end_cut_off"),
+        pytest.param(cut_the_end_off_and_go_on, 1, id="the_end_written_anew"),
+        pytest.param(remove_all, 3, id="all_removed"),
+        pytest.param(lambda warehouse: write_anew(warehouse, approved_by="mallory"), 3, id="written_anew"),
+    ],
+)
+def test_the_witness_shows_what_was_done_to_a_chain_that_looks_whole(
+    warehouse: Warehouse, seal: Seal, tamper: Callable[[Warehouse], object], lost: int
+) -> None:
+    write(warehouse, 3, seal)
+    tamper(warehouse)
+    assert all(follows(warehouse))
+    verdict = copied(warehouse, seal)
+    assert not verdict.passed
+    assert f"{lost} records were removed or changed since they were copied to" in verdict.saw
+    write_record(warehouse, record("a-later-run"), seal)  # the next run does not heal it
+    assert f"{lost} records were removed or changed since they were copied to" in copied(warehouse, seal).saw
+
+
+def test_a_record_whose_copy_was_not_written_is_missed_and_the_next_run_copies_it(
+    warehouse: Warehouse, seal: Seal
+) -> None:
+    write(warehouse, 1, seal)
+    write(warehouse, 2)
+    verdict = copied(warehouse, seal)
+    assert not verdict.passed
+    assert "2 records have no copy in" in verdict.saw
+    write(warehouse, 1, seal)
+    assert copied(warehouse, seal).passed
+
+
+def test_without_a_witness_the_proof_says_what_it_cannot_show(warehouse: Warehouse) -> None:
+    assert copied(warehouse, NO_SEAL) == Verdict(
+        "records_copied", True, "records.witness is not configured: who may write the warehouse can cut records off"
+    )
+
+
+def test_a_sweep_whose_record_could_not_be_copied_does_not_begin(tmp_path: Path) -> None:
+    world = World(tmp_path / "world")
+    before = world.stored()
+    (tmp_path / "witness").write_text("no directory")
+    sealed = replace(
+        charge(world, "sweep", "delete", "a-run"), seal=Seal(witness=StoreAccess(f"file://{tmp_path}/witness"))
+    )
+    with pytest.raises(StoreError, match=r"witness: no directory can be made there"):
+        carry_out(sealed, EngineHere(world), lambda: None)
+    assert world.stored() == before
+    assert world.warehouse.documents(REPOSITORY, "leases") == []
+
+
+# ---- the configuration
+
+
+def configured(directory: Path, records: dict[str, Any]) -> Repository:
+    entry = {"kind": "icechunk", "storage": "field", "policy": "policy.yaml"}
+    document = {"warehouse": "warehouse", "records": records, "repositories": {"field": entry}}
+    file = directory / "retention.yaml"
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return load_configuration(file).repository("field")
+
+
+def test_the_configuration_names_keys_and_witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEW", "n" * 32)
+    monkeypatch.setenv("OLD", "o" * 40)
+    keys = {"signing_key": {"env": "NEW"}, "earlier_keys": [{"env": "OLD"}], "signed_since": date(2026, 11, 2)}
+    seal = seal_of(configured(tmp_path, {**keys, "witness": "elsewhere"}))
+    assert seal == Seal((b"n" * 32, b"o" * 40), date(2026, 11, 2), StoreAccess(f"file://{tmp_path}/elsewhere"))
+    assert "nnn" not in repr(seal)
+    assert seal_of(configured(tmp_path, {})) == NO_SEAL
+
+
+@pytest.mark.parametrize(
+    ("records", "names"),
+    [
+        pytest.param({"signing_key": {"env": "SHORT"}}, "records.signing_key: the value of SHORT has 5", id="short"),
+        pytest.param({"signing_key": {"env": "UNSET"}}, "the environment variable UNSET is not set", id="unset"),
+        pytest.param({"signing_key": "in-the-file"}, "records.signing_key", id="a_key_in_the_file"),
+        pytest.param({"witness": "warehouse/witness"}, "is not apart from the warehouse", id="in_the_warehouse"),
+        pytest.param({"witness": "."}, "is not apart from the warehouse", id="around_the_warehouse"),
+        pytest.param(
+            {"witness": "s3://w", "storage_options": {"secret_access_key": "x"}},
+            "secret_access_key is a secret",
+            id="a_secret_in_the_file",
+        ),
+        pytest.param({"signing": {"env": "KEY"}}, "records.signing: ", id="an_unknown_key"),
+    ],
+)
+def test_a_mistake_in_the_configuration_of_records_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: dict[str, Any], names: str
+) -> None:
+    monkeypatch.setenv("SHORT", "short")
+    with pytest.raises(ConfigurationError) as refused:
+        seal_of(configured(tmp_path, records))
+    assert names in str(refused.value)

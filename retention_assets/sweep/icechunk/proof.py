@@ -31,6 +31,8 @@ CHECKS = (
     "quarantine_is_whole",
     "totals_hold",
     "records_follow",
+    "records_signed",
+    "records_copied",
 )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.lease import release_lease, take_lease
-from retention_assets.sweep.records import Record, write_record
+from retention_assets.sweep.records import NO_SEAL, Record, Seal, write_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,7 @@ class Desk:
     run_id: str
     life: timedelta  # of the lease
     clock: Callable[[], datetime]
+    seal: Seal = NO_SEAL
 
 
 def recorded(desk: Desk, operation: str, act: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -28,6 +29,7 @@ def recorded(desk: Desk, operation: str, act: Callable[[], Mapping[str, Any]]) -
     Errors: as `act`, which is then not recorded, and as `take_lease`.
     """
     started = desk.clock()
+    desk.seal.copy_records(desk.warehouse, desk.repository)
     lease = take_lease(desk.warehouse, desk.repository, desk.run_id, started, desk.life)
     try:
         told = act()
@@ -52,7 +54,7 @@ def recorded(desk: Desk, operation: str, act: Callable[[], Mapping[str, Any]]) -
             ledger_digest=None,
             published=told,
         )
-        write_record(desk.warehouse, record)
+        write_record(desk.warehouse, record, desk.seal)
     finally:
         release_lease(desk.warehouse, lease, desk.clock())
     return told

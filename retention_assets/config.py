@@ -1,7 +1,7 @@
 """`retention.yaml`: where the tables go, which repositories there are, what may be done to them."""
 
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -20,12 +20,19 @@ from retention_assets.settings import (
     Model,
     RecordSettings,
     RepositorySettings,
+    SparkValue,
+    holds_secret,
+    require_no_spark_secret,
     resolve,
 )
 
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 # Every process of these masters is on this machine. `local-cluster` starts its workers here too.
 _ON_THIS_MACHINE = re.compile(r"local(\[.*\])?|local-cluster\[.*\]")
+_SECRET_URL = (
+    "the URL holds a password or a signature, which messages and the UI would show. Take it out; on Azure, put the "
+    "signature into storage_options.sas_key as `{env: NAME}`"
+)
 _KINDS = "write `kind: lakefs` or `kind: icechunk`"
 
 
@@ -48,9 +55,15 @@ class Settings(Model):
 
     warehouse: str
     shared_warehouse: bool = False  # all machines of the cluster see the local path, such as on NFS
-    spark: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    spark: dict[str, SparkValue] = Field(default_factory=dict)
     records: RecordSettings = RecordSettings()
     repositories: dict[str, RepositorySettings] = Field(min_length=1)
+
+    @field_validator("spark")
+    @classmethod
+    def _no_secret_in_the_file(cls, value: dict[str, SparkValue]) -> dict[str, SparkValue]:
+        require_no_spark_secret(value)
+        return value
 
     @field_validator("repositories")
     @classmethod
@@ -147,7 +160,7 @@ class Configuration:
 
     file: Path
     warehouse: str  # an absolute local path, or a URL
-    spark: Mapping[str, str | int | float | bool]
+    spark: Mapping[str, SparkValue]  # secrets are names of variables until the session is made
     repositories: Mapping[str, Repository]
     shared_warehouse: bool = False
 
@@ -201,6 +214,8 @@ def load_configuration(file: Path) -> Configuration:
         settings = Settings.model_validate(document)
     except ValidationError as error:
         raise ConfigurationError(_problems(file, error)) from None
+    if found := [f"{file}: {key}: {_SECRET_URL}" for key in _secret_urls(document)]:
+        raise ConfigurationError("\n".join(found))
     records = settings.records
     repositories = {
         name: replace(_located(name, entry, file), records=records) for name, entry in settings.repositories.items()
@@ -263,6 +278,18 @@ def _location(text: str, directory: Path, *, as_url: bool = False) -> str:
         path = directory / text
     absolute = path.resolve()
     return f"file://{absolute}" if as_url else str(absolute)
+
+
+def _secret_urls(part: object, place: str = "") -> Iterator[str]:
+    """Yield the keys below which a URL with a password or a signature stands."""
+    if isinstance(part, str) and holds_secret(part):
+        yield place
+    elif isinstance(part, Mapping):
+        for key, value in part.items():
+            yield from _secret_urls(value, f"{place}.{key}".lstrip("."))
+    elif isinstance(part, list):
+        for number, value in enumerate(part):
+            yield from _secret_urls(value, f"{place}.{number}")
 
 
 def _problems(file: Path, error: ValidationError) -> str:

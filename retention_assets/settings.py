@@ -12,7 +12,24 @@ from retention_assets.durations import parse_grace
 from retention_assets.errors import ConfigurationError
 from retention_assets.limits import Duration, Limits, Span
 
-_SECRET_OPTION = re.compile(r"secret|password|token|sas|account_key|private_key|credential", re.IGNORECASE)
+_SECRET_OPTION = re.compile(
+    r"secret|password|token|sas|account_key|private_key|credential|access_key(?!_id)|master_key|encryption_key|customer_key",
+    re.IGNORECASE,
+)
+# Spark's and Hadoop's names have dots, dashes and capitals. An access key there is a name, as access_key_id is.
+_SECRET_SPARK = re.compile(
+    r"secret|passw|passphrase|token|credential|(?:account|private|encryption|master|customer)[._-]?key|\bsas\b"
+    r"|signature",
+    re.IGNORECASE,
+)
+# What is about secrets and is none: the class that has them, a file or mount that holds them, a switch.
+_NO_SECRET_SPARK = re.compile(
+    r"(?:providers?|provider\.(?:mapping|type)|type|class|file|path|name|enabled|regex|length|bits)$"
+    r"|secretKeyRef|\.secrets\.",
+    re.IGNORECASE,
+)
+_SECRET_ARGUMENT = re.compile(r"(?:passw\w*|passphrase|secret[\w.-]*|token|\bsig)=[^\s;&]", re.IGNORECASE)
+_SECRET_URL = re.compile(r"://[^/?#\s]*:[^/?#\s]*@|[?&](?:sig|x-amz-signature|x-goog-signature)=", re.IGNORECASE)
 
 
 _DUMP_AGE = timedelta(hours=1)  # as long as the longest `sweep.window`: what is older may live again
@@ -42,6 +59,7 @@ class FromEnvironment(Model):
 
 Secret = FromEnvironment
 Text = str | FromEnvironment
+SparkValue = str | int | float | bool | FromEnvironment
 
 
 def resolve(value: Text, where: str) -> str:
@@ -101,8 +119,27 @@ class InventorySettings(Model):
 
 def _require_no_secret(options: Mapping[str, Text]) -> None:
     for name, value in options.items():
-        if _SECRET_OPTION.search(name) and isinstance(value, str):
-            raise ValueError(f"{name} is a secret: write `{{env: NAME}}` and set that variable")
+        if isinstance(value, str) and (_SECRET_OPTION.search(name) or holds_secret(value)):
+            raise _secret_in_clear(name)
+
+
+def require_no_spark_secret(settings: Mapping[str, SparkValue]) -> None:
+    """Refuse a secret in clear in the session's configuration: Dagster's UI shows it to whoever may look at it."""
+    for name, value in settings.items():
+        if isinstance(value, FromEnvironment | bool):
+            continue
+        is_secret = _SECRET_SPARK.search(name) and not _NO_SECRET_SPARK.search(name)
+        if is_secret or holds_secret(str(value)) or _SECRET_ARGUMENT.search(str(value)):
+            raise _secret_in_clear(name)
+
+
+def holds_secret(text: str) -> bool:
+    """Return whether a text has a URL with a password or a signature in it."""
+    return _SECRET_URL.search(text) is not None
+
+
+def _secret_in_clear(name: str) -> ValueError:
+    return ValueError(f"{name} is a secret: write `{{env: NAME}}` and set that variable")
 
 
 def _as_list(value: object) -> object:

@@ -10,6 +10,7 @@ import yaml
 
 from retention_assets.config import Configuration, canonical_namespace, load_configuration
 from retention_assets.errors import ConfigurationError
+from retention_assets.settings import FromEnvironment
 
 DEMO = Path(__file__).parent.parent / "demo" / "retention.yaml"
 ORCHARD: dict[str, Any] = {
@@ -328,7 +329,12 @@ def _after_its_like(text: str, line: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "option", ["secret_access_key", "aws_session_token", "sas_key", "account_key", "password", "credential", "SECRET"]
+    "option",
+    [
+        *("secret_access_key", "aws_session_token", "sas_key", "account_key", "password", "credential", "SECRET"),
+        *("access_key", "azure_storage_access_key", "master_key", "azure_storage_master_key", "encryption_key"),
+        *("sse_customer_key_base64", "aws_sse_customer_key_base64", "service_account_key", "bearer_token"),
+    ],
 )
 def test_a_secret_option_is_named_in_the_file_never_written(tmp_path: Path, option: str) -> None:
     with pytest.raises(ConfigurationError, match=f"repositories.orchard.storage_options: {option} is a secret") as told:
@@ -367,3 +373,84 @@ def test_a_variable_that_is_not_set_is_told_with_its_key(
 def test_a_dump_has_no_keys(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"repositories.orchard.source has no api"):
         loaded(tmp_path).repository("orchard").api_keys()
+
+
+def test_an_access_key_s_id_is_no_secret(tmp_path: Path) -> None:
+    options = {"access_key_id": "AKIA", "aws_access_key_id": "AKIA", "sse_kms_key_id": "arn:aws:kms:1"}
+    assert loaded(tmp_path, storage_options=options).repository("orchard").storage_options() == options
+
+
+def with_spark(tmp_path: Path, **spark: object) -> Configuration:
+    document = {"warehouse": "warehouse", "spark": spark, "repositories": {"orchard": ORCHARD}}
+    return load_configuration(written(tmp_path, document))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.hadoop.fs.s3a.secret.key", "hunter2"),
+        ("spark.hadoop.fs.s3a.bucket.lake.session.token", "hunter2"),
+        ("spark.hadoop.fs.s3a.encryption.key", "hunter2"),
+        ("spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net", "hunter2"),
+        ("spark.hadoop.fs.azure.sas.fixed.token", "hunter2"),
+        ("spark.hadoop.fs.azure.account.oauth2.client.secret", "hunter2"),
+        ("spark.hadoop.fs.gs.auth.service.account.private.key", "hunter2"),
+        ("spark.ssl.keyStorePassword", "hunter2"),
+        ("spark.ssl.keyPassword", 2),
+        ("spark.executorEnv.AWS_SECRET_ACCESS_KEY", "hunter2"),
+        ("spark.remote", "sc://host:443/;token=hunter2"),
+        ("spark.driver.extraJavaOptions", "-Djavax.net.ssl.trustStorePassword=hunter2"),
+        ("spark.hadoop.fs.s3a.proxy", "http://ada:hunter2@proxy:3128"),
+    ],
+)
+def test_a_secret_of_the_session_is_named_in_the_file_never_written(tmp_path: Path, key: str, value: object) -> None:
+    with pytest.raises(ConfigurationError) as told:
+        with_spark(tmp_path, **{key: value})
+    assert f"spark: {key} is a secret: write `{{env: NAME}}`" in str(told.value)
+    assert "hunter2" not in str(told.value)
+    assert with_spark(tmp_path, **{key: {"env": "A"}}).spark[key] == FromEnvironment(env="A")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.hadoop.fs.s3a.access.key", "AKIA"),
+        ("spark.hadoop.fs.s3a.aws.credentials.provider", "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"),
+        ("spark.hadoop.hadoop.security.credential.provider.path", "jceks://file/etc/keys.jceks"),
+        ("spark.hadoop.fs.azure.account.oauth.provider.type", "x.ClientCredsTokenProvider"),
+        ("spark.kubernetes.executor.secretKeyRef.AWS_SECRET_ACCESS_KEY", "lake:secret"),
+        ("spark.kubernetes.driver.secrets.lake", "/etc/secrets"),
+        ("spark.kubernetes.authenticate.submission.oauthTokenFile", "/etc/token"),
+        ("spark.security.credentials.hive.enabled", False),
+        ("spark.authenticate.secretBitLength", 256),
+        ("spark.remote", "sc://host:443/;use_ssl=true"),
+        ("spark.driver.extraJavaOptions", "-Dconfig=x -XX:+UseG1GC"),
+    ],
+)
+def test_what_is_about_secrets_and_is_none_may_stand_in_the_file(tmp_path: Path, key: str, value: object) -> None:
+    assert with_spark(tmp_path, **{key: value}).spark == {key: value}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://ada:hunter2@lake.example.org",
+        "s3://AKIA:hunter2@lake/orchard",
+        "https://lake.blob.core.windows.net/x?sv=1&sig=hunter2",
+    ],
+)
+@pytest.mark.parametrize("key", ["warehouse", "storage", "namespace", "api", "inventory", "quarantine", "proxy_url"])
+def test_a_url_with_a_password_or_a_signature_is_refused_wherever_it_stands(tmp_path: Path, key: str, url: str) -> None:
+    changes: dict[str, object] = {
+        "storage": {"storage": url},
+        "namespace": {"namespace": url},
+        "api": {"source": {"api": {**API, "url": url}}},
+        "inventory": {"inventory": {"url": url, "format": "CSV"}},
+        "quarantine": {"quarantine": {"url": url}},
+        "proxy_url": {"storage_options": {"proxy_url": url}},
+        "warehouse": {},
+    }[key]
+    document = {"warehouse": url if key == "warehouse" else "w", "repositories": {"orchard": {**ORCHARD, **changes}}}
+    with pytest.raises(ConfigurationError, match=r"password or a signature|is a secret") as told:
+        load_configuration(written(tmp_path, document))
+    assert "hunter2" not in str(told.value)

@@ -1,4 +1,7 @@
-"""The Spark session: dagster-pyspark's lazy resource, with what a local run needs and what a cluster must be sent."""
+"""The Spark session: dagster-pyspark's lazy resource, with what a local run needs and what a cluster must be sent.
+
+Dagster shows and stores a resource's configuration, so secrets stay names of variables until the session is made.
+"""
 
 import contextlib
 import os
@@ -11,9 +14,13 @@ from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
 from dagster_pyspark import LazyPySparkResource
+from pydantic import Field
+from pyspark.conf import SparkConf
+from pyspark.core.context import SparkContext
 from pyspark.sql import SparkSession
 
 import retention_assets
+from retention_assets.settings import FromEnvironment, SparkValue
 
 _DEFAULTS: Mapping[str, str] = {
     "spark.app.name": "retention_assets",
@@ -24,6 +31,7 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "32m",  # joins of less hash, and need not sort
     "spark.sql.execution.rangeExchange.sampleSizePerPartition": "2000",  # of 100, one worker of a sweep has 5 % more
     "spark.speculation": "false",  # a deletion runs once
+    "spark.redaction.regex": "(?i)secret|passw|passphrase|token|credential|[._-]?key|sas|signature",  # in logs and UI
 }
 
 
@@ -44,12 +52,38 @@ def _local_defaults() -> dict[str, str]:
     }
 
 
-def spark_resource(settings: Mapping[str, str | int | float | bool]) -> LazyPySparkResource:
+class SparkResource(LazyPySparkResource):
+    """The session's configuration; `secrets` has the variable for each key whose value nobody may see."""
+
+    secrets: dict[str, str] = Field(default_factory=dict)
+
+    def _init_session(self) -> None:
+        if self._spark_session is None:
+            found = {key: FromEnvironment(env=name).resolve(f"spark.{key}") for key, name in self.secrets.items()}
+            self._spark_session = _started(self.spark_config, found)
+
+
+def _started(plain: Mapping[str, str], secrets: Mapping[str, str]) -> SparkSession:
+    """Return a session. Its Java process is started without `secrets`: its arguments are seen by every user."""
+    if secrets and not {"spark.remote"} & {*plain, *secrets}:
+        SparkContext._ensure_initialized(conf=SparkConf().setAll(list(plain.items())))
+    builder = SparkSession.builder
+    for key, value in {**plain, **secrets}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def spark_resource(settings: Mapping[str, SparkValue]) -> SparkResource:
     """Return the lazy Spark resource for `spark:` of the configuration. One per process: a session is global."""
-    given = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in settings.items()}
-    local = {} if "spark.remote" in given else _local_defaults()
+    secrets = {key: value.env for key, value in settings.items() if isinstance(value, FromEnvironment)}
+    given = {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in settings.items()
+        if key not in secrets
+    }
+    local = {} if "spark.remote" in settings else _local_defaults()
     _prepare_environment()
-    return LazyPySparkResource(spark_config={**_DEFAULTS, **local, **given})
+    return SparkResource(spark_config={**_DEFAULTS, **local, **given}, secrets=secrets)
 
 
 _starting = threading.Lock()

@@ -1,7 +1,7 @@
 """Inventories that the store delivered, read on executors into rows of `storage_inventory`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -16,6 +16,8 @@ from retention_assets.formats.inventory_addresses import addresses_below, requir
 from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.inventory import Inventory
 from retention_assets.tables import STORAGE_INVENTORY
+
+_FILES = pa.schema([("place", pa.int64()), ("key", pa.string()), ("size", pa.int64()), ("md5", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +37,13 @@ def delivered_inventory(spark: SparkSession, repository: Repository) -> Delivere
     """
     opened = [_newest(access, expected) for access, expected in inventory_accesses(repository)]
     require_bucket_listed([manifest for _, manifest in opened], repository.namespace)
-    files = [(place, file) for place, (_, manifest) in enumerate(opened) for file in range(len(manifest.files))]
-    table = pa.table({"place": [place for place, _ in files], "file": [file for _, file in files]})
+    # The files are rows and no part of the closure: Spark writes a large one, secrets too, to disk.
+    files = [{"place": place, **asdict(file)} for place, (_, manifest) in enumerate(opened) for file in manifest.files]
     width = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
-    rows = spark.createDataFrame(table.cast(pa.schema([("place", pa.int64()), ("file", pa.int64())])))
+    rows = spark.createDataFrame(pa.Table.from_pylist(files, _FILES))
+    without_files = [(access, replace(manifest, files=())) for access, manifest in opened]
     listed = rows.repartition(width).mapInArrow(
-        _reader(opened, repository.namespace), from_arrow_schema(STORAGE_INVENTORY.schema)
+        _reader(without_files, repository.namespace), from_arrow_schema(STORAGE_INVENTORY.schema)
     )
     newest = F.max_by(F.struct(*STORAGE_INVENTORY.schema.names), "last_modified").alias("row")
     frame = listed.groupBy("address").agg(newest).select("row.*")
@@ -73,9 +76,9 @@ def _reader(opened: Sequence[tuple[StoreAccess, Manifest]], namespace: str):  # 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         inventories: Mapping[int, Inventory] = {place: Inventory(access) for place, (access, _) in enumerate(opened)}
         for batch in batches:
-            for place, file in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-                manifest = opened[place][1]
-                for rows in _rows(inventories[place], manifest, manifest.files[file]):
+            for row in batch.to_pylist():
+                place = row.pop("place")
+                for rows in _rows(inventories[place], opened[place][1], InventoryFile(**row)):
                     yield addresses_below(rows, namespace)
 
     return read

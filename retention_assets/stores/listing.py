@@ -17,8 +17,10 @@ from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.local_listing import list_named, plain_names
 from retention_assets.stores.objects import LISTING, ObjectReader
 from retention_assets.stores.spans import Parts, Span, spans
+from retention_assets.transforms.names import is_unusual
 
 _MOST_READERS = 8  # of one directory of this machine: all of them read all its names
+UNUSUAL = "unusual_names"  # note of an inventory
 _DATA = "data/"
 _INTERNAL = "_lakefs/"
 
@@ -50,16 +52,18 @@ def list_objects(spark: SparkSession, access: StoreAccess, places: Prefixes) -> 
     """Return (address, size, last_modified, etag, source) of every object in `places`."""
     width = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
     tasks = _tasks(access, places, width)
-    shares = [share for worker in range(width) if (share := list(range(worker, len(tasks), width)))]
+    shares = [share for worker in range(width) if (share := tasks[worker::width])]
     # Of two equal plans Spark answers the second from the cached rows of the first: a listing equals no other.
-    rows = pa.table({"tasks": pa.array(shares, pa.list_(pa.int64())), "listing": [str(uuid4())] * len(shares)})
+    rows = pa.table({"tasks": _as_rows(shares), "listing": [str(uuid4())] * len(shares)})
     frame = spark.createDataFrame(rows)
-    listed = frame.mapInArrow(_lister(access, tasks), from_arrow_schema(LISTING)).withColumn("source", F.lit("listing"))
+    listed = frame.mapInArrow(_lister(access), from_arrow_schema(LISTING)).withColumn("source", F.lit("listing"))
     # A local file's ETag names its inode: it says nothing of what is in it, and is another on each machine.
     etag = F.lit(None).cast("string") if access.is_local else F.col("e_tag")
     return listed.withColumnRenamed("path", "address").withColumn("etag", etag).drop("e_tag")
 
 
+_TEXTS = pa.list_(pa.string())
+_TASK = pa.struct([("place", pa.string()), ("deep", pa.bool_()), ("after", _TEXTS), ("until", _TEXTS)])
 type _Task = tuple[str, bool, tuple[Span, ...]]  # a place, whether to the bottom, and which parts if not all of it
 
 
@@ -84,12 +88,25 @@ def _tasks(access: StoreAccess, places: Prefixes, width: int) -> list[_Task]:
     return [*whole, *shares]
 
 
-def _lister(access: StoreAccess, tasks: Sequence[_Task]):  # type: ignore[no-untyped-def]  # a closure that Spark ships
+def _as_rows(shares: Sequence[Sequence[_Task]]) -> pa.Array:
+    """Return the tasks as a column. They are no part of the closure: Spark writes a large one, secrets too, to disk."""
+    rows = [
+        [
+            {"place": place, "deep": deep, "after": [part.after for part in parts], "until": [p.until for p in parts]}
+            for place, deep, parts in share
+        ]
+        for share in shares
+    ]
+    return pa.array(rows, pa.list_(_TASK))
+
+
+def _lister(access: StoreAccess):  # type: ignore[no-untyped-def]  # a closure that Spark ships
     def list_places(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = ObjectReader(access)
         for batch in batches:
-            for number in batch.column(0).flatten().to_pylist():
-                place, deep, parts = tasks[number]
+            for task in batch.column(0).flatten().to_pylist():
+                place, deep = task["place"], task["deep"]
+                parts = [Span(place, *ends) for ends in zip(task["after"], task["until"], strict=True)]
                 if not deep:
                     yield from reader.list_direct(place)
                 elif not parts:
@@ -123,6 +140,16 @@ def place_of(address: Column) -> Column:
 def top_of(address: Column) -> Column:
     """Return the place, as `icechunk_prefixes` names it, that lists `address`."""
     return F.concat(F.substring_index(address, "/", 1), F.lit("/"))
+
+
+def unusual_names(listed: DataFrame) -> dict[str, str]:
+    """Return a note of the keys that are no paths, if there are any: they are foreign, and stay."""
+    unusual = F.when(is_unusual(F.col("address")), F.col("address"))
+    row = listed.agg(F.count(unusual).alias("number"), F.min(unusual).alias("first")).first()
+    assert row is not None
+    if not row["number"]:
+        return {}
+    return {UNUSUAL: f"{row['number']:,} keys, {row['first']!r} first, have a name that is no path"}
 
 
 def unlisted(

@@ -32,6 +32,11 @@ def is_generated(address: Column) -> Column:
     return address.rlike(GENERATED)
 
 
+def is_unusual(address: Column) -> Column:
+    """Return whether a name has an empty, `.` or `..` segment, ends with a slash, or has a control character."""
+    return address.rlike(rf"(^|/)\.{{0,2}}(/|{END})|[\x00-\x1f\x7f]")
+
+
 def is_outside(address: Column) -> Column:
     """Return whether `address` is an absolute URI: outside the namespace, since those inside are made relative."""
     return address.rlike(_ABSOLUTE)

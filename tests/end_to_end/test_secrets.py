@@ -1,20 +1,28 @@
-"""Secrets stay in the environment: after runs that failed, and one that did not, they are in no file and no output."""
+"""Secrets stay in the environment: after runs that failed, and some that did not, they are in no file and no output."""
 
+import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
+import yaml
 from werkzeug.wrappers import Request, Response
 
-from tests.end_to_end.command import DAY, orchard
+from tests.end_to_end.approved import ALONE
+from tests.end_to_end.command import DAY, Place, orchard
 from tests.end_to_end.s3_server import REGION, Lake, error
 from tests.end_to_end.test_refused_access import is_metarange
 from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
 from tests.stores.lakefs_world import saved
+from tests.stores.s3 import Bucket
+from tests.sweep.icechunk.repositories import tree, uploaded
 
 SECRETS = {
     "RIGHT": "right/secret+of=the lake",
@@ -126,3 +134,102 @@ def test_the_files_that_were_searched_are_those_of_the_runs(left: Left) -> None:
 def test_nothing_that_others_print_is_in_the_output(left: Left) -> None:
     noise = ("Telemetry", "log4j", "WARN ", "INFO ", "Setting", "SPARK_LOCAL_IP", "dagster.yaml")
     assert [line for line in left.output.splitlines() if any(word in line for word in noise)] == []
+
+
+# ---- whole stories of both kinds of repository, watched from beginning to end
+
+CANARIES = {
+    "CANARY_LAKE": "canary/of+the=lake",
+    "CANARY_FIELD": "canary/of+the=field",
+    "CANARY_TABLES": "canary/of+the=tables",
+    "CANARY_SERVER": SECRET_KEY,
+}
+WATCHED = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+
+
+def spark_of(root: Path) -> dict[str, Any]:
+    """Return a session that has secrets, and that writes what it knows of itself where the test looks."""
+    (root / "events").mkdir(exist_ok=True)
+    return {
+        "spark.hadoop.fs.s3a.access.key": "a-key",
+        "spark.hadoop.fs.s3a.secret.key": {"env": "CANARY_TABLES"},
+        "spark.local.dir": str(root / "local"),
+        "spark.eventLog.enabled": True,
+        "spark.eventLog.dir": (root / "events").as_uri(),
+    }
+
+
+def icechunk_field(root: Path, lake: Lake) -> Place:
+    """Return a place that sweeps a repository of Icechunk in a bucket of the lake's server."""
+    made = tree(root / "made", 2)
+    bucket = Bucket(lake.server.endpoint, f"{lake.bucket}-field", "key-of-the-field", "none")
+    bucket.client().create_bucket(Bucket=bucket.name)
+    access = uploaded(made.directory, bucket)
+    options = {name: value for name, value in access.options.items() if "secret" not in name}
+    options["secret_access_key"] = {"env": "CANARY_FIELD"}
+    own = {"storage": access.url, "storage_options": options, "policy": "policy.yaml", "grace": "1s"}
+    field = Place(
+        root, {"kind": "icechunk", "mode": "delete", "sweep": ALONE, **own}, spark=spark_of(root.parent), name="field"
+    )
+    policy = {"snapshots": {"default": {"keep_newer": "300d"}, "delete_expired_branches": True}}
+    (root / "policy.yaml").write_text(yaml.safe_dump(policy), encoding="utf-8")
+    field.write()
+    return field
+
+
+@pytest.fixture(scope="module")
+def watched(new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    root, lake = tmp_path_factory.mktemp("watched"), new_lake()
+    for name in ("temporary", "dagster", "local", "orchard", "field"):
+        (root / name).mkdir()
+    field = icechunk_field(root / "field", lake)
+    with serving(saved("orchard")) as server:
+        options = {"endpoint": lake.server.endpoint, "region": REGION, "access_key_id": "key-of-the-lake"}
+        place = orchard(root / "orchard", lake.storage, {**options, "secret_access_key": {"env": "CANARY_LAKE"}})
+        place.spark = spark_of(root)
+        api = {"url": server.url, "access_key": ACCESS_KEY, "secret_key": {"env": "CANARY_SERVER"}}
+        place.write(source={"api": api}, staged=None, mode="quarantine", sweep=ALONE)
+        time.sleep(2)  # the field's files are then older than its grace period
+        driver = [sys.executable, "-m", "tests.end_to_end.secrets_driver", str(root), DAY]
+        ended = subprocess.run(
+            [*driver, str(place.file), str(field.file)],
+            env={
+                **os.environ,
+                **CANARIES,
+                "PYTHONPATH": str(ROOT),
+                "DAGSTER_HOME": str(root / "dagster"),
+                "TMPDIR": str(root / "temporary"),
+            },
+            cwd=root,
+            capture_output=True,
+            text=True,
+            timeout=1_500,
+            check=False,
+        )
+    assert ended.returncode == 0, ended.stderr[-3_000:]
+    document: dict[str, Any] = json.loads(ended.stdout)
+    return {**document, "stderr": ended.stderr}
+
+
+@WATCHED
+def test_both_repositories_were_planned_approved_swept_and_verified(watched: dict[str, Any]) -> None:
+    assert watched["statuses"] == [0] * 10, watched["output"]
+
+
+@WATCHED
+def test_no_file_held_a_secret_at_any_moment_of_the_runs(watched: dict[str, Any]) -> None:
+    assert watched["found_in_files"] == []
+    seen = "\n".join(watched["files"])
+    for place in ("/local/", "/dagster/", "/events/", "/warehouse/orchard/ledger/", "/warehouse/field/"):
+        assert place in seen
+
+
+@WATCHED
+def test_neither_output_nor_logs_nor_snapshots_nor_process_lists_show_a_secret(watched: dict[str, Any]) -> None:
+    assert not watched["found_in_output"]
+    assert not watched["found_in_arguments"]
+    assert not watched["found_in_snapshots"]
+    assert watched["shown"] > 10_000
+    for canary in CANARIES.values():
+        assert not any(spelling.decode() in watched["stderr"] for spelling in spellings(canary))

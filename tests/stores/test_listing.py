@@ -4,10 +4,12 @@ import os
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.formats.icechunk.ids import CHARACTERS
 from retention_assets.stores.access import StoreAccess
@@ -52,6 +54,25 @@ def test_parts_cover_every_path_of_a_directory_once() -> None:
     for path in PATHS:
         assert sum(part.covers(path) for part in parts) == 1, path
     assert covered(spans("chunks/", CHARACTERS)) == PATHS
+
+
+def test_what_executors_are_sent_stays_small_however_many_places_are_listed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark writes a function of more than 1 MB to disk in clear, with the credentials in it."""
+    sent: list[int] = []
+    frames = type(spark.range(1))
+    ship = frames.mapInArrow
+
+    def measured(frame: DataFrame, function: Any, schema: Any) -> DataFrame:
+        sent.append(len(CloudPickleSerializer().dumps(function)))
+        return ship(frame, function, schema)
+
+    monkeypatch.setattr(frames, "mapInArrow", measured)
+    places = Prefixes(tuple(f"data/{number:020}/" for number in range(30_000)), ("", "data/"), spans("data/", "abc"))
+    list_objects(spark, StoreAccess(f"file://{tmp_path}"), places)
+    assert len(sent) == 1
+    assert sent[0] < 10_000
 
 
 def test_a_beginning_covers_what_goes_on_from_it() -> None:

@@ -1,0 +1,42 @@
+"""The Spark resource: what Dagster shows and stores of it, and when its secrets are read."""
+
+import json
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+from dagster._core.remote_representation.external_data import RepositorySnap
+
+from retention_assets.assets.resources import session, spark_resource
+from retention_assets.config import load_configuration
+from retention_assets.definitions import build_definitions
+from retention_assets.errors import ConfigurationError
+from retention_assets.settings import FromEnvironment
+from tests.assets.graph import REPOSITORY
+
+KEY = "spark.hadoop.fs.s3a.secret.key"
+
+
+def test_what_dagster_shows_of_a_secret_is_the_name_of_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TABLES_SECRET", "a-canary")
+    monkeypatch.setenv("LAKE_SECRET", "a-canary")
+    entry = {**REPOSITORY, "storage_options": {"secret_access_key": {"env": "LAKE_SECRET"}}}
+    document = {"warehouse": "w", "spark": {KEY: {"env": "TABLES_SECRET"}}, "repositories": {"orchard": entry}}
+    file = tmp_path / "retention.yaml"
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    definitions = build_definitions(load_configuration(file))
+    shown = dg.serialize_value(RepositorySnap.from_def(definitions.get_repository_def()))
+    assert "TABLES_SECRET" in shown
+    assert "a-canary" not in shown
+
+
+def test_a_secret_is_read_when_the_session_is_made_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TABLES_SECRET", raising=False)
+    resource = spark_resource({KEY: FromEnvironment(env="TABLES_SECRET"), "spark.driver.memory": "2g"})
+    assert KEY not in resource.spark_config
+    assert "TABLES_SECRET" in json.dumps(resource.secrets)
+    with pytest.raises(ConfigurationError, match=r"spark\.hadoop.*TABLES_SECRET is not set. Nothing was read"):
+        session(resource)

@@ -1,0 +1,116 @@
+"""Plans, approves, sweeps and verifies each repository in one process, and looks for canaries while it does so.
+
+Run as a process of its own: `python -m tests.end_to_end.secrets_driver ROOT DAY CONFIGURATION...`. The variables whose
+names begin with CANARY hold the secrets. Prints one JSON document: statuses and output, and where a canary was found.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from threading import Event, Thread
+from urllib.parse import quote
+
+import dagster as dg
+import yaml
+from dagster._core.remote_representation.external_data import RepositorySnap
+
+from retention_assets.config import load_configuration
+from retention_assets.definitions import build_definitions
+from tests.end_to_end.command import Answer, run
+
+_OFTEN = 0.3  # seconds between two looks at the files
+
+
+class Watcher:
+    """Reads every file below a directory as it appears or changes: many are there for a moment only."""
+
+    def __init__(self, root: Path, canaries: list[bytes]) -> None:
+        self.found: set[str] = set()
+        self.seen: dict[Path, tuple[int, int]] = {}
+        self._root, self._canaries = root, canaries
+        self._over = Event()
+        self._thread = Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "Watcher":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self.look()
+
+    def look(self) -> None:
+        """Read what is new."""
+        for directory, _, names in os.walk(self._root):
+            for name in names:
+                path = Path(directory) / name
+                try:
+                    facts = path.stat()
+                    stamp = (facts.st_size, facts.st_mtime_ns)
+                    if self.seen.get(path) != stamp:
+                        self.seen[path] = stamp
+                        content = path.read_bytes()
+                        self.found |= {str(path) for canary in self._canaries if canary in content}
+                except OSError:  # gone meanwhile
+                    continue
+
+    def _watch(self) -> None:
+        while not self._over.is_set():
+            self.look()
+            time.sleep(_OFTEN)
+
+
+def command_lines() -> bytes:
+    """Return the arguments of every process of this machine."""
+    found = b""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found += path.read_bytes()
+        except OSError:
+            continue
+    return found
+
+
+def carried_out(file: Path, day: str) -> list[Answer]:
+    """Return the answers of a plan, its approval, its sweep and a verification."""
+    (name,) = yaml.safe_load(file.read_text(encoding="utf-8"))["repositories"]
+    plan = run("--config", file, "plan", name, "--json", "--as-of", day)
+    if plan.status:
+        return [plan]
+    plan_hash = plan.document()["plan_hash"]
+    commands = (("approve", name, plan_hash), ("sweep", name), ("report", name), ("verify", name))
+    return [plan, *(run("--config", file, *command, "--as-of", day) for command in commands)]
+
+
+def main() -> None:
+    """See the module."""
+    root, day, *files = sys.argv[1:]
+    secrets = [value for name, value in os.environ.items() if name.startswith("CANARY")]
+    canaries = [text.encode() for one in secrets for text in (one, quote(one, safe=""), quote(one))]
+    answers: list[Answer] = []
+    shown = ""
+    with Watcher(Path(root), canaries) as watcher:
+        for file in map(Path, files):
+            answers += carried_out(file, day)
+            definitions = build_definitions(load_configuration(file))
+            shown += dg.serialize_value(RepositorySnap.from_def(definitions.get_repository_def()))
+        arguments = command_lines()
+    told = "".join(answer.out + answer.err for answer in answers)
+    document = {
+        "statuses": [answer.status for answer in answers],
+        "output": told,
+        "files": sorted(map(str, watcher.seen)),
+        "found_in_files": sorted(watcher.found),
+        "found_in_snapshots": any(canary.decode() in shown for canary in canaries),
+        "found_in_arguments": any(canary in arguments for canary in canaries),
+        "found_in_output": any(canary.decode() in told for canary in canaries),
+        "shown": len(shown),
+    }
+    json.dump(document, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,7 @@ from retention_assets.formats.icechunk.paths import CHUNKS, SNAPSHOTS
 from retention_assets.policy.snapshot_table import snapshot_policy_rows
 from retention_assets.stores.icechunk_history import history_notes, history_rows
 from retention_assets.stores.icechunk_tables import manifest_chunks, snapshot_manifests
-from retention_assets.stores.listing import icechunk_prefixes, list_objects, top_of, unlisted
+from retention_assets.stores.listing import icechunk_prefixes, list_objects, top_of, unlisted, unusual_names
 from retention_assets.stores.objects import ObjectReader
 from retention_assets.stores.policies import POLICY_RUN, with_earlier_runs
 from retention_assets.stores.warehouse import Rows
@@ -93,7 +93,8 @@ def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
             guards.namespaces_apart(bench.name, bench.places()),
             clocks(opened, bench.clock),
         ]
-        return checked(Rows(listed, taken_at), verdicts)
+        notes = unusual_names(listed)
+        return checked(Rows(listed, taken_at, notes), verdicts, notes)
 
     return asset
 

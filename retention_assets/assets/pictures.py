@@ -11,7 +11,7 @@ from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Workbench, checked
 from retention_assets.history.lakefs import commit_graph as graph_of
 from retention_assets.history.tables import commit_graph_rows
-from retention_assets.stores.listing import unlisted
+from retention_assets.stores.listing import unlisted, unusual_names
 from retention_assets.stores.objects import ObjectReader
 from retention_assets.stores.policies import POLICY_RUN, policy_versions, rules_in_force
 from retention_assets.stores.staged import staged_objects
@@ -64,6 +64,7 @@ def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
         removed = collected_addresses(spark, bench.warehouse, bench.name)
         picture = take_picture(Studio(spark, opened, bench.warehouse, day_of(context), bench.clock, removed))
         listed = picture.frame.cache()
+        notes = {**picture.notes, **unusual_names(listed)}
         verdicts = [
             guards.listing_complete(unlisted(listed, picture.places, ObjectReader(opened.access))),
             guards.namespaces_apart(bench.name, bench.places()),
@@ -72,9 +73,9 @@ def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
         numbers: dict[str, float | str] = {
             "prefixes": len(picture.places.deep),
             "prefixes_listed": picture.listed,
-            **picture.notes,
+            **notes,
         }
-        return checked(Rows(listed, picture.taken_at, picture.notes), verdicts, numbers)
+        return checked(Rows(listed, picture.taken_at, notes), verdicts, numbers)
 
     return asset
 

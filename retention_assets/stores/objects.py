@@ -4,6 +4,7 @@ Errors are of our own tree, one line each, and never hold a value of the options
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 from obstore.exceptions import BaseError
 
 from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.failures import LIST, READ, Action, Failure, failure_of
+from retention_assets.stores.failures import LIST, READ, Action, Failure, Kind, failure_of
 
 __all__ = ["LISTING", "ObjectFacts", "ObjectReader", "OpenStore", "StoreAccess"]
 
@@ -30,6 +31,8 @@ LISTING = pa.schema(
 _ROWS_PER_BATCH = 10_000
 _ROWS_PER_PAGE = 1_000  # of S3's and GCS's answers: what is read beyond the end of a part
 _CHUNK = 8 * 1024**2  # bytes
+_UNNAMEABLE = "invalid path"  # in obstore's words
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,10 @@ class OpenStore:
     def __init__(self, access: StoreAccess) -> None:
         self._access = access
         self._store: Any = access.open()
+
+    @property
+    def _is_s3(self) -> bool:
+        return self._access.url.startswith("s3://")
 
     def describe(self, path: str) -> str:
         """Return `path` as messages name it: with the URL that it is relative to."""
@@ -116,12 +123,60 @@ class ObjectReader(OpenStore):
                 return
 
     def _listed(self, prefix: str, offset: str | None, rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield what obstore lists; on S3 boto3 goes on where a key is met that obstore cannot name, or may misname."""
+        listed: list[pa.Array] = []
+        if not self._names_exactly(prefix):
+            yield from self._listed_exactly(prefix, offset, listed)
+            return
+
         def ask() -> Any:
             return self._store.list(prefix or None, offset=offset, chunk_size=rows, return_arrow=True)
 
-        chunks = self._call(ask, prefix, LIST)
-        while chunk := self._call(lambda: next(chunks, None), prefix, LIST):
-            yield _conformed(pa.record_batch(chunk))
+        chunks: Any = self._asked(ask)
+        chunk = chunks if isinstance(chunks, Failure) else self._asked(lambda: next(chunks, None))
+        while chunk is not None:
+            if isinstance(chunk, Failure):
+                if not (self._is_s3 and _is_unnameable(chunk)):
+                    raise chunk.as_error(self._access.url, prefix, LIST)
+                yield from self._listed_exactly(prefix, offset, listed)
+                return
+            batch = _conformed(pa.record_batch(chunk))
+            if self._is_s3 and self._may_be_misnamed(batch, listed):
+                yield from self._listed_exactly(prefix, offset, listed)
+                return
+            listed.append(batch.column(0))
+            yield batch
+            chunk = self._asked(lambda: next(chunks, None))
+
+    def _listed_exactly(self, prefix: str, offset: str | None, listed: Sequence[pa.Array]) -> Iterator[pa.RecordBatch]:
+        """Yield the objects below `prefix` under their own keys, without those in `listed`."""
+        from retention_assets.stores.s3_listing import list_exactly  # boto3 takes a second, and is seldom needed
+
+        known = pa.chunked_array(listed, pa.string())
+        for entries in list_exactly(self._access, prefix, offset):
+            batch = _batch(entries)
+            yield batch.filter(pc.invert(pc.is_in(batch.column(0), value_set=known)))
+
+    def _names_exactly(self, prefix: str) -> bool:
+        """Return whether obstore can be asked for what lies below `prefix`."""
+        if not self._is_s3 or not prefix:
+            return True
+        segments = prefix.removesuffix("/").split("/")
+        return not ({"", ".", ".."} & {*segments} or _CONTROL.search(prefix))
+
+    def _may_be_misnamed(self, batch: pa.RecordBatch, before: Sequence[pa.Array]) -> bool:
+        """Return whether a name in the batch may lack a slash that its key begins or ends with.
+
+        A key that ends with a slash is a folder's marker, and empty. One that is not, beside an object of the name
+        without it, shows because keys come in order.
+        """
+        if pc.any(pc.equal(batch.column(2), 0), min_count=0).as_py():
+            return True
+        paths = batch.column(0)
+        if not self._access.lists_in_order:
+            return len(pc.unique(paths)) < len(paths)
+        follows = not before or pc.less(before[-1][-1], paths[0]).as_py()
+        return not (follows and pc.all(pc.less(paths[:-1], paths[1:]), min_count=0).as_py())
 
     def list_direct(self, prefix: str = "") -> Iterator[pa.RecordBatch]:
         """Yield the objects that lie directly below `prefix`, as `LISTING`."""
@@ -137,15 +192,46 @@ class ObjectReader(OpenStore):
         return next(self.list(prefix), None) is not None
 
     def _level(self, prefix: str) -> Mapping[str, Any]:
-        return self._call(lambda: self._store.list_with_delimiter(prefix or None), prefix, LIST)
+        found: Any = None
+        if self._names_exactly(prefix):
+            found = self._asked(lambda: self._store.list_with_delimiter(prefix or None))
+            if not self._is_s3 or (isinstance(found, Failure) and not _is_unnameable(found)):
+                return self._known(found, prefix, LIST)
+            if not isinstance(found, Failure) and not _misnames(found):
+                return found
+        from retention_assets.stores.s3_listing import level_exactly  # boto3 takes a second, and is seldom needed
+
+        return level_exactly(self._access, prefix)
 
     def _call[T](self, call: Callable[[], T], path: str, action: Action) -> T:
+        return self._known(self._asked(call), path, action)
+
+    def _known[T](self, answer: T | Failure, path: str, action: Action) -> T:
+        """Return the answer. Errors: that of a failure, without the store's own, which may hold signed addresses."""
+        if isinstance(answer, Failure):
+            raise answer.as_error(self._access.url, path, action)
+        return answer
+
+    def _asked[T](self, call: Callable[[], T]) -> T | Failure:
         try:
             return call()
         except (BaseError, OSError, ValueError) as error:
-            failure = failure_of(error, self._access.options.values())
-        # Raised out here: the store's own error, which may hold signed addresses, stays out of the traceback.
-        raise failure.as_error(self._access.url, path, action)
+            return failure_of(error, self._access.options.values())
+
+
+def _is_unnameable(failure: Failure) -> bool:
+    """Return whether a listing ended at a key that obstore has no name for."""
+    return failure.kind is Kind.OTHER and _UNNAMEABLE in failure.detail
+
+
+def _misnames(level: Mapping[str, Any]) -> bool:
+    """Return whether obstore may have taken a slash away from a key of one level of directories."""
+    names = [row["path"] for row in level["objects"]]
+    return (
+        "" in level["common_prefixes"]
+        or len(set(names)) < len(names)
+        or any(row["size"] == 0 for row in level["objects"])
+    )
 
 
 def facts_of(meta: Mapping[str, Any]) -> ObjectFacts:

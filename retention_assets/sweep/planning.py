@@ -16,6 +16,7 @@ from retention_assets.history.tables import references_of
 from retention_assets.policy.rules import Policy
 from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.checksums import md5_of
+from retention_assets.stores.listing import UNUSUAL
 from retention_assets.stores.storage import FELL_BACK
 from retention_assets.stores.warehouse import Rows, Warehouse
 from retention_assets.sweep import guards
@@ -354,6 +355,12 @@ def amount_of(chosen: DataFrame) -> Amount:
     return Amount(row["objects"], row["bytes"])
 
 
+def told_of_names(inventory: Rows) -> list[str]:
+    """Return the warning of keys that are no paths, if there are any."""
+    told = inventory.notes.get(UNUSUAL)
+    return [f"In the store {told}. They count as foreign and stay."] if told else []
+
+
 def _warnings(terms: Terms, pictures: Pictures, references: References) -> list[str]:
     warnings = []
     if pictures.blocked:
@@ -379,6 +386,7 @@ def _warnings(terms: Terms, pictures: Pictures, references: References) -> list[
             f"the time of each branch. If a branch was deleted by mistake, create it again from its commit: "
             f"{gone[0].name} was at {gone[0].commit_id}."
         )
+    warnings += told_of_names(pictures.inventory)
     if not terms.grace:
         warnings.append("The grace period is zero: an upload that is not yet linked or committed can be a candidate.")
     return [*warnings, *pictures.others.warnings]

@@ -36,6 +36,7 @@ from retention_assets.sweep.planning import (
     Planned,
     amount_of,
     counts_of_states,
+    told_of_names,
     totals_counted,
     waits_of,
 )
@@ -187,7 +188,7 @@ def make_plan(
         totals=found.totals,
         live=found.live,
         collected=0,
-        warnings=(*_warnings(terms, scene), *pictures.others.warnings),
+        warnings=(*_warnings(terms, scene), *told_of_names(pictures.inventory), *pictures.others.warnings),
         blocked=scene.blocked,
         instance=None,
         made_at=terms.now,

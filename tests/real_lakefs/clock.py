@@ -1,6 +1,5 @@
 """A clock that a test moves: lakeFS reads it from a file, the code under test is handed it."""
 
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -41,7 +40,3 @@ class MovedClock:
         whole = self.file.with_suffix(".new")
         whole.write_text(str(offset), encoding="utf-8")
         whole.replace(self.file)
-        time.sleep(_READ_WITHIN)
-
-
-_READ_WITHIN = 0.05  # seconds; a server reads the file anew at most this often

@@ -14,14 +14,16 @@ _WAITS = 120.0  # seconds, for a test that never releases
 
 @dataclass
 class Webhook:
-    """Holds every call until `release`. `arrived` is set while at least one call was made since `hold`."""
+    """Holds every call, or the first one, until `release`. `arrived` is set once a call was made since `hold`."""
 
     url: str
     arrived: Event = field(default_factory=Event)
     released: Event = field(default_factory=Event)
+    only_first: bool = False
 
-    def hold(self) -> None:
-        """Hold the calls from now on."""
+    def hold(self, *, only_first: bool = False) -> None:
+        """Hold the calls from now on, or only the first of them."""
+        self.only_first = only_first
         self.arrived.clear()
         self.released.clear()
 
@@ -34,7 +36,7 @@ class Webhook:
         properties = {"url": self.url, "timeout": f"{_WAITS:.0f}s"}
         return yaml.safe_dump(
             {
-                "name": "hold",
+                "name": f"hold {on}",
                 "on": {on: {"branches": list(branches)}},
                 "hooks": [{"id": "hold", "type": "webhook", "properties": properties}],
             }
@@ -73,6 +75,10 @@ class UnderWay:
         except BaseException as error:  # told where the answer is asked for
             self._error = error
 
+    def is_over(self) -> bool:
+        """Return whether the call ended."""
+        return not self._thread.is_alive()
+
     def ended(self, timeout: float = 60.0) -> Any:
         """Wait for the call and return its answer. Errors: what it raised."""
         self._thread.join(timeout)
@@ -88,8 +94,10 @@ class _Waiting(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        is_first = not self.hook.arrived.is_set()
         self.hook.arrived.set()
-        self.hook.released.wait(_WAITS)
+        if is_first or not self.hook.only_first:
+            self.hook.released.wait(_WAITS)
         self.send_response(200)
         self.send_header("Content-Length", "0")
         self.end_headers()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from tests.real_lakefs.client import Client, Json
+from tests.real_lakefs.client import Client, Json, Refused
 from tests.real_lakefs.hooks import UnderWay, Webhook
 from tests.real_lakefs.stores import issued_at
 
@@ -103,7 +103,7 @@ class Repository:
         while time.monotonic() < ends:
             state = self._ask("GET", f"/branches/{branch}/import", {"id": started["id"]})
             if error := state.get("error"):
-                raise RuntimeError(f"import of {source}: {error['message']}")
+                raise Refused(f"import of {source}", 400, error["message"])
             if state["completed"]:
                 return str(state["commit"]["id"])
             time.sleep(0.05)
@@ -183,10 +183,11 @@ class Repository:
     def under_way(self, hook: Webhook, act: Any) -> UnderWay:
         """Begin any call that the hook holds, and return once the hook was called. `hook.hold()` comes before."""
         call = UnderWay(act)
-        if not hook.arrived.wait(30):
-            hook.release()
-            call.ended()
-            raise RuntimeError("the call ended without its hook")
+        while not hook.arrived.wait(0.01):
+            if call.is_over():
+                hook.release()
+                call.ended()
+                raise RuntimeError("the call ended without its hook")
         return call
 
     def set_gc_rules(self, default_days: int, **branches: int) -> None:
@@ -205,9 +206,10 @@ class Repository:
         """Return the commit of each tag."""
         return {row["id"]: row["commit_id"] for row in self.client.pages(self._path("/tags"))}
 
-    def log(self, ref: str) -> list[Json]:
-        """Return the commits that a reference reaches, newest first."""
-        return list(self.client.pages(self._path(f"/refs/{quote(ref, safe='')}/commits")))
+    def log(self, ref: str, *, first_parents: bool = False) -> list[Json]:
+        """Return the commits that a reference reaches, newest first; with `first_parents` along those alone."""
+        path = self._path(f"/refs/{quote(ref, safe='')}/commits")
+        return list(self.client.pages(path, first_parent=str(first_parents).lower()))
 
     def list(self, ref: str) -> list[Json]:
         """Return what a reference shows; of a branch with its staging area, of `branch@` without."""

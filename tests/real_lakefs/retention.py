@@ -54,10 +54,19 @@ class Retention:
 
     `settings` are those of every repository, as the file has them; `policy` is lakeFS's own document or ours. The
     defaults allow what small repositories do: that all of a plan comes back to life, that the live set shrinks.
+    `through`: the URL of a gate before the server, which the command asks instead.
     """
 
-    def __init__(self, directory: Path, *repositories: Repository, policy: Json | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *repositories: Repository,
+        policy: Json | None = None,
+        through: str | None = None,
+        **settings: Any,
+    ) -> None:
         self.directory = directory
+        self.through = through
         self.repositories = repositories
         self.policy = policy or DEFAULT_POLICY
 
@@ -93,7 +102,7 @@ class Retention:
 
     def _entry(self, repository: Repository) -> Mapping[str, Any]:
         api = {
-            "url": repository.server.url,
+            "url": self.through or repository.server.url,
             "access_key": ACCESS_KEY,
             "secret_key": {"env": "LAKEFS_SECRET"},
             "repository": repository.name,

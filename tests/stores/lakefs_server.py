@@ -278,11 +278,10 @@ def _diff(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
         {
             "path": change["path"],
             "path_type": "object",
-            "size_bytes": repository.sizes.get(change["physical_address"], 0),
+            "size_bytes": repository.size_of(change),
             "type": change["type"],
         }
-        for change in repository.changes
-        if change["branch"] == unquote(match["branch"])
+        for change in repository.shown_changes(unquote(match["branch"]))
     ]
     return _page(call, changes, "path")
 
@@ -395,6 +394,8 @@ def _prepare_uncommitted(server: LakeFSServer, call: Call, match: re.Match[str])
     repository = server.repository(match)
     number = _page_number(call.body.get("continuation_token", ""))
     has_rows = repository.pages[number] if number < len(repository.pages) else False
+    if repository.pages == (True,):  # one page of everything
+        has_rows = any(repository.lists_rows_of(name) for name in repository.branches)
     if repository.unfound:
         has_rows = _has_rows_without(repository, repository.unfound.pop(0))
     folder = f"{repository.namespace}/_lakefs/retention/gc/uncommitted/{repository.run_id}/uncommitted/"
@@ -414,10 +415,9 @@ def _has_rows_without(repository: Repository, unfound: set[str]) -> bool:
     Each of them sets the count of rows to nothing, and one that is the last makes the request fail.
     """
     names = sorted({*repository.branches, *unfound})
-    staged = {change["branch"] for change in repository.changes if change["type"] != "removed"}
     has_rows = False
     for name in names:
-        has_rows = name not in unfound and (has_rows or name in staged)
+        has_rows = name not in unfound and (has_rows or repository.lists_rows_of(name))
     if names[-1] in unfound:
         raise Refusal(404, "branch not found")
     return has_rows

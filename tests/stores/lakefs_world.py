@@ -29,7 +29,8 @@ class Repository:
     dump: Json = field(default_factory=dict)  # the ids of the tables that every dump gives
     dump_polls: int = 0  # how often a dump is asked about before it is done
     dump_error: str | None = None
-    changes: Sequence[Json] = ()  # staged: branch, path, physical_address, type
+    changes: Sequence[Json] = ()  # staged, later ones over earlier ones: branch, path, physical_address, type;
+    # of an entry whose content matters, also size_bytes and checksum
     sizes: Mapping[str, int] = field(default_factory=dict)  # bytes by physical address
     run_id: str = ""  # of prepare_uncommitted
     pages: Sequence[bool] = (True,)  # of prepare_uncommitted: whether each has rows
@@ -51,7 +52,7 @@ class Repository:
     def commit_of(self, ref: str) -> str | None:
         """Return the commit that a branch, a tag or an id names."""
         by_id = ref if ref in self.commits and ref not in self.unfindable else None
-        return self.branches.get(ref) or self.tags.get(ref) or by_id
+        return self.branches.get(ref.removesuffix("@")) or self.tags.get(ref) or by_id
 
     def log(self, head: str, *, first_parent: bool) -> Iterator[Json]:
         """Yield the commits that `head` reaches in the server's order: date, generation, id, all descending."""
@@ -87,15 +88,38 @@ class Repository:
         for path, change in staged.items():
             if change["type"] != "removed":
                 found[path] = {
-                    "checksum": "",
+                    "checksum": change.get("checksum", ""),
                     "content_type": "application/octet-stream",
                     "mtime": self.created,
                     "path": path,
                     "path_type": "object",
                     "physical_address": change["physical_address"],
-                    "size_bytes": self.sizes.get(change["physical_address"], 0),
+                    "size_bytes": self.size_of(change),
                 }
         yield from (found[path] for path in sorted(found))
+
+    def size_of(self, change: Json) -> int:
+        """Return the bytes of a staged object."""
+        return int(change.get("size_bytes", self.sizes.get(change["physical_address"], 0)))
+
+    def shown_changes(self, branch: str) -> list[Json]:
+        """Return what a diff of the branch shows, by path: not what was staged again with the content of its head.
+
+        Size, checksum, metadata and content type make two entries equal, whatever their addresses. Hazard H20.
+        """
+        last = {change["path"]: change for change in self.changes if change["branch"] == branch}
+        equal = {change["path"]: change for change in last.values() if "checksum" in change}
+        for entry in self._committed(branch) if equal else ():
+            change = equal.get(entry["path"])
+            if change and (self.size_of(change), change["checksum"]) == (entry["size_bytes"], entry["checksum"]):
+                del last[entry["path"]]
+        return [last[path] for path in sorted(last)]
+
+    def lists_rows_of(self, branch: str) -> bool:
+        """Return whether the list of staged objects has rows of the branch: not of addresses outside. Hazard H21."""
+        inside = f"{self.namespace}/"
+        changes = (change for change in self.shown_changes(branch) if change["type"] != "removed")
+        return any(change["physical_address"].startswith(inside) for change in changes)
 
     def _committed(self, ref: str) -> Iterator[Json]:
         """Yield the objects of a commit, from its ranges."""

@@ -75,6 +75,7 @@ class Retention:
             "mode": "delete",
             "guards": {"max_live_shrink": 1.0, "max_clock_skew": None},
             "approval": {"max_revived": 1.0},
+            "sweep": {"single_machine": True},
             **settings,
         }
         self.answers: list[Answer] = []

@@ -11,10 +11,11 @@ from itertools import batched
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from retention_assets.errors import TableContractError
 from retention_assets.formats.ranges import read_metarange, read_range
 from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.objects import ObjectReader
@@ -153,24 +154,44 @@ class TableCache:
         wanted = ids.select(kind.id_column).distinct()
         missing = wanted.join(self._kept(kind), on=kind.id_column, how="left_anti").cache()
         files = missing.count()
-        size = self._fetch(missing, kind) if files else 0
+        size = self._fetch(missing, kind, files) if files else 0
         missing.unpersist()
         read = self._known(kind).join(wanted, on=kind.id_column, how="left_semi")
         rows = self._read(kind.name, [*kind.schema, _BATCH], self._batches(kind))
         return rows.join(read, on=[kind.id_column, _BATCH.name], how="left_semi"), Reading(files, size)
 
-    def _fetch(self, missing: DataFrame, kind: Kind) -> int:
-        """Read the missing files and keep their rows; return their bytes."""
+    def _fetch(self, missing: DataFrame, kind: Kind, files: int) -> int:
+        """Read the missing `files` files and keep their rows; return their bytes.
+
+        The rows of each file are counted as they are decoded, and again as they are read back.
+        Errors: TableContractError when the counts differ; then the batch does not count. Later runs read it anew.
+        """
         width = int(self._spark.conf.get("spark.sql.shuffle.partitions") or 2)
         batch = F.lit(name := self._next_batch(kind)).alias(_BATCH.name)
         observed = Observation()
         rows = read_tables(missing.repartition(width), kind, self._access).select("*", batch)
-        counted = rows.observe(observed, F.sum(FILE_BYTES.name).alias("bytes"))
+        decoded = F.count(F.lit(1)).alias(_ROWS.name), F.sum(_share(kind)).alias("shares")
+        counted = rows.observe(observed, F.sum(FILE_BYTES.name).alias("bytes"), *decoded)
         counted.write.mode("errorifexists").parquet(self._place(kind.name, name))
-        written = missing.join(self._counts(kind, [name]).drop(_BATCH.name), on=kind.id_column, how="left")
+        there = self._counts(kind, [name]).drop(_BATCH.name).cache()
+        shares = F.sum(F.col(_ROWS.name) * _share(kind)).alias("shares")
+        found = there.agg(F.coalesce(F.sum(_ROWS.name), F.lit(0)).alias(_ROWS.name), shares).first()
+        assert found is not None
+        if (observed.get[_ROWS.name], observed.get["shares"]) != (found[_ROWS.name], found["shares"]):
+            raise self._lost(kind.name, name, observed.get[_ROWS.name], found[_ROWS.name])
+        written = missing.join(there, on=kind.id_column, how="left")
         ids = written.select(kind.id_column, batch, F.coalesce(_ROWS.name, F.lit(0)).alias(_ROWS.name))
         ids.coalesce(1).write.mode("errorifexists").parquet(self._place(_ids_of(kind), name))
+        there.unpersist()
+        if (named := self._warehouse.row_count(self._repository, _ids_of(kind), name)) != files:
+            raise self._lost(_ids_of(kind), name, files, named)
         return observed.get["bytes"] or 0
+
+    def _lost(self, table: str, batch: str, written: int, found: int) -> TableContractError:
+        return TableContractError(
+            f"{self._place(table, batch)}: {written:,} rows were written, and {found:,} can be read, or rows of other "
+            f"files. Nothing was deleted. Do all machines of the cluster see one warehouse? Then run the same again."
+        )
 
     def _known(self, kind: Kind) -> DataFrame:
         """Return (id, batch, rows) of each file that was read, with its newest batch."""
@@ -218,6 +239,11 @@ class TableCache:
 
     def _place(self, name: str, batch: str) -> str:
         return self._warehouse.location(self._repository, name, batch)
+
+
+def _share(kind: Kind) -> Column:
+    """Return a number that each row adds to a sum. Two batches of equal sums have as many rows of each file."""
+    return F.pmod(F.xxhash64(kind.id_column), F.lit(2**20))
 
 
 def _ids_of(kind: Kind) -> str:

@@ -1,18 +1,24 @@
 """A table file that cannot be read ends the reading: its rows are never left out. Source: DESIGN.md, invariant 3."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PythonException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from retention_assets.errors import TableContractError
 from retention_assets.formats.writer import Entry, Range, write_metarange, write_range
 from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.ranges import COMMITTED, Kind, metaranges, ranges, read_tables
+from retention_assets.stores.ranges import COMMITTED, Kind, TableCache, _share, metaranges, ranges, read_tables
+from retention_assets.stores.warehouse import Warehouse
 
 Damage = Callable[[Path], object]
+KIND = ranges()  # of the cache's tests
 
 
 def laid(place: Path, table: tuple[str, bytes]) -> str:
@@ -95,3 +101,101 @@ def test_one_file_of_several_that_cannot_be_read_ends_it(
     damage(tmp_path / COMMITTED / ids[1])
     with pytest.raises(PythonException, match=f"(?s){error}.*{ids[1]}"):
         read(spark, tmp_path, kind, ids)
+
+
+# ---- the cache
+
+
+@dataclass
+class Cached:
+    """A cache of ranges over a place with three of them; `run` reads as a run of that name does."""
+
+    spark: SparkSession
+    root: Path
+    ids: list[str]
+
+    @property
+    def warehouse(self) -> Warehouse:
+        return Warehouse(str(self.root / "warehouse"))
+
+    def run(self, run_id: str) -> tuple[int, int]:
+        """Return how many rows a run gets, and how many files it had to read."""
+        cache = TableCache(self.spark, self.warehouse, "orchard", StoreAccess(f"file://{self.root}/lake"), run_id)
+        rows, reading = cache.rows(self.spark.createDataFrame(pa.table({KIND.id_column: self.ids})), KIND)
+        return rows.count(), reading.files
+
+    def lose_a_part(self, table: str) -> None:
+        """Remove a file with rows, as where an executor wrote it to a disk of its own."""
+        files = (self.root / "warehouse" / "orchard" / table).rglob("*.parquet")
+        next(file for file in files if pq.read_metadata(file).num_rows).unlink()
+
+
+@pytest.fixture
+def cached(spark: SparkSession, tmp_path: Path) -> Cached:
+    (tmp_path / "lake").mkdir()
+    return Cached(spark, tmp_path, ranges_of(tmp_path / "lake"))
+
+
+def test_a_range_is_read_once(cached: Cached) -> None:
+    assert cached.run("first") == (9, 3)
+    assert cached.run("second") == (9, 0)
+
+
+def test_rows_that_were_written_and_cannot_be_read_back_are_not_taken_for_the_file(
+    cached: Cached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read back would say of a range that it has fewer entries, or none: its objects would seem dead."""
+    count = TableCache._counts
+
+    def of_what_is_left(cache: TableCache, kind: Kind, batches: list[str]) -> DataFrame:
+        if batches:
+            cached.lose_a_part(KIND.name)
+        return count(cache, kind, batches)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableCache, "_counts", of_what_is_left)
+        with pytest.raises(TableContractError, match=r"9 rows were written, and \d can be read"):
+            cached.run("first")
+    assert cached.run("second") == (9, 3)  # nothing of that batch counts
+
+
+def test_a_list_of_ids_that_cannot_be_read_back_is_not_taken(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = Warehouse.row_count
+
+    def of_what_is_left(warehouse: Warehouse, *parts: str) -> int:
+        cached.lose_a_part(f"{KIND.name}_ids")
+        return count(warehouse, *parts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Warehouse, "row_count", of_what_is_left)
+        with pytest.raises(TableContractError, match=r"_ids/\S+: 3 rows were written, and 0 can be read"):
+            cached.run("first")
+    assert cached.run("second") == (9, 3)
+
+
+@pytest.mark.parametrize("table", [KIND.name, f"{KIND.name}_ids"])
+def test_what_was_lost_after_it_was_written_is_read_again(cached: Cached, table: str) -> None:
+    cached.run("first")
+    cached.lose_a_part(table)
+    rows, files = cached.run("second")
+    assert rows == 9
+    assert files > 0
+
+
+@pytest.mark.parametrize(
+    ("written", "there", "is_same"),
+    [
+        ({"a": 3, "b": 2}, {"a": 3, "b": 2}, True),
+        ({"a": 3, "b": 2}, {"a": 2, "b": 3}, False),
+        ({"a": 3, "b": 2}, {"a": 5}, False),
+    ],
+    ids=["same", "of_another_file", "all_of_one_file"],
+)
+def test_the_shares_tell_of_which_file_rows_are(
+    spark: SparkSession, written: dict[str, int], there: dict[str, int], is_same: bool
+) -> None:
+    def shares(rows: dict[str, int]) -> int:
+        ids = [name for name, number in rows.items() for _ in range(number)]
+        return spark.createDataFrame(pa.table({KIND.id_column: ids})).agg(F.sum(_share(KIND))).collect()[0][0]
+
+    assert (shares(written) == shares(there)) is is_same

@@ -244,6 +244,27 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="an approval for other settings is taken",
+        breaks="an approval is for the settings under which it was given",
+        file="retention_assets/sweep/approval.py",
+        old="    if differing := _differences(approval.terms, terms):\n",
+        new="    if differing := _differences(terms, terms):\n",
+        caught_by=(
+            "tests/sweep/test_approval.py::test_an_approval_is_for_the_settings_under_which_it_was_given",
+            "tests/sweep/test_approval.py::test_an_approval_to_delete_is_none_to_quarantine",
+        ),
+    ),
+    Mutation(
+        name="a table that has lost rows is read",
+        breaks="a table has as many rows as were written",
+        file="retention_assets/stores/warehouse.py",
+        old="        if found != written:\n",
+        new="        if found > written:\n",
+        caught_by=(
+            "tests/stores/test_warehouse.py::test_a_table_with_other_rows_than_were_written_is_refused[local-44]",
+        ),
+    ),
+    Mutation(
         name="candidates do not count in a plan's hash",
         breaks="a plan with other candidates has another hash",
         file="retention_assets/sweep/plan.py",

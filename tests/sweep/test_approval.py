@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 
 import pytest
 import yaml
@@ -422,6 +424,44 @@ def test_every_setting_that_decides_what_a_plan_names_is_one_of_its_terms(
 def test_one_duration_in_two_spellings_is_the_same_term(tmp_path: Path) -> None:
     one, other = (planned_terms(configured(tmp_path, ORCHARD, grace=grace)) for grace in ("48h", "2d"))
     assert one == other
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_order_of_edits_approvals_and_withdrawals_carries_out_what_was_not_shown(
+    warehouse: Warehouse, seed: int
+) -> None:
+    """What a sweep may do, told by what happened last: plans, people, budgets and edits of the file, in any order."""
+    dice = Random(seed)
+    now, budget = dict(TERMS), BudgetSettings()
+    planned: Mapping[str, str] | None = None  # under which settings the plan that stands was made
+    word: Mapping[str, str] | str | None = None  # a person's last: the terms approved, or "withdrawn"
+    allowed = 0
+    for _ in range(120):
+        match dice.choice(["edit", "withdraw", "budget", *["plan", "approve", "sweep"] * 3]):
+            case "edit":
+                name = dice.choice(["mode", "storage", "grace"])
+                now[name] = dice.choice(["quarantine", "delete", "plan"] if name == "mode" else ["1d", "3d"])
+            case "plan":
+                planned = {name: value for name, value in now.items() if name != "mode"}
+                keep_plan(warehouse, a_plan(terms=planned))
+            case "budget":
+                budget = dice.choice([BudgetSettings(), BudgetSettings(objects=2)])
+            case "withdraw" if planned is not None:
+                withdraw_approval(warehouse, "orchard", DAY, "a-person", NOW)
+                word = "withdrawn"
+            case "approve":
+                is_shown = planned == {name: value for name, value in now.items() if name != "mode"}
+                with nullcontext() if is_shown and now["mode"] != "plan" else pytest.raises(GuardRefused):
+                    approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW, LIFE, now)
+                    word = dict(now)
+            case "sweep" if planned is not None and now["mode"] != "plan":
+                is_shown = planned == {name: value for name, value in now.items() if name != "mode"}
+                may = is_shown and (word == now or (word is None and budget.is_set))
+                with nullcontext() if may else pytest.raises(GuardRefused):
+                    approval = required(warehouse, load_plan(warehouse, "orchard", DAY), budget=budget, changed=now)
+                    assert approval.terms == now
+                    allowed += 1
+    assert allowed
 
 
 # ---- carrying out what was approved

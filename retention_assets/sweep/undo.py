@@ -265,6 +265,8 @@ def _carried(
     of_versions: bool = False,
 ) -> dict[str, Amount]:
     ended: dict[str, Amount] = {}
+    alone = undo.repository.settings.sweep.single_machine
+    require_seen_by_all(undo.warehouse, undo.repository.name, undo.access(), single_machine=alone)
     for plan, rows in chosen:
         charge = Charge(
             warehouse=undo.warehouse,
@@ -288,10 +290,8 @@ def _carried(
 def _carry(undo: Undo, charge: Charge, engine: "EndedEngine") -> Carried:
     started = undo.clock()
     approval = Approval(charge.plan.plan_hash, charge.plan.day.isoformat(), undo.person, started.isoformat())
-    sweep = charge.limits.sweep
-    require_seen_by_all(undo.warehouse, undo.repository.name, undo.access(), single_machine=sweep.single_machine)
     charge.seal.copy_records(undo.warehouse, charge.plan.repository)
-    lease = take_lease(undo.warehouse, charge.plan.repository, undo.run_id, started, sweep.lease)
+    lease = take_lease(undo.warehouse, charge.plan.repository, undo.run_id, started, charge.limits.sweep.lease)
     try:
         return work_and_conclude(charge, engine, approval, lease, started)
     finally:

@@ -127,7 +127,11 @@ def test_runs_have_effects_of_these_kinds(kind: str, tmp_path: Path) -> None:
         story.run(world, "a-run")
     places = [effect.target.split("/") for effect in effects.seen]
     kinds = {
-        parts[min(2, len(parts) - 1)] if parts[0] == "warehouse" else parts[3] if len(parts) > 3 and parts[0] != "lake" else parts[0]
+        parts[min(2, len(parts) - 1)]
+        if parts[0] == "warehouse"
+        else parts[3]
+        if len(parts) > 3 and parts[0] != "lake"
+        else parts[0]
         for parts in places
     }
     assert kinds >= KINDS[kind]

@@ -180,7 +180,7 @@ class OtherRepositories:
         return named.where("location IS NOT NULL").select(F.col("location").alias("address"))
 
     def _rows(self, other: Repository, name: str, table: _Table) -> DataFrame:
-        return self.spark.read.parquet(self.warehouse.partition(other.name, name, table.day))
+        return self.warehouse.rows(self.spark, other.name, name, table.day).frame
 
 
 def not_configured(source: LakeFSSource, configured: Collection[Repository]) -> str | None:

@@ -1,0 +1,59 @@
+"""What another repository refers to is read from its tables, and from none that has lost rows."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from retention_assets.config import load_configuration
+from retention_assets.errors import TableContractError
+from retention_assets.stores.warehouse import Facts, Warehouse
+from retention_assets.sweep.other_repositories import OtherRepositories
+from retention_assets.sweep.planning import POLICY_HASH, REFERENCES_HASH
+from retention_assets.tables import ADDRESSES
+from retention_assets.transforms.conform import conform
+from tests.transforms import frames
+from tests.transforms.frames import NOW, Pair, address
+
+DAY = NOW.date()
+HERE = tuple(f"s3://lake/here/{address(number)}" for number in range(8))  # what `there` refers to
+
+
+@pytest.fixture
+def others(spark: SparkSession, tmp_path: Path) -> OtherRepositories:
+    """A repository `here`, and another, `there`, whose last plan found references to objects of `here`."""
+    rules = {"default_retention_days": 30, "branches": []}
+    (tmp_path / "policy.json").write_text(json.dumps(rules), encoding="utf-8")
+    entries = {
+        name: {"kind": "lakefs", "namespace": f"s3://lake/{name}", "source": {"dump": "d"}, "policy": "policy.json"}
+        for name in ("here", "there")
+    }
+    file = tmp_path / "retention.yaml"
+    file.write_text(yaml.safe_dump({"warehouse": "warehouse", "repositories": entries}), encoding="utf-8")
+    configuration = load_configuration(file)
+    warehouse = Warehouse(configuration.warehouse)
+    pairs = frames.addresses(spark, *(Pair(name, f"a/{number}", active=True) for number, name in enumerate(HERE)))
+    target = warehouse.partition("there", ADDRESSES.name, DAY)
+    conform(pairs, ADDRESSES).repartition(2).write.mode("overwrite").parquet(target)
+    notes = {POLICY_HASH: "f" * 64, REFERENCES_HASH: "e" * 64}
+    warehouse.write_facts("there", ADDRESSES.name, DAY, Facts(NOW, len(HERE), "a-run", notes))
+    here, there = configuration.repositories.values()
+    return OtherRepositories(spark, warehouse, here, [there], "a-run", lambda: NOW)
+
+
+def test_what_another_repository_refers_to_is_known_by_its_last_plan(others: OtherRepositories) -> None:
+    parts = others.last_parts()
+    assert parts is not None
+    assert parts.distinct().count() == len(HERE)
+
+
+def test_references_of_another_repository_are_not_read_from_a_table_that_has_lost_rows(
+    others: OtherRepositories,
+) -> None:
+    parts = Path(others.warehouse.partition("there", ADDRESSES.name, DAY)).glob("*.parquet")
+    next(part for part in parts if pq.read_metadata(part).num_rows).unlink()
+    with pytest.raises(TableContractError, match=r"there: addresses of .* and 8 were written. Nothing was deleted"):
+        others.last_parts()

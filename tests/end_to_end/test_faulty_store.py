@@ -158,6 +158,7 @@ MOVING = [
 def test_what_is_moved_lies_whole_in_quarantine(faulty: Faulty, trouble: Trouble) -> None:
     world = faulty.world
     world.place.write(mode="quarantine", storage_options=options(faulty.proxy.endpoint, **trouble.options))
+    world.place.adopt()
     faulty.sweep_to_the_end(trouble.faults())
     assert trouble.happened(faulty.proxy)
     assert world.lake.listing() == faulty.end

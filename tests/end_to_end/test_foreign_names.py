@@ -41,6 +41,7 @@ def test_a_sweep_refuses_a_plan_that_names_such_a_file(place: Place) -> None:
     assert MD5 in planned(place)
     assert place.run("approve", plan_hash).status == 0
     place.write(legacy_names=None)
+    place.adopt()  # else the changed setting alone refuses it
     answer = place.run("sweep")
     assert answer.status == 1
     assert f"the plan names {MD5}. No entry of the repository has a name of this kind" in answer.err
@@ -50,5 +51,6 @@ def test_a_sweep_refuses_a_plan_that_names_such_a_file(place: Place) -> None:
 
 def test_with_legacy_names_such_a_file_goes(place: Place) -> None:
     place.write(legacy_names=True)
+    place.adopt()
     assert place.run("sweep").status == 0
     assert not theirs(place).exists()

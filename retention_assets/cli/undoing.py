@@ -1,7 +1,9 @@
 """The commands that stop sweeps, and those that work on the quarantine: look, bring back, purge."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import click
@@ -13,8 +15,10 @@ from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.instants import utc_now
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.approval import person
-from retention_assets.sweep.ledger import FAILED
-from retention_assets.sweep.plan import Amount, together
+from retention_assets.sweep.plan import Amount
+
+if TYPE_CHECKING:
+    from retention_assets.sweep.undo import Undone
 
 
 @cli.command(short_help="Stop all sweeps of a repository.")
@@ -51,23 +55,41 @@ def resume(context: click.Context, repository: str) -> None:
 @as_json
 @click.pass_context
 def quarantined(context: click.Context, repository: str, json_wanted: bool) -> None:
-    """Show what of REPOSITORY is in quarantine, by plan."""
-    from retention_assets.sweep.spark import amounts_of
-
-    undo = _undo(configuration_of(context), repository)
-    rows = []
-    for plan, quarantined_rows in undo.quarantined():
-        amount = together(amounts_of(quarantined_rows).values())
-        if amount.objects:
-            rows.append((f"{plan.day} {plan.plan_hash}", amount.objects, amount.bytes))
+    """Show what of REPOSITORY is in quarantine, by plan: what lies there, compared with the ledgers."""
+    copies = _undo(configuration_of(context), repository).copies()
+    plans, unknown = copies.by_plan(), copies.unknown()
+    held = [(f"{one.plan.day} {one.plan.plan_hash}", one.held) for one in plans if one.held.objects]
+    surplus = [(f"{one.plan.day} {one.plan.plan_hash}", one.surplus) for one in plans if one.surplus.objects]
     if json_wanted:
-        click.echo(json.dumps([{"plan": name, "objects": objects, "bytes": size} for name, objects, size in rows]))
+        kinds: list[tuple[Sequence[tuple[str, Amount]], Mapping[str, bool]]] = [
+            (held, {}),
+            (surplus, {"surplus": True}),
+            (unknown, {"unknown": True}),
+        ]
+        rows = [{"plan": name, **asdict(amount), **kind} for found, kind in kinds for name, amount in found]
+        click.echo(json.dumps(rows))
         return
-    if not rows:
+    if held:
+        _print_amounts(f"{repository}: in quarantine", held)
+        screen.print(
+            f"Bring back: {program()} restore {repository} --plan HASH | --path PATH | --address NAME", **AS_IT_IS
+        )
+    else:
         screen.print(f"{repository}: nothing is in quarantine.", **AS_IT_IS)
-        return
-    print_amounts(screen, f"{repository}: in quarantine", "plan", rows)
-    screen.print(f"Bring back: {program()} restore {repository} --plan HASH | --path PATH | --address NAME", **AS_IT_IS)
+    if surplus:
+        _print_amounts(f"{repository}: surplus copies", surplus)
+        screen.print(
+            "A sweep made these copies, and their objects are still in the repository. "
+            f"Delete the copies: {program()} purge {repository}",
+            **AS_IT_IS,
+        )
+    if unknown:
+        _print_amounts(f"{repository}: in folders or under names that no ledger has", unknown)
+        screen.print("They may be another repository's, or another warehouse's. No command touches them.", **AS_IT_IS)
+
+
+def _print_amounts(title: str, rows: Sequence[tuple[str, Amount]]) -> None:
+    print_amounts(screen, title, "plan", [(name, amount.objects, amount.bytes) for name, amount in rows])
 
 
 @cli.command(short_help="Bring objects back from quarantine.")
@@ -95,7 +117,10 @@ def restore(
 @click.option("--approve", "approved", metavar="HASH", help="The hash that this command prints without it.")
 @click.pass_context
 def purge(context: click.Context, repository: str, versions: bool, approved: str | None) -> None:
-    """Show what of REPOSITORY lay in quarantine longer than `quarantine.keep`; with its hash, delete it for good."""
+    """Show what of REPOSITORY may leave the quarantine; with its hash, delete it, its versions and its manifests.
+
+    That is what lay there longer than `quarantine.keep`, and copies whose originals are still in the repository.
+    """
     from retention_assets.sweep.kept import kept_now
     from retention_assets.sweep.undo import due_for_purge
     from retention_assets.sweep.undo import purge as delete_for_good
@@ -108,12 +133,28 @@ def purge(context: click.Context, repository: str, versions: bool, approved: str
         return
     due = due_for_purge(undo, versions=versions)
     what = "are gone, and may be there still as versions" if versions else "are past their time in quarantine"
-    amount = f"{due.amount.objects:,} objects, {human_bytes(due.amount.bytes)}"
-    screen.print(f"{repository}: {amount}, {what}.", **AS_IT_IS)
-    if due.amount.objects:
+    screen.print(f"{repository}: {_told(due.amount)}, {what}.", **AS_IT_IS)
+    if due.surplus.objects:
+        screen.print(
+            f"{repository}: {_told(due.surplus)}, are surplus: their originals are still in the repository.", **AS_IT_IS
+        )
+    if due.manifests:
+        screen.print(f"{repository}: {len(due.manifests):,} plans have manifests and no copies.", **AS_IT_IS)
+    if due.is_anything:
         option = " --versions" if versions else ""
         again = f"{program()} purge {repository}{option} --approve {due.digest}"
-        screen.print(f"Delete them for good: {again}", **AS_IT_IS)
+        known = due.keeps_versions is not None
+        screen.print(f"Delete them{' for good' if known else ''}: {again}", **AS_IT_IS)
+        if not known:
+            screen.print(
+                "It is unknown whether the quarantine's store keeps versions of what is deleted there. If it does, "
+                "they stay.",
+                **AS_IT_IS,
+            )
+
+
+def _told(amount: Amount) -> str:
+    return f"{amount.objects:,} objects, {human_bytes(amount.bytes)}"
 
 
 def _undo(configuration: Configuration, repository: str):  # type: ignore[no-untyped-def]  # Spark is imported late
@@ -130,11 +171,11 @@ def _undo(configuration: Configuration, repository: str):  # type: ignore[no-unt
     return Undo(spark, Warehouse(configuration.warehouse), configured, str(uuid4()), person(), log, utc_now)
 
 
-def _tell(repository: str, done: str, ended: Mapping[str, Amount]) -> None:
-    rows = [(outcome, amount.objects, amount.bytes) for outcome, amount in sorted(ended.items())]
+def _tell(repository: str, done: str, undone: "Undone") -> None:
+    rows = [(outcome, amount.objects, amount.bytes) for outcome, amount in sorted(undone.ledgers.items())]
     print_amounts(screen, f"{repository}: the plans' ledgers by now", "outcome", rows)
-    if failed := ended.get(FAILED, Amount()).objects:
+    if undone.failed:
         raise StoreError(
-            f"{repository}: {failed:,} objects could not be {done}; the rest was. Why: "
+            f"{repository}: {undone.failed:,} objects could not be {done}; the rest was. Why: "
             f"`retention report {repository} --as-of DAY`, of the plan's day. Then run the same command again."
         )

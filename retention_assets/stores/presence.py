@@ -15,25 +15,30 @@ from retention_assets.stores.objects import ObjectReader
 from retention_assets.tables import INSTANT
 
 _AT_ONCE = 16  # questions on their way at once
-PRESENCE = pa.schema([("address", pa.string()), ("last_modified", INSTANT)])
+PRESENCE = pa.schema([("address", pa.string()), ("last_modified", INSTANT), ("size", pa.int64())])
 
 
 def presence(addresses: DataFrame, access: StoreAccess) -> DataFrame:
-    """Return (address, last_modified) of each address (one column), null where nothing lies. Errors: of the store."""
+    """Return (address, last_modified, size) of each address (one column), nulls where nothing lies.
+
+    Errors: of the store.
+    """
 
     def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = ObjectReader(access)
 
-        def written(address: str) -> datetime | None:
+        def facts(address: str) -> tuple[datetime, int] | tuple[None, None]:
             try:
-                return reader.head(address).last_modified
+                found = reader.head(address)
             except ObjectMissing:
-                return None
+                return None, None
+            return found.last_modified, found.size
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for batch in batches:
                 for group in batched(batch.column(0).to_pylist(), _AT_ONCE):
-                    times = pa.array(list(pool.map(written, group)), INSTANT)
-                    yield pa.record_batch([pa.array(group, pa.string()), times], schema=PRESENCE)
+                    times, sizes = zip(*pool.map(facts, group), strict=True)
+                    columns = [pa.array(group, pa.string()), pa.array(times, INSTANT), pa.array(sizes, pa.int64())]
+                    yield pa.record_batch(columns, schema=PRESENCE)
 
     return addresses.mapInArrow(ask, from_arrow_schema(PRESENCE))

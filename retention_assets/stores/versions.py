@@ -1,7 +1,8 @@
 """What a versioned S3 bucket keeps of objects that are gone or overwritten. Nothing here changes any."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,8 @@ VERSIONS = pa.schema(
         pa.field("is_delete_marker", pa.bool_(), nullable=False),
     )
 )
+
+ALL_VERSIONS = VERSIONS.append(pa.field("is_current", pa.bool_(), nullable=False))  # a delete marker may be current
 
 _LIST_VERSIONS = Action(
     "list the versions of", "The listing was not used.", "list the bucket's versions (s3:ListBucketVersions)"
@@ -52,16 +55,57 @@ def noncurrent_versions(access: StoreAccess, prefix: str = "") -> Iterator[pa.Re
         ConfigurationError: the store is not S3.
         StoreError, AccessDenied: the store failed or denied it, or its pages repeat or do not go on.
     """
+    for bucket, entries in _pages(access, prefix):
+        rows = [_row(bucket, entry, is_marker) for entry, is_marker in entries if not _is_current(entry)]
+        if rows:
+            yield pa.RecordBatch.from_pylist(rows, schema=VERSIONS)
+
+
+def all_versions(
+    access: StoreAccess, prefix: str = "", between: tuple[str, str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield every version and delete marker below `prefix`, as `ALL_VERSIONS`, page by page.
+
+    `between` are the first and the last path that are asked for. Only what begins as both do is listed, and nothing
+    behind the last. Not every server begins a listing where it is told to. Errors: as `noncurrent_versions`.
+    """
+    first, last = between or ("", None)
+    beginning = "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, last or "", strict=False)))
+    for bucket, entries in _pages(access, prefix, beginning):
+        rows = [{**_row(bucket, entry, is_marker), "is_current": _is_current(entry)} for entry, is_marker in entries]
+        wanted = [row for row in rows if last is None or first <= row["path"] <= last]
+        if wanted:
+            yield pa.RecordBatch.from_pylist(wanted, schema=ALL_VERSIONS)
+        if last is not None and rows[-1]["path"] > last:
+            return
+
+
+def lists_versions(access: StoreAccess) -> bool:
+    """Return whether the bucket may keep versions, and lets us list them."""
+    if not is_s3(access) or keeps_versions(access) is False:
+        return False
+    try:
+        next(_pages(access), None)
+    except StoreError:
+        return False
+    return True
+
+
+type _Entry = tuple[Mapping[str, Any], bool]  # as S3 has it, and whether it is a delete marker
+
+
+def _pages(access: StoreAccess, prefix: str = "", beginning: str = "") -> Iterator[tuple[S3Bucket, Sequence[_Entry]]]:
+    """Yield what is below the directory `prefix` and has a path with this beginning, page by page, in order."""
     if not is_s3(access):
         raise ConfigurationError(f"{access.url}: versions are listed on S3 only. Nothing was read.")
     bucket = s3_bucket(access, connections=1)
-    place = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
+    directory = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
+    place = beginning if beginning.startswith(directory) else directory
     listing = _Listing(access, place)
     while listing.goes_on:
         page = _page(access, bucket, place, listing.markers)
-        rows = listing.rows_of(bucket, page)
-        if rows:
-            yield pa.RecordBatch.from_pylist(rows, schema=VERSIONS)
+        if entries := listing.entries_of(page):
+            yield bucket, entries
 
 
 @dataclass
@@ -75,15 +119,15 @@ class _Listing:
     last_key: str = ""
     versions_of_last: set[str] = field(default_factory=set)
 
-    def rows_of(self, bucket: S3Bucket, page: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the rows of the next page. Errors: StoreError when it does not come after the one before it."""
+    def entries_of(self, page: Mapping[str, Any]) -> Sequence[_Entry]:
+        """Return what the next page has. Errors: StoreError when it does not come after the one before it."""
         entries = [(entry, False) for entry in page.get("Versions", ())]
         entries += [(entry, True) for entry in page.get("DeleteMarkers", ())]
         entries.sort(key=lambda pair: pair[0]["Key"])
         for entry, _ in entries:
             self._require_after(entry["Key"], entry.get("VersionId", "null"))
         self._turn(page)
-        return [_row(bucket, entry, is_marker) for entry, is_marker in entries if not entry.get("IsLatest", True)]
+        return entries
 
     def _require_after(self, key: str, version: str) -> None:
         if key < self.last_key or (key == self.last_key and version in self.versions_of_last):
@@ -128,3 +172,7 @@ def _row(bucket: S3Bucket, entry: Mapping[str, Any], is_marker: bool) -> dict[st
         "last_modified": entry["LastModified"],
         "is_delete_marker": is_marker,
     }
+
+
+def _is_current(entry: Mapping[str, Any]) -> bool:
+    return bool(entry.get("IsLatest", True))

@@ -199,8 +199,14 @@ def evidence_of(sweep: Sweep[Opened]) -> Evidence:
     ]
     records = list(read_records(warehouse, name))
     rows = read_ledgers(sweep.spark, warehouse, name, [(plan.day.isoformat(), plan.plan_hash) for plan in tried])
-    found = rows.where(F.col("outcome") == QUARANTINED).select("plan_hash").distinct().collect()
-    moved = {plan_hash for (plan_hash,) in found}
-    places = [(plan, place_of_plan(sweep.opened.repository, plan)) for plan in tried if plan.plan_hash in moved]
+    has_quarantine = any(kept.document["mode"] == "quarantine" for kept in records)
+    if (
+        sweep.opened.repository.settings.mode == "quarantine"
+        or has_quarantine
+        or not rows.where(F.col("outcome") == QUARANTINED).isEmpty()
+    ):
+        places = [(plan, place_of_plan(sweep.opened.repository, plan)) for plan in tried]
+    else:
+        places = []
     newest, seal = witnessed_record(warehouse, name), seal_of(sweep.opened.repository)
     return Evidence(sweep.spark, warehouse, name, tried, records, places, newest, seal)

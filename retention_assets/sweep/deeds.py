@@ -22,12 +22,13 @@ from retention_assets.stores.deletion import ObjectDeleter
 from retention_assets.stores.objects import ObjectReader
 from retention_assets.stores.outcomes import Deletion, Doomed, Outcome
 from retention_assets.stores.pace import Pace
-from retention_assets.stores.versions import noncurrent_versions
+from retention_assets.stores.versions import all_versions, noncurrent_versions
 from retention_assets.sweep.ledger import ATTEMPTED, DELETED, FAILED, MISSING, PURGED, QUARANTINED, RESTORED, SKIPPED
-from retention_assets.sweep.quarantine import QuarantinePlace
+from retention_assets.sweep.quarantine import MANIFESTS, QuarantinePlace
 from retention_assets.sweep.work import Ended, InTime
 
 OF_COPY = "its copy in quarantine"  # what was purged; a bucket may keep versions of it where it was
+_OF_COPY_ALONE = f"{OF_COPY}; whether the store keeps versions of the copy is unknown"
 _OF_VERSIONS = "its versions"
 _AT_ONCE = 10  # objects copied, or brought back, at once by one worker
 _OTHER = "is another object than was planned"
@@ -237,28 +238,64 @@ class Restoring:
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """Deletes copies from quarantine."""
+    """Deletes copies from quarantine, with all versions of them.
+
+    `keeps_versions`: whether the store keeps versions of what is deleted; None: unknown, and the ledger says so.
+    """
 
     group_bytes: ClassVar[int | None] = None
 
     place: QuarantinePlace
+    keeps_versions: bool | None = False
 
     def open(self, pace: Pace) -> "Purging":
         """See `Deed`."""
-        return Purging(self.place, ObjectDeleter(self.place.access, pace))
+        self.place.prepare()
+        return Purging(self, ObjectDeleter(self.place.access, pace, conditional=False))
 
 
 @dataclass(frozen=True, slots=True)
 class Purging:
     """See `Purge`."""
 
-    place: QuarantinePlace
+    deed: Purge
     deleter: ObjectDeleter
 
     def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
         """See `Doer`. A copy that is gone is as good as purged."""
-        copies = [Doomed(self.place.path(address)) for address in objects["address"].to_pylist()]
-        return [_of_copy(done) for done in self.deleter.delete_all(copies, in_time)]
+        addresses = objects["address"].to_pylist()
+        told = Ended(PURGED, OF_COPY if self.deed.keeps_versions is not None else _OF_COPY_ALONE)
+        try:
+            doomed = self._doomed([self.deed.place.path(address) for address in addresses])
+        except StoreError as error:
+            return [Ended(FAILED, str(error))] * len(addresses)
+        failed = _not_gone(self.deleter.delete_all(doomed, in_time))
+        return [failed.get(self.deed.place.path(address), told) for address in addresses]
+
+    def _doomed(self, paths: Sequence[str]) -> list[Doomed]:
+        if not self.deed.keeps_versions:
+            return [Doomed(path) for path in paths]
+        return _versions(paths, lambda place, between: all_versions(self.deed.place.access, place, between))
+
+
+def remove_manifests(purge: Purge) -> int:
+    """Delete the manifests of a plan of which no copy is left. Return how many could not be deleted.
+
+    Errors: AccessDenied or StoreError, when it cannot be known what is left.
+    """
+    purge.place.prepare()
+    access, folder = purge.place.access, f"{purge.place.folder}/{MANIFESTS}"
+    if purge.keeps_versions:
+        if next(all_versions(access, purge.place.path("")), None):
+            return 0
+        rows = [row for page in all_versions(access, folder) for row in page.to_pylist()]
+        doomed = [Doomed(row["path"], version_id=row["version_id"]) for row in rows]
+    else:
+        reader = ObjectReader(access)
+        if reader.holds_objects(purge.place.path("")):
+            return 0
+        doomed = [Doomed(path) for page in reader.list(folder) for path in page["path"].to_pylist()]
+    return len(_not_gone(ObjectDeleter(access, conditional=False).delete_all(doomed)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,20 +321,36 @@ class RemovingVersions:
     def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
         """See `Doer`. The versions of a directory are listed once for all of the group's objects in it."""
         wanted = objects["address"].to_pylist()
-        named = set(wanted)
         try:
-            doomed = [
-                Doomed(path, version_id=version)
-                for place in sorted({f"{address.rpartition('/')[0]}/" for address in wanted})
-                for page in noncurrent_versions(self.access, place)
-                for path, version in zip(page["path"].to_pylist(), page["version_id"].to_pylist(), strict=True)
-                if path in named
-            ]
+            doomed = _versions(wanted, lambda place, _: noncurrent_versions(self.access, place))
         except StoreError as error:
             return [Ended(FAILED, str(error))] * len(wanted)
-        done = self.deleter.delete_all(doomed, in_time)
-        failed = {one.path: _of_copy(one) for one in done if one.outcome in (Outcome.FAILED, Outcome.LATE)}
+        failed = _not_gone(self.deleter.delete_all(doomed, in_time))
         return [failed.get(address, Ended(PURGED, _OF_VERSIONS)) for address in wanted]
+
+
+def _versions(paths: Sequence[str], listed: Callable[[str, tuple[str, str]], Iterator[pa.RecordBatch]]) -> list[Doomed]:
+    """Return the versions of these paths. Each of their directories is listed once."""
+    by_directory: dict[str, list[str]] = {}
+    for path in paths:
+        by_directory.setdefault(f"{path.rpartition('/')[0]}/", []).append(path)
+    return [
+        Doomed(path, version_id=version)
+        for directory, named in sorted(by_directory.items())
+        for wanted in [set(named)]
+        for page in listed(directory, (min(named), max(named)))
+        for path, version in zip(page["path"].to_pylist(), page["version_id"].to_pylist(), strict=True)
+        if path in wanted
+    ]
+
+
+def _not_gone(done: Sequence[Deletion]) -> dict[str, Ended]:
+    """Return by path what is not certainly gone, and why."""
+    return {
+        one.path: _LEFT if one.outcome is Outcome.LATE else Ended(FAILED, one.detail)
+        for one in done
+        if one.outcome in (Outcome.FAILED, Outcome.LATE)
+    }
 
 
 def _asked_rarely(in_time: InTime) -> InTime:
@@ -345,12 +398,6 @@ def _of_deletion(done: Deletion) -> Ended:
     if done.outcome is Outcome.DELETED and done.detail is None:
         return _DELETED  # nearly all: they share one
     return Ended(_OUTCOMES[done.outcome], _OTHER if done.outcome is Outcome.CHANGED else done.detail)
-
-
-def _of_copy(done: Deletion) -> Ended:
-    if done.outcome is Outcome.LATE:
-        return Ended(ATTEMPTED)
-    return Ended(FAILED, done.detail) if done.outcome is Outcome.FAILED else Ended(PURGED, OF_COPY)
 
 
 def _size_at(reader: ObjectReader, path: str) -> int | None:

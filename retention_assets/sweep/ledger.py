@@ -18,6 +18,7 @@ from retention_assets.stores.warehouse import Warehouse
 from retention_assets.tables import DELETION_REPORT, LEDGER
 
 LEDGERS = "ledger"
+SURPLUS_LEDGERS = "surplus_ledger"  # beside the ledgers: which copies purges removed that no plan's totals count
 ATTEMPTED = "attempted"
 DELETED, MISSING, FAILED, SKIPPED = "deleted", "missing", "failed", "skipped"
 QUARANTINED, RESTORED, PURGED = "quarantined", "restored", "purged"
@@ -37,6 +38,7 @@ class LedgerPlace:
     plan_hash: str
     fence: int
     run_id: str
+    tree: str = LEDGERS
 
     def append(self, rows: pa.Table, name: str, kind: str) -> None:
         """Write rows of `LEDGER`, durable before this returns. `kind`: attempted, done or decided."""
@@ -51,7 +53,7 @@ class LedgerPlace:
     @property
     def _folder(self) -> tuple[str, ...]:
         sweep = f"{self.fence:08d}-{self.run_id}"
-        return self.repository, LEDGERS, self.day.isoformat(), self.plan_hash, sweep
+        return self.repository, self.tree, self.day.isoformat(), self.plan_hash, sweep
 
 
 def ledger_of_plan(spark: SparkSession, warehouse: Warehouse, repository: str, day: date, plan_hash: str) -> DataFrame:
@@ -98,14 +100,18 @@ def a_failure(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -
 
 
 def read_ledgers(
-    spark: SparkSession, warehouse: Warehouse, repository: str, plans: Sequence[tuple[str, str]]
+    spark: SparkSession,
+    warehouse: Warehouse,
+    repository: str,
+    plans: Sequence[tuple[str, str]],
+    tree: str = LEDGERS,
 ) -> DataFrame:
     """Return every row of these plans' ledgers, with the columns of `LEDGER` and `plan_hash`."""
     empty = spark.createDataFrame(LEDGER.empty_table()).withColumn("plan_hash", F.lit(None).cast("string"))
     found = empty
     for day, plan in plans:
-        names = warehouse.directories(repository, LEDGERS, day, plan)
-        places = [warehouse.location(repository, LEDGERS, day, plan, name) for name in names]
+        names = warehouse.directories(repository, tree, day, plan)
+        places = [warehouse.location(repository, tree, day, plan, name) for name in names]
         if places:
             # A local write that was cut off leaves a part beside the files, under another ending.
             files = spark.read.option("pathGlobFilter", "*.parquet")
@@ -119,9 +125,12 @@ def latest_of(rows: DataFrame) -> DataFrame:
     return _first_of(rows, (F.col("outcome") == ATTEMPTED).cast("int"), *_latest())
 
 
-def ended_of(rows: DataFrame) -> DataFrame:
-    """Return how each address in ledgers ended last; what failed or was left alone after that does not undo it."""
-    return _first_of(rows.where(F.col("outcome").isin(*ENDED)), *_latest())
+def ended_of(rows: DataFrame, *by: str) -> DataFrame:
+    """Return how each address in ledgers ended last; what failed or was left alone after that does not undo it.
+
+    `by` are further columns that tell rows of one address apart.
+    """
+    return _first_of(rows.where(F.col("outcome").isin(*ENDED)), *_latest(), by=by)
 
 
 def _latest() -> Sequence[Column]:
@@ -143,6 +152,6 @@ def newest_of(rows: DataFrame) -> DataFrame:
     return _first_of(telling, F.desc("fence"), (F.col("outcome") == ATTEMPTED).cast("int"), F.desc("at"))
 
 
-def _first_of(rows: DataFrame, *order: Column) -> DataFrame:
-    first = Window.partitionBy("address").orderBy(*order, F.col("outcome"))
+def _first_of(rows: DataFrame, *order: Column, by: Sequence[str] = ()) -> DataFrame:
+    first = Window.partitionBy("address", *by).orderBy(*order, F.col("outcome"))
     return rows.withColumn("rank", F.row_number().over(first)).where(F.col("rank") == 1).drop("rank")

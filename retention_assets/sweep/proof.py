@@ -11,17 +11,20 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from retention_assets.errors import GuardRefused
-from retention_assets.stores.listing import Prefixes, list_objects, prefixes
+from retention_assets.stores.listing import list_objects, prefixes
 from retention_assets.stores.objects import ObjectReader
 from retention_assets.stores.ranges import metaranges, ranges, read_tables
 from retention_assets.stores.staged import staged_objects
+from retention_assets.stores.versions import lists_versions
 from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.copies import in_folders, lying
 from retention_assets.sweep.guards import Verdict, heads_present, ranges_complete
 from retention_assets.sweep.ledger import (
     ATTEMPTED,
     DELETED,
     MISSING,
     OUTCOMES,
+    PURGED,
     QUARANTINED,
     ended_of,
     latest_of,
@@ -63,7 +66,7 @@ class Evidence:
     name: str  # of the repository
     plans: Sequence[Plan]  # those with a ledger
     records: Sequence[Kept]
-    places: Sequence[tuple[Plan, QuarantinePlace]]  # of the plans that moved something
+    places: Sequence[tuple[Plan, QuarantinePlace]]  # of all plans, where anything was ever moved
     witnessed: str | None  # fingerprint of a record that was the newest when a lease was written
     seal: Seal = NO_SEAL  # how records are signed and where copies of them are
 
@@ -98,7 +101,7 @@ def what_was_done(evidence: Evidence, listing: DataFrame, ledger: DataFrame) -> 
     """Return what the checks saw that hold the store and the quarantine against ledgers, plans and records."""
     return [
         deleted_are_gone(ledger, listing),
-        *(_quarantine_is_whole(evidence, plan, place) for plan, place in evidence.places),
+        copies_in_quarantine(evidence, ledger),
         *(_totals_hold(evidence, plan) for plan in evidence.plans),
         _records_follow(evidence),
         records_signed(evidence),
@@ -169,22 +172,47 @@ def deleted_are_gone(ledger: DataFrame, listing: DataFrame) -> Verdict:
     return Verdict("deleted_are_gone", not row["still"], saw if row["still"] else "what the ledger calls gone is gone")
 
 
-def _quarantine_is_whole(evidence: Evidence, plan: Plan, place: QuarantinePlace) -> Verdict:
-    """Every object that the ledger calls quarantined lies there, of its size."""
-    rows = read_ledgers(evidence.spark, evidence.warehouse, plan.repository, [(plan.day.isoformat(), plan.plan_hash)])
-    moved = ended_of(rows).where(F.col("outcome") == QUARANTINED).select("address", "size", "detail")
-    folder = place.path("")
-    there = list_objects(evidence.spark, place.access, Prefixes((folder,), ()))
-    copies = there.select(F.substring("address", len(folder) + 1, 2**31 - 1).alias("address"), "size")
-    row = moved.join(copies, on=["address", "size"], how="left_anti").agg(F.count(F.lit(1)), F.min("detail")).first()
-    assert row is not None
-    where = f"{place.access.url}/{place.folder}"
-    saw = (
-        f"{row[0]:,} quarantined objects are not in {where}; the first was moved to {row[1]}"
-        if row[0]
-        else f"{where} has all its copies"
+def copies_in_quarantine(evidence: Evidence, ledger: DataFrame) -> Verdict:
+    """Every object that a ledger calls quarantined lies there, of its size; nothing that is called purged does.
+
+    `ledger`: see `Evidence.ledger`. What lies there besides is counted: copies of objects that a sweep did not delete.
+    """
+    check = "quarantine_is_whole"
+    if not evidence.places:
+        return Verdict(check, True, "nothing was moved")
+    access = evidence.places[0][1].access
+    lies = lying(
+        evidence.spark, [place for _, place in evidence.places], versions=lists_versions(access)
+    ).copies.cache()
+    ledgers = {
+        place.folder: read_ledgers(
+            evidence.spark, evidence.warehouse, plan.repository, [(plan.day.isoformat(), plan.plan_hash)]
+        )
+        for plan, place in evidence.places
+    }
+    rows = in_folders(ledgers, read_ledgers(evidence.spark, evidence.warehouse, evidence.name, []))
+    moved = (
+        ended_of(rows, "folder").where(F.col("outcome") == QUARANTINED).select("folder", "address", "size", "detail")
     )
-    return Verdict(_of("quarantine_is_whole", plan), not row[0], saw)
+    whole = lies.withColumnRenamed("current_size", "size")
+    lacks = moved.join(whole, on=["folder", "address", "size"], how="left_anti")
+    surplus = lies.join(moved, on=["folder", "address"], how="left_anti")
+    purged = lies.join(ledger.where(F.col("outcome") == PURGED).select("address"), on="address", how="left_semi")
+    sums = F.count(F.lit(1)), F.coalesce(F.sum("current_size"), F.lit(0))
+    (lacking, moved_to), (more, size), (said, first) = (
+        lacks.agg(F.count(F.lit(1)), F.min("detail")).collect()[0],
+        surplus.agg(*sums).collect()[0],
+        purged.agg(F.count_distinct("address"), F.min("address")).collect()[0],
+    )
+    lies.unpersist()
+    told = []
+    if more:
+        told.append(f"{more:,} copies ({size:,} bytes) that the ledgers do not call quarantined lie in {access.url}")
+    if said:
+        told.append(f"{said:,} objects are called purged and have a copy, first {first}")
+    if lacking:
+        told.append(f"{lacking:,} quarantined objects are not in {access.url}; the first was moved to {moved_to}")
+    return Verdict(check, not (said or lacking), "; ".join(told) or f"{access.url} has all its copies")
 
 
 def _totals_hold(evidence: Evidence, plan: Plan) -> Verdict:

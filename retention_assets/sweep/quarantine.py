@@ -22,6 +22,7 @@ from retention_assets.stores.objects import ObjectReader
 from retention_assets.stores.writing import ObjectWriter
 from retention_assets.sweep.plan import Plan
 
+OBJECTS, MANIFESTS = "objects", "manifest"  # below the folder of a plan
 _SUFFIX = ".quarantine"
 _VERIFIED = "-copied.json"  # how the names of manifests of verified copies end
 _HASH_DIGITS = 16
@@ -36,7 +37,7 @@ class QuarantinePlace:
 
     def path(self, address: str) -> str:
         """Return where the copy of an object lies."""
-        return f"{self.folder}/objects/{address}"
+        return f"{self.folder}/{OBJECTS}/{address}"
 
     def describe(self, address: str) -> str:
         """Return the copy's whole URL."""
@@ -68,7 +69,7 @@ class QuarantinePlace:
         """
         reader = ObjectReader(self.access)
         found: dict[str, VerifiedCopy] = {}
-        names = [path for page in reader.list(f"{self.folder}/manifest") for path in page["path"].to_pylist()]
+        names = [path for page in reader.list(f"{self.folder}/{MANIFESTS}") for path in page["path"].to_pylist()]
         for path in sorted(name for name in names if name.endswith(_VERIFIED)):  # the newest attempt comes last
             with suppress(ValueError, KeyError, TypeError):  # its objects are copied once more
                 rows = json.loads(reader.read(path))["objects"]
@@ -77,7 +78,7 @@ class QuarantinePlace:
 
     def _write(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         content = json.dumps({"objects": rows}, ensure_ascii=False).encode()
-        ObjectWriter(self.access).put(f"{self.folder}/manifest/{name}", content)
+        ObjectWriter(self.access).put(f"{self.folder}/{MANIFESTS}/{name}", content)
 
 
 def quarantine_url(repository: Repository) -> str:
@@ -94,7 +95,11 @@ def quarantine_url(repository: Repository) -> str:
     return url
 
 
+def quarantine_access(repository: Repository) -> StoreAccess:
+    """Return how a repository's quarantine is reached. Errors: as `quarantine_url`."""
+    return StoreAccess(quarantine_url(repository), repository.storage_options())
+
+
 def place_of_plan(repository: Repository, plan: Plan) -> QuarantinePlace:
     """Return the folder of a plan's objects."""
-    access = StoreAccess(quarantine_url(repository), repository.storage_options())
-    return QuarantinePlace(access, f"{plan.day.isoformat()}/{plan.plan_hash[:_HASH_DIGITS]}")
+    return QuarantinePlace(quarantine_access(repository), f"{plan.day.isoformat()}/{plan.plan_hash[:_HASH_DIGITS]}")

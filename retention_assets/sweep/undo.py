@@ -1,44 +1,49 @@
 """Bringing quarantined objects back, and purging those whose time is over: each a sweep of its own, in the same ledger.
 
-Restoring does not look at what is live, for it only adds. Purging does: what it deletes may be an object's last bytes.
+Both work from what lies in the quarantine, compared with the ledgers (`copies`). Restoring does not look at what is
+live, for it only adds. Purging does: what it deletes may be an object's last bytes.
 """
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
 from functools import partial, reduce
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from retention_assets.config import Repository
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import ConfigurationError, GuardRefused
 from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.listing import Prefixes, list_objects
 from retention_assets.stores.presence import presence
+from retention_assets.stores.versions import all_versions, keeps_versions, lists_versions
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.approval import Approval
-from retention_assets.sweep.deeds import OF_COPY, Purge, RemoveVersions, Restore
+from retention_assets.sweep.copies import Lying, Times, held_and_surplus, in_folders, lying, unnamed
+from retention_assets.sweep.deeds import OF_COPY, Purge, RemoveVersions, Restore, remove_manifests
 from retention_assets.sweep.engine import Done, Round, run_on_spark, width
 from retention_assets.sweep.execute import Carried, Charge, Clock, Log, work_and_conclude
-from retention_assets.sweep.lease import MARGIN, release_lease, require_seen_by_all, take_lease
+from retention_assets.sweep.lease import MARGIN, Lease, release_lease, require_seen_by_all, take_lease
 from retention_assets.sweep.ledger import (
     ATTEMPTED,
     DELETED,
+    FAILED,
+    LEDGERS,
     MISSING,
     PURGED,
     QUARANTINED,
-    RESTORED,
     SKIPPED,
+    SURPLUS_LEDGERS,
     ended_of,
     latest_of,
-    newest_of,
     plans_with_ledgers,
     read_ledgers,
 )
 from retention_assets.sweep.plan import Amount, Plan, find_plan, planned_objects, together
-from retention_assets.sweep.quarantine import place_of_plan
+from retention_assets.sweep.quarantine import OBJECTS as COPIES
+from retention_assets.sweep.quarantine import QuarantinePlace, place_of_plan, quarantine_access
 from retention_assets.sweep.records import seal_of
 from retention_assets.sweep.spark import amounts_of, ledger_digest
 from retention_assets.sweep.work import OBJECTS, Deed, Orders
@@ -46,6 +51,10 @@ from retention_assets.transforms.digest import candidates_digest
 from retention_assets.transforms.paths import below_any
 
 _NEEDED = "came back to life, and is not where it was: these are its last bytes"
+_ALONE = "the object is not in its place any more: this copy may hold its last bytes"
+
+
+_NONE = Amount()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,50 +82,72 @@ class Undo:
         """Return the repository's own store."""
         return StoreAccess(self.repository.storage, self.repository.storage_options())
 
-    def quarantined(self) -> "Chosen":
-        """Return the rows of each plan that say what was moved last, with the columns of `LEDGER`.
+    def copies(self, *, versions: bool = False) -> "Copies":
+        """Return what is in quarantine, by the ledgers and by what lies there. Errors: of the store."""
+        ledgers = self.ledgers()
+        places = self._places(ledgers)
+        empty = read_ledgers(self.spark, self.warehouse, self.repository.name, [])
+        rows = in_folders({place.folder: rows for place, (_, rows) in zip(places, ledgers, strict=False)}, empty)
+        now, settings = self.clock(), self.repository.settings
+        times = Times(now - settings.quarantine.keep, now - settings.sweep.window - MARGIN)
+        plans = {place.folder: (plan, place) for place, (plan, _) in zip(places, ledgers, strict=False)}
+        found = lying(self.spark, places, versions=versions)
+        return Copies(
+            plans,
+            held_and_surplus(rows, found.copies, self.access(), times).cache(),
+            found,
+            unnamed(rows, found.copies),
+            rows.groupBy("folder").agg(F.max("at").alias("touched_at")),
+            times,
+        )
 
-        What could not be restored or purged since is still where it was.
-        """
-        return [(plan, ended_of(rows).where(F.col("outcome") == QUARANTINED)) for plan, rows in self._ledgers()]
+    def _places(self, ledgers: "Chosen") -> list[QuarantinePlace]:
+        """Return the folders of the plans; none where there is no quarantine, and nothing was ever moved."""
+        try:
+            return [place_of_plan(self.repository, plan) for plan, _ in ledgers]
+        except ConfigurationError:
+            if any(not rows.where(F.col("outcome") == QUARANTINED).isEmpty() for _, rows in ledgers):
+                raise
+            return []
 
     def with_versions(self) -> "Chosen":
         """Return the rows of each plan that say what is gone, but for the versions that a bucket may keep of it.
 
         Of what is in quarantine they stay, in case its copy is lost. What several plans name is of the last of them.
         """
-        ledgers = self._ledgers()
+        ledgers = self.ledgers()
         if not ledgers:
             return []
-        ended = [ended_of(rows).withColumn("ledger", F.lit(number)) for number, (_, rows) in enumerate(ledgers)]
+        newest = F.max("fence").over(Window.partitionBy("address"))
+        ended = [
+            ended_of(rows.withColumn("seen", newest)).withColumn("ledger", F.lit(number))
+            for number, (_, rows) in enumerate(ledgers)
+        ]
         everywhere = reduce(DataFrame.unionByName, ended)
         moved = everywhere.where(F.col("outcome") == QUARANTINED).select("address")
-        purged_copy = (F.col("outcome") == PURGED) & (F.col("detail") == OF_COPY)
+        purged_copy = (F.col("outcome") == PURGED) & F.col("detail").startswith(OF_COPY)
         last = ended_of(everywhere).where(F.col("outcome").isin(DELETED, MISSING) | purged_copy)
         gone = last.join(moved, on="address", how="left_anti").cache()  # every plan asks it
         return [
             (plan, gone.where(F.col("ledger") == number).drop("ledger")) for number, (plan, _) in enumerate(ledgers)
         ]
 
-    def restorable(self) -> "Chosen":
-        """Return the rows of each plan that say what can be brought back: what is in quarantine.
+    def restorable(self) -> "list[OfPlan]":
+        """Return of each plan what can be brought back: what is in quarantine.
 
-        So may be what a sweep was at when it was cut off; nobody says so but the copy itself. A worker of that sweep
-        may be at it still, until the window of its look is over: restored before, an object would go once more, and
-        its copy with it. Such objects are left where they are, and the log says until when.
+        A sweep that was interrupted may have moved objects without recording it: only the copies show this. A worker
+        of that sweep may be at them still, until the window of its look is over: restored before, an object would go
+        once more, and its copy with it. Such objects are left where they are, and the log says until when.
         """
-        found = []
-        limit = self.clock() - self.repository.settings.sweep.window - MARGIN
-        for plan, rows in self._ledgers():
-            known = ended_of(rows).where(F.col("outcome") == QUARANTINED)
-            unknown = newest_of(rows).where(F.col("outcome") == ATTEMPTED)
-            unsaid = unknown.join(known.select("address"), on="address", how="left_anti").cache()
-            self._tell_of_recent(unsaid.where(F.col("at") > F.lit(limit)))
-            found.append((plan, known.unionByName(self.copied(plan, unsaid.where(F.col("at") <= F.lit(limit))))))
-        return found
+        found = self.copies()
+        is_whole = F.col("current_size") == F.col("size")
+        unrecorded = ~F.col("recorded") & ~F.col("surplus") & F.coalesce(is_whole, F.lit(False))
+        is_quiet = F.col("touched_at") <= F.lit(found.times.quiet_since)
+        self._tell_of_recent(found.rows.where(unrecorded & ~is_quiet))
+        return found.by_plan(found.rows.where(F.col("recorded") | (unrecorded & is_quiet)))
 
     def _tell_of_recent(self, rows: DataFrame) -> None:
-        row = rows.agg(F.count(F.lit(1)), F.max(F.unix_micros("at"))).first()
+        row = rows.agg(F.count(F.lit(1)), F.max(F.unix_micros("touched_at"))).first()
         assert row is not None
         if row[0]:
             free = datetime.fromtimestamp(row[1] / 1e6, UTC) + self.repository.settings.sweep.window + MARGIN
@@ -125,48 +156,113 @@ class Undo:
                 f"as they are. Those of them that it moved can be brought back after {free:%Y-%m-%d %H:%M:%S} UTC."
             )
 
-    def _ledgers(self) -> "Chosen":
+    def ledgers(self) -> "Chosen":
         """Return every row of each plan's ledger."""
         found = []
         for day, plan_hash in plans_with_ledgers(self.warehouse, self.repository.name):
             plan = find_plan(self.warehouse, self.repository.name, plan_hash, date.fromisoformat(day))
-            found.append((plan, read_ledgers(self.spark, self.warehouse, self.repository.name, [(day, plan_hash)])))
+            rows = read_ledgers(self.spark, self.warehouse, self.repository.name, [(day, plan_hash)])
+            found.append((plan, rows))
         return found
-
-    def copied(self, plan: Plan, rows: DataFrame) -> DataFrame:
-        """Return the rows of which a whole copy is in the plan's quarantine."""
-        if rows.isEmpty():
-            return rows
-        place = place_of_plan(self.repository, plan)
-        place.prepare()
-        copies = list_objects(self.spark, place.access, Prefixes((place.path(""),), ()))
-        there = copies.select(F.substring("address", len(place.path("")) + 1, 2**31 - 1).alias("address"), "size")
-        return rows.join(there, on=["address", "size"], how="left_semi")
 
 
 Chosen = list[tuple[Plan, DataFrame]]
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
-    """What may be purged, by plan, with its amount and the hash that approves it."""
+class OfPlan:
+    """What of one plan is in quarantine, or gone from the repository."""
 
-    rows: Chosen = field(repr=False)
+    plan: Plan
+    held: Amount  # copies of objects that are not in their place, or that the ledger says were moved
+    surplus: Amount  # copies of objects that are in their place all the same
+    rows: DataFrame = field(repr=False)  # see `EndedEngine`
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """What is in a repository's quarantine."""
+
+    plans: Mapping[str, tuple[Plan, QuarantinePlace]]  # by folder
+    rows: DataFrame  # see `held_and_surplus`
+    lying: Lying
+    unnamed: DataFrame  # copies that no ledger names: folder, address, current_size
+    touched: DataFrame  # folder, and when the newest row of its ledger was written
+    times: Times
+
+    def by_plan(self, rows: DataFrame | None = None) -> list[OfPlan]:
+        """Return of each plan what there is, or what there is among `rows`, without plans of which nothing is there."""
+        chosen = self.rows if rows is None else rows
+        found = chosen.groupBy("folder", "surplus").agg(F.count(F.lit(1)), F.sum("size")).collect()
+        amounts = {(folder, surplus): Amount(objects, size) for folder, surplus, objects, size in found}
+        with_seen = chosen.withColumn("seen", F.col("fence"))
+        return [
+            OfPlan(
+                self.plans[folder][0],
+                amounts.get((folder, False), _NONE),
+                amounts.get((folder, True), _NONE),
+                with_seen.where(F.col("folder") == folder),
+            )
+            for folder in sorted({folder for folder, _ in amounts})
+        ]
+
+    def unknown(self) -> list[tuple[str, Amount]]:
+        """Return what no ledger of this warehouse names, by folder: it may be another repository's."""
+        named = self.unnamed.groupBy("folder").agg(F.count(F.lit(1)), F.sum("current_size")).collect()
+        rows = [*self.lying.strangers.select("folder", "objects", "bytes").collect(), *named]
+        return sorted((folder, Amount(objects, size or 0)) for folder, objects, size in rows)
+
+    def with_manifests_alone(self) -> list[Plan]:
+        """Return the plans of whose copies none is left, and whose manifests are."""
+        gone = (
+            self.lying.manifests.join(self.lying.copies, on="folder", how="left_anti")
+            .join(self.rows, on="folder", how="left_anti")
+            .join(
+                self.touched.where(F.col("touched_at") <= F.lit(self.times.quiet_since)), on="folder", how="left_semi"
+            )
+        )
+        return [self.plans[folder][0] for (folder,) in gone.select("folder").sort("folder").collect()]
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What may be purged, by plan, with its amount and the hash that approves it.
+
+    `keeps_versions`: whether the quarantine's bucket keeps what is deleted; None: unknown.
+    """
+
+    rows: Sequence[OfPlan]
     amount: Amount
     digest: str
+    surplus: Amount = _NONE
+    manifests: Sequence[Plan] = ()  # of plans of whose copies none is left
+    keeps_versions: bool | None = False
+
+    @property
+    def is_anything(self) -> bool:
+        """Whether there is anything to purge."""
+        return bool(self.rows or self.manifests)
 
 
-def restore(undo: Undo, selection: Selection) -> Mapping[str, Amount]:
-    """Bring the selected objects back, and return what became of them by outcome.
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """What the ledgers of the plans say by now, by outcome, and how many objects this run failed at."""
+
+    ledgers: Mapping[str, Amount]
+    failed: int
+
+
+def restore(undo: Undo, selection: Selection) -> Undone:
+    """Bring the selected objects back, and return what became of them.
 
     Errors: GuardRefused when nothing is selected, or somebody else sweeps the repository.
     """
-    chosen: Chosen = []
-    for plan, rows in undo.restorable():
-        if selection.plan_hash is None or plan.plan_hash.startswith(selection.plan_hash.lower()):
-            picked = _picked(undo, plan, rows, selection).cache()
+    chosen: list[OfPlan] = []
+    for found in undo.restorable():
+        if selection.plan_hash is None or found.plan.plan_hash.startswith(selection.plan_hash.lower()):
+            picked = _picked(undo, found.plan, found.rows, selection).cache()
             if picked.count():
-                chosen.append((plan, picked))
+                chosen.append(replace(found, rows=picked))
     if not chosen:
         raise GuardRefused(
             f"{undo.repository.name}: nothing like that is in quarantine. Nothing was changed. What is there: "
@@ -178,60 +274,104 @@ def restore(undo: Undo, selection: Selection) -> Mapping[str, Amount]:
 
 
 def due_for_purge(undo: Undo, *, versions: bool = False) -> Due:
-    """Return what has lain in quarantine longer than `quarantine.keep`; with `versions`, what is gone.
+    """Return what may be purged; with `versions`, what is gone from the repository, whatever its bucket keeps of it.
 
-    Of what is gone, a versioned bucket may keep at least the bytes that were planned.
+    That is what has lain in quarantine longer than `quarantine.keep`, surplus copies, and manifests without copies.
     """
-    limit = undo.clock() - (timedelta(0) if versions else undo.repository.settings.quarantine.keep)
-    due: Chosen = []
-    digests, amount = [], Amount()
-    for plan, rows in undo.with_versions() if versions else undo.quarantined():
-        over = rows.where(F.col("at") <= F.lit(limit))
-        over = (over if versions else _lying_here(undo, plan, over)).cache()
-        found = amounts_of(over).values()
-        if found:
-            due.append((plan, over))
-            digests.append(f"{plan.plan_hash}:{candidates_digest(over.select('address', 'size'))}")
-            amount = together([amount, *found])
-    return Due(due, amount, _digest(digests))
+    if versions:
+        gone = [OfPlan(plan, together(amounts_of(rows).values()), _NONE, rows) for plan, rows in undo.with_versions()]
+        due = [one for one in gone if one.held.objects]
+        return Due(due, together(one.held for one in due), _digest([_digest_of(one) for one in due]))
+    keeps = _keeps_versions(undo)
+    found = undo.copies(versions=keeps is True)
+    over = _lying_here(undo, found, found.rows.where("is_due")).cache()
+    due, manifests = found.by_plan(over), found.with_manifests_alone()
+    parts = [candidates_digest(over.select("folder", "address", "size", "surplus"))]
+    parts += [f"manifests {plan.day} {plan.plan_hash}" for plan in manifests]
+    held, surplus = together(one.held for one in due), together(one.surplus for one in due)
+    return Due(due, held, _digest(parts), surplus, manifests, keeps)
 
 
-def purge(undo: Undo, approved: str, kept: Callable[[], DataFrame], *, versions: bool = False) -> Mapping[str, Amount]:
-    """Delete the copies whose window is over, or the versions of what is gone, for good.
+def _keeps_versions(undo: Undo) -> bool | None:
+    """Return whether the quarantine's store keeps versions of what is deleted. Errors: if it does and hides them."""
+    try:
+        access = quarantine_access(undo.repository)
+    except ConfigurationError:
+        return False  # there is no quarantine: see `Undo.copies`
+    if access.is_local:
+        return False
+    keeps = keeps_versions(access)
+    if keeps:
+        next(all_versions(access), None)  # raises where they may not be listed
+    return (lists_versions(access) or None) if keeps is None else keeps
+
+
+def _digest_of(found: OfPlan) -> str:
+    return f"{found.plan.plan_hash}:{candidates_digest(found.rows.select('address', 'size'))}"
+
+
+def purge(undo: Undo, approved: str, kept: Callable[[], DataFrame], *, versions: bool = False) -> Undone:
+    """Delete the copies whose window is over with their manifests, or the versions of what is gone.
 
     `kept` tells what the repository keeps now (`kept_now`), and is asked before each pass: what is kept again and
-    lacks is left. Errors: GuardRefused unless `approved` is the hash of just these; as `kept`.
+    lacks is left. What is due is found out under the lease, while no sweep runs; what another run touches between that
+    and the purge of its plan is left. Errors: GuardRefused unless `approved` is the hash of just these; as `kept`.
     """
-    due = due_for_purge(undo, versions=versions)
-    if not due.rows or due.digest != approved.lower():
+    lease = _leased(undo)
+    try:
+        due = due_for_purge(undo, versions=versions)
+    finally:
+        release_lease(undo.warehouse, lease, undo.clock())
+    if not due.is_anything or due.digest != approved.lower():
         raise GuardRefused(
             f"{undo.repository.name}: {approved} is not the hash of what may be purged now. Nothing was deleted. "
             f"See it: `retention purge {undo.repository.name}{' --versions' if versions else ''}`."
         )
     if versions:
         access = undo.access()
-        return _carried(undo, "purge", due.rows, lambda _: RemoveVersions(access), kept, of_versions=True)
-    return _carried(undo, "purge", due.rows, lambda plan: Purge(place_of_plan(undo.repository, plan)), kept)
+        return _carried(undo, "purge", due.rows, lambda _: RemoveVersions(access), kept)
+
+    def deed(plan: Plan) -> Purge:
+        return Purge(place_of_plan(undo.repository, plan), due.keeps_versions)
+
+    done = _carried(undo, "purge", due.rows, deed, kept)
+    manifests = [*(one.plan for one in due.rows), *due.manifests]
+    return replace(done, failed=done.failed + _clear(undo, [deed(plan) for plan in manifests]))
 
 
-def _lying_here(undo: Undo, plan: Plan, rows: DataFrame) -> DataFrame:
+def _clear(undo: Undo, deeds: Sequence[Purge]) -> int:
+    """Delete the manifests of plans of which no copy is left. Return how many could not be deleted."""
+    try:
+        lease = _leased(undo)
+    except GuardRefused as error:  # what is left is due in the next purge
+        undo.log(f"{undo.repository.name}: manifests of purged copies are left for the next purge. {error}")
+        return 0
+    try:
+        return sum(remove_manifests(deed) for deed in deeds)
+    finally:
+        release_lease(undo.warehouse, lease, undo.clock())
+
+
+def _lying_here(undo: Undo, found: Copies, rows: DataFrame) -> DataFrame:
     """Return the rows without those whose copies went elsewhere than to the quarantine of now, and are not here.
 
     A deletion that finds nothing is a success: such copies would count as purged, and be nobody's. The log tells.
     """
-    here = place_of_plan(undo.repository, plan).describe("")
-    elsewhere = rows.where(F.col("detail") != F.concat(F.lit(here), F.col("address")))
-    found = undo.copied(plan, elsewhere).select("address")
-    lacking = elsewhere.join(found, on="address", how="left_anti").select("address", "detail").cache()
-    objects, first = _count_and_first(lacking, "detail")
-    if not objects:
+    if not found.plans:
         return rows
-    undo.log(
-        f"{undo.repository.name}: {objects:,} copies of the plan of {plan.day} are left out: they are not below "
-        f"{here}, but were moved to {first} and the like. To purge them, set quarantine.url to where they are, and "
-        "run again."
-    )
-    return rows.join(lacking.select("address"), on="address", how="left_anti")
+    url = next(iter(found.plans.values()))[1].access.url
+    here = F.concat_ws("/", F.lit(url), "folder", F.lit(COPIES), "address")
+    is_here = F.coalesce(F.col("current_size") == F.col("size"), F.lit(False))
+    lacks = F.col("recorded") & F.coalesce(F.col("detail") != here, F.lit(True)) & ~is_here
+    left = rows.where(lacks).groupBy("folder").agg(F.count(F.lit(1)), F.min("detail")).sort("folder").collect()
+    for folder, objects, first in left:
+        plan, place = found.plans[folder]
+        undo.log(
+            f"{undo.repository.name}: {objects:,} copies of the plan of {plan.day} are left out: they are not below "
+            f"{place.describe('')}, but were moved to {first} and the like. To purge them, set quarantine.url to where "
+            "they are, and run again."
+        )
+    return rows.where(~lacks)
 
 
 def _count_and_first(rows: DataFrame, column: str) -> tuple[int, str | None]:
@@ -258,33 +398,40 @@ def _picked(undo: Undo, plan: Plan, rows: DataFrame, selection: Selection) -> Da
 def _carried(
     undo: Undo,
     kind: str,
-    chosen: Chosen,
+    chosen: Sequence[OfPlan],
     deed: Callable[[Plan], Deed],
     kept: Callable[[], DataFrame] | None = None,
-    *,
-    of_versions: bool = False,
-) -> dict[str, Amount]:
+) -> Undone:
     ended: dict[str, Amount] = {}
     alone = undo.repository.settings.sweep.single_machine
     require_seen_by_all(undo.warehouse, undo.repository.name, undo.access(), single_machine=alone)
-    for plan, rows in chosen:
+    failed = 0
+    for one in chosen:
+        engine = EndedEngine(undo, one, kept)
         charge = Charge(
             warehouse=undo.warehouse,
-            plan=plan,
+            plan=one.plan,
             kind=kind,
             mode=kind,
-            deed=deed(plan),
+            deed=deed(one.plan),
             limits=undo.repository.settings,
             run_id=undo.run_id,
             clock=undo.clock,
             log=undo.log,
             workers=width(undo.spark),
             seal=seal_of(undo.repository),
+            publish=engine.surplus if one.surplus.objects else None,
         )
-        engine = EndedEngine(undo, plan, rows, kept, of_versions=of_versions)
         for name, amount in _carry(undo, charge, engine).outcomes.items():
             ended[name] = together([ended.get(name, Amount()), amount])
-    return ended
+        failed += engine.failed
+    return Undone(ended, failed)
+
+
+def _leased(undo: Undo) -> Lease:
+    sweep = undo.repository.settings.sweep
+    require_seen_by_all(undo.warehouse, undo.repository.name, undo.access(), single_machine=sweep.single_machine)
+    return take_lease(undo.warehouse, undo.repository.name, undo.run_id, undo.clock(), sweep.lease)
 
 
 def _carry(undo: Undo, charge: Charge, engine: "EndedEngine") -> Carried:
@@ -299,34 +446,37 @@ def _carry(undo: Undo, charge: Charge, engine: "EndedEngine") -> Carried:
 
 
 class EndedEngine:
-    """Objects of one plan that an earlier sweep moved or deleted, as an engine of the sweep; see `Engine`.
+    """Copies or versions of one plan's objects, as an engine of the sweep; see `Engine`.
 
-    `kept` tells what must stay; None: whatever is done to them, nothing is lost.
+    Each row has an address, its size, and the fence of the newest row of the ledger that was known (`seen`): what
+    another run touched since is left. `surplus` copies count in a ledger of their own: the plan's totals are of its
+    objects, and these are in their place. `kept` tells what must stay; None: whatever is done to them, nothing is lost.
     """
 
-    def __init__(
-        self,
-        undo: Undo,
-        plan: Plan,
-        rows: DataFrame,
-        kept: Callable[[], DataFrame] | None = None,
-        *,
-        of_versions: bool = False,
-    ) -> None:
+    def __init__(self, undo: Undo, found: OfPlan, kept: Callable[[], DataFrame] | None = None) -> None:
         self._undo = undo
         self._kept = kept
-        self._of_versions = of_versions
-        self._plan = plan
-        self._rows = rows
+        self._plan = found.plan
+        rows = found.rows
+        self._rows = rows if "surplus" in rows.columns else rows.withColumn("surplus", F.lit(False))
         self._rest: DataFrame | None = None
+        self._surplus = found.surplus
+        self.failed = 0  # objects, in this run
+
+    def surplus(self, _: Lease) -> Mapping[str, Any]:
+        """Return what the record says of surplus copies."""
+        digest = candidates_digest(self._rows.where("surplus").select("address", "size"))
+        return {"surplus_copies": self._surplus.objects, "bytes": self._surplus.bytes, "digest": digest}
 
     def remaining(self, fence: int) -> Sequence[int]:
         """See `Engine`. All in one round: there is nothing to look at between two."""
-        moved_on = F.col("outcome").isin(PURGED, RESTORED)
-        if self._of_versions:  # they are there when the copy is gone
-            moved_on &= F.col("detail").isNull() | (F.col("detail") != OF_COPY)
-        known_by_now = (F.col("fence") == fence) & (F.col("outcome") != ATTEMPTED)
-        done = self._ledger().where(moved_on | known_by_now).select("address")
+        ledger = self._ledger()
+        known = (F.col("fence") == fence) & (F.col("outcome") != ATTEMPTED)
+        is_others = (F.col("fence") != fence) & (F.col("fence") > F.col("seen"))
+        touched = ledger.join(self._rows.select("address", "seen"), on="address").where(is_others).select("address")
+        done = ledger.where(known).select("address").unionByName(touched)
+        if self._surplus.objects:
+            done = done.unionByName(self._ledger(SURPLUS_LEDGERS).where(known).select("address"))
         self._rest = self._rows.join(done, on="address", how="left_anti")
         objects = self._rest.count()
         return [objects] if objects else []
@@ -344,7 +494,9 @@ class EndedEngine:
         objects = self._rest.withColumns({**empty, **undecided})
         if self._kept:
             objects = self._sparing(objects, self._kept())
-        return Round(objects.select(*OBJECTS.names), looked_at)
+        if self._surplus.objects:
+            objects = _left(objects, self._alone(objects), _ALONE)
+        return Round(objects.select(*OBJECTS.names, "surplus"), looked_at)
 
     def _sparing(self, objects: DataFrame, kept: DataFrame) -> DataFrame:
         """Decide that what is kept again, and is not there, is left: then what is to go are its last bytes."""
@@ -359,22 +511,49 @@ class EndedEngine:
             f"Bring them back: from quarantine by `retention restore {name} --address {first}`, else from the "
             "bucket's versions."
         )
-        spared = lacking.select("address", F.lit(SKIPPED).alias("left"), F.lit(_NEEDED).alias("why"))
-        decided = {"outcome": F.col("left"), "detail": F.col("why")}
-        return objects.join(spared, on="address", how="left").withColumns(decided)
+        return _left(objects, lacking, _NEEDED)
+
+    def _alone(self, objects: DataFrame) -> DataFrame:
+        """Return the addresses of surplus copies whose objects are not in their place any more."""
+        copies = objects.where("surplus").select("address", "size")
+        there = presence(copies.select("address"), self._undo.access())
+        return (
+            copies.join(there.select("address", "size"), on=["address", "size"], how="left_anti")
+            .select("address")
+            .cache()
+        )
 
     def run(self, objects: Round[DataFrame], orders: Orders) -> Done:
         """See `Engine`."""
-        return run_on_spark(objects.objects, orders)
+        done = run_on_spark(objects.objects.where("NOT surplus"), orders)
+        if self._surplus.objects:
+            beside = replace(orders, ledger=replace(orders.ledger, tree=SURPLUS_LEDGERS))
+            done = _both(done, run_on_spark(objects.objects.where("surplus"), beside))
+        self.failed += done.amounts.get(FAILED, Amount()).objects
+        return done
 
     def outcomes(self) -> Mapping[str, Amount]:
         """See `Engine`."""
-        return amounts_of(self._ledger())
+        return amounts_of(latest_of(self._ledger()))
 
     def ledger_digest(self, fence: int) -> str:
         """See `Engine`."""
         return ledger_digest(self._undo.spark, self._undo.warehouse, self._plan, fence)
 
-    def _ledger(self) -> DataFrame:
+    def _ledger(self, tree: str = LEDGERS) -> DataFrame:
         plans = [(self._plan.day.isoformat(), self._plan.plan_hash)]
-        return latest_of(read_ledgers(self._undo.spark, self._undo.warehouse, self._plan.repository, plans))
+        return read_ledgers(self._undo.spark, self._undo.warehouse, self._plan.repository, plans, tree)
+
+
+def _left(objects: DataFrame, addresses: DataFrame, why: str) -> DataFrame:
+    """Return the objects with the decision that those at `addresses` are left alone."""
+    spared = addresses.select("address", F.lit(SKIPPED).alias("left"), F.lit(why).alias("why"))
+    decided = {"outcome": F.coalesce("outcome", "left"), "detail": F.coalesce("detail", "why")}
+    return objects.join(spared, on="address", how="left").withColumns(decided).drop("left", "why")
+
+
+def _both(one: Done, other: Done) -> Done:
+    names = one.amounts.keys() | other.amounts.keys()
+    amounts = {name: together([one.amounts.get(name, _NONE), other.amounts.get(name, _NONE)]) for name in names}
+    until = max((at for at in (one.until, other.until) if at), default=None)
+    return Done(amounts, until, other.reached or one.reached)

@@ -73,14 +73,15 @@ def s3_place(kind: Kind, endpoint: str) -> Place:
 
 
 @contextmanager
-def versitygw_place(directory: Path) -> Iterator[Place]:
-    """Run versitygw over a directory for as long as the block lasts."""
+def versitygw_place(directory: Path, *, versioning: bool = False) -> Iterator[Place]:
+    """Run versitygw over a directory for as long as the block lasts. With `versioning` buckets can keep versions."""
     port = free_port()
-    for name in ("objects", "attributes"):  # the file system need not have extended attributes
+    for name in ("objects", "attributes", "versions"):  # the file system need not have extended attributes
         (directory / name).mkdir()
+    kept = ["--versioning-dir", str(directory / "versions")] if versioning else []
     command = [
         program("versitygw", "bin/versitygw"), "--quiet", "--keep-alive", "--port", f"127.0.0.1:{port}",
-        "posix", "--sidecar", str(directory / "attributes"), str(directory / "objects"),
+        "posix", "--sidecar", str(directory / "attributes"), *kept, str(directory / "objects"),
     ]  # fmt: skip
     secrets = {"ROOT_ACCESS_KEY": _KEY, "ROOT_SECRET_KEY": _KEY}
     with running(command, port, directory / "log", secrets) as endpoint:

@@ -8,7 +8,7 @@ import pytest
 
 from retention_assets.errors import AccessDenied, ConfigurationError, StoreError
 from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.versions import VERSIONS, keeps_versions, noncurrent_versions
+from retention_assets.stores.versions import VERSIONS, all_versions, keeps_versions, lists_versions, noncurrent_versions
 from tests.faulty_s3 import Faults, FaultyS3, faulty_s3
 from tests.stores.s3 import Bucket
 from tests.stores.servers import server_that_answers
@@ -54,34 +54,77 @@ class TestKeepsVersions:
         assert keeps_versions(bucket.access(endpoint="http://127.0.0.1:1")) is None
 
 
+@pytest.fixture
+def written(bucket: Bucket) -> dict[str, list[str]]:
+    """The versions of each path, newest first; `gone` ends in a delete marker, `back` was written over one."""
+    set_versioning(bucket, "Enabled")
+    client = bucket.client()
+    versions: dict[str, list[str]] = {}
+
+    def put(path: str, content: bytes) -> None:
+        made = client.put_object(Bucket=bucket.name, Key=f"ns/{path}", Body=content)["VersionId"]
+        versions.setdefault(path, []).insert(0, made)
+
+    def delete(path: str) -> None:
+        made = client.delete_object(Bucket=bucket.name, Key=f"ns/{path}")["VersionId"]
+        versions.setdefault(path, []).insert(0, made)
+
+    put("data/once", b"1")
+    for content in (b"1", b"22", b"333"):
+        put("data/over and over", content)
+    put("data/gone", b"4444")
+    delete("data/gone")
+    put("data/back", b"1")
+    delete("data/back")
+    put("data/back", b"1")
+    put("database/other", b"1")
+    put("database/other", b"1")
+    return versions
+
+
+class TestAllVersions:
+    def listed(self, bucket: Bucket, *arguments: Any) -> list[dict[str, Any]]:
+        return [row for page in all_versions(bucket.access("ns"), *arguments) for row in page.to_pylist()]
+
+    def test_are_the_current_ones_and_delete_markers_too(self, bucket: Bucket, written: dict[str, list[str]]) -> None:
+        rows = self.listed(bucket)
+        assert {(row["path"], row["version_id"]) for row in rows} == {
+            (path, version) for path, versions in written.items() for version in versions
+        }
+        current = {row["path"]: (row["version_id"], row["is_delete_marker"]) for row in rows if row["is_current"]}
+        assert current == {path: (versions[0], path == "data/gone") for path, versions in written.items()}
+
+    def test_between_two_paths_are_those_of_both_and_of_what_lies_between(
+        self, bucket: Bucket, written: dict[str, list[str]]
+    ) -> None:
+        rows = self.listed(bucket, "data/", ("data/gone", "data/once"))
+        assert {row["path"] for row in rows} == {"data/gone", "data/once", "data/over and over"} - {
+            "data/over and over"
+        }
+        assert len(rows) == len(written["data/gone"]) + len(written["data/once"])
+
+    def test_what_begins_otherwise_than_two_paths_is_not_read(
+        self, bucket: Bucket, proxy: FaultyS3, written: dict[str, list[str]]
+    ) -> None:
+        proxy.faults = Faults(page=1)
+        proxy.requests.clear()
+        access = bucket.access("ns", endpoint=proxy.endpoint)
+        rows = [row for page in all_versions(access, "data/", ("data/gone", "data/gone")) for row in page.to_pylist()]
+        assert len(rows) == len(written["data/gone"]) == len(proxy.requests)
+
+    @pytest.mark.parametrize(("status", "lists"), [([], False), (["Enabled"], True)], ids=["no_versions", "versions"])
+    def test_whether_they_can_be_listed_is_told(self, bucket: Bucket, status: list[str], lists: bool) -> None:
+        for one in status:
+            set_versioning(bucket, one)
+        assert lists_versions(bucket.access("ns")) is lists
+
+    def test_of_a_store_that_denies_it_they_cannot_be_listed(self, bucket: Bucket, tmp_path: Path) -> None:
+        with server_that_answers(403) as endpoint:
+            assert not lists_versions(bucket.access("ns", endpoint=endpoint))
+        assert not lists_versions(StoreAccess(f"file://{tmp_path}"))
+
+
 class TestNoncurrentVersions:
-    @pytest.fixture
-    def written(self, bucket: Bucket) -> dict[str, list[str]]:
-        """The versions of each path, newest first; `gone` ends in a delete marker, `back` was written over one."""
-        set_versioning(bucket, "Enabled")
-        client = bucket.client()
-        versions: dict[str, list[str]] = {}
-
-        def put(path: str, content: bytes) -> None:
-            made = client.put_object(Bucket=bucket.name, Key=f"ns/{path}", Body=content)["VersionId"]
-            versions.setdefault(path, []).insert(0, made)
-
-        def delete(path: str) -> None:
-            made = client.delete_object(Bucket=bucket.name, Key=f"ns/{path}")["VersionId"]
-            versions.setdefault(path, []).insert(0, made)
-
-        put("data/once", b"1")
-        for content in (b"1", b"22", b"333"):
-            put("data/over and over", content)
-        put("data/gone", b"4444")
-        delete("data/gone")
-        put("data/back", b"1")
-        delete("data/back")
-        put("data/back", b"1")
-        put("database/other", b"1")
-        put("database/other", b"1")
-        return versions
-
     def test_are_all_but_the_newest_of_each_path(self, bucket: Bucket, written: dict[str, list[str]]) -> None:
         listed = rows(bucket.access("ns"))
         expected = {(path, version) for path, versions in written.items() for version in versions[1:]}

@@ -69,10 +69,10 @@ def test_a_restore_that_failed_can_be_run_again(spark: SparkSession, tmp_path: P
     world = quarantined_world(tmp_path / "world")
     in_the_way = world.root / "lake" / address("b")
     in_the_way.mkdir()
-    assert restore(undo(spark, world), selected("b"))[FAILED].objects == 1
+    assert restore(undo(spark, world), selected("b")).ledgers[FAILED].objects == 1
     assert outcome(world, "b") == FAILED
     in_the_way.rmdir()
-    assert restore(undo(spark, world), selected("b"))[RESTORED].objects == 1
+    assert restore(undo(spark, world), selected("b")).ledgers[RESTORED].objects == 1
     assert world.stored()["b"] == content("b")
     with pytest.raises(GuardRefused, match="nothing like that is in quarantine"):
         restore(undo(spark, world), selected("b"))
@@ -83,7 +83,9 @@ def test_what_could_not_be_restored_is_purged_with_the_rest_when_its_time_is_ove
 ) -> None:
     world = quarantined_world(tmp_path / "world")
     world.lay("d", OTHER)
-    assert restore(undo(spark, world), selected("d"))[SKIPPED] == Amount(3, sum(len(content(name)) for name in "cdh"))
+    assert restore(undo(spark, world), selected("d")).ledgers[SKIPPED] == Amount(
+        3, sum(len(content(name)) for name in "cdh")
+    )
     assert due_for_purge(undo(spark, world)).amount == Amount()
     world.now += timedelta(days=30)
     due = due_for_purge(undo(spark, world))
@@ -91,7 +93,7 @@ def test_what_could_not_be_restored_is_purged_with_the_rest_when_its_time_is_ove
     with watched(Effects(world.root, Point(0, Moment.AFTER))):  # it dies with the lease in its hands
         purge(undo(spark, world), due.digest, kept(spark))
     world.wait(hours=1)
-    assert purge(undo(spark, world), due.digest, kept(spark))[PURGED] == due.amount
+    assert purge(undo(spark, world), due.digest, kept(spark)).ledgers[PURGED] == due.amount
     assert world.copies() == {}
     assert world.stored()["d"] == OTHER
 
@@ -104,7 +106,7 @@ def test_what_a_run_moved_before_it_died_can_be_brought_back_although_its_plan_i
     keep_plan(world.warehouse, replace(world.plan, plan_hash="f" * 64))
     assert outcome(world, "e") == "attempted"
     assert "e" not in world.stored()
-    ended = restore(undo(spark, world), selected("e"))
+    ended = restore(undo(spark, world), selected("e")).ledgers
     assert (ended[RESTORED].objects, ended[QUARANTINED].objects) == (1, 1)
     assert world.stored()["e"] == content("e")
     assert world.copies().keys() == {"a"}
@@ -130,7 +132,7 @@ def test_what_a_cut_off_run_may_still_be_at_is_not_brought_back_before_its_windo
     assert [line for line in told if "may still be at" in line and "can be brought back after" in line]
     assert world.copies().keys() == {"a", "e"}
     world.wait(hours=1)
-    assert restore(undo(spark, world), selected("e"))[RESTORED].objects == 1
+    assert restore(undo(spark, world), selected("e")).ledgers[RESTORED].objects == 1
     assert world.stored()["e"] == content("e")
 
 
@@ -190,7 +192,7 @@ def test_what_came_back_to_life_is_not_purged(spark: SparkSession, tmp_path: Pat
     world = quarantined_world(tmp_path / "world")
     world.now += timedelta(days=30)
     due, told = due_for_purge(undo(spark, world)), list[str]()
-    ended = purge(replace(undo(spark, world), log=told.append), due.digest, kept(spark, "b", "never"))
+    ended = purge(replace(undo(spark, world), log=told.append), due.digest, kept(spark, "b", "never")).ledgers
     assert ended[PURGED].objects == len(DEAD) - 1
     assert outcome(world, "b") == SKIPPED
     assert world.copies().keys() == {"b"}
@@ -198,7 +200,7 @@ def test_what_came_back_to_life_is_not_purged(spark: SparkSession, tmp_path: Pat
     due = due_for_purge(undo(spark, world))
     assert due.amount.objects == 1
     world.lay("b", OTHER)  # it is there again: the copy is not its last
-    assert purge(undo(spark, world), due.digest, kept(spark, "b"))[PURGED].objects == len(DEAD)
+    assert purge(undo(spark, world), due.digest, kept(spark, "b")).ledgers[PURGED].objects == len(DEAD)
     assert world.copies() == {}
 
 

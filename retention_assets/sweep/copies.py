@@ -1,0 +1,183 @@
+"""What lies in a repository's quarantine, listed and compared with the ledgers.
+
+A sweep that was interrupted, or that could not delete an original, leaves copies of which no ledger says
+`quarantined`. They are found here by the listing. Nothing here changes anything.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from retention_assets.stores.access import StoreAccess
+from retention_assets.stores.listing import Prefixes, list_objects
+from retention_assets.stores.objects import ObjectReader
+from retention_assets.stores.presence import presence
+from retention_assets.stores.versions import all_versions
+from retention_assets.sweep.ledger import DELETED, ENDED, PURGED, QUARANTINED
+from retention_assets.sweep.quarantine import MANIFESTS, OBJECTS, QuarantinePlace
+
+_FOLDER_PARTS = 2  # of a path: the day, and the beginning of the plan's hash
+_STORED = pa.schema([("path", pa.string()), ("size", pa.int64()), ("is_current", pa.bool_())])
+
+
+@dataclass(frozen=True, slots=True)
+class Lying:
+    """What is stored in a quarantine; with the versions that its bucket keeps, if these were listed.
+
+    `copies`: folder, address, current_size (bytes; null: only versions and delete markers are left of the copy).
+    `manifests`: folder, files. `strangers`: folder, objects, bytes of what lies in no folder of a known plan.
+    """
+
+    copies: DataFrame
+    manifests: DataFrame
+    strangers: DataFrame
+
+
+def lying(spark: SparkSession, places: Sequence[QuarantinePlace], *, versions: bool = False) -> Lying:
+    """List a quarantine that has the folders `places`, and perhaps others. Errors: of the store."""
+    known = [place.folder for place in places]
+    stored = spark.createDataFrame(_STORED.empty_table())
+    if places:
+        access = places[0].access  # they all lie in one quarantine
+        stored = _stored(spark, access, sorted({*known, *_folders(access)}), versions=versions)
+    parts = F.split("path", "/", _FOLDER_PARTS + 2)
+    named = stored.select(
+        F.concat_ws("/", parts[0], parts[1]).alias("folder"),
+        parts[2].alias("kind"),
+        parts[3].alias("address"),
+        "size",
+        "is_current",
+    ).cache()
+    ours = named.where(F.col("folder").isin(known))
+    copies = ours.where(F.col("kind") == OBJECTS).groupBy("folder", "address")
+    return Lying(
+        copies.agg(F.max(F.when(F.col("is_current"), F.col("size"))).alias("current_size")),
+        ours.where(F.col("kind") == MANIFESTS).groupBy("folder").agg(F.count_distinct("address").alias("files")),
+        named.where(~F.col("folder").isin(known) & F.col("is_current"))
+        .groupBy("folder")
+        .agg(F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes")),
+    )
+
+
+def _folders(access: StoreAccess) -> list[str]:
+    """Return the folders that have objects."""
+    if _is_absent(access):
+        return []
+    reader = ObjectReader(access)
+    return [folder.rstrip("/") for day in reader.prefixes() for folder in reader.prefixes(day)]
+
+
+def _is_absent(access: StoreAccess) -> bool:
+    """Return whether it is a local directory that nobody has made yet."""
+    return access.is_local and not Path(access.url.removeprefix("file://")).is_dir()
+
+
+def _stored(spark: SparkSession, access: StoreAccess, folders: Sequence[str], *, versions: bool) -> DataFrame:
+    """Return `_STORED` of all that lies in the folders; with `versions`, a row for each version too."""
+    if not folders or _is_absent(access):
+        return spark.createDataFrame(_STORED.empty_table())
+    if not versions:
+        listed = list_objects(spark, access, Prefixes(tuple(folders), ()))
+        return listed.select(F.col("address").alias("path"), "size", F.lit(True).alias("is_current"))
+
+    def list_versions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for folder in batch.column(0).to_pylist():
+                for page in all_versions(access, folder):
+                    current = pc.and_not(page["is_current"], page["is_delete_marker"])
+                    yield pa.record_batch([page["path"], page["size"], current], schema=_STORED)
+
+    named = spark.createDataFrame(pa.table({"folder": pa.array(folders, pa.string())}))
+    spread = named.repartition(int(spark.conf.get("spark.sql.shuffle.partitions") or 2))
+    return spread.mapInArrow(list_versions, from_arrow_schema(_STORED))
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Which copies have lain long enough, at one instant (UTC)."""
+
+    kept_until: datetime  # copies whose objects were moved since then can still be brought back
+    quiet_since: datetime  # since then a worker of an interrupted sweep may still be at an object
+
+
+def held_and_surplus(rows: DataFrame, copies: DataFrame, repository: StoreAccess, times: Times) -> DataFrame:
+    """Return what is in quarantine by ledgers or by what lies there: the columns of `LEDGER` and the following.
+
+    `rows`: of all plans' ledgers, with the `folder` of the plan. `copies`: see `Lying`. `at`: since when the copy
+    counts. `fence`: of the newest row that was known. One row for each folder and address:
+
+        held     the object was moved, by the ledger, or is not in the repository, and a copy lies here
+        surplus  a copy lies here, and the object is in its place all the same
+
+    `recorded`: the ledger says that the object was moved. `lies`: a copy lies here. `is_due`: it may be purged. Copies
+    of one object under several plans become due together, so that what is called purged has no copy left. What a worker
+    of an interrupted sweep may still be at is not due. Copies that no ledger names are left out: see `unnamed`.
+    """
+    key = ["folder", "address"]
+    latest = F.struct("fence", (F.col("outcome") == DELETED).cast("int"), "at", "outcome")  # as `ended_of` has it
+    is_end = F.col("outcome").isin(*ENDED)
+    ended = F.max_by(F.struct("outcome", "detail", "at"), F.when(is_end, latest))
+    known = rows.groupBy(*key).agg(
+        F.max("size").alias("size"),
+        F.max("at").alias("touched_at"),
+        F.max("fence").alias("fence"),
+        F.when(F.max(is_end), ended).alias("end"),
+    )
+    found = (
+        known.join(copies.withColumn("lies", F.lit(True)), on=key, how="left")
+        .withColumn("recorded", F.coalesce(F.col("end.outcome") == QUARANTINED, F.lit(False)))
+        .where("recorded OR lies")
+        .cache()
+    )
+    unrecorded = found.where("NOT recorded")
+    if unrecorded.isEmpty():
+        known_now = found.withColumn("surplus", F.lit(False))
+    else:
+        there = presence(unrecorded.select("address").distinct(), repository).where(F.col("size").isNotNull())
+        present = there.select("address", F.col("size").alias("size_there"))
+        is_there = F.coalesce(F.col("size_there") == F.col("size"), F.lit(False))
+        known_now = found.join(present, on="address", how="left").withColumn("surplus", ~F.col("recorded") & is_there)
+    # Of what a purge called purged something is left all the same: that is due at once.
+    is_left = F.coalesce(F.col("end.outcome") == PURGED, F.lit(False)) & ~F.col("surplus")
+    since = F.when(F.col("recorded"), F.col("end.at")).when(~is_left, F.col("touched_at"))
+    of_object = Window.partitionBy("address")
+    kept = F.max(F.when(~F.col("surplus"), F.col("since"))).over(of_object)
+    touched = F.max(F.when(~F.col("recorded"), F.col("touched_at"))).over(of_object)
+    is_kept_no_more = F.col("surplus") | F.coalesce(kept <= F.lit(times.kept_until), F.lit(True))
+    is_quiet = F.col("recorded") | (touched <= F.lit(times.quiet_since))
+    dated = known_now.withColumn("since", since).withColumn("is_due", is_kept_no_more & is_quiet)
+    return dated.select(
+        "folder",
+        "address",
+        "size",
+        F.lit(QUARANTINED).alias("outcome"),
+        "end.detail",
+        F.coalesce("since", "touched_at").alias("at"),
+        "touched_at",
+        "fence",
+        "recorded",
+        "surplus",
+        F.coalesce("lies", F.lit(False)).alias("lies"),
+        "current_size",
+        "is_due",
+    )
+
+
+def unnamed(rows: DataFrame, copies: DataFrame) -> DataFrame:
+    """Return the copies in folders of known plans that no ledger names. Nobody knows whether they are needed."""
+    key = ["folder", "address"]
+    return copies.join(rows.select(*key).distinct(), on=key, how="left_anti")
+
+
+def in_folders(ledgers: Mapping[str, DataFrame], empty: DataFrame) -> DataFrame:
+    """Return the rows of all ledgers, each with the folder of its plan."""
+    named = [rows.withColumn("folder", F.lit(folder)) for folder, rows in ledgers.items()]
+    return reduce(DataFrame.unionByName, named, empty.withColumn("folder", F.lit("")))

@@ -1,0 +1,425 @@
+"""What lies in quarantine and no ledger calls quarantined: it is shown, brought back when it is needed, and purged."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+import yaml
+from pyspark.sql import DataFrame, SparkSession
+
+from retention_assets.config import load_configuration
+from retention_assets.errors import GuardRefused
+from retention_assets.sweep import undo as undoing
+from retention_assets.sweep.lease import release_lease, take_lease
+from retention_assets.sweep.ledger import (
+    ATTEMPTED,
+    DELETED,
+    FAILED,
+    MISSING,
+    PURGED,
+    QUARANTINED,
+    RESTORED,
+    SURPLUS_LEDGERS,
+    LedgerPlace,
+)
+from retention_assets.sweep.plan import Amount, Plan, keep_plan
+from retention_assets.sweep.proof import Evidence, copies_in_quarantine
+from retention_assets.sweep.quarantine import QuarantinePlace
+from retention_assets.sweep.records import read_records
+from retention_assets.sweep.undo import Undo, due_for_purge, purge, restore
+from retention_assets.tables import LEDGER
+from tests.stores.places import Place, versitygw_place
+from tests.stores.s3 import Bucket
+from tests.sweep.crashes.runs import sweep
+from tests.sweep.crashes.stories import quarantined_world
+from tests.sweep.crashes.test_buckets import BucketWorld
+from tests.sweep.crashes.world import DEAD, REPOSITORY, World, address, content
+from tests.sweep.test_undo import death_after, kept, outcome, selected, undo
+
+pytestmark = pytest.mark.usefixtures("small_steps")
+
+
+def a_world(directory: Path) -> World:
+    """Return a world of which three sweeps had the lease before: their fences are 1, 3 and 5."""
+    world = World(directory / "world")
+    for _ in range(3):
+        lease = take_lease(world.warehouse, REPOSITORY, "an-earlier-run", world.now, timedelta(minutes=30))
+        release_lease(world.warehouse, lease, world.now)
+    return world
+
+
+def another_plan(world: World, number: int) -> Plan:
+    """Return a plan of a later day, as a daily run makes it."""
+    plan = replace(world.plan, plan_hash=f"{number:x}" * 64, day=world.plan.day + timedelta(days=number))
+    keep_plan(world.warehouse, plan)
+    return plan
+
+
+def place(world: World, plan: Plan) -> QuarantinePlace:
+    return replace(world.place, folder=f"{plan.day}/{plan.plan_hash[:16]}")
+
+
+def note(world: World, plan: Plan, fence: int, *outcomes: str, name: str = "a", detail: str | None = None) -> None:
+    """Write what a sweep of a plan did to one object."""
+    for outcome_ in outcomes:
+        told = detail or (place(world, plan).describe(address(name)) if outcome_ == QUARANTINED else None)
+        row = {"address": address(name), "size": len(content(name)), "outcome": outcome_, "detail": told}
+        rows = pa.Table.from_pylist([{**row, "at": world.clock(), "fence": fence}], schema=LEDGER)
+        kind = "attempted" if outcome_ == ATTEMPTED else "done"
+        target = LedgerPlace(world.warehouse.root, REPOSITORY, plan.day, plan.plan_hash, fence, f"run-{fence}")
+        target.append(rows, f"{name}-{uuid4().hex}", kind)
+
+
+def lay_copy(world: World, plan: Plan, name: str = "a", bytes_: bytes | None = None) -> Path:
+    file = world.root / "lake.quarantine" / place(world, plan).path(address(name))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content(name) if bytes_ is None else bytes_)
+    return file
+
+
+def copied_not_deleted(world: World, plan: Plan, fence: int = 1) -> Path:
+    """Leave what a sweep leaves that copied an object and could not delete the original."""
+    note(world, plan, fence, ATTEMPTED, FAILED)
+    return lay_copy(world, plan)
+
+
+def moved(world: World, plan: Plan, fence: int = 3) -> Path:
+    note(world, plan, fence, ATTEMPTED, QUARANTINED)
+    if "a" in world.stored():
+        world.remove("a")
+    return lay_copy(world, plan)
+
+
+def purged(spark: SparkSession, world: World, *live: str) -> Mapping[str, Amount]:
+    """Purge what is due, if anything is."""
+    due = due_for_purge(undo(spark, world))
+    return purge(undo(spark, world), due.digest, kept(spark, *live)).ledgers if due.is_anything else {}
+
+
+def shown(spark: SparkSession, world: World) -> dict[str, tuple[int, int]]:
+    """Return by plan how many copies are held and how many are surplus."""
+    return {
+        one.plan.plan_hash: (one.held.objects, one.surplus.objects) for one in undo(spark, world).copies().by_plan()
+    }
+
+
+def files(world: World) -> set[str]:
+    folder = world.root / "lake.quarantine"
+    return {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+
+
+def test_copies_of_one_object_under_two_plans_go_together_and_none_is_left(spark: SparkSession, tmp_path: Path) -> None:
+    world = a_world(tmp_path)
+    first, second = another_plan(world, 1), another_plan(world, 2)
+    copied_not_deleted(world, first)
+    world.wait(days=2)
+    moved(world, second)
+    assert shown(spark, world) == {first.plan_hash: (1, 0), second.plan_hash: (1, 0)}
+    world.wait(days=29)  # the first copy is older than quarantine.keep, the second is not
+    assert not due_for_purge(undo(spark, world)).is_anything
+    world.wait(days=1)
+    assert purged(spark, world) == {PURGED: Amount(2, 2 * len(content("a")))}
+    assert files(world) == set()
+    assert shown(spark, world) == {}
+
+
+def test_a_copy_whose_object_is_in_its_place_is_surplus_and_goes_once_no_sweep_is_at_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = a_world(tmp_path)
+    plan = another_plan(world, 1)
+    copied_not_deleted(world, plan)
+    assert shown(spark, world) == {plan.plan_hash: (0, 1)}
+    assert not due_for_purge(undo(spark, world)).is_anything  # a worker may be about to delete the original
+    world.wait(minutes=21)  # sweep.window and five minutes
+    due = due_for_purge(undo(spark, world))
+    assert (due.amount, due.surplus) == (Amount(), Amount(1, len(content("a"))))
+    assert purged(spark, world) == {FAILED: Amount(1, len(content("a")))}  # the plan's ledger is as it was
+    assert files(world) == set()
+    assert world.stored()["a"] == content("a")
+    *_, record = read_records(world.warehouse, REPOSITORY)
+    assert record.document["published"]["surplus_copies"] == 1
+    assert world.warehouse.directories(REPOSITORY, SURPLUS_LEDGERS) == [plan.day.isoformat()]
+
+
+def test_a_surplus_copy_stays_when_its_object_went_before_the_purge_looked(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = a_world(tmp_path)
+    plan = another_plan(world, 1)
+    copy = copied_not_deleted(world, plan)
+    world.wait(hours=1)
+    due = due_for_purge(undo(spark, world))
+
+    def take_it_away() -> DataFrame:
+        world.remove("a")
+        return kept(spark)()
+
+    purge(undo(spark, world), due.digest, take_it_away)
+    assert copy.read_bytes() == content("a")
+    assert shown(spark, world) == {plan.plan_hash: (1, 0)}
+
+
+def test_what_another_run_touched_since_it_was_found_due_stays(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between finding out what is due and the purge of a plan, its sweep may go on."""
+    world = a_world(tmp_path)
+    plan = another_plan(world, 1)
+    copy = copied_not_deleted(world, plan)
+    world.wait(hours=1)
+    due = due_for_purge(undo(spark, world))
+    found_due = undoing.due_for_purge
+
+    def and_then_the_sweep_goes_on(*arguments: Any, **options: Any) -> Any:
+        result = found_due(*arguments, **options)
+        note(world, plan, 50, ATTEMPTED, QUARANTINED)
+        world.remove("a")
+        return result
+
+    monkeypatch.setattr(undoing, "due_for_purge", and_then_the_sweep_goes_on)
+    purge(undo(spark, world), due.digest, kept(spark))
+    assert copy.read_bytes() == content("a")
+    assert shown(spark, world) == {plan.plan_hash: (1, 0)}
+
+
+def test_while_a_sweep_has_the_lease_nothing_is_purged(spark: SparkSession, tmp_path: Path) -> None:
+    world = a_world(tmp_path)
+    copy = copied_not_deleted(world, another_plan(world, 1))
+    take_lease(world.warehouse, REPOSITORY, "a-sweep", world.now, timedelta(minutes=30))
+    with pytest.raises(GuardRefused, match="a-sweep sweeps it since"):
+        purge(undo(spark, world), "any hash", kept(spark))
+    assert copy.is_file()
+
+
+@pytest.mark.parametrize("answer", [FAILED, DELETED, MISSING, RESTORED, None])
+def test_a_copy_that_holds_the_last_bytes_can_be_brought_back_whatever_the_ledger_says(
+    spark: SparkSession, tmp_path: Path, answer: str | None
+) -> None:
+    """A store that answers ambiguously may have deleted the original of what is `failed`."""
+    world = a_world(tmp_path)
+    plan = another_plan(world, 1)
+    note(world, plan, 1, *([ATTEMPTED, answer] if answer else [ATTEMPTED]))
+    lay_copy(world, plan)
+    world.remove("a")
+    assert shown(spark, world) == {plan.plan_hash: (1, 0)}
+    world.wait(hours=1)
+    assert not due_for_purge(undo(spark, world)).is_anything
+    assert restore(undo(spark, world), selected("a")).ledgers[RESTORED].objects == 1
+    assert world.stored()["a"] == content("a")
+    assert shown(spark, world) == {}
+
+
+def test_a_copy_of_what_lives_again_and_is_gone_stays(spark: SparkSession, tmp_path: Path) -> None:
+    world = a_world(tmp_path)
+    plan = another_plan(world, 1)
+    copy = copied_not_deleted(world, plan)
+    world.remove("a")
+    world.wait(days=31)
+    purged(spark, world, "a")
+    assert copy.is_file()
+
+
+def test_a_copy_of_another_size_is_not_brought_back(spark: SparkSession, tmp_path: Path) -> None:
+    world = a_world(tmp_path)
+    plan = another_plan(world, 1)
+    note(world, plan, 1, ATTEMPTED)
+    lay_copy(world, plan, bytes_=b"part")
+    world.remove("a")
+    world.wait(hours=1)
+    with pytest.raises(GuardRefused, match="nothing like that is in quarantine"):
+        restore(undo(spark, world), selected("a"))
+
+
+def test_what_no_ledger_names_is_shown_and_never_touched(spark: SparkSession, tmp_path: Path) -> None:
+    world = a_world(tmp_path)
+    plan, another_repositorys = another_plan(world, 1), replace(world.plan, day=date(2026, 1, 1), plan_hash="e" * 64)
+    moved(world, plan)
+    strange = lay_copy(world, plan, "never-tried", b"???")
+    theirs = lay_copy(world, another_repositorys, "theirs", b"their bytes")
+    world.wait(days=31)
+    assert undo(spark, world).copies().unknown() == [
+        (place(world, another_repositorys).folder, Amount(1, len(b"their bytes"))),
+        (place(world, plan).folder, Amount(1, 3)),
+    ]
+    purged(spark, world)
+    assert strange.is_file()
+    assert theirs.is_file()
+
+
+def test_manifests_go_with_the_last_copy(spark: SparkSession, tmp_path: Path) -> None:
+    world = quarantined_world(tmp_path / "world")
+    assert any("/manifest/" in file for file in files(world))
+    world.wait(days=31)
+    restore(undo(spark, world), selected("b"))
+    purged(spark, world)
+    assert files(world) == set()
+
+
+def test_manifests_that_a_purge_left_when_it_died_go_with_the_next_one(spark: SparkSession, tmp_path: Path) -> None:
+    world = quarantined_world(tmp_path / "world")
+    world.wait(days=31)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(undoing, "_clear", lambda *_: 0)
+        purged(spark, world)
+    assert all("/manifest/" in file for file in files(world))
+    world.wait(hours=1)
+    due = due_for_purge(undo(spark, world))
+    assert (due.amount, [plan.plan_hash for plan in due.manifests]) == (Amount(), [world.plan.plan_hash])
+    purged(spark, world)
+    assert files(world) == set()
+
+
+def test_what_a_run_was_at_when_it_died_is_purged_in_the_end(spark: SparkSession, tmp_path: Path) -> None:
+    world = World(tmp_path / "world")
+    death_after(world, "quarantine", "delete", "e")
+    keep_plan(world.warehouse, replace(world.plan, plan_hash="f" * 64))  # nobody carries the plan on
+    assert "e" not in world.stored()
+    world.wait(days=31)
+    purged(spark, world)
+    assert world.copies() == {}
+    assert outcome(world, "e") == PURGED
+    assert files(world) == set()
+
+
+# ---- the proof
+
+
+def verdict(spark: SparkSession, world: World, *plans: Plan) -> Any:
+    evidence = Evidence(
+        spark, world.warehouse, REPOSITORY, plans, [], [(plan, place(world, plan)) for plan in plans], None
+    )
+    return copies_in_quarantine(evidence, evidence.ledger())
+
+
+def test_the_proof_tells_of_surplus_copies(spark: SparkSession, tmp_path: Path) -> None:
+    world = a_world(tmp_path)
+    first, second = another_plan(world, 1), another_plan(world, 2)
+    copied_not_deleted(world, first)
+    moved(world, second)
+    found = verdict(spark, world, first, second)
+    assert found.passed
+    assert f"1 copies ({len(content('a'))} bytes) that the ledgers do not call quarantined" in found.saw
+
+
+def test_the_proof_fails_where_something_is_called_purged_and_has_a_copy(spark: SparkSession, tmp_path: Path) -> None:
+    world = a_world(tmp_path)
+    first, second = another_plan(world, 1), another_plan(world, 2)
+    copied_not_deleted(world, first)
+    moved(world, second)
+    note(world, second, 5, PURGED)
+    found = verdict(spark, world, first, second)
+    assert not found.passed
+    assert f"1 objects are called purged and have a copy, first {address('a')}" in found.saw
+
+
+# ---- buckets that keep versions
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned:
+    """A bucket that keeps versions, with the world in it."""
+
+    spark: SparkSession
+    world: BucketWorld
+
+    def undo(self) -> Undo:
+        """Return who undoes what the world's sweep did."""
+        access = self.world.access
+        options = {name: value for name, value in access.options.items() if "key" not in name}
+        entry = {
+            "kind": "lakefs", "namespace": "s3://lake/orchard", "storage": access.url.rstrip("/"),
+            "storage_options": {**options, "allow_http": "true"},
+            "policy": "none.json", "source": {"dump": "none.json"}, "sweep": {"single_machine": True},
+        }  # fmt: skip
+        file = self.world.root / "retention.yaml"
+        file.write_text(yaml.safe_dump({"warehouse": "warehouse", "repositories": {REPOSITORY: entry}}), "utf-8")
+        repository = load_configuration(file).repository(REPOSITORY)
+        run = f"run-{self.world.now:%d%H%M%S}"
+        return Undo(self.spark, self.world.warehouse, repository, run, "ada", lambda _: None, self.world.clock)
+
+    def purge(self, *, versions: bool = False) -> None:
+        due = due_for_purge(self.undo(), versions=versions)
+        purge(self.undo(), due.digest, kept(self.spark), versions=versions)
+
+    def stored(self, folder: str) -> list[str]:
+        """Return what is stored and billed below a folder: versions and delete markers, current ones too."""
+        prefix = f"{self.world._prefix}/{folder}"
+        told = self.world._client.list_object_versions(Bucket=self.world.bucket.name, Prefix=prefix)
+        assert not told["IsTruncated"]
+        return sorted(entry["Key"] for entry in (*told.get("Versions", ()), *told.get("DeleteMarkers", ())))
+
+
+@pytest.fixture(scope="module")
+def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with versitygw_place(tmp_path_factory.mktemp("versitygw"), versioning=True) as found:
+        yield found
+
+
+@pytest.fixture(params=["moto", "versitygw"])
+def versioned(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Versioned:
+    if request.param == "moto":
+        made: Bucket = request.getfixturevalue("bucket")
+    else:
+        options = request.getfixturevalue("versitygw").options
+        made = Bucket(options["endpoint"], f"b-{uuid4().hex}", options["access_key_id"], options["secret_access_key"])
+        made.client().create_bucket(Bucket=made.name)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", made.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", made.secret_key)
+    made.client().put_bucket_versioning(Bucket=made.name, VersioningConfiguration={"Status": "Enabled"})
+    return Versioned(spark, BucketWorld(tmp_path / "world", bucket=made))
+
+
+def test_after_a_purge_a_bucket_that_keeps_versions_stores_nothing_of_the_quarantine(versioned: Versioned) -> None:
+    world = versioned.world
+    sweep(world, "quarantine")
+    world.wait(hours=1)
+    restore(versioned.undo(), selected("b"))
+    assert len(versioned.stored("lake.quarantine/")) > len(DEAD)
+    world.wait(days=31)
+    versioned.purge()
+    assert versioned.stored("lake.quarantine/") == []
+    versioned.purge(versions=True)
+    left = {key.rpartition("/")[2] for key in versioned.stored("lake/")}
+    assert left >= world.stored().keys()
+    client, bucket = world._client, world.bucket.name
+    told = client.list_object_versions(Bucket=bucket, Prefix=f"{world._prefix}/lake/").get("Versions", ())
+    noncurrent = {entry["Key"].rpartition("/")[2] for entry in told if not entry["IsLatest"]}
+    assert not noncurrent & ({*DEAD} - {"b"})
+
+
+def test_versions_that_the_purge_of_an_older_version_left_are_found_and_go(versioned: Versioned) -> None:
+    """It deleted copies without their versions, and called them purged."""
+    world = versioned.world
+    sweep(world, "quarantine")
+    world.wait(days=31)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(undoing, "_keeps_versions", lambda _: False)
+        patch.setattr(undoing, "_clear", lambda *_: 0)
+        versioned.purge()
+    assert len(versioned.stored("lake.quarantine/")) >= 2 * len(DEAD)
+    world.wait(hours=1)
+    versioned.purge()
+    assert versioned.stored("lake.quarantine/") == []
+
+
+def test_where_versions_may_not_be_listed_nothing_is_purged_for_good(
+    versioned: Versioned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = versioned.world
+    sweep(world, "quarantine")
+    world.wait(days=31)
+    monkeypatch.setattr(undoing, "keeps_versions", lambda _: None)
+    monkeypatch.setattr(undoing, "lists_versions", lambda _: False)
+    due = due_for_purge(versioned.undo())
+    assert due.keeps_versions is None
+    purge(versioned.undo(), due.digest, kept(versioned.spark))
+    details = {row["detail"] for row in world.ledger() if row["outcome"] == PURGED}
+    assert details == {"its copy in quarantine; whether the store keeps versions of the copy is unknown"}

@@ -90,6 +90,10 @@ def uncommitted_objects(bench: Workbench) -> dg.AssetsDefinition:
         staged = opened.source.staged()
         files, shown = (staged.files, staged.shown) if staged else ((), ())
         frame = staged_objects(session(pyspark), opened.access, files, opened.inside, shown)
+        if staged is not None:
+            frame = frame.cache()
+            frame.count()  # once the list is removed it cannot be read again
+            opened.source.release(staged)
         notes = {KNOWN: str(staged is not None).lower()}
         return checked(Rows(frame, staged.taken_at if staged else bench.clock(), notes), numbers=notes)
 

@@ -25,6 +25,7 @@ class StagedList:
     files: tuple[str, ...]
     taken_at: datetime  # aware, UTC
     shown: tuple[tuple[str, datetime], ...] = ()  # the address as in a file, and when the entry was made
+    run_id: str | None = None  # of the server's run that wrote the files for this list alone; None: they stay
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,13 @@ class LakeFSSource(Protocol):
 
     def staged(self) -> StagedList | None:
         """Return what is staged, or None where that is not known. Unknown is not zero."""
+        ...
+
+    def release(self, staged: StagedList) -> None:
+        """Remove the files that were written for this list alone; nobody may read the list after that.
+
+        What cannot be removed stays, with a warning in the log.
+        """
         ...
 
     def references(self) -> References:

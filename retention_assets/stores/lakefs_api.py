@@ -1,22 +1,35 @@
 """References from a running lakeFS server: its API for what moves, its dump in the namespace for the commits."""
 
+import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from retention_assets.config import canonical_namespace
-from retention_assets.errors import SourceError
+from retention_assets.errors import RetentionError, SourceError
 from retention_assets.formats.sstable import CONTENT_ID
 from retention_assets.history.references import Commit, References
-from retention_assets.stores.lakefs import GCRules, StagedList, require_known_heads, staged_folder, visible_files
+from retention_assets.stores.lakefs import (
+    METADATA,
+    GCRules,
+    StagedList,
+    require_known_heads,
+    staged_folder,
+    visible_files,
+)
 from retention_assets.stores.lakefs_client import Json, LakeFSClient, NotFound
 from retention_assets.stores.lakefs_dump import read_commit_table
 from retention_assets.stores.lakefs_staged import StagedScan
 from retention_assets.stores.objects import ObjectReader, StoreAccess
 
+_LOG = logging.getLogger(__name__)
+_CLOCKS_DIFFER = timedelta(minutes=5)  # this machine's clock and the store's; what differs more leaves files behind
+_GONE = ("deleted", "missing")  # outcomes of a deletion
 _ATTEMPTS = 3  # readings of the branches and tags beside one dump
 _DUMP_LIFE = timedelta(minutes=10)  # how long later readings add to a dump: commits that came and went are not seen
 _FEW_PAGES = 200  # of logs: beyond, a dump is quicker
@@ -58,12 +71,15 @@ class ApiSource:
         self._client = LakeFSClient(url, access_key, secret_key)
         self._repository = repository
         self._namespace = canonical_namespace(namespace)
+        self._access = access
         self._reader = ObjectReader(access)
         self._clock = clock
         self._sleep = sleep
         self._names = {"repository": repository}
         self._where = f"{url}: repository {repository}"
         self._dumped: _Dumped | None = None
+        self._written: dict[str, Sequence[str]] = {}  # the files of each run that the server made for this object
+        self._warned = False
 
     def staged(self) -> StagedList:
         """Return the list that the server writes now, of all branches; see `StagedScan` for why it is complete.
@@ -81,7 +97,46 @@ class ApiSource:
             (self._relative(entry.physical_address) or entry.physical_address, entry.created_at)
             for entry in found.shown
         )
-        return StagedList(self._staged_files(found.run_id, found.locations), taken_at, shown)
+        files = self._staged_files(found.run_id, found.locations)
+        if found.run_id is not None:
+            self._written[found.run_id] = _written_for(found.run_id, files, taken_at)
+        return StagedList(tuple(sorted(files)), taken_at, shown, found.run_id)
+
+    def release(self, staged: StagedList) -> None:
+        """Remove the files of a list of this object's; see `LakeFSSource`.
+
+        Only files go that this object itself saw in the folder of a run which the server named to it, and that were
+        written since it asked: a run of another time or of somebody else is never touched.
+        """
+        files = self._written.pop(staged.run_id or "", ())
+        if not files:
+            return
+        from retention_assets.stores.deletion import ObjectDeleter  # a third of a second, needed only here
+
+        try:
+            removed = ObjectDeleter(self._access).delete_all(files)
+            details = [f"{one.path}: {one.detail}" for one in removed if one.outcome not in _GONE]
+        except RetentionError as error:
+            details = [str(error)]
+        if not details:
+            self._remove_empty(files[0].rpartition("/")[0])
+        elif not self._warned:
+            self._warned = True
+            _LOG.warning(
+                "%s: the staged list that the server wrote for this run could not be removed (%s). It stays, and "
+                "does no harm. To let such lists be removed, allow deletion below %s/retention/gc/uncommitted/.",
+                self._where,
+                details[0],
+                METADATA,
+            )
+
+    def _remove_empty(self, folder: str) -> None:
+        """Remove the directories of a run from this machine's disk, where they are empty; a store has none."""
+        if self._access.is_local:
+            path = Path(self._access.url.removeprefix("file://")) / folder
+            with suppress(OSError):  # not empty, or not ours to remove: a directory costs nothing
+                path.rmdir()
+                path.parent.rmdir()
 
     def references(self) -> References:
         """Return all commits, with the branches and tags as they stand after `taken_at`.
@@ -203,19 +258,19 @@ class ApiSource:
             for head in page
         }
 
-    def _staged_files(self, run_id: str | None, locations: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the files of a run: one at least for each page that had rows, or it is an error."""
+    def _staged_files(self, run_id: str | None, locations: tuple[str, ...]) -> Mapping[str, datetime]:
+        """Return when the files of a run were written: one at least for each page that had rows, or it is an error."""
         if run_id is None:
-            return ()
+            return {}
         folders = {staged_folder(run_id), *map(self._folder, locations)}
-        files = {file for folder in folders for file in visible_files(self._reader, folder)}
+        files = {file: at for folder in folders for file, at in visible_files(self._reader, folder).items()}
         if len(files) < len(locations):
             raise SourceError(
                 f"{self._where}: the server wrote {len(locations)} files of staged objects, but "
                 f"{self._reader.describe(min(folders))} has {len(files)}. Nothing was believed. "
                 "Check that `storage` is the place of this repository."
             )
-        return tuple(sorted(files))
+        return files
 
     def _folder(self, location: str) -> str:
         """Return a location of the server's as a path below the namespace. Errors: SourceError when it is outside."""
@@ -319,3 +374,11 @@ class ApiSource:
             metarange_id=expect(answer, "meta_range_id", str),
             version=expect(answer, "version", int),
         )
+
+
+def _written_for(run_id: str, files: Mapping[str, datetime], asked_at: datetime) -> Sequence[str]:
+    """Return the files in the folder of a run, if the server wrote all of them since it was asked; else nothing."""
+    folder = f"{staged_folder(run_id)}/"
+    own = sorted(file for file in files if file.startswith(folder))
+    is_ours = all(files[file] >= asked_at - _CLOCKS_DIFFER for file in own)
+    return own if is_ours else ()

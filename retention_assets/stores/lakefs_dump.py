@@ -113,6 +113,9 @@ class DumpSource:
             )
         return StagedList(tuple(sorted(files)), max(files.values()))
 
+    def release(self, staged: StagedList) -> None:
+        """See `LakeFSSource`: the folder is not of this source's making, so nothing is removed."""
+
     def references(self) -> References:
         """Return what the dump holds, taken when the oldest of its three tables was written."""
         references = References(

@@ -53,4 +53,8 @@ def _kept_here(
     cache = TableCache(spark, warehouse, repository.name, of_lakefs.access, run_id)
     memory = read_memory(warehouse, repository.name, repository.lakefs)
     question = Question(of_lakefs, of_lakefs.policy(), day, memory)
-    return LakeFSLiveness(spark, cache, question, clock).now().live
+    liveness = LakeFSLiveness(spark, cache, question, clock)
+    live = liveness.now().live.cache()
+    live.count()  # after `close` it could not be read again
+    liveness.close()
+    return live

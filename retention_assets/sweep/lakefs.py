@@ -62,7 +62,10 @@ def sweep_plan(sweep: Sweep[OpenRepository], plan: Plan, mode: str) -> None:
             require_own_names(plan, planned, lambda: liveness.now().committed)
 
     charge = replace(charge_of(sweep, plan, mode), dump=dump_of(sweep))
-    carried = carry_out(charge, engine, check)
+    try:
+        carried = carry_out(charge, engine, check)
+    finally:
+        liveness.close()
     tell_of_versions(sweep, mode, carried)
     if sweep.opened.repository.lakefs.write_results:
         ledger = engine.ledger().where(f"outcome != '{ATTEMPTED}'")

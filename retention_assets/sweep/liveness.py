@@ -20,6 +20,7 @@ from retention_assets.history.reflog import Memory, counting_heads, with_true_ag
 from retention_assets.history.tables import commit_graph_rows, potential_commits_rows
 from retention_assets.policy.current import CurrentRule
 from retention_assets.policy.rules import Policy
+from retention_assets.stores.lakefs import StagedList
 from retention_assets.stores.ranges import TableCache
 from retention_assets.stores.repositories import OpenRepository
 from retention_assets.stores.staged import staged_objects
@@ -117,12 +118,14 @@ class LakeFSLiveness:
         self._question = question
         self._clock = clock
         self._pairs: tuple[str, DataFrame] | None = None  # of which references, the pairs of all commits
+        self._staged: StagedList | None = None  # of the last look
         self._instance: str | None = None  # of the repository that was seen to be the planned one
 
     def now(self) -> Liveness:
         """Return what is live at this moment. Errors: GuardRefused when it cannot be known."""
         looked_at, opened = self._clock(), self._question.opened
-        staged = opened.source.staged()
+        self.close()  # whoever asks again is done with the look before
+        self._staged = staged = opened.source.staged()
         references = self._references()
         if self._instance and references.instance and self._instance != references.instance:
             raise self._another(_CREATED_AGAIN)
@@ -137,6 +140,12 @@ class LakeFSLiveness:
         live = live_addresses(pairs, uncommitted, self._question.held_prefixes()).select("address")
         committed = pairs.select(stored_name(F.col("address")).alias("address")).distinct()
         return Liveness(live, committed, looked_at)
+
+    def close(self) -> None:
+        """Let go of what the last look read: its rows must not be used any more."""
+        if self._staged is not None:
+            self._question.opened.source.release(self._staged)
+            self._staged = None
 
     def require_same(self, plan: Plan, heads: Heads) -> None:
         """Refuse a repository that is not the one that was planned: created again, or restored to an older state.

@@ -124,6 +124,9 @@ def _held_now(spark: SparkSession, question: Question) -> tuple[DataFrame, list[
     uncommitted = staged_objects(spark, opened.access, files, opened.inside, shown).select("address")
     committed = addresses(kept, canonical(entries, opened.inside)).select("address")
     held = committed.unionByName(uncommitted).distinct().cache()
+    if staged is not None:
+        held.count()  # once the list is removed it cannot be read again
+        opened.source.release(staged)
     verdicts.append(
         Verdict("staged_read", staged is not None, "the staged list was read" if staged else "no staged list is known")
     )

@@ -184,6 +184,22 @@ READING = (
         ),
     ),
     Mutation(
+        name="a staged list of another time is removed like one of our own",
+        breaks="only what the server wrote for this run goes from `_lakefs/` (invariant 10)",
+        file="retention_assets/stores/lakefs_api.py",
+        old="return own if is_ours else ()",
+        new="return own",
+        caught_by=("tests/stores/test_lakefs_api.py::TestRelease::test_a_list_that_is_older_than_the_question_stays",),
+    ),
+    Mutation(
+        name="a staged list that lies outside of its run is removed",
+        breaks="only what the server wrote for this run goes from `_lakefs/` (invariant 10)",
+        file="retention_assets/stores/lakefs_api.py",
+        old="own = sorted(file for file in files if file.startswith(folder))",
+        new="own = sorted(files)",
+        caught_by=("tests/stores/test_lakefs_api.py::TestRelease::test_a_page_that_lies_outside_of_its_run_stays",),
+    ),
+    Mutation(
         name="a page of staged objects that was not written is not missed",
         breaks="a staged list that lacks a page is refused (invariant 3)",
         file="retention_assets/stores/lakefs_api.py",

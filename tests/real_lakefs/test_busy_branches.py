@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.real_lakefs.repository import Repository
 from tests.real_lakefs.retention import Retention
 from tests.real_lakefs.server import Server
 
+STAGED_LISTS = "_lakefs/retention/gc/uncommitted"
 _STAGED = 50
 _SCANS = 200  # 1.5 % of them met a branch that was away
 _DELETIONS_A_SECOND = 8
@@ -93,7 +95,7 @@ def with_staged(repository: Repository) -> set[str]:
 
 def by_another(repository: Repository) -> Repository:
     """Return the repository as another thread may use it."""
-    return Repository(repository.server, repository.server.client(), repository.name, repository.place)
+    return replace(repository, client=repository.server.client())
 
 
 def test_a_branch_that_is_made_again_during_the_scan_takes_no_staged_object_along(repository: Repository) -> None:
@@ -166,7 +168,7 @@ def test_a_plan_is_made_and_swept_while_branches_come_and_go(lakefs_on_s3: Serve
     repository.reset("a-staged", "thrown-away")
     wanted = with_staged(repository)
     repository.server.clock.forward(days=10)
-    retention = Retention(tmp_path, repository, sweep={"single_machine": True})
+    retention = Retention(tmp_path, repository, settle="0s")
     with busy(repository) as times:
         found = {row["address"]: row["reason"] for row in retention.plan_and_sweep()}
         assert times[0] > _DELETIONS_A_SECOND
@@ -174,4 +176,34 @@ def test_a_plan_is_made_and_swept_while_branches_come_and_go(lakefs_on_s3: Serve
     assert not found.keys() & repository.stored().keys()
     assert wanted <= repository.stored().keys()
     assert repository.unreadable() == []
+    reader = ObjectReader(access_to(repository))
+    assert not reader.holds_objects(STAGED_LISTS)  # those of the plan and of each look were removed
     assert retention.verify().status == 0
+
+
+def test_looks_leave_nothing_behind_where_nothing_moved(repository: Repository) -> None:
+    with_staged(repository)
+    source, reader = source_of(repository), ObjectReader(access_to(repository))
+    counts = []
+    for _ in range(5):
+        staged = source.staged()
+        source.references()
+        assert reader.holds_objects(STAGED_LISTS)
+        source.release(staged)
+        assert not reader.holds_objects(STAGED_LISTS)
+        counts.append(sum(batch.num_rows for batch in reader.list("_lakefs")))
+    assert set(counts) == {counts[0]}
+
+
+def test_looks_leave_one_dump_behind_where_branches_moved(repository: Repository) -> None:
+    source, reader = source_of(repository), ObjectReader(access_to(repository))
+    known = source.references().commits.keys()
+    for number in range(5):
+        repository.upload("main", "c", b"%d" % number)
+        made = repository.commit("main")
+        before = sum(batch.num_rows for batch in reader.list("_lakefs"))
+        references = source.references()
+        assert sum(batch.num_rows for batch in reader.list("_lakefs")) == before
+        assert references.branches["main"] == made
+        assert references.commits.keys() == {*known, made}
+        known = references.commits.keys()

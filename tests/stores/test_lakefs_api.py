@@ -1,6 +1,8 @@
 """What a server does while it is asked, and what it gets wrong: each hazard has a test that fails if it is built in."""
 
 import dataclasses
+import os
+import shutil
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,6 +13,7 @@ import pytest
 
 from retention_assets.errors import CorruptFile, ObjectMissing, SourceError
 from retention_assets.stores import lakefs_api
+from retention_assets.stores.deletion import Deletion, ObjectDeleter, Outcome
 from retention_assets.stores.lakefs import GCRules, StagedList, staged_folder
 from retention_assets.stores.lakefs_api import ApiSource
 from retention_assets.stores.objects import StoreAccess
@@ -183,7 +186,8 @@ class TestStaged:
     ) -> None:
         orchard.changes = [change for change in orchard.changes if change["type"] == "removed"]
         orchard.run_id, orchard.pages = LOST_RUN, [False]
-        assert source.staged() == StagedList((), source.staged().taken_at - timedelta(seconds=1))
+        staged = source.staged()
+        assert (staged.files, staged.shown) == ((), ())
 
     def test_many_staged_objects_are_shown_whole(self, source: ApiSource, orchard: Repository) -> None:
         paths = [f"many/{number:05}" for number in range(0, 5_000, 2)]
@@ -283,6 +287,93 @@ class TestStaged:
         answer = {"run_id": orchard.run_id, "gc_uncommitted_location": location}
         server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
         assert len(open_source(namespace="local://orchard").staged().files) == 1
+
+
+class TestRelease:
+    """The server's list is removed once it was read; nothing else ever is."""
+
+    @pytest.fixture
+    def lake(self, tmp_path: Path) -> Path:
+        return place_repository("orchard", tmp_path / "orchard")
+
+    @pytest.fixture
+    def own(self, open_source: Callable[..., ApiSource], lake: Path) -> ApiSource:
+        return open_source(access=StoreAccess(f"file://{lake}"))
+
+    def written(self, lake: Path, at: datetime) -> Path:
+        """Let the server have written its list at `at`, and return the file."""
+        (file,) = (lake / STAGED).iterdir()
+        os.utime(file, (at.timestamp(), at.timestamp()))
+        return file
+
+    def test_a_list_of_our_own_goes_with_its_empty_directories(self, own: ApiSource, lake: Path) -> None:
+        self.written(lake, NOW)
+        before = files_of(lake)
+        staged = own.staged()
+        own.release(staged)
+        assert before - files_of(lake) == set(staged.files)
+        assert not (lake / STAGED).parent.exists()
+        own.release(staged)  # a second time there is nothing to do
+
+    def test_what_another_wrote_into_the_folder_afterwards_stays(self, own: ApiSource, lake: Path) -> None:
+        self.written(lake, NOW)
+        staged = own.staged()
+        (lake / STAGED / "later").write_bytes(b"of somebody else")
+        own.release(staged)
+        assert [file.name for file in (lake / STAGED).iterdir()] == ["later"]
+
+    def test_a_list_that_is_older_than_the_question_stays(self, own: ApiSource, lake: Path) -> None:
+        self.written(lake, NOW - timedelta(minutes=10))
+        before = files_of(lake)
+        own.release(own.staged())
+        assert files_of(lake) == before
+
+    def test_a_run_of_which_one_file_is_older_stays_whole(self, own: ApiSource, lake: Path) -> None:
+        file = self.written(lake, NOW - timedelta(minutes=10))
+        shutil.copyfile(file, file.with_name("another"))
+        os.utime(file.with_name("another"), (NOW.timestamp(), NOW.timestamp()))
+        before = files_of(lake)
+        own.release(own.staged())
+        assert files_of(lake) == before
+
+    def test_a_list_that_another_source_took_stays(
+        self, own: ApiSource, lake: Path, open_source: Callable[..., ApiSource]
+    ) -> None:
+        self.written(lake, NOW)
+        before = files_of(lake)
+        open_source().release(own.staged())
+        open_source().release(StagedList(tuple(before), NOW, run_id="../../../../data"))
+        assert files_of(lake) == before
+
+    def test_a_page_that_lies_outside_of_its_run_stays(
+        self, own: ApiSource, lake: Path, server: LakeFSServer, orchard: Repository
+    ) -> None:
+        self.written(lake, NOW)
+        answer = {"run_id": "another", "gc_uncommitted_location": f"s3://lake/orchard/{STAGED}"}
+        server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
+        before = files_of(lake)
+        own.release(own.staged())
+        assert files_of(lake) == before
+
+    def test_a_list_that_may_not_be_removed_stays_with_one_warning(
+        self, own: ApiSource, lake: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def denied(self: object, files: list[str]) -> list[Deletion]:
+            return [Deletion(file, Outcome.FAILED, "the store denied it (AccessDenied)") for file in files]
+
+        monkeypatch.setattr(ObjectDeleter, "delete_all", denied)
+        file = self.written(lake, NOW)
+        for _ in range(2):
+            own.release(own.staged())
+        assert file.exists()
+        (warning,) = caplog.records
+        assert warning.levelname == "WARNING"
+        assert "AccessDenied" in warning.getMessage()
+        assert "_lakefs/retention/gc/uncommitted/" in warning.getMessage()
+
+
+def files_of(lake: Path) -> set[str]:
+    return {str(file.relative_to(lake)) for file in lake.rglob("*") if file.is_file()}
 
 
 class TestReferences:

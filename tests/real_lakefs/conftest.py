@@ -13,12 +13,12 @@ from tests.real_lakefs.stores import S3Store, moto_store, versitygw_store
 from tests.stores.places import MOTO, s3_place, versitygw_place
 from tests.stores.programs import INSTALLED
 
-_FIXTURES = {"lakefs", "lakefs_on_s3"}
+_FOLDERS = {Path(__file__).parent, Path(__file__).parents[1] / "random_histories"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if _FIXTURES & set(getattr(item, "fixturenames", ())):
+        if item.path.parent in _FOLDERS and "the_stand_in" not in item.name:
             item.add_marker(pytest.mark.lakefs_server)
 
 

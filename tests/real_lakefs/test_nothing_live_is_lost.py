@@ -1,0 +1,113 @@
+"""What users do that once cost them live data: plan, approve, sweep, then read every object from the real server."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.command import Json
+from tests.real_lakefs.hooks import Webhook
+from tests.real_lakefs.repository import Repository
+from tests.real_lakefs.retention import Retention
+from tests.real_lakefs.server import Server
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+LONG_AGO = datetime(2015, 1, 1, tzinfo=UTC)
+FOREVER_ON_GOLD: Json = {
+    "retention": {"default": "7d", "branches": [{"branch": "gold", "keep": "forever"}]},
+}
+
+
+def garbage(repository: Repository) -> str:
+    """Leave an object that nothing holds, beside one that a commit does; return its address. A sweep must take it."""
+    repository.upload_and_commit("main", "always", b"there")
+    address = repository.upload("main", "thrown-away", b"garbage")
+    repository.reset("main", "thrown-away")
+    return address
+
+
+def require_all_readable(repository: Repository, gone: str) -> None:
+    """Every object of every branch, tag and staging area reads, and the garbage is gone."""
+    assert repository.unreadable() == []
+    assert gone not in repository.stored()
+
+
+# ---- addresses that are inside, spelled as if they were outside
+
+
+@pytest.mark.parametrize(
+    "commits", [pytest.param(True, id="committed"), pytest.param(False, id="staged", marks=pytest.mark.slow)]
+)
+def test_an_object_linked_by_the_address_that_a_local_server_prints_stays(
+    lakefs: Server, tmp_path: Path, *, commits: bool
+) -> None:
+    repository = lakefs.new_repository("linked")
+    gone = garbage(repository)
+    linked = repository.upload_and_link("main", "tables/linked.parquet", b"parquet bytes")
+    if commits:
+        repository.commit("main")
+    lakefs.clock.forward(days=3)
+    retention = Retention(tmp_path, repository, settle="0s")
+    assert {row["address"] for row in retention.plan_and_sweep()} == {gone}
+    assert linked in repository.stored()
+    require_all_readable(repository, gone)
+    assert retention.verify().status == 0
+
+
+def test_an_object_linked_in_a_namespace_that_the_server_spells_decoded_stays(
+    lakefs_on_s3: Server, tmp_path: Path
+) -> None:
+    repository = lakefs_on_s3.new_repository("linked", suffix="-my%20ns")
+    gone = garbage(repository)
+    printed = repository.backing("main", "linked")
+    assert "my ns" in printed
+    repository.write_backing(printed, b"parquet bytes")
+    repository.link("main", "linked", printed, b"parquet bytes")
+    repository.commit("main")
+    assert repository.unreadable() == []
+    lakefs_on_s3.clock.forward(days=3)
+    Retention(tmp_path, repository, settle="0s").plan_and_sweep()
+    require_all_readable(repository, gone)
+
+
+# ---- entries that the server's own lists hide
+
+
+@pytest.mark.parametrize("server", ["lakefs", pytest.param("lakefs_on_s3", marks=pytest.mark.slow)])
+def test_an_object_that_was_uploaded_again_with_the_same_content_stays(
+    request: pytest.FixtureRequest, tmp_path: Path, server: str
+) -> None:
+    repository = request.getfixturevalue(server).new_repository("again")
+    gone = garbage(repository)
+    repository.upload_and_commit("main", "_SUCCESS", b"done")
+    again = repository.upload("main", "_SUCCESS", b"done")
+    assert repository.diff("main") == []
+    repository.server.clock.forward(days=3)
+    Retention(tmp_path, repository, settle="0s").plan_and_sweep()
+    assert again in repository.stored()
+    require_all_readable(repository, gone)
+
+
+# ---- operations that began before anybody looked
+
+
+def test_an_object_stays_that_is_overwritten_while_its_commit_waits_for_a_hook(
+    lakefs: Server, hook: Webhook, tmp_path: Path
+) -> None:
+    repository = lakefs.new_repository("waiting")
+    repository.add_hook("main", hook)
+    gone = garbage(repository)
+    lakefs.clock.forward(days=2)
+    retention = Retention(tmp_path, repository)
+    retention.plan()  # the garbage waits from now on
+    repository.upload("main", "p.csv", b"first")
+    lakefs.clock.forward(days=2)
+    commit = repository.commit_under_way("main", hook)
+    repository.upload("main", "p.csv", b"second")
+    retention.plan_and_sweep()
+    hook.release()
+    commit.ended()
+    assert repository.read("main@", "p.csv") == (200, b"first")
+    require_all_readable(repository, gone)
+    assert retention.verify().status == 0

@@ -3,6 +3,8 @@
 The store is listed first and references are read afterwards: what was committed in between is in the references.
 """
 
+from dataclasses import replace
+
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import functions as F
@@ -28,6 +30,8 @@ from retention_assets.sweep.icechunk.guards import manifests_whole, referenced_e
 from retention_assets.sweep.icechunk.planning import (
     CUTOFF,
     GUARDS,
+    LOST,
+    UNREAD,
     IcechunkPictures,
     IcechunkTerms,
     Scene,
@@ -149,7 +153,8 @@ def reachable_manifests(bench: Workbench) -> dg.AssetsDefinition:
         repository_history: Rows,
     ):
         """Every manifest of a snapshot that stays (`live`), and those that only released snapshots name."""
-        scene, cache = _scene(bench, context, repository_history), bench.cache(context, pyspark)
+        scene, lost = _scene(bench, context, repository_history), bench.lost(pyspark, storage_inventory)
+        cache = bench.cache(context, pyspark, lost)
         snapshots = holders(session(pyspark), scene.stand, scene.stand.leaving(scene.state))
         named, reading = cache.rows(snapshots, snapshot_manifests())
         metadata = storage_inventory.frame.where(~F.col("address").startswith(CHUNKS))
@@ -159,9 +164,15 @@ def reachable_manifests(bench: Workbench) -> dg.AssetsDefinition:
         listed_at = Horizon(storage_inventory.taken_at, bench.repository.settings.grace)
         stay = others(session(pyspark), scene.stand).where(F.col("address").startswith(SNAPSHOTS))
         live = found.where("live").select("address").unionByName(stay)
-        verdict = referenced_exist("metadata_exists", live, there, bench.open_icechunk().access, listed_at)
-        numbers = {"snapshots_read": reading.files, "snapshot_bytes": reading.bytes}
-        return checked(_of(bench, context, scene, found), [verdict], numbers)
+        access = bench.open_icechunk().access
+        referenced = referenced_exist("metadata_exists", live, there, access, listed_at, lost)
+        bench.note_missing(referenced)
+        read = named.select(F.concat(F.lit(SNAPSHOTS), "snapshot_id").alias("address"))
+        unread = stay.join(lost, on="address", how="left_semi").join(read, on="address", how="left_anti").count()
+        numbers = {"snapshots_read": reading.files, "snapshot_bytes": reading.bytes, "lost": referenced.lost}
+        rows = _of(bench, context, scene, found)
+        rows = replace(rows, notes={**rows.notes, LOST: str(referenced.lost), UNREAD: str(unread)})
+        return checked(rows, [referenced.verdict], numbers)
 
     return asset
 
@@ -179,20 +190,27 @@ def reachable_chunks(bench: Workbench) -> dg.AssetsDefinition:
         reachable_manifests: Rows,
     ):
         """Every chunk that a manifest names; each manifest is read once, on executors, and cached by its id."""
-        cache, manifests = bench.cache(context, pyspark), reachable_manifests.frame
+        lost, manifests = bench.lost(pyspark, storage_inventory), reachable_manifests.frame
+        cache = bench.cache(context, pyspark, lost)
         named, reading = cache.rows(manifests, manifest_chunks())
         found = chunks_of(manifests, named, cache.place).cache()
         opened, inventory = bench.open_icechunk(), storage_inventory.frame
         listed_at = Horizon(storage_inventory.taken_at, bench.repository.settings.grace)
         refs = refs_of(named).cache()
-        verdicts = [
-            manifests_whole(manifests, refs),
-            referenced_exist("chunks_exist", found.where("live AND certain"), inventory, opened.access, listed_at),
-        ]
+        must_exist = found.where("live AND certain")
+        referenced = referenced_exist("chunks_exist", must_exist, inventory, opened.access, listed_at, lost)
+        bench.note_missing(referenced)
+        unread = manifests.where("live").join(lost, on="address", how="left_semi").select("manifest_id")
+        unread = unread.join(refs, on="manifest_id", how="left_anti").cache()
+        read = manifests.join(unread, on="manifest_id", how="left_anti")
+        verdicts = [manifests_whole(read, refs), referenced.verdict]
         row = refs.agg(*(F.coalesce(F.sum(kind), F.lit(0)).alias(kind) for kind in KINDS)).first()
         assert row is not None
-        numbers = {**row.asDict(), "manifests_read": reading.files, "manifest_bytes": reading.bytes}
-        rows = Rows(found, reachable_manifests.taken_at, reachable_manifests.notes)  # of the same policy and history
+        files = {"manifests_read": reading.files, "manifest_bytes": reading.bytes, "lost": referenced.lost}
+        numbers = {**row.asDict(), **files}
+        notes = {LOST: str(referenced.lost), UNREAD: str(unread.count())}
+        # The other notes are of the same policy and history.
+        rows = Rows(found, reachable_manifests.taken_at, {**reachable_manifests.notes, **notes})
         return checked(rows, verdicts, numbers)
 
     return asset

@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
+from pyspark.sql import DataFrame
 
 from retention_assets.assets.partitions import daily
 from retention_assets.assets.resources import session
@@ -25,7 +26,9 @@ from retention_assets.stores.repositories import (
     open_store,
 )
 from retention_assets.stores.warehouse import REFUSED, Rows, Warehouse
+from retention_assets.sweep.acknowledged import acknowledged_addresses, note_missing
 from retention_assets.sweep.guards import Verdict, refusals
+from retention_assets.sweep.icechunk.guards import Referenced
 from retention_assets.sweep.memory import read_memory
 from retention_assets.sweep.other_repositories import OtherRepositories
 from retention_assets.sweep.planning import POLICY_HASH
@@ -62,11 +65,16 @@ class Workbench:
         """Open the store of an Icechunk repository."""
         return open_icechunk(self.repository, self.clock)
 
-    def cache(self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> TableCache:
-        """Return the table files that earlier runs read; a run tagged `FULL` reads all of them again."""
+    def cache(
+        self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, lost: DataFrame | None = None
+    ) -> TableCache:
+        """Return the table files that earlier runs read; a run tagged `FULL` reads all of them again.
+
+        `lost`: see `TableCache`.
+        """
         full = context.run.tags.get(FULL) == "true"
         access = open_store(self.repository)
-        return TableCache(session(pyspark), self.warehouse, self.name, access, context.run_id, full=full)
+        return TableCache(session(pyspark), self.warehouse, self.name, access, context.run_id, full=full, lost=lost)
 
     def policy(self, day: date) -> Policy:
         """Return the policy of the day's `policy_table`. Errors: GuardRefused when its files changed since."""
@@ -99,6 +107,17 @@ class Workbench:
     def others(self) -> tuple[Repository, ...]:
         """Return the other repositories of the configuration."""
         return self.configuration.others(self.name)
+
+    def lost(self, pyspark: LazyPySparkResource, inventory: Rows) -> DataFrame:
+        """Return the addresses that are acknowledged as lost and are not listed, one column."""
+        acknowledged = acknowledged_addresses(session(pyspark), self.warehouse, self.name)
+        return acknowledged.join(inventory.frame, on="address", how="left_anti")
+
+    def note_missing(self, referenced: Referenced) -> None:
+        """Write down for which missing files a guard refuses."""
+        if referenced.missing:
+            guard = referenced.verdict.guard
+            note_missing(self.warehouse, self.name, guard, referenced.missing, self.clock())
 
     def other_references(self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> OtherReferences:
         """Return what a plan knows of what other repositories refer to."""

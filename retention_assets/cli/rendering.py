@@ -54,16 +54,16 @@ def human_cost(cost: float) -> str:
 
 
 def print_amounts(
-    console: Console, title: str, first: str, rows: Sequence[tuple[str, int, int]], price: float | None = None
+    console: Console, title: str, first: str, rows: Sequence[tuple[str, int, int | None]], price: float | None = None
 ) -> None:
-    """Print names with objects and bytes, and what the bytes cost a month where a price is known."""
+    """Print names with objects and bytes, and what the bytes cost a month where a price is known. None: not known."""
     table = Table()
     table.add_column(first)
     for column in ("objects", "bytes") if price is None else ("objects", "bytes", "per month"):
         table.add_column(column, justify="right")
     for name, objects, size in rows:
-        money = [] if price is None else [human_cost(monthly_cost(size, price))]
-        table.add_row(Text(name), f"{objects:,}", human_bytes(size), *money)
+        money = [] if price is None or size is None else [human_cost(monthly_cost(size, price))]
+        table.add_row(Text(name), f"{objects:,}", "" if size is None else human_bytes(size), *money)
     console.print(Text(title, style="bold"), table, sep="\n")
 
 

@@ -84,7 +84,11 @@ class Summary:
 
     def show(self, screen: Console, plan: Plan) -> None:
         """Print the summary with the plan's totals."""
-        totals = [(state, amount.objects, amount.bytes) for state, amount in plan.totals.items()]
+        totals: list[tuple[str, int, int | None]] = [
+            (state, amount.objects, amount.bytes) for state, amount in plan.totals.items()
+        ]
+        if plan.lost:
+            totals.append(("lost: live, acknowledged, not listed", plan.lost, None))
         print_amounts(screen, f"{plan.repository} as of {plan.day}: everything listed", "state", totals)
         if plan.candidates.objects or not self.waiting:
             self.candidates.show(screen, "candidates")

@@ -121,7 +121,8 @@ class TableCache:
     """The rows of table files that earlier runs read, by id, in the warehouse.
 
     `run_id` names what this run adds. A `full` run believes only what it reads itself; its rows then count for later
-    runs, since of a file that was read twice the newest batch counts.
+    runs, since of a file that was read twice the newest batch counts. `lost`: the addresses of files that are not
+    there any more (column `address`): they are not fetched, and have rows only if an earlier run read them.
     """
 
     def __init__(
@@ -133,6 +134,7 @@ class TableCache:
         run_id: str,
         *,
         full: bool = False,
+        lost: DataFrame | None = None,
     ) -> None:
         self._spark = spark
         self._warehouse = warehouse
@@ -140,6 +142,7 @@ class TableCache:
         self._access = access
         self._run_id = run_id
         self._full = full
+        self._gone = lost
 
     @property
     def place(self) -> str:
@@ -152,7 +155,12 @@ class TableCache:
         Errors: of the files and the store, as the executors meet them.
         """
         wanted = ids.select(kind.id_column).distinct()
-        missing = wanted.join(self._kept(kind), on=kind.id_column, how="left_anti").cache()
+        missing = wanted.join(self._kept(kind), on=kind.id_column, how="left_anti")
+        if self._gone is not None:
+            name = F.substring_index("address", "/", -1).alias(kind.id_column)
+            lost = self._gone.where(F.col("address").startswith(f"{kind.folder}/")).select(name)
+            missing = missing.join(lost, on=kind.id_column, how="left_anti")
+        missing = missing.cache()
         files = missing.count()
         size = self._fetch(missing, kind, files) if files else 0
         missing.unpersist()

@@ -18,6 +18,8 @@ from retention_assets.transforms.candidates import CANDIDATE, STATES, UNREFERENC
 from retention_assets.transforms.legacy_names import is_own_name, kinds_in_use
 from retention_assets.transforms.names import is_generated, issued_at
 
+ACKNOWLEDGE = "If they are lost for good, `retention acknowledge` lets plans go on"
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -78,29 +80,76 @@ def _overlap(one: str, other: str) -> bool:
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
-def live_listed(live: DataFrame, inventory: DataFrame, collected: DataFrame, listed_at: Horizon) -> tuple[Verdict, int]:
-    """Every live address is in the listing, or we collected it ourselves; else the listing may lack others too.
+@dataclass(frozen=True, slots=True)
+class LiveListed:
+    """What `live_listed` found. `missing`: the addresses for which it refuses, one column."""
 
-    What is younger than the listing's horizon may have come after it. Returns the number collected as well.
-    Source: DESIGN.md, invariant 7.
+    verdict: Verdict
+    collected: int  # by sweeps of ours
+    lost: int  # acknowledged as lost
+    missing: DataFrame
+
+
+def live_listed(
+    live: DataFrame,
+    inventory: DataFrame,
+    collected: DataFrame,
+    listed_at: Horizon,
+    acknowledged: DataFrame | None = None,
+) -> LiveListed:
+    """Every live address is in the listing, or was collected or lost before; else the listing may lack others too.
+
+    What is younger than the listing's horizon may have come after it. `acknowledged`: the addresses that a person
+    acknowledged as lost; None: there are none. Source: DESIGN.md, invariant 7.
     """
     known_since = F.coalesce(issued_at(F.col("address")), F.col("last_modified"))
     must_be_there = known_since.isNull() | listed_at.passed_by(known_since)  # unknown is not young here
-    unlisted = live.where(must_be_there).join(inventory, on="address", how="left_anti")
-    row = (
-        unlisted.join(collected.withColumn("was_collected", F.lit(True)), on="address", how="left")
-        .agg(
-            F.count_if(F.col("was_collected").isNull()).alias("missing"),
-            F.min(F.when(F.col("was_collected").isNull(), F.col("address"))).alias("first"),
-            F.count_if(F.col("was_collected").isNotNull()).alias("collected"),
-        )
-        .first()
+    known = collected.limit(0) if acknowledged is None else acknowledged
+    unlisted = (
+        live.where(must_be_there)
+        .select("address")
+        .join(inventory, on="address", how="left_anti")
+        .join(collected.withColumn("was_collected", F.lit(True)), on="address", how="left")
+        .join(known.withColumn("was_acknowledged", F.lit(True)), on="address", how="left")
     )
+    was_collected = F.col("was_collected").isNotNull()
+    is_lost = ~was_collected & F.col("was_acknowledged").isNotNull()
+    is_missing = ~was_collected & ~is_lost
+    row = unlisted.agg(
+        F.count_if(is_missing).alias("missing"),
+        F.min(F.when(is_missing, F.col("address"))).alias("first"),
+        F.count_if(was_collected).alias("collected"),
+        F.count_if(is_lost).alias("lost"),
+    ).first()
     assert row is not None
-    saw = "every live address is listed"
+    missing = unlisted.where(is_missing).select("address")
+    saw = f"every live address is listed; {row['lost']:,} are lost" if row["lost"] else "every live address is listed"
     if row["missing"]:
-        saw = f"{row['missing']:,} live addresses, {row['first']} first, are not in the listing: it may lack others too"
-    return Verdict("live_listed", not row["missing"], saw), row["collected"]
+        saw = (
+            f"{row['missing']:,} live addresses, {row['first']} first, are not in the listing: it may lack others too. "
+            f"{hole(missing, inventory)}. {ACKNOWLEDGE}"
+        )
+    return LiveListed(Verdict("live_listed", not row["missing"], saw), row["collected"], row["lost"], missing)
+
+
+def hole(missing: DataFrame, inventory: DataFrame) -> str:
+    """Return one sentence: whether whole directories are missing, or single objects only.
+
+    A directory is missing as a whole when several live objects of it are missing and nothing in it is listed.
+    """
+    directory = F.regexp_extract("address", "^(.*/)", 1).alias("directory")
+    several = missing.groupBy(directory).agg(F.count(F.lit(1)).alias("objects")).where(F.col("objects") > 1)
+    whole = several.join(inventory.select(directory).distinct(), on="directory", how="left_anti")
+    row = whole.agg(
+        F.count(F.lit(1)).alias("directories"), F.sum("objects").alias("objects"), F.min("directory").alias("first")
+    ).first()
+    assert row is not None
+    if not row["directories"]:
+        return "They are single objects: no directory is missing as a whole"
+    return (
+        f"{row['objects']:,} of them are in {row['directories']:,} directories that are missing as a whole, "
+        f"{row['first']} first"
+    )
 
 
 def live_not_empty(live: int, listed: int) -> Verdict:

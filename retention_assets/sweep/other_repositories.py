@@ -5,8 +5,9 @@ were made since. A plan then warns, and a sweep refuses. Source: DESIGN.md, inva
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -45,9 +46,10 @@ _SCHEMES = {"s3": "s3", "gs": "gs", "gcs": "gs", "file": "local", "local": "loca
 class _Table:
     """The newest complete table of another repository."""
 
+    repository: str
     day: date
     taken_at: datetime
-    notes: Mapping[str, str]
+    notes: Mapping[str, str] = field(hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class OtherRepositories:
     others: Sequence[Repository]
     run_id: str
     clock: Callable[[], datetime]
+    _kept_by: dict[_Table, DataFrame] = field(default_factory=dict)  # the objects of a sweep that each table keeps
 
     def last_parts(self) -> DataFrame | None:
         """Return `last_part` of what the others refer to by their newest tables; None when there is no such table.
@@ -109,12 +112,36 @@ class OtherRepositories:
             )
 
     def added_to(self, liveness: Liveness, objects: DataFrame) -> Liveness:
-        """Return what is live with those of `objects` (column `address`) that another repository refers to."""
-        parts = self.last_parts()
-        if parts is None:
-            return liveness
-        elsewhere = referenced(objects.select("address"), parts)
-        return Liveness(liveness.live.unionByName(elsewhere).distinct(), liveness.committed, liveness.looked_at)
+        """Return what is live with those of `objects` (column `address`) that another repository refers to.
+
+        It is called with the same objects each time. What a table was found to keep stays, also if the other repository
+        is planned again meanwhile. Errors: GuardRefused when the table of another repository changes while it is read.
+        """
+        for other in self.others:
+            table = self._newest(other)
+            if table is None or table in self._kept_by:
+                self._require_one(other)
+                continue
+            parts = last_parts([self._references(other, table)])
+            assert parts is not None
+            found = referenced(objects.select("address"), parts).cache()
+            found.count()
+            if self._newest(other) != table:  # it may have been read while it was written
+                raise self._being_planned(other)
+            self._kept_by[table] = found
+        live = reduce(DataFrame.unionByName, self._kept_by.values(), liveness.live)
+        return Liveness(live.distinct(), liveness.committed, liveness.looked_at)
+
+    def _require_one(self, other: Repository) -> None:
+        """Refuse when no table of `other` was read, since its day is being planned again."""
+        if self._may_refer(other) and other.name not in {table.repository for table in self._kept_by}:
+            raise self._being_planned(other)
+
+    def _being_planned(self, other: Repository) -> GuardRefused:
+        return GuardRefused(
+            f"{self.repository.name}: what {other.name} refers to is not known while it is planned. Nothing more was "
+            "deleted. Run the same command again when that plan is made."
+        )
 
     def _may_refer(self, other: Repository) -> bool:
         """Return whether entries of `other` can name objects here: a lakeFS server reads one kind of store."""
@@ -143,7 +170,7 @@ class OtherRepositories:
         is_complete = self.warehouse.is_complete(other.name, name, day.isoformat())
         if document is None or not is_complete or REFUSED in document["notes"]:
             return None
-        return _Table(day, datetime.fromisoformat(document["taken_at"]).astimezone(UTC), document["notes"])
+        return _Table(other.name, day, datetime.fromisoformat(document["taken_at"]).astimezone(UTC), document["notes"])
 
     def _references(self, other: Repository, table: _Table) -> DataFrame:
         """Return what `other` refers to by full address or by virtual chunk references (column `address`)."""
@@ -155,7 +182,8 @@ class OtherRepositories:
     def _of_lakefs(self, other: Repository, table: _Table, policy: _Policy | None) -> DataFrame:
         pairs = self._rows(other, ADDRESSES.name, table).where(is_outside(F.col("address")))
         graph = self._table(other, COMMIT_GRAPH.name, table.day)
-        if isinstance(policy, Policy) and graph and graph.notes.get(REFERENCES_HASH) == table.notes[REFERENCES_HASH]:
+        same = graph is not None and graph.notes.get(REFERENCES_HASH) == table.notes.get(REFERENCES_HASH)
+        if isinstance(policy, Policy) and same:
             heads = self._rows(other, COMMIT_GRAPH.name, table).select(F.explode("head_of").alias("branch"))
             branches = sorted(row["branch"] for row in heads.distinct().collect())
             today = self.clock().date()

@@ -63,6 +63,7 @@ class Plan:
     last_wait_ends: datetime | None = None
     reflog: tuple[str, ...] = ()  # the heads that are gone and still count, each as `kind name`
     terms: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; empty: an earlier version made the plan
+    lost: int = 0  # live addresses that are not there, as a person acknowledged
 
     def document(self) -> dict[str, Any]:
         """Return the plan as JSON writes it."""

@@ -20,7 +20,8 @@ from retention_assets.stores.listing import UNUSUAL
 from retention_assets.stores.storage import FELL_BACK
 from retention_assets.stores.warehouse import Rows, Warehouse
 from retention_assets.sweep import guards
-from retention_assets.sweep.guards import Verdict
+from retention_assets.sweep.acknowledged import acknowledged_addresses, first_of, note_found, note_missing
+from retention_assets.sweep.guards import LiveListed, Verdict
 from retention_assets.sweep.ledger import collected_addresses
 from retention_assets.sweep.memory import due_objects, keep_due, keep_memory
 from retention_assets.sweep.plan import (
@@ -162,7 +163,13 @@ class Planned:
             return {"plan_hash": "none: a guard refused"}
         states = {f"{state}_objects": amount.objects for state, amount in self.plan.totals.items()}
         sizes = {f"{state}_bytes": amount.bytes for state, amount in self.plan.totals.items()}
-        return {"plan_hash": self.plan.plan_hash, "live_addresses": self.plan.live, **states, **sizes}
+        return {
+            "plan_hash": self.plan.plan_hash,
+            "live_addresses": self.plan.live,
+            "lost_addresses": self.plan.lost,
+            **states,
+            **sizes,
+        }
 
 
 def require_one_origin(terms: Terms, pictures: Pictures) -> None:
@@ -199,7 +206,7 @@ class Examination:
     totals: Mapping[str, Amount]
     candidates: Amount
     live: int
-    collected: int
+    listed: LiveListed
     verdicts: Sequence[Verdict]
 
 
@@ -254,12 +261,16 @@ def examine(
     live_count = inside.count()
     before = last_plan(warehouse, terms.repository, terms.day)
     listed = Horizon(pictures.inventory.taken_at, terms.grace)
-    live_listed, collected = guards.live_listed(
-        inside, inventory, collected_addresses(spark, warehouse, terms.repository), listed
+    listed_live = guards.live_listed(
+        inside,
+        inventory,
+        collected_addresses(spark, warehouse, terms.repository),
+        listed,
+        acknowledged_addresses(spark, warehouse, terms.repository),
     )
     known = pictures.staged_known
     verdicts = (
-        live_listed,
+        listed_live.verdict,
         guards.live_not_empty(live_count, sum(total.objects for total in totals.values())),
         guards.live_not_shrunk(live_count, before.live if before else None, terms.max_live_shrink),
         *guards.candidates_allowed(
@@ -272,7 +283,7 @@ def examine(
         ),
         guards.totals_balance(totals, inventory.count(), amount),
     )
-    return Examination(totals, amount, live_count, collected, verdicts)
+    return Examination(totals, amount, live_count, listed_live, verdicts)
 
 
 def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures: Pictures) -> Planned:
@@ -283,6 +294,9 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures:
     chosen, verdicts = judgement.candidates, examined.verdicts
     if guards.refusals(verdicts):
         judgement.objects.unpersist()
+        if not examined.listed.verdict.passed:
+            missing = first_of(examined.listed.missing)
+            note_missing(warehouse, terms.repository, "live_listed", missing, terms.now)
         return Planned(chosen.limit(0), None, verdicts)
     references = pictures.graph.notes[REFERENCES_HASH]
     seen = references_of(pictures.graph.frame.toArrow(), pictures.graph.taken_at)
@@ -297,7 +311,7 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures:
         candidates=examined.candidates,
         totals=examined.totals,
         live=examined.live,
-        collected=examined.collected,
+        collected=examined.listed.collected,
         warnings=tuple(_warnings(terms, pictures, seen)),
         blocked=pictures.blocked,
         instance=pictures.graph.notes.get(INSTANCE) or None,
@@ -307,11 +321,13 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures:
         first_wait_ends=first_wait_ends,
         last_wait_ends=last_wait_ends,
         reflog=tuple(f"{head.kind} {head.name}" for head in terms.counting_heads(seen)),
+        lost=examined.listed.lost,
     )
     keep_planned(warehouse, plan, chosen, judgement.heads)
     keep_due(warehouse, plan, judgement.due)
     keep_memory(warehouse, plan, remember(with_true_ages(seen, terms.memory), terms.memory, terms.policy))
     keep_plan(warehouse, plan)
+    note_found(spark, warehouse, terms.repository, pictures.inventory.frame, terms.run_id, terms.now)
     judgement.objects.unpersist()
     return Planned(chosen, plan, verdicts)
 

@@ -17,6 +17,7 @@ from retention_assets.stores.ranges import metaranges, ranges, read_tables
 from retention_assets.stores.staged import staged_objects
 from retention_assets.stores.versions import lists_versions
 from retention_assets.stores.warehouse import Warehouse
+from retention_assets.sweep.acknowledged import acknowledged_addresses
 from retention_assets.sweep.copies import in_folders, lying
 from retention_assets.sweep.guards import Verdict, heads_present, ranges_complete
 from retention_assets.sweep.ledger import (
@@ -89,7 +90,13 @@ def prove(evidence: Evidence, question: Question) -> list[Verdict]:
     ledger = evidence.ledger().cache()
     verdicts = [
         *readable,
-        live_exist(held, listing, ledger, planned_of_all(evidence.spark, evidence.warehouse, evidence.plans)),
+        live_exist(
+            held,
+            listing,
+            ledger,
+            planned_of_all(evidence.spark, evidence.warehouse, evidence.plans),
+            acknowledged_addresses(evidence.spark, evidence.warehouse, evidence.name),
+        ),
         *what_was_done(evidence, listing, ledger),
     ]
     for frame in (held, listing, ledger):
@@ -133,10 +140,13 @@ def _held_now(spark: SparkSession, question: Question) -> tuple[DataFrame, list[
     return held, verdicts
 
 
-def live_exist(held: DataFrame, listing: DataFrame, ledger: DataFrame, planned: DataFrame) -> Verdict:
-    """Every held address is listed, or a lifecycle rule let it go and the ledger says so: then it is collected.
+def live_exist(
+    held: DataFrame, listing: DataFrame, ledger: DataFrame, planned: DataFrame, acknowledged: DataFrame
+) -> Verdict:
+    """Every held address is listed, or was collected by a lifecycle rule as the ledger says, or is known to be lost.
 
-    An absolute address may lie anywhere. It is lost only when our ledger says that its object is gone.
+    An absolute address may lie anywhere. It is missing only when our ledger says that its object is gone.
+    `acknowledged`: the addresses that a person acknowledged as lost.
     """
     outside = is_outside(F.col("address"))
     named = held.select(stored_name(F.col("address")).alias("address"), (~outside).alias("certain"))
@@ -144,22 +154,29 @@ def live_exist(held: DataFrame, listing: DataFrame, ledger: DataFrame, planned: 
     reasons = planned.select("plan_hash", "address", "reason")
     told = ledger.join(reasons, on=["plan_hash", "address"], how="left").select("address", "reason", "outcome")
     absent = held.join(listing.select("address"), on="address", how="left_anti").join(told, on="address", how="left")
+    absent = absent.join(acknowledged.withColumn("is_known", F.lit(True)), on="address", how="left")
     gone = F.coalesce(F.col("outcome").isin(*_GONE, ATTEMPTED), F.lit(False))
     collected = F.coalesce(F.col("reason") == LIFECYCLE, F.lit(False)) & gone
-    lost = ~collected & (F.col("certain") | gone)
+    lost = ~collected & F.col("is_known").isNotNull()
+    missing = ~collected & ~lost & (F.col("certain") | gone)
     row = absent.agg(
+        F.count_if(missing).alias("missing"),
         F.count_if(lost).alias("lost"),
-        F.min(F.when(lost, F.concat_ws(", ", "address", "outcome", "reason"))).alias("first"),
+        F.min(F.when(missing, F.concat_ws(", ", "address", "outcome", "reason"))).alias("first"),
         F.count_if(collected).alias("collected"),
-        F.count_if(~lost & ~collected).alias("elsewhere"),
+        F.count_if(~missing & ~lost & ~collected).alias("elsewhere"),
     ).first()
     assert row is not None
     saw = f"every held object exists; {row['collected']:,} were collected by lifecycle rules"
     if row["elsewhere"]:
         saw += f"; {row['elsewhere']:,} held addresses lie outside the namespace and were not checked"
     if row["lost"]:
-        saw = f"{row['lost']:,} held objects are not in the store, first {row['first']}; from quarantine, restore them"
-    return Verdict("live_exist", not row["lost"], saw)
+        saw += f"; {row['lost']:,} are lost, as acknowledged"
+    if row["missing"]:
+        saw = (
+            f"{row['missing']:,} held objects are not in the store, first {row['first']}; from quarantine, restore them"
+        )
+    return Verdict("live_exist", not row["missing"], saw)
 
 
 def deleted_are_gone(ledger: DataFrame, listing: DataFrame) -> Verdict:

@@ -25,6 +25,7 @@ from retention_assets.transforms.candidates import (
     CANDIDATE,
     EXPIRED,
     FOREIGN,
+    HELD,
     KEPT,
     UNREFERENCED,
     WAITING,
@@ -92,6 +93,13 @@ def judged(
     )
     reason = F.when(F.coalesce(F.col("expired"), F.lit(False)), EXPIRED).otherwise(UNREFERENCED)
     return inventory.join(holding, on="address", how="left").withColumn("reason", reason).withColumn("state", state)
+
+
+def hold_content(objects: DataFrame) -> DataFrame:
+    """Return the classified objects; manifests and chunks that would go are `held`: what names them is not known."""
+    of_content = F.col("address").startswith(MANIFESTS) | F.col("address").startswith(CHUNKS)
+    state = F.when(of_content & (F.col("state") == CANDIDATE), HELD).otherwise(F.col("state"))
+    return objects.withColumn("state", state)
 
 
 def candidates(judged_objects: DataFrame) -> DataFrame:

@@ -368,4 +368,37 @@ SWEEPING = (
     ),
 )
 
-MUTATIONS = (*KEEPING, *HISTORY, *READING, *SWEEPING)
+KNOWING = (
+    Mutation(
+        name="names of old kinds always count",
+        breaks="a name of an old kind counts only where an entry has such a name (invariant 10)",
+        file="retention_assets/transforms/legacy_names.py",
+        old="    return is_generated(address) & ~_is_old(address, KINDS.difference(legacy))\n",
+        new="    return is_generated(address)\n",
+        caught_by=(
+            "tests/transforms/test_legacy_names.py"
+            "::test_an_old_name_is_the_repositorys_own_only_where_its_kind_is_in_use[none]",
+        ),
+    ),
+    Mutation(
+        name="what another repository refers to is a candidate",
+        breaks="what another configured repository holds here stays (invariant 6)",
+        file="retention_assets/transforms/other_references.py",
+        old='    stays = F.col("is_referenced").isNotNull() & (F.col("state") == CANDIDATE)\n',
+        new="    stays = F.lit(False)\n",
+        caught_by=("tests/transforms/test_other_references.py::test_only_candidates_become_held",),
+    ),
+    Mutation(
+        name="one acknowledged loss covers all others",
+        breaks="a live address that nobody acknowledged as lost must be listed (invariant 7)",
+        file="retention_assets/sweep/guards.py",
+        old="    is_missing = ~was_collected & ~is_lost\n",
+        new="    is_missing = F.lit(False)\n",
+        caught_by=(
+            "tests/sweep/test_guards.py"
+            "::test_a_live_address_that_is_acknowledged_as_lost_is_counted_and_a_new_one_refuses",
+        ),
+    ),
+)
+
+MUTATIONS = (*KEEPING, *HISTORY, *READING, *SWEEPING, *KNOWING)

@@ -242,7 +242,8 @@ def test_no_other_repository_may_lie_in_or_around_this_one(other: tuple[str, str
 
 def unlisted(spark: SparkSession, live: DataFrame, *collected: str) -> tuple[guards.Verdict, int]:
     removed = spark.createDataFrame(pa.table({"address": pa.array(collected, pa.string())}))
-    return guards.live_listed(live, frames.inventory(spark, Listed(LIVE)), removed, HORIZON)
+    found = guards.live_listed(live, frames.inventory(spark, Listed(LIVE)), removed, HORIZON)
+    return found.verdict, found.collected
 
 
 def live(spark: SparkSession, name: str, instant: datetime | None) -> DataFrame:
@@ -280,6 +281,36 @@ def test_a_live_address_that_we_collected_is_counted_and_not_missed(spark: Spark
     assert DEAD in verdict.saw
     verdict, collected = unlisted(spark, both, ALSO_LIVE, DEAD)
     assert (verdict.passed, collected) == (True, 2)
+
+
+def test_a_live_address_that_is_acknowledged_as_lost_is_counted_and_a_new_one_refuses(spark: SparkSession) -> None:
+    both = live(spark, ALSO_LIVE, OLD).unionByName(live(spark, DEAD, OLD))
+    none = spark.createDataFrame(pa.table({"address": pa.array([], pa.string())}))
+    inventory = frames.inventory(spark, Listed(LIVE))
+    for acknowledged, missing in (([ALSO_LIVE], [DEAD]), ([ALSO_LIVE, DEAD], [])):
+        known = spark.createDataFrame(pa.table({"address": pa.array(acknowledged, pa.string())}))
+        found = guards.live_listed(both, inventory, none, HORIZON, known)
+        assert (found.verdict.passed, found.lost) == (not missing, len(acknowledged))
+        assert [row["address"] for row in found.missing.collect()] == missing
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [
+        pytest.param(["data/x/1", "data/y/1", "data/z/1"], "no directory is missing as a whole", id="scattered"),
+        pytest.param(["data/x/1", "data/x/2"], "no directory is missing as a whole", id="others_of_it_are_listed"),
+        pytest.param(
+            ["data/y/1", "data/y/2", "data/z/1", "a"],
+            "2 of them are in 1 directories that are missing as a whole, data/y/ first",
+            id="a_whole_directory",
+        ),
+    ],
+)
+def test_a_directory_that_is_missing_as_a_whole_is_told_from_single_objects(
+    spark: SparkSession, missing: list[str], words: str
+) -> None:
+    frame = spark.createDataFrame(pa.table({"address": pa.array(missing, pa.string())}))
+    assert words in guards.hole(frame, frames.inventory(spark, Listed("data/x/9"), Listed("top")))
 
 
 @pytest.mark.parametrize(("live_now", "listed", "passed"), [(0, 0, True), (0, 1, False), (1, 0, True), (1, 1, True)])

@@ -61,9 +61,20 @@ def test_what_is_held_exists_or_a_lifecycle_rule_let_it_go(
 ) -> None:
     listing = frames.inventory(spark, *([Listed("a")] if is_there else []), Listed("b"))
     told = ledger(spark, **({"a": outcome} if outcome else {}))
-    verdict = live_exist(held(spark, "a", "b"), listing, told, planned(spark, **({"a": reason} if reason else {})))
+    reasons = planned(spark, **({"a": reason} if reason else {}))
+    verdict = live_exist(held(spark, "a", "b"), listing, told, reasons, held(spark, "c"))
     assert verdict.passed is passed
     assert words in verdict.saw
+
+
+def test_what_is_acknowledged_as_lost_is_counted_and_what_is_lost_since_fails(spark: SparkSession) -> None:
+    listing, none = frames.inventory(spark, Listed("b")), ledger(spark)
+    known = live_exist(held(spark, "a", "b"), listing, none, planned(spark), held(spark, "a"))
+    assert known.passed
+    assert "1 are lost, as acknowledged" in known.saw
+    new = live_exist(held(spark, "a", "b", "c"), listing, none, planned(spark), held(spark, "a"))
+    assert not new.passed
+    assert "1 held objects are not in the store, first c" in new.saw
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,14 @@
 Source: DESIGN.md, Invariants; Icechunk facts 4.
 """
 
+from dataclasses import dataclass
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.stores.access import StoreAccess
 from retention_assets.stores.presence import presence
-from retention_assets.sweep.guards import Verdict
+from retention_assets.sweep.guards import ACKNOWLEDGE, Verdict, hole
 from retention_assets.transforms.candidates import Horizon
 
 _MOST_ASKED = 100_000  # unlisted objects that the store is asked about one by one: some minutes
@@ -16,22 +18,41 @@ _NAMED = 3  # of those that are missing
 _COUNT = 2**32  # what a file counts in
 
 
+@dataclass(frozen=True, slots=True)
+class Referenced:
+    """What `referenced_exist` found. `missing`: the addresses for which it refuses, as far as they were asked for."""
+
+    verdict: Verdict
+    lost: int = 0  # acknowledged as lost
+    missing: tuple[str, ...] = ()
+
+
 def referenced_exist(
-    guard: str, live: DataFrame, inventory: DataFrame, access: StoreAccess, listed_at: Horizon
-) -> Verdict:
+    guard: str,
+    live: DataFrame,
+    inventory: DataFrame,
+    access: StoreAccess,
+    listed_at: Horizon,
+    acknowledged: DataFrame,
+) -> Referenced:
     """Every object of `live` is in the listing, or came after it and is there when the store is asked for it.
 
     One that is older than the listing's horizon and not in it shows a listing that was cut: others may lack too.
-    Source: DESIGN.md, invariant 7.
+    `acknowledged`: the addresses that a person acknowledged as lost. Source: DESIGN.md, invariant 7.
     """
-    unlisted = live.select("address").join(inventory, on="address", how="left_anti").cache()
+    absent_of_all = live.select("address").join(inventory, on="address", how="left_anti")
+    unlisted = absent_of_all.join(acknowledged, on="address", how="left_anti").cache()
+    lost = absent_of_all.join(acknowledged, on="address", how="left_semi").count()
     asked = unlisted.count()
     if asked > _MOST_ASKED:
+        saw = f"{asked:,} referenced objects are not in the listing, too many to ask for each"
+        first = tuple(row["address"] for row in unlisted.orderBy("address").limit(_MOST_ASKED).collect())
         unlisted.unpersist()
-        return Verdict(guard, False, f"{asked:,} referenced objects are not in the listing, too many to ask for each")
+        return Referenced(Verdict(guard, False, saw), lost, first)
     if not asked:
         unlisted.unpersist()
-        return Verdict(guard, True, "every referenced object is in the listing")
+        saw = "every referenced object is in the listing"
+        return Referenced(Verdict(guard, True, f"{saw}; {lost:,} are lost" if lost else saw), lost)
     found = presence(unlisted, access).cache()
     absent = F.col("last_modified").isNull()
     row = found.agg(
@@ -40,16 +61,22 @@ def referenced_exist(
         F.min(F.when(listed_at.passed_by(F.col("last_modified")), F.col("address"))).alias("first"),
     ).first()
     assert row is not None
-    names = [one["address"] for one in found.where(absent).orderBy("address").limit(_NAMED).collect()]
+    gone = found.where(absent).select("address")
+    names = [one["address"] for one in gone.orderBy("address").collect()] if row["absent"] else []
+    where = hole(gone, inventory) if row["absent"] else ""
     found.unpersist()
     unlisted.unpersist()
-    if row["absent"]:
-        more = " and others" if row["absent"] > len(names) else ""
-        return Verdict(guard, False, f"{row['absent']:,} referenced objects are missing: {', '.join(names)}{more}")
+    if names:
+        more = " and others" if len(names) > _NAMED else ""
+        saw = (
+            f"{len(names):,} referenced objects are missing: {', '.join(names[:_NAMED])}{more}. {where}. {ACKNOWLEDGE}"
+        )
+        return Referenced(Verdict(guard, False, saw), lost, tuple(names))
     if row["overlooked"]:
         saw = f"{row['overlooked']:,} objects, {row['first']} first, are there and old, and were not listed"
-        return Verdict(guard, False, saw)
-    return Verdict(guard, True, f"every referenced object is there; {asked:,} came after the listing")
+        return Referenced(Verdict(guard, False, saw), lost)
+    saw = f"every referenced object is there; {asked:,} came after the listing"
+    return Referenced(Verdict(guard, True, f"{saw}; {lost:,} are lost" if lost else saw), lost)
 
 
 def manifests_whole(manifests: DataFrame, refs: DataFrame) -> Verdict:

@@ -15,6 +15,7 @@ from retention_assets.stores.icechunk import IcechunkState
 from retention_assets.stores.icechunk_history import AVAILABILITY, LIMITS, TAGS_DELETABLE, history_hash, state_of
 from retention_assets.stores.warehouse import Rows, Warehouse
 from retention_assets.sweep import guards
+from retention_assets.sweep.acknowledged import note_found
 from retention_assets.sweep.guards import Verdict
 from retention_assets.sweep.icechunk.edits import hash_with_edits, keep_edits
 from retention_assets.sweep.icechunk.reach import holders, live_addresses, others
@@ -42,10 +43,11 @@ from retention_assets.sweep.planning import (
 )
 from retention_assets.tables import DELETION_CANDIDATES
 from retention_assets.transforms.candidates import CANDIDATE, Horizon
-from retention_assets.transforms.icechunk_candidates import due, holding_of, is_generated, judged
+from retention_assets.transforms.icechunk_candidates import due, hold_content, holding_of, is_generated, judged
 from retention_assets.transforms.other_references import NO_OTHERS, OtherReferences
 from retention_assets.transforms.settle import settled
 
+LOST, UNREAD = "lost", "unread"  # notes: files acknowledged as lost; those of them that no run ever read
 CUTOFF = "cutoff"  # note of `repository_history`: files that the store wrote before it may go
 GUARDS = (
     "live_not_empty",
@@ -136,6 +138,16 @@ class IcechunkPictures:
     chunks: Rows
     others: OtherReferences = NO_OTHERS
 
+    @property
+    def lost(self) -> int:
+        """How many files that must stay are acknowledged as lost."""
+        return int(self.manifests.notes.get(LOST, 0)) + int(self.chunks.notes.get(LOST, 0))
+
+    @property
+    def unread(self) -> int:
+        """How many snapshots and manifests that must stay are lost, and were not read before."""
+        return int(self.manifests.notes.get(UNREAD, 0)) + int(self.chunks.notes.get(UNREAD, 0))
+
 
 def require_one_origin(terms: IcechunkTerms, scene: Scene, pictures: IcechunkPictures) -> None:
     """Refuse manifests or chunks that were found under another policy, or of another history, than the plan names."""
@@ -188,7 +200,11 @@ def make_plan(
         totals=found.totals,
         live=found.live,
         collected=0,
-        warnings=(*_warnings(terms, scene), *told_of_names(pictures.inventory), *pictures.others.warnings),
+        warnings=(
+            *_warnings(terms, scene, pictures.unread),
+            *told_of_names(pictures.inventory),
+            *pictures.others.warnings,
+        ),
         blocked=scene.blocked,
         instance=None,
         made_at=terms.now,
@@ -196,12 +212,14 @@ def make_plan(
         first_wait_ends=first_wait_ends,
         last_wait_ends=last_wait_ends,
         terms=terms.settings,
+        lost=pictures.lost,
     )
     keep_planned(warehouse, plan, found.candidates, scene.heads())
     keep_edits(warehouse, terms.repository, plan.plan_hash, of_history, scene.edits)
     if terms.settle:
         keep_due(warehouse, plan, found.due)
     keep_plan(warehouse, plan)
+    note_found(spark, warehouse, terms.repository, pictures.inventory.frame, terms.run_id, terms.now)
     return Planned(found.candidates, plan, found.verdicts)
 
 
@@ -214,6 +232,8 @@ def _examined(
     holding = holding_of(manifests, chunks, stay, gone)
     counted = Observation()
     objects = pictures.others.keep(judged(inventory, holding, scene.horizon, terms.collect_overwritten))
+    if pictures.unread:
+        objects = hold_content(objects)
     if terms.settle:
         earlier = due_objects(spark, warehouse, terms.repository)
         listed_at, read_at = pictures.inventory.taken_at, scene.state.taken_at
@@ -238,8 +258,13 @@ def _allowed(chosen: DataFrame, live: DataFrame, horizon: Horizon, inventory: Da
     return [verdict for verdict in asked if verdict.guard != _NOT_ASKED]
 
 
-def _warnings(terms: IcechunkTerms, scene: Scene) -> list[str]:
+def _warnings(terms: IcechunkTerms, scene: Scene, unread: int) -> list[str]:
     warnings = []
+    if unread:
+        warnings.append(
+            f"{unread:,} snapshots or manifests that must stay are lost and were never read. What they name is not "
+            "known, so no manifest and no chunk is deleted."
+        )
     if scene.blocked:
         warnings.append(f"This plan cannot be carried out: {scene.blocked}")
     if not terms.grace:

@@ -15,6 +15,7 @@ from retention_assets.stores.icechunk import IcechunkState
 from retention_assets.stores.listing import icechunk_prefixes, list_objects
 from retention_assets.stores.objects import ObjectReader
 from retention_assets.stores.ranges import TableCache
+from retention_assets.sweep.acknowledged import acknowledged_addresses
 from retention_assets.sweep.attempt import evidence_of
 from retention_assets.sweep.guards import Verdict
 from retention_assets.sweep.icechunk.reach import reach_of
@@ -41,12 +42,14 @@ def prove(sweep: IcechunkSweep) -> list[Verdict]:
     evidence, access = evidence_of(sweep), sweep.opened.access
     state = sweep.opened.source.state()
     require_whole(state.history)
-    kept = files_kept(sweep, state).cache()
+    acknowledged = acknowledged_addresses(sweep.spark, sweep.warehouse, sweep.name)
+    kept = files_kept(sweep, state, acknowledged).cache()
     listing = list_objects(sweep.spark, access, icechunk_prefixes(ObjectReader(access))).cache()
+    lost = acknowledged.join(listing, on="address", how="left_anti")
     ledger = evidence.ledger().cache()
     verdicts = [
         _references_resolve(state),
-        kept_exist(kept, listing, ledger),
+        kept_exist(kept, listing, ledger, lost),
         logs_exist(kept, listing, ledger),
         *what_was_done(evidence, listing, ledger),
     ]
@@ -55,11 +58,16 @@ def prove(sweep: IcechunkSweep) -> list[Verdict]:
     return verdicts
 
 
-def files_kept(sweep: IcechunkSweep, state: IcechunkState) -> DataFrame:
-    """Return the addresses of everything that references and holds keep, whatever its age; every file is read anew."""
+def files_kept(sweep: IcechunkSweep, state: IcechunkState, lost: DataFrame | None = None) -> DataFrame:
+    """Return the addresses of everything that references and holds keep, whatever its age; every file is read anew.
+
+    `lost`: addresses of files that are not read, so what only they name is left out; None: every file must be there.
+    """
     held = held_ids(state, sweep.opened.policy(), datetime(sweep.day.year, sweep.day.month, sweep.day.day, tzinfo=UTC))
     stand = standing(state, datetime.max.replace(tzinfo=UTC), held)
-    cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, sweep.opened.access, sweep.attempt, full=True)
+    cache = TableCache(
+        sweep.spark, sweep.warehouse, sweep.name, sweep.opened.access, sweep.attempt, full=True, lost=lost
+    )
     return reach_of(sweep.spark, cache, stand).required()
 
 
@@ -70,10 +78,12 @@ def _references_resolve(state: IcechunkState) -> Verdict:
     return Verdict("references_resolve", True, saw)
 
 
-def kept_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame) -> Verdict:
-    """Every snapshot, manifest and chunk that is kept is in the store."""
-    row = _absent(kept.where(~F.col("address").startswith(TRANSACTIONS)), listing, ledger)
-    saw = "every kept snapshot, manifest and chunk exists"
+def kept_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame, lost: DataFrame) -> Verdict:
+    """Every snapshot, manifest and chunk that is kept is in the store, or is acknowledged as lost (`lost`)."""
+    required = kept.where(~F.col("address").startswith(TRANSACTIONS))
+    row = _absent(required.join(lost, on="address", how="left_anti"), listing, ledger)
+    known = required.join(lost, on="address", how="left_semi").count()
+    saw = "every kept snapshot, manifest and chunk exists" + (f"; {known:,} are lost, as acknowledged" if known else "")
     if row["lost"]:
         saw = f"{row['lost']:,} kept files are not in the store, first {row['first']}; from quarantine, restore them"
     return Verdict("kept_exist", not row["lost"], saw)

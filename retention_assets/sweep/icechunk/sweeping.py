@@ -14,6 +14,7 @@ from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.stores.ranges import TableCache
 from retention_assets.stores.repositories import OpenIcechunk
 from retention_assets.stores.writing import ObjectWriter
+from retention_assets.sweep.acknowledged import acknowledged_addresses
 from retention_assets.sweep.attempt import (
     Report,
     Sweep,
@@ -59,7 +60,8 @@ def sweep_plan(sweep: IcechunkSweep, plan: Plan, mode: str) -> None:
     candidates = planned_as_approved(sweep, plan, policy.policy_hash)
     edits = planned_edits(sweep.warehouse, plan)
     require_clock(sweep)
-    cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, sweep.opened.access, sweep.attempt)
+    lost = acknowledged_addresses(sweep.spark, sweep.warehouse, sweep.name)
+    cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, sweep.opened.access, sweep.attempt, lost=lost)
     question = IcechunkQuestion(sweep.name, sweep.opened.source, policy, edits)
     liveness = IcechunkLiveness(sweep.spark, cache, question, sweep.clock)
     engine = _engine(sweep, plan, candidates, liveness, keeps_missing=mode == "quarantine")

@@ -1,0 +1,72 @@
+"""An Icechunk repository that lost files which must stay: a person acknowledges them, and plans go on."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.command import Answer, run
+from tests.icechunk_places import FieldPlace, ago, field_place
+from tests.icechunk_repositories import Commit
+
+pytestmark = pytest.mark.usefixtures("spark", "forgetful")
+
+COMMITS = (Commit("a", None, ago(100)), Commit("gone", "a", ago(90)), Commit("b", "a", ago(5)))
+
+
+def acknowledge(field: FieldPlace, *arguments: str) -> Answer:
+    return run("--config", field.place.file, "acknowledge", field.place.name, *arguments)
+
+
+def plan(field: FieldPlace) -> dict[str, object]:
+    answer = field.place.run("plan", "--json")
+    assert answer.status == 0, answer.err
+    document: dict[str, object] = answer.document()
+    return document
+
+
+def candidates(field: FieldPlace) -> set[str]:
+    return {row["address"] for row in field.place.rows("deletion_candidates")}
+
+
+def live(field: FieldPlace, table: str) -> str:
+    return min(row["address"] for row in field.place.rows(table) if row["live"])
+
+
+def require_refused_and_acknowledge(field: FieldPlace, address: str) -> None:
+    refused = field.place.run("plan")
+    assert refused.status == 1
+    assert address in refused.err
+    assert "retention acknowledge" in refused.err
+    done = acknowledge(field, "--yes")
+    assert done.status == 0, done.err
+    assert address in done.out
+
+
+def test_a_lost_chunk_and_a_lost_manifest_are_counted_and_a_new_hole_refuses(tmp_path: Path) -> None:
+    field = field_place(tmp_path, 2, COMMITS, {"main": "b"}, {})
+    repository = field.directory
+    plan(field)
+    going = candidates(field)
+    assert {name.partition("/")[0] for name in going} >= {"chunks", "manifests"}
+
+    chunk = live(field, "reachable_chunks")
+    (repository / chunk).unlink()
+    require_refused_and_acknowledge(field, chunk)
+    assert plan(field)["lost"] == 1
+    assert candidates(field) == going
+    verified = field.place.run("verify")
+    assert verified.status == 0, verified.err
+    assert "1 are lost, as acknowledged" in verified.out
+
+    manifest = live(field, "reachable_manifests")
+    (repository / manifest).unlink()
+    require_refused_and_acknowledge(field, manifest)
+    assert plan(field)["lost"] == 2
+    assert candidates(field) == going  # an earlier plan read what the manifest names
+
+    answer = field.place.run("plan", "--json", "--full")  # as if no plan had ever read it
+    assert answer.status == 0, answer.err
+    assert "no manifest and no chunk is deleted" in " ".join(answer.document()["warnings"])
+    left = {name for name in going if not name.startswith(("chunks/", "manifests/"))}
+    assert candidates(field) == left
+    assert field.place.run("verify").status == 0

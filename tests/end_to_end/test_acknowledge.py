@@ -1,0 +1,126 @@
+"""Live objects that were lost long ago: a person acknowledges them, and plans go on."""
+
+import json
+from collections import defaultdict
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.end_to_end.command import Place, orchard_on_disk, run
+
+pytestmark = pytest.mark.usefixtures("spark", "forgetful")
+
+
+@pytest.fixture(scope="module")
+def planned(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, list[str]]:
+    """Return a planned place, and live addresses of one slice."""
+    place = orchard_on_disk(tmp_path_factory.mktemp("lost"))
+    place.plan()
+    return place, live(place)
+
+
+def live(place: Place) -> list[str]:
+    """Return the live addresses of the slice that has the most."""
+    rows = [row["address"] for row in place.rows("addresses") if row["active"] and "://" not in row["address"]]
+    by_slice = defaultdict(list)
+    for address in sorted(set(rows)):
+        by_slice[address.rpartition("/")[0]].append(address)
+    assert len(max(by_slice.values(), key=len)) > 4
+    return max(by_slice.values(), key=len)
+
+
+def acknowledge(place: Place, *arguments: str | Path):  # type: ignore[no-untyped-def]
+    return run("--config", place.file, "acknowledge", place.name, *arguments)
+
+
+def lose(place: Place, *addresses: str) -> None:
+    for address in addresses:
+        (place.directory / "lake" / address).unlink()
+
+
+def test_what_a_refused_plan_missed_is_acknowledged_and_counted(
+    planned: tuple[Place, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", StringIO(""))
+    place, (first, second, *_) = planned
+    present = acknowledge(place, first)
+    assert present.status == 1
+    assert "1 of 1 objects are in the store" in present.err
+    lose(place, first, second)
+    refused = place.run("plan")
+    assert refused.status == 1
+    assert "2 live addresses" in refused.err
+    assert "no directory is missing as a whole" in refused.err
+    assert "retention acknowledge" in refused.err
+
+    asked = acknowledge(place)  # no answer is no consent
+    assert asked.status == 1
+    assert first in asked.out
+    assert second in asked.out
+    assert not (place.warehouse / place.name / "acknowledged").exists()
+
+    done = acknowledge(place, "--yes")
+    assert done.status == 0, done.err
+    (record,) = (place.warehouse / place.name / "records").glob("*.json")
+    document = json.loads(record.read_text(encoding="utf-8"))
+    assert (document["kind"], document["published"]["addresses"]) == ("acknowledge", 2)
+    again = place.run("plan", "--json")
+    assert again.status == 0, again.err
+    assert again.document()["lost"] == 2
+    assert "nothing to acknowledge" in acknowledge(place).out
+    verified = place.run("verify")
+    assert verified.status == 0, verified.err
+    assert "2 are lost, as acknowledged" in verified.out
+
+
+def test_a_new_hole_refuses_and_a_restored_object_is_live_again(tmp_path: Path) -> None:
+    place = orchard_on_disk(tmp_path)
+    place.plan()
+    first, third, *_ = live(place)
+    saved = (place.directory / "lake" / first).read_bytes()
+    lose(place, first)
+    assert acknowledge(place, first).status == 0
+
+    lose(place, third)
+    refused = place.run("plan")
+    assert refused.status == 1
+    assert f"1 live addresses, {third} first" in refused.err
+    listed = place.directory / "lost.txt"
+    listed.write_text(f"{third}\n", encoding="utf-8")
+    assert acknowledge(place, "--file", listed).status == 0
+    shown = place.run("plan")
+    assert shown.status == 0, shown.err
+    assert "lost: live, acknowledged, not listed" in shown.out
+
+    file = place.directory / "lake" / first  # it is restored: it is live like others, and a new hole when it goes again
+    file.write_bytes(saved)
+    assert place.run("plan", "--json").document()["lost"] == 1
+    lose(place, first)
+    refused = place.run("plan")
+    assert refused.status == 1
+    assert f"1 live addresses, {first} first" in refused.err
+
+
+def test_a_whole_slice_needs_its_flag(tmp_path: Path) -> None:
+    place = orchard_on_disk(tmp_path)
+    place.plan()
+    slice_of = live(place)[0].rpartition("/")[0]
+    for file in (place.directory / "lake" / slice_of).iterdir():
+        file.unlink()
+    refused = place.run("plan")
+    assert refused.status == 1
+    assert f"directories that are missing as a whole, {slice_of}/ first" in refused.err
+    without = acknowledge(place, "--yes")
+    assert without.status == 1
+    assert "--whole-slices" in without.err
+    assert acknowledge(place, "--yes", "--whole-slices").status == 0
+    assert place.run("plan").status == 0
+
+
+@pytest.mark.parametrize("address", ["s3://lake/orchard/data/x", "/data/x", "data/../x", "_lakefs/x"])
+def test_what_is_no_address_of_an_object_is_refused(planned: tuple[Place, list[str]], address: str) -> None:
+    answer = acknowledge(planned[0], address)
+    assert answer.status == 2
+    assert "Nothing was acknowledged" in answer.err

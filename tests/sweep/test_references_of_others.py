@@ -1,0 +1,176 @@
+"""What another configured repository keeps here, by the tables that its last plan left in the warehouse."""
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pyspark.sql import DataFrame, SparkSession
+
+from retention_assets.config import load_configuration
+from retention_assets.errors import GuardRefused
+from retention_assets.stores.repositories import policy_of_files
+from retention_assets.stores.warehouse import REFUSED, Facts, Warehouse
+from retention_assets.sweep.liveness import Liveness
+from retention_assets.sweep.other_repositories import OtherRepositories
+from retention_assets.tables import COMMIT_GRAPH
+from tests.transforms import frames
+from tests.transforms.frames import DAY, NOW, Pair, Staged, address
+
+REFERENCES = "e" * 64
+HOUR = timedelta(hours=1)
+_POLICY = {"default_retention_days": 30, "branches": []}
+
+
+class Pairing:
+    """The repositories `here` and `there` in one configuration, and the tables that a plan of `there` left."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self.spark = spark
+        self.directory = directory
+        self.warehouse = Warehouse(str(directory / "warehouse"))
+        self.configure()
+
+    def configure(self, policy: Any = None, there: str = "s3://lake/there", **settings: Any) -> None:
+        """Write the configuration; `policy` is that of `there`."""
+        (self.directory / "here.json").write_text(json.dumps(_POLICY), encoding="utf-8")
+        (self.directory / "there.json").write_text(json.dumps(policy or _POLICY), encoding="utf-8")
+        entry = {"kind": "lakefs", "source": {"dump": "dump.json"}, "mode": "delete"}
+        document = {
+            "warehouse": "warehouse",
+            "repositories": {
+                "here": {**entry, "namespace": "s3://lake/here", "policy": "here.json", **settings},
+                "there": {**entry, "namespace": there, "policy": "there.json"},
+            },
+        }
+        (self.directory / "retention.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+        self.configuration = load_configuration(self.directory / "retention.yaml")
+
+    def plan(self, *pairs: Pair, staged: str = "", at: datetime = NOW, **notes: str) -> None:
+        """Leave the tables of a plan of `there`, made under its policy of now."""
+        policy_hash = policy_of_files(self.configuration.repository("there")).policy_hash
+        origin = {"policy_hash": policy_hash, "references_hash": REFERENCES, **notes}
+        uncommitted = frames.staged(self.spark, *([Staged(staged)] if staged else []))
+        graph = self.spark.createDataFrame(COMMIT_GRAPH.schema.empty_table())
+        for name, frame in (
+            ("addresses", frames.addresses(self.spark, *pairs)),
+            ("uncommitted_objects", uncommitted),
+            ("commit_graph", graph),
+        ):
+            self.write(name, frame, at, origin)
+
+    def write(self, name: str, frame: DataFrame, at: datetime, notes: dict[str, str]) -> None:
+        """Write one table of `there`, of the day of `at`."""
+        frame.write.mode("overwrite").parquet(self.warehouse.partition("there", name, at.date()))
+        self.warehouse.write_facts("there", name, at.date(), Facts(at, frame.count(), "a-run", notes))
+
+    def others(self, now: datetime = NOW) -> OtherRepositories:
+        """Return what `here` asks of `there`."""
+        here, others = self.configuration.repository("here"), self.configuration.others("here")
+        return OtherRepositories(self.spark, self.warehouse, here, others, "a-run", lambda: now)
+
+    def kept(self) -> set[str]:
+        """Return which of ten objects here a look finds to be kept."""
+        objects = frames.inventory(self.spark, *(frames.Listed(address(number)) for number in range(10)))
+        none = objects.select("address").limit(0)
+        live = self.others().added_to(Liveness(none, none, NOW), objects).live
+        return {row["address"] for row in live.collect()}
+
+
+@pytest.fixture
+def pairing(spark: SparkSession, tmp_path: Path) -> Pairing:
+    return Pairing(spark, tmp_path)
+
+
+def named(number: int, path: str = "a", **changes: Any) -> Pair:
+    """Return an entry of `there` that names an object of `here` by its full address."""
+    return Pair(f"s3://lake/here/{address(number)}", path, **changes)
+
+
+def test_what_live_entries_and_staged_ones_name_is_kept(pairing: Pairing) -> None:
+    pairing.configure({"lifecycle": [{"id": "old", "prefix": "old", "keep": "10d"}], "holds": [
+        {"id": "audit", "prefix": "audit", "reason": "an audit"}
+    ]})  # fmt: skip
+    pairing.plan(
+        named(0, active=True),
+        named(1, protected=True),
+        named(2),
+        named(3, "old/3", active=True),
+        named(4, "audit/4"),
+        Pair(address(5), "own", active=True),
+        staged=f"s3://lake/here/{address(6)}",
+    )
+    assert pairing.kept() == {address(number) for number in (0, 1, 4, 6)}
+
+
+@pytest.mark.parametrize("change", ["another_policy", "other_references"])
+def test_every_entry_counts_when_what_is_live_is_not_known(pairing: Pairing, change: str) -> None:
+    pairing.plan(named(0), **({"references_hash": "f" * 64} if change == "other_references" else {}))
+    if change == "another_policy":
+        pairing.configure({"default_retention_days": 7, "branches": []})
+        assert pairing.kept() == {address(0)}
+        assert "policy of there changed" in " ".join(pairing.others().unknown())
+    else:
+        graph = pairing.spark.createDataFrame(COMMIT_GRAPH.schema.empty_table())
+        pairing.write("commit_graph", graph, NOW, {"references_hash": REFERENCES})
+        assert pairing.kept() == {address(0)}
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        pytest.param(lambda pairing: None, "there has no complete plan yet", id="never_planned"),
+        pytest.param(lambda pairing: pairing.plan(at=NOW - 25 * HOUR), "plan of there is of", id="too_old"),
+        pytest.param(lambda pairing: pairing.plan(at=NOW - 23 * HOUR), "", id="of_yesterday"),
+        pytest.param(lambda pairing: pairing.plan(refused="x"), "there has no complete plan yet", id="refused"),
+    ],
+)
+def test_a_sweep_refuses_while_the_other_repositorys_references_are_not_known(
+    pairing: Pairing, make: Callable[[Pairing], None], words: str
+) -> None:
+    assert REFUSED == "refused"
+    make(pairing)
+    warnings = " ".join(pairing.others().for_plan().warnings)
+    if not words:
+        assert warnings == ""
+        pairing.others().require_known()
+        return
+    assert words in warnings
+    with pytest.raises(GuardRefused, match=r"`retention plan there`\. Nothing was deleted"):
+        pairing.others().require_known()
+
+
+def test_a_longer_grace_allows_an_older_plan(pairing: Pairing) -> None:
+    pairing.configure(grace="72h")
+    pairing.plan(at=NOW - 50 * HOUR)
+    assert pairing.others().unknown() == []
+
+
+def test_in_mode_plan_nothing_is_warned_about(pairing: Pairing) -> None:
+    pairing.configure(mode="plan")
+    assert pairing.others().for_plan().warnings == ()
+
+
+def test_a_repository_over_another_kind_of_store_need_not_be_planned(pairing: Pairing) -> None:
+    pairing.configure(there="gs://lake/there")
+    assert pairing.others().unknown() == []
+
+
+def test_what_a_look_found_stays_while_the_other_repository_is_planned_again(pairing: Pairing) -> None:
+    pairing.plan(named(0, active=True))
+    objects = frames.inventory(pairing.spark, *(frames.Listed(address(number)) for number in range(3)))
+    none, others = objects.select("address").limit(0), pairing.others()
+
+    def live() -> set[str]:
+        return {row["address"] for row in others.added_to(Liveness(none, none, NOW), objects).live.collect()}
+
+    assert live() == {address(0)}
+    (pairing.directory / "warehouse/there/addresses" / NOW.date().isoformat() / "_SUCCESS").unlink()
+    assert live() == {address(0)}
+    with pytest.raises(GuardRefused, match="what there refers to is not known while it is planned"):
+        pairing.others().added_to(Liveness(none, none, NOW), objects)
+    pairing.plan(named(1, active=True), at=NOW + DAY)
+    assert live() == {address(0), address(1)}

@@ -59,7 +59,7 @@ def sweep_plan(sweep: Sweep[OpenRepository], plan: Plan, mode: str) -> None:
         others.require_known()
         liveness.require_same(plan, heads)
         if not sweep.opened.repository.lakefs.legacy_names:
-            require_own_names(plan, planned, lambda: liveness.now().committed)
+            require_own_names(plan, planned, liveness.entries)
 
     charge = replace(charge_of(sweep, plan, mode), dump=dump_of(sweep))
     try:

@@ -141,6 +141,10 @@ class LakeFSLiveness:
         committed = pairs.select(stored_name(F.col("address")).alias("address")).distinct()
         return Liveness(live, committed, looked_at)
 
+    def entries(self) -> DataFrame:
+        """Return the addresses (column `address`) of all entries of all commits, absolute ones as they are."""
+        return self._pairs_of(self._references()).select("address")
+
     def close(self) -> None:
         """Let go of what the last look read: its rows must not be used any more."""
         if self._staged is not None:

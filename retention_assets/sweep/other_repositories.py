@@ -185,7 +185,8 @@ class OtherRepositories:
         same = graph is not None and graph.notes.get(REFERENCES_HASH) == table.notes.get(REFERENCES_HASH)
         if isinstance(policy, Policy) and same:
             heads = self._rows(other, COMMIT_GRAPH.name, table).select(F.explode("head_of").alias("branch"))
-            branches = sorted(row["branch"] for row in heads.distinct().collect())
+            gone = pairs.select(F.explode("branches").alias("branch"))  # and still counted: see `reflog`
+            branches = sorted(row["branch"] for row in heads.unionByName(gone).distinct().collect())
             today = self.clock().date()
             as_of = datetime(today.year, today.month, today.day, tzinfo=UTC)
             pairs = with_lifecycle(pairs, policy.lifecycle, branches, as_of)

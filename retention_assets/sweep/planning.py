@@ -46,7 +46,6 @@ from retention_assets.transforms.candidates import (
 )
 from retention_assets.transforms.legacy_names import KINDS, is_own_name, kinds_in_use, with_foreign_names
 from retention_assets.transforms.lifecycle import with_lifecycle
-from retention_assets.transforms.names import stored_name
 from retention_assets.transforms.other_references import NO_OTHERS, OtherReferences
 from retention_assets.transforms.same_content import (
     at_risk,
@@ -223,8 +222,7 @@ def judge(terms: Terms, pictures: Pictures, earlier: DataFrame | None) -> Judgem
     heads = pictures.heads()
     pairs = with_lifecycle(pictures.addresses.frame, terms.policy.lifecycle, terms.branches(heads), terms.as_of)
     known = pictures.staged_known
-    named = pictures.addresses.frame.select(stored_name(F.col("address")).alias("address"))
-    legacy = KINDS if terms.legacy_names else kinds_in_use(named)
+    legacy = KINDS if terms.legacy_names else kinds_in_use(pictures.addresses.frame)
     held = judged(inventory, holders(pairs, prefixes), staged, horizon, staged_known=known)
     held = pictures.others.keep(with_foreign_names(held, legacy)).cache()
     hidden = _of_same_content(held, head_contents(pairs), terms.access)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("spark", "forgetful")
 
 COMMITS = (Commit("a", None, at(30)), Commit("gone", "a", at(25)), Commit("c", "a", at(2)))
 OTHER = {"kind": "icechunk", "storage": "other", "policy": "policy.yaml"}
-SWEPT = {"mode": "delete", "budget": {"objects": 1000}, "approval": {"max_revived": 1.0}}
+SWEPT = {"mode": "delete", "settle": "0s", "budget": {"objects": 1000}, "approval": {"max_revived": 1.0}}
 
 
 def refer(directory: Path, location: str) -> None:

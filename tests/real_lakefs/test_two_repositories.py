@@ -44,7 +44,7 @@ def require_readable(*repositories: Repository) -> None:
 @pytest.mark.parametrize("planned_first", ["the_one_that_deletes", "the_one_that_refers"])
 def test_what_another_repository_refers_to_stays(server: Server, tmp_path: Path, planned_first: str) -> None:
     first, second, shared, alone = share(server)
-    retention = Retention(tmp_path, first, second)
+    retention = Retention(tmp_path, first, second, settle="0s")
     if planned_first == "the_one_that_refers":
         retention.plan(of=second)
     plan = retention.plan()
@@ -60,7 +60,7 @@ def test_what_another_repository_refers_to_stays(server: Server, tmp_path: Path,
 
 def test_a_sweep_refuses_while_another_repository_has_no_plan(lakefs: Server, tmp_path: Path) -> None:
     first, second, shared, alone = share(lakefs)
-    retention = Retention(tmp_path, first, second)
+    retention = Retention(tmp_path, first, second, settle="0s")
     plan = retention.plan()
     assert f"{name_of(second)} has no complete plan yet" in " ".join(plan["warnings"])
     retention.approve(plan)
@@ -73,7 +73,7 @@ def test_a_sweep_refuses_while_another_repository_has_no_plan(lakefs: Server, tm
 
 def test_a_sweep_refuses_when_the_other_plan_is_too_old(lakefs: Server, tmp_path: Path) -> None:
     first, second, shared, alone = share(lakefs)
-    retention = Retention(tmp_path, first, second)
+    retention = Retention(tmp_path, first, second, settle="0s")
     retention.plan(of=second)
     lakefs.clock.forward(hours=30)
     plan = retention.plan()
@@ -90,7 +90,7 @@ def test_what_the_other_repository_let_go_goes_here(lakefs: Server, tmp_path: Pa
     second.upload("main", "new", b"new")
     second.commit("main", "without it")
     lakefs.clock.forward(days=30)
-    retention = Retention(tmp_path, first, second)
+    retention = Retention(tmp_path, first, second, settle="0s")
     retention.plan(of=second)
     assert shared in {row["address"] for row in retention.plan_and_sweep()}
     assert shared not in first.stored()
@@ -101,7 +101,7 @@ def test_repositories_of_the_server_that_are_not_configured_are_named(
     lakefs: Server, spark: SparkSession, tmp_path: Path
 ) -> None:
     first, second, *_ = share(lakefs)
-    retention = Retention(tmp_path, first)
+    retention = Retention(tmp_path, first, settle="0s")
     for told in (" ".join(retention.plan()["warnings"]), retention.run("lint", day=None).out):
         assert "repositories of the server are not configured: " in told
         assert second.name in told

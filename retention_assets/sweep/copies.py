@@ -4,6 +4,7 @@ A sweep that was interrupted, or that could not delete an original, leaves copie
 `quarantined`. They are found here by the listing. Nothing here changes anything.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,6 +25,7 @@ from retention_assets.stores.versions import all_versions
 from retention_assets.sweep.ledger import DELETED, ENDED, PURGED, QUARANTINED
 from retention_assets.sweep.quarantine import MANIFESTS, OBJECTS, QuarantinePlace
 
+_DAY, _FOLDER = re.compile(r"\d{4}-\d{2}-\d{2}/"), re.compile(r"[^/]+/[0-9a-f]{16}")
 _FOLDER_PARTS = 2  # of a path: the day, and the beginning of the plan's hash
 _STORED = pa.schema([("path", pa.string()), ("size", pa.int64()), ("is_current", pa.bool_())])
 
@@ -68,11 +70,13 @@ def lying(spark: SparkSession, places: Sequence[QuarantinePlace], *, versions: b
 
 
 def _folders(access: StoreAccess) -> list[str]:
-    """Return the folders that have objects."""
+    """Return the folders that have objects and names as plans' folders have. Other things at the URL are not ours."""
     if _is_absent(access):
         return []
     reader = ObjectReader(access)
-    return [folder.rstrip("/") for day in reader.prefixes() for folder in reader.prefixes(day)]
+    days = [day for day in reader.prefixes() if _DAY.fullmatch(day)]
+    folders = [folder.rstrip("/") for day in days for folder in reader.prefixes(day)]
+    return [folder for folder in folders if _FOLDER.fullmatch(folder)]
 
 
 def _is_absent(access: StoreAccess) -> bool:

@@ -242,6 +242,8 @@ def test_what_no_ledger_names_is_shown_and_never_touched(spark: SparkSession, tm
     moved(world, plan)
     strange = lay_copy(world, plan, "never-tried", b"???")
     theirs = lay_copy(world, another_repositorys, "theirs", b"their bytes")
+    (world.root / "lake.quarantine" / "something" / "else").mkdir(parents=True)
+    (world.root / "lake.quarantine" / "something" / "else" / "file").write_bytes(b"not ours")
     world.wait(days=31)
     assert undo(spark, world).copies().unknown() == [
         (place(world, another_repositorys).folder, Amount(1, len(b"their bytes"))),

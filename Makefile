@@ -5,10 +5,10 @@ VENV := .venv/bin
 JAVA = JAVA_HOME="$$(cat .venv/java_home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test-servers demo test test-slow mutations lint types imports definitions check bench dev lock clean
+.PHONY: help setup test-servers demo test test-slow mutations random-histories lint types imports definitions check bench dev lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Make .venv; finds Python 3.12+ and Java 17 or 21 by itself
 	@bash scripts/setup
@@ -30,6 +30,9 @@ test-slow: setup ## Run the tests that take minutes, with more random examples
 
 mutations: setup ## Break the package in many ways, one by one, and show which test notices (ARGS="part of a name")
 	$(JAVA) $(VENV)/python -m tests.mutations.run $(ARGS)
+
+random-histories: setup ## Run random histories on a real lakeFS server (ROUNDS=100 SEED=1; needs `lakefs` on PATH)
+	$(JAVA) $(VENV)/python -m tests.random_histories $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED))
 
 lint: setup ## Check style and formatting
 	$(VENV)/ruff check

@@ -63,8 +63,8 @@ KEEPING = (
         name="what is staged is not live",
         breaks="the look before deleting sees what is staged (invariant 5)",
         file=_CANDIDATES,
-        old="    return committed.unionByName(uncommitted).groupBy",
-        new="    return committed.unionByName(uncommitted.limit(0)).groupBy",
+        old="    held = committed.unionByName(staged.select(",
+        new="    held = committed.unionByName(staged.limit(0).select(",
         caught_by=(
             "tests/transforms/test_candidates.py"
             "::test_live_is_what_an_active_commit_a_tag_a_hold_or_a_staging_area_holds",
@@ -401,4 +401,55 @@ KNOWING = (
     ),
 )
 
-MUTATIONS = (*KEEPING, *HISTORY, *READING, *SWEEPING, *KNOWING)
+_FULL_OF = "tests/random_histories/test_rounds.py::test_a_history_that_is_full_of_one_thing_loses_nothing"
+
+ON_A_REAL_SERVER = (
+    Mutation(
+        name="an absolute address is outside, whatever name it ends in",
+        breaks="a generated name keeps its object however the rest is spelled (invariant 6)",
+        file="retention_assets/transforms/names.py",
+        old="    return F.when(is_outside(address), tail).otherwise(address)\n",
+        new="    return F.when(is_outside(address), F.coalesce(address, tail)).otherwise(address)\n",
+        also=(
+            (
+                "    return tuple(sorted(places | decoded | encoded, key=lambda place: (-len(place), place)))\n",
+                "    return (namespace, *list(encoded)[:0])\n",
+            ),
+        ),
+        caught_by=(f"{_FULL_OF}[linked]",),
+    ),
+    Mutation(
+        name="an object of the content of a head is not kept",
+        breaks="an object that was staged again with the same content stays (invariant 1)",
+        file="retention_assets/sweep/planning.py",
+        old="    objects = keep_same_content(held, hidden)\n",
+        new="    objects = keep_same_content(held, hidden.limit(0))\n",
+        caught_by=(f"{_FULL_OF}[same content]",),
+    ),
+    Mutation(
+        name="nothing settles",
+        breaks="what an operation under way is about to hold stays (invariant 5)",
+        file="retention_assets/transforms/settle.py",
+        old="    waits = due & must_wait & ",
+        new="    waits = F.lit(False) & due & must_wait & ",
+        caught_by=(f"{_FULL_OF}[held]",),
+    ),
+    Mutation(
+        name="what another repository refers to is not asked",
+        breaks="what another configured repository holds here stays (invariant 6)",
+        file="retention_assets/sweep/other_repositories.py",
+        old="        return last_parts(found)\n",
+        new="        return last_parts(found[:0])\n",
+        caught_by=(f"{_FULL_OF}[shared]",),
+    ),
+    Mutation(
+        name="a page without rows is the whole truth",
+        breaks="a branch that is made again during a scan hides nothing that is staged (invariant 3)",
+        file="retention_assets/stores/lakefs_staged.py",
+        old="            if not any(self._ask_each(self._shows_any, passed)):\n                return answer, []",
+        new="            if answer is not None:\n                return answer, []",
+        caught_by=(f"{_FULL_OF}[made again]",),
+    ),
+)
+
+MUTATIONS = (*KEEPING, *HISTORY, *READING, *SWEEPING, *KNOWING, *ON_A_REAL_SERVER)

@@ -22,6 +22,7 @@ from retention_assets.settings import (
     RepositorySettings,
     SparkValue,
     holds_secret,
+    require_no_file_is_skipped,
     require_no_spark_secret,
     resolve,
 )
@@ -63,6 +64,7 @@ class Settings(Model):
     @classmethod
     def _no_secret_in_the_file(cls, value: dict[str, SparkValue]) -> dict[str, SparkValue]:
         require_no_spark_secret(value)
+        require_no_file_is_skipped(value)
         return value
 
     @field_validator("repositories")
@@ -221,6 +223,11 @@ def load_configuration(file: Path) -> Configuration:
         name: replace(_located(name, entry, file), records=records) for name, entry in settings.repositories.items()
     }
     warehouse = _location(settings.warehouse, file.parent)
+    if "://" in warehouse and {"#", "?"} & {*warehouse}:
+        raise ConfigurationError(
+            f"{file}: warehouse: a URL ends before its `#` or `?`, so the tables would lie elsewhere. Nothing was read "
+            f"or deleted. Write `#` as %23, or choose another name."
+        )
     if not settings.shared_warehouse:
         masters = [str(settings.spark[key]) for key in ("spark.master", "spark.remote") if key in settings.spark]
         require_seen_by_executors(warehouse, masters, file)

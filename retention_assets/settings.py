@@ -123,6 +123,13 @@ def _require_no_secret(options: Mapping[str, Text]) -> None:
             raise _secret_in_clear(name)
 
 
+def require_no_file_is_skipped(settings: Mapping[str, SparkValue]) -> None:
+    """Refuse a session that skips files it cannot read: the rows in them may keep objects."""
+    for name in ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles"):
+        if str(settings.get(name, "false")).lower() != "false":
+            raise ValueError(f"{name} must be false: a table that lacks rows would be read as complete")
+
+
 def require_no_spark_secret(settings: Mapping[str, SparkValue]) -> None:
     """Refuse a secret in clear in the session's configuration: Dagster's UI shows it to whoever may look at it."""
     for name, value in settings.items():

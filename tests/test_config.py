@@ -381,7 +381,7 @@ def test_an_access_key_s_id_is_no_secret(tmp_path: Path) -> None:
 
 
 def with_spark(tmp_path: Path, **spark: object) -> Configuration:
-    document = {"warehouse": "warehouse", "spark": spark, "repositories": {"orchard": ORCHARD}}
+    document = {"warehouse": "s3a://lake/tables", "spark": spark, "repositories": {"orchard": ORCHARD}}
     return load_configuration(written(tmp_path, document))
 
 
@@ -454,3 +454,21 @@ def test_a_url_with_a_password_or_a_signature_is_refused_wherever_it_stands(tmp_
     with pytest.raises(ConfigurationError, match=r"password or a signature|is a secret") as told:
         load_configuration(written(tmp_path, document))
     assert "hunter2" not in str(told.value)
+
+
+# ---- what would be read wrong without anybody noticing
+
+
+@pytest.mark.parametrize("name", ["ignoreCorruptFiles", "ignoreMissingFiles"])
+def test_a_session_that_skips_files_is_refused(tmp_path: Path, name: str) -> None:
+    key = f"spark.sql.files.{name}"
+    for value in (True, "true", "TRUE"):
+        with pytest.raises(ConfigurationError, match=f"{name} must be false"):
+            with_spark(tmp_path, **{key: value})
+    assert with_spark(tmp_path, **{key: False}).spark == {key: False}
+
+
+@pytest.mark.parametrize("url", ["s3a://lake/a#b", "s3://lake/tables?x=1"])
+def test_a_warehouse_whose_url_would_be_cut_is_refused(tmp_path: Path, url: str) -> None:
+    with pytest.raises(ConfigurationError, match="warehouse: a URL ends before its"):
+        load_configuration(written(tmp_path, {"warehouse": url, "repositories": {"orchard": ORCHARD}}))

@@ -20,7 +20,7 @@ from retention_assets.stores.warehouse import Rows
 from retention_assets.sweep import guards
 from retention_assets.sweep.attempt import clocks
 from retention_assets.sweep.binding import require_same_place
-from retention_assets.sweep.ledger import collected_addresses
+from retention_assets.sweep.ledger import collected_since
 from retention_assets.sweep.plan import references_hash, withdraw_plan
 from retention_assets.sweep.planning import INSTANCE, KNOWN, POLICY_HASH, REFERENCES_HASH
 
@@ -61,7 +61,7 @@ def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
         """Every object below the namespace, `_lakefs/` left out: listed, or as the store's own inventory has it."""
         withdraw_plan(bench.warehouse, bench.name, day_of(context))  # what it was made from is made anew
         spark, opened = session(pyspark), bench.open()
-        removed = collected_addresses(spark, bench.warehouse, bench.name)
+        removed = collected_since(spark, bench.warehouse, bench.name)
         picture = take_picture(Studio(spark, opened, bench.warehouse, day_of(context), bench.clock, removed))
         listed = picture.frame.cache()
         notes = {**picture.notes, **unusual_names(listed)}

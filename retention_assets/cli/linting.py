@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 
 from retention_assets.config import Repository
+from retention_assets.durations import format_duration
 from retention_assets.formats.icechunk.ids import encode_id
 from retention_assets.instants import utc_now
 from retention_assets.policy.lint import Finding, lint
 from retention_assets.policy.snapshot_lint import lint_snapshots
-from retention_assets.stores.repositories import open_icechunk, open_repository
+from retention_assets.stores.lakefs_api import ApiSource
+from retention_assets.stores.repositories import OpenRepository, open_icechunk, open_repository
 from retention_assets.sweep.other_repositories import not_configured
 
 
@@ -34,7 +36,24 @@ def findings_of(repository: Repository, others: Sequence[Repository] = ()) -> li
             as_of=utc_now().date(),
         )
     )
-    return found + unconfigured
+    return found + unconfigured + _shorter_grace(repository, opened)
+
+
+def _shorter_grace(repository: Repository, opened: OpenRepository) -> list[Finding]:
+    """Return a warning when `grace` is below the server's own: no other tool takes such young objects."""
+    if not isinstance(opened.source, ApiSource):
+        return []
+    ours, servers = repository.settings.grace, opened.source.grace()
+    if ours >= servers:
+        return []
+    return [
+        Finding(
+            "warning",
+            "grace",
+            f"grace is {format_duration(ours)}, the server's own is {format_duration(servers)}: an upload that is "
+            f"linked late can be deleted. Set grace to {format_duration(servers)} or more.",
+        )
+    ]
 
 
 def _findings_of_icechunk(repository: Repository) -> list[Finding]:

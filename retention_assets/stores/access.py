@@ -173,6 +173,11 @@ def _checked(url: str) -> str:
             f"{scheme}://{host.rpartition('@')[2].partition('?')[0]}: the URL holds a password or a signature, which "
             "messages would show. Put it into storage_options (sas_key on Azure), as {env: NAME}."
         )
+    if scheme != "file" and "#" in rest:
+        raise ConfigurationError(
+            f"{scheme}://{rest}: a URL ends before its `#`: this one would open another place. Nothing was read. "
+            "If the name has a `#`, write it as %23."
+        )
     if scheme == "local":
         raise ConfigurationError(
             f"{scheme}://{rest}: only the server knows where a local:// namespace lies. Nothing was read. "

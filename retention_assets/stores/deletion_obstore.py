@@ -19,6 +19,8 @@ class ObstoreDeletion(OpenStore):
 
     def __init__(self, access: StoreAccess) -> None:
         super().__init__(access)
+        if access.is_local:  # a directory that is empty then goes too, as lakeFS itself does it
+            self._store = LocalStore(access.url.removeprefix("file://"), automatic_cleanup=True)
         self.most = _BULK if isinstance(self._store, AzureStore) else 1
 
     def together(self, doomed: Sequence[Doomed]) -> Sequence[Answer]:

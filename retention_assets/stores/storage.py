@@ -21,6 +21,7 @@ from retention_assets.stores.slices import is_closed
 from retention_assets.stores.warehouse import FACTS, REFUSED, Warehouse
 from retention_assets.tables import STORAGE_INVENTORY
 
+_STILL_LISTED = timedelta(hours=2)  # longer than a sweep's window: a ledger says `attempted` before the object goes
 _CLEAN_AT, _STORAGE, FELL_BACK = "clean_at", "storage", "fell_back"
 
 
@@ -48,7 +49,7 @@ class StoragePicture:
 
 @dataclass(frozen=True, slots=True)
 class Studio:
-    """Where a picture is taken: the repository, its earlier tables, the addresses that sweeps of ours removed."""
+    """Where a picture is taken: the repository, its earlier tables, and what sweeps of ours removed (address, at)."""
 
     spark: SparkSession
     opened: OpenRepository
@@ -90,14 +91,25 @@ def _completed(studio: Studio, older: Older | None, now: datetime, notes: Mappin
 def _unchanged(studio: Studio, older: Older, places: Prefixes) -> frozenset[str]:
     """Return the closed slices that count as the older picture has them.
 
-    One of which our own older picture has nothing came back since, say from a backup: it is listed.
+    One of which our own older picture has nothing came back since, say from a backup: it is listed. So is one from
+    which our sweeps removed something since the store was last listed whole: somebody may have put it back.
     """
     token_life = studio.opened.repository.lakefs.token_life
     closed = frozenset(place for place in places.deep if is_closed(_name(place), older.taken_at, token_life))
     if older.delivered or not closed:
         return closed
-    seen = _carried(studio, older, sorted(closed)).select(place_of(F.col("address")).alias("place")).distinct()
-    return frozenset(row["place"] for row in seen.collect())
+    place = place_of(F.col("address")).alias("place")
+    seen = _carried(studio, older, sorted(closed)).select(place).distinct()
+    swept = _removed_since(studio, older.clean_at).select(place).distinct()
+    return frozenset(row["place"] for row in seen.join(swept, on="place", how="left_anti").collect())
+
+
+def _removed_since(studio: Studio, taken_at: datetime) -> DataFrame:
+    """Return what our sweeps removed after a picture, or so shortly before it that it may have it still.
+
+    What was removed earlier and is in the picture all the same was put back.
+    """
+    return studio.collected.where(F.col("at") > F.lit(taken_at - _STILL_LISTED)).select("address")
 
 
 def _carried(studio: Studio, older: Older, closed: Sequence[str]) -> DataFrame:
@@ -106,7 +118,7 @@ def _carried(studio: Studio, older: Older, closed: Sequence[str]) -> DataFrame:
     return (
         older.frame.withColumn("place", place_of(F.col("address")))
         .join(kept, on="place", how="left_semi")
-        .join(studio.collected, on="address", how="left_anti")
+        .join(_removed_since(studio, older.taken_at), on="address", how="left_anti")
         .select(*STORAGE_INVENTORY.schema.names)
     )
 

@@ -7,6 +7,7 @@ Source: DESIGN.md, Invariants.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -77,7 +78,14 @@ def namespaces_apart(repository: str, namespaces: Mapping[str, tuple[str, ...]])
 
 
 def _overlap(one: str, other: str) -> bool:
+    one, other = _opened(one), _opened(other)
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
+
+
+def _opened(place: str) -> str:
+    """Return the place that a URL opens: `a b` and `a%20b` are one. A path of this machine is taken literally."""
+    scheme, separator, rest = place.partition("://")
+    return place if not separator or scheme == "file" else f"{scheme}://{unquote(rest)}".rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)

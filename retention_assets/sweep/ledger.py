@@ -68,8 +68,13 @@ def report_of(ledger: DataFrame) -> DataFrame:
 
 def collected_addresses(spark: SparkSession, warehouse: Warehouse, repository: str) -> DataFrame:
     """Return the addresses that sweeps of ours found gone or made go, or were at when they were cut off."""
+    return collected_since(spark, warehouse, repository).select("address")
+
+
+def collected_since(spark: SparkSession, warehouse: Warehouse, repository: str) -> DataFrame:
+    """Return (address, at) of `collected_addresses`: when the ledger last said that each is gone (UTC)."""
     rows = read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
-    return newest_of(rows).where(F.col("outcome").isin(*ABSENT)).select("address")
+    return newest_of(rows).where(F.col("outcome").isin(*ABSENT)).select("address", "at")
 
 
 def plans_with_ledgers(warehouse: Warehouse, repository: str) -> list[tuple[str, str]]:

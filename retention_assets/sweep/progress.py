@@ -48,6 +48,7 @@ class Progress:
             yield
         finally:
             ended.set()
+            watcher.join(_EVERY)  # it may be asking the warehouse, and must not be at it when the process ends
 
     def _told(self, done: int) -> str:
         seconds = (self._clock() - self._began).total_seconds()

@@ -16,7 +16,7 @@ from retention_assets.stores.repositories import OpenRepository, open_repository
 from retention_assets.stores.staged import staged_objects
 from retention_assets.stores.storage import StoragePicture, Studio, take_picture
 from retention_assets.stores.warehouse import Facts, Warehouse
-from retention_assets.sweep.ledger import collected_addresses
+from retention_assets.sweep.ledger import collected_since
 from retention_assets.sweep.liveness import Question, commits_now
 from retention_assets.tables import STORAGE_INVENTORY
 from retention_assets.transforms.addresses import addresses, canonical
@@ -46,7 +46,7 @@ class Run:
 
     def picture(self) -> StoragePicture:
         """Take the picture of the store."""
-        removed = collected_addresses(self.spark, self.warehouse, self.repository.name)
+        removed = collected_since(self.spark, self.warehouse, self.repository.name)
         return take_picture(Studio(self.spark, self.open(), self.warehouse, self.day, lambda: self.now, removed))
 
     def keep(self, picture: StoragePicture) -> DataFrame:

@@ -7,6 +7,7 @@ import dagster as dg
 import pytest
 import yaml
 from dagster._core.remote_representation.external_data import RepositorySnap
+from pyspark.sql import SparkSession
 
 from retention_assets.assets.resources import session, spark_resource
 from retention_assets.config import load_configuration
@@ -40,3 +41,15 @@ def test_a_secret_is_read_when_the_session_is_made_and_not_before(monkeypatch: p
     assert "TABLES_SECRET" in json.dumps(resource.secrets)
     with pytest.raises(ConfigurationError, match=r"spark\.hadoop.*TABLES_SECRET is not set. Nothing was read"):
         session(resource)
+
+
+def test_files_that_cannot_be_read_are_never_skipped_whatever_the_session_was_made_with(spark: SparkSession) -> None:
+    pinned = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
+    assert {spark_resource({}).spark_config[key] for key in pinned} == {"false"}
+    try:
+        for key in pinned:
+            spark.conf.set(key, "true")
+        assert {session(spark_resource({})).conf.get(key) for key in pinned} == {"false"}
+    finally:
+        for key in pinned:
+            spark.conf.unset(key)

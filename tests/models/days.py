@@ -21,7 +21,7 @@ from retention_assets.stores.warehouse import Facts, Rows, Warehouse
 from retention_assets.sweep.approval import approve, approved_terms, planned_terms
 from retention_assets.sweep.guards import refusals
 from retention_assets.sweep.lakefs import Sweep, report
-from retention_assets.sweep.ledger import collected_addresses
+from retention_assets.sweep.ledger import collected_since
 from retention_assets.sweep.liveness import Question, commits_now
 from retention_assets.sweep.plan import Plan, references_hash
 from retention_assets.sweep.planning import KNOWN, Pictures, Terms, make_plan
@@ -157,7 +157,7 @@ class Day:
         return tuple(current_rules_of(rules_in_force(self.spark, self.warehouse, NAME, table).toArrow()))
 
     def _pictures(self, opened: OpenRepository) -> tuple[Pictures, int]:
-        removed = collected_addresses(self.spark, self.warehouse, NAME)
+        removed = collected_since(self.spark, self.warehouse, NAME)
         picture = take_picture(Studio(self.spark, opened, self.warehouse, self.date, lambda: self.world.now, removed))
         inventory = self._keep(STORAGE_INVENTORY.name, Rows(picture.frame, picture.taken_at, picture.notes))
         staged = opened.source.staged()

@@ -331,6 +331,19 @@ class TestCopying:
         assert paths(ObjectReader(filled.beside).list()) == []
 
 
+def test_a_directory_of_this_machine_that_is_empty_after_a_deletion_goes_too(tmp_path: Path) -> None:
+    for path in ("lake/data/slice/one", "lake/data/slice/two", "lake/data/other/three"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(b"1")
+    deleter = ObjectDeleter(StoreAccess(f"file://{tmp_path}/lake"))
+    deleter.delete_all(["data/slice/one"])
+    assert (tmp_path / "lake/data/slice").is_dir()
+    deleter.delete_all(["data/slice/two"])
+    assert [path.name for path in (tmp_path / "lake/data").iterdir()] == ["other"]
+    deleter.delete_all(["data/other/three"])
+    assert list((tmp_path / "lake").iterdir()) == []
+
+
 class TestDeleting:
     def test_deletes_what_is_named_and_not_its_neighbours(self, filled: Lake) -> None:
         gone = IN_DATA[:-1]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.stores.storage import FELL_BACK, StoragePicture
+from retention_assets.stores.storage import FELL_BACK, Older, StoragePicture, Studio, _carried
 from retention_assets.stores.warehouse import FACTS, Warehouse
-from retention_assets.sweep.ledger import DELETED
+from retention_assets.sweep.ledger import DELETED, collected_since
 from retention_assets.tables import STORAGE_INVENTORY
 from tests.acceptance.runs import Run, objects_in, write_ledger
 from tests.worlds import NAME, BuiltRepository, Version, address, build_repository
@@ -174,7 +174,7 @@ def test_a_late_upload_into_a_slice_that_was_seen_before_is_found(
     assert addresses(after) == {FIRST, SECOND, OLDER, LATE}
 
 
-def test_what_our_sweeps_deleted_from_a_slice_that_is_not_listed_is_not_in_the_picture(
+def test_what_our_sweeps_deleted_is_not_in_the_picture_since_its_slice_is_listed_again(
     spark: SparkSession, place: Place
 ) -> None:
     run = at(spark, place, BEGAN + CLOSED)
@@ -182,8 +182,42 @@ def test_what_our_sweeps_deleted_from_a_slice_that_is_not_listed_is_not_in_the_p
     write_ledger(run, {SECOND: DELETED}, run.now)
     place.remove([SECOND])
     picture = at(spark, place, BEGAN + CLOSED + DAY).picture()
-    assert picture.listed == 0
+    assert picture.listed == 1
     assert addresses(picture) == {FIRST, OLDER}
+
+
+def test_what_was_put_back_by_hand_after_a_sweep_is_seen_by_every_later_optimized_run(
+    spark: SparkSession, place: Place
+) -> None:
+    run = at(spark, place, BEGAN + CLOSED)
+    keep(run)
+    write_ledger(run, {SECOND: DELETED}, run.now + HOUR)
+    place.remove([SECOND])
+    keep(at(spark, place, BEGAN + CLOSED + DAY))
+    place.store({SECOND: BEGAN + HOUR})
+    for days in (2, 3):
+        later = keep(at(spark, place, BEGAN + CLOSED + days * DAY))
+        assert FELL_BACK not in later.notes
+        assert addresses(later) == {FIRST, SECOND, OLDER}
+
+
+def test_of_an_older_picture_only_what_was_removed_after_it_is_taken_out(spark: SparkSession, place: Place) -> None:
+    """A delivered inventory of after the restoring has the object, and the ledger says that it was deleted before."""
+    run = at(spark, place, BEGAN + CLOSED)
+    write_ledger(run, {SECOND: DELETED}, BEGAN + CLOSED)
+    studio = Studio(
+        spark,
+        run.open(),
+        run.warehouse,
+        run.day,
+        lambda: run.now,
+        collected_since(spark, run.warehouse, run.repository.name),
+    )
+    frame = run.picture().frame.cache()
+    closed = [f"{SECOND.rpartition('/')[0]}/"]
+    for taken_at, seen in ((BEGAN + CLOSED - HOUR, {FIRST}), (BEGAN + CLOSED + DAY, {FIRST, SECOND})):
+        older = Older(frame, taken_at, taken_at, taken_at, delivered=True)
+        assert {row["address"] for row in _carried(studio, older, closed).collect()} == seen
 
 
 def test_an_old_slice_that_came_back_is_listed(spark: SparkSession, place: Place) -> None:

@@ -237,6 +237,20 @@ def test_no_other_repository_may_lie_in_or_around_this_one(other: tuple[str, str
     assert guards.namespaces_apart("other", places).passed is apart
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "apart"),
+    [
+        pytest.param("s3://lake/a b", "s3://lake/a%20b", False, id="one_place_in_two_spellings"),
+        pytest.param("s3://lake/a%20b/inner", "s3://lake/a b", False, id="inside_it"),
+        pytest.param("s3://lake/a+b", "s3://lake/a b", True, id="a_plus_is_a_plus"),
+        pytest.param("file:///srv/a b", "file:///srv/a%20b", True, id="paths_are_taken_literally"),
+    ],
+)
+def test_places_are_compared_as_they_are_opened(one: str, other: str, apart: bool) -> None:
+    places = {"orchard": ("s3://elsewhere", one), "other": ("s3://another", other)}
+    assert guards.namespaces_apart("orchard", places).passed is apart
+
+
 # ---- where each guard draws its line
 
 

@@ -1,5 +1,6 @@
 """What users do that once cost them live data: plan, approve, sweep, then read every object from the real server."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -109,5 +110,49 @@ def test_an_object_stays_that_is_overwritten_while_its_commit_waits_for_a_hook(
     hook.release()
     commit.ended()
     assert repository.read("main@", "p.csv") == (200, b"first")
+    require_all_readable(repository, gone)
+    assert retention.verify().status == 0
+
+
+def merged(repository: Repository) -> None:
+    repository.merge("feature", "main")
+
+
+def reverted(repository: Repository) -> None:
+    repository.revert("main", "main")
+
+
+def cherry_picked(repository: Repository) -> None:
+    repository.cherry_pick("main", "feature")
+
+
+@pytest.mark.parametrize(
+    ("operation", "on"),
+    [
+        pytest.param(merged, "pre-merge", id="merge", marks=pytest.mark.slow),
+        pytest.param(reverted, "pre-revert", id="revert"),
+        pytest.param(cherry_picked, "pre-cherry-pick", id="cherry-pick", marks=pytest.mark.slow),
+    ],
+)
+def test_an_expired_object_stays_that_an_operation_under_way_brings_back(
+    lakefs: Server, hook: Webhook, tmp_path: Path, operation: Callable[[Repository], None], on: str
+) -> None:
+    repository = lakefs.new_repository("coming-back")
+    repository.add_hook("main", hook, on=on)
+    gone = garbage(repository)
+    repository.upload_and_commit("main", "p.csv", b"first")
+    repository.branch("feature")
+    repository.upload_and_commit("feature", "q.csv", b"of the feature")
+    repository.upload_and_commit("main", "p.csv", b"second")
+    lakefs.clock.forward(days=5)
+    retention = Retention(tmp_path, repository)
+    retention.plan()
+    lakefs.clock.forward(days=4)  # the commits that a branch left are expired by now
+    hook.hold()
+    under_way = repository.under_way(hook, lambda: operation(repository))
+    repository.delete_branch("feature")
+    retention.plan_and_sweep()
+    hook.release()
+    under_way.ended()
     require_all_readable(repository, gone)
     assert retention.verify().status == 0

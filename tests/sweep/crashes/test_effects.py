@@ -126,13 +126,13 @@ def test_runs_have_effects_of_these_kinds(kind: str, tmp_path: Path) -> None:
     with watched(Effects(world.root)) as effects:
         story.run(world, "a-run")
     places = [effect.target.split("/") for effect in effects.seen]
-    kinds = {
-        parts[min(2, len(parts) - 1)]
-        if parts[0] == "warehouse"
-        else parts[3]
-        if len(parts) > 3 and parts[0] != "lake"
-        else parts[0]
-        for parts in places
-    }
+    kinds = {_kind(parts) for parts in places}
     assert kinds >= KINDS[kind]
     assert len(points(effects.seen)) > 2 * len(effects.seen)
+
+
+def _kind(parts: list[str]) -> str:
+    """Return what a target is: the table below a warehouse's repository, else the part of the place that tells."""
+    if parts[0] == "warehouse":
+        return parts[min(2, len(parts) - 1)]
+    return parts[3] if len(parts) > 3 and parts[0] != "lake" else parts[0]

@@ -147,7 +147,7 @@ def outlook(spark: SparkSession, warehouse: Warehouse, proposal: Proposal) -> Ou
     others = OtherRepositories(spark, warehouse, repository, proposal.others, proposal.run_id, clock).for_plan()
     pairs = Rows(held.pairs().cache(), graph.taken_at, graph.notes)
     pictures = Pictures(inventory, staged, graph, pairs, others)
-    judgement = judge(terms, pictures, earlier=None)
+    judgement = judge(terms, pictures, planned=planned)
     examined = examine(spark, warehouse, terms, pictures, judgement)
     pairs_at_heads = held.pairs_of(at_heads(commits, graph.frame))
     difference = _difference(with_heads(compared(planned, judgement.candidates), pairs_at_heads))

@@ -54,6 +54,7 @@ from retention_assets.transforms.same_content import (
     keep_same_content,
     of_same_content,
     unknown_content,
+    unreferenced,
 )
 from retention_assets.transforms.settle import settled
 
@@ -209,12 +210,15 @@ class Examination:
     verdicts: Sequence[Verdict]
 
 
-def judge(terms: Terms, pictures: Pictures, earlier: DataFrame | None) -> Judgement:
+def judge(
+    terms: Terms, pictures: Pictures, *, earlier: DataFrame | None = None, planned: DataFrame | None = None
+) -> Judgement:
     """Return what is judged of every listed object; nothing is written.
 
-    `earlier`: `due_objects` of the last plan; None: nothing has to settle.
-    Nothing is read but the pictures, and the few objects whose content a head may have where no ETag tells it.
-    The plan, and the answer to what another policy would change, are both made of this.
+    The plan, and the answer to what another policy would change, are both made of this. For a plan, `earlier` are the
+    `due_objects` of the last one: what they lack has to settle. Nothing is read but the pictures, and the few objects
+    whose content a head may have where no ETag tells it. For another policy, `planned` are the `due_objects` of the
+    plan that stands: no policy changes what is unreferenced, so the plan tells it and the store is not asked.
     """
     horizon = Horizon(pictures.oldest, terms.grace, terms.token_life)
     prefixes = terms.held_prefixes()
@@ -225,7 +229,10 @@ def judge(terms: Terms, pictures: Pictures, earlier: DataFrame | None) -> Judgem
     legacy = KINDS if terms.legacy_names else kinds_in_use(pictures.addresses.frame)
     held = judged(inventory, holders(pairs, prefixes), staged, horizon, staged_known=known)
     held = pictures.others.keep(with_foreign_names(held, legacy)).cache()
-    hidden = _of_same_content(held, head_contents(pairs), terms.access)
+    if planned is None:
+        hidden = _of_same_content(held, head_contents(pairs), terms.access)
+    else:
+        hidden = unreferenced(held).select("address").join(planned, on="address", how="left_anti")
     objects = keep_same_content(held, hidden)
     if earlier is not None:
         objects = settled(
@@ -287,7 +294,7 @@ def examine(
 def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures: Pictures) -> Planned:
     """Return the plan of `terms.day`, kept in the warehouse if no guard refuses it; else nothing stands."""
     withdraw_plan(warehouse, terms.repository, terms.day)
-    judgement = judge(terms, pictures, due_objects(spark, warehouse, terms.repository))
+    judgement = judge(terms, pictures, earlier=due_objects(spark, warehouse, terms.repository))
     examined = examine(spark, warehouse, terms, pictures, judgement)
     chosen, verdicts = judgement.candidates, examined.verdicts
     if guards.refusals(verdicts):

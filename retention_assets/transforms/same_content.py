@@ -20,10 +20,14 @@ def head_contents(pairs: DataFrame) -> DataFrame:
     return pairs.where("at_head").select("size", F.col("etag").alias("head_checksum")).distinct()
 
 
+def unreferenced(objects: DataFrame) -> DataFrame:
+    """Return the unreferenced candidates."""
+    return objects.where((F.col("state") == CANDIDATE) & (F.col("reason") == UNREFERENCED))
+
+
 def at_risk(objects: DataFrame, contents: DataFrame) -> DataFrame:
     """Return the unreferenced candidates of a size that some head has. `objects`: see `candidates.judged`."""
-    candidate = (F.col("state") == CANDIDATE) & (F.col("reason") == UNREFERENCED)
-    return objects.where(candidate).join(contents.select("size").distinct(), on="size", how="left_semi")
+    return unreferenced(objects).join(contents.select("size").distinct(), on="size", how="left_semi")
 
 
 def etags_differ(objects: DataFrame) -> bool:

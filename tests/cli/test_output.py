@@ -181,7 +181,9 @@ def test_every_command_explains_itself(command: str | None) -> None:
     result = CliRunner().invoke(cli, [command, "--help"] if command else ["--help"], prog_name="retention")
     assert result.exit_code == 0
     assert result.output.startswith("Usage: retention")
-    assert "..." not in result.output.replace("[REPOSITORIES]...", "").replace("[ARGS]...", "")
+    assert "..." not in result.output.replace("[REPOSITORIES]...", "").replace("[ARGS]...", "").replace(
+        "[ADDRESS]...", ""
+    )
 
 
 def test_the_demo_works_from_a_clean_copy(tmp_path: Path) -> None:

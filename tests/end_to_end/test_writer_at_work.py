@@ -17,7 +17,7 @@ from werkzeug.wrappers import Request, Response
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep.lease import take_lease
 from retention_assets.sweep.plan import keep_plan, load_plan, withdraw_plan
-from tests.end_to_end.approved import Approved, World, commit, copied, held_by, staged_list
+from tests.end_to_end.approved import ALONE, Approved, World, commit, copied, held_by, staged_list
 from tests.end_to_end.command import Answer, Json, staged_folder
 from tests.end_to_end.s3_server import Lake, Listing, Rule, deletions
 from tests.faulty_s3 import Faults, faulty_s3
@@ -25,7 +25,7 @@ from tests.repositories import AS_OF
 
 pytestmark = pytest.mark.usefixtures("spark")
 
-IN_ROUNDS = {"round": 10}
+IN_ROUNDS = {**ALONE, "round": 10}
 WINDOW = timedelta(minutes=15)  # the default of sweep.window
 REVIVED = "came back to life since it was planned"
 
@@ -265,7 +265,7 @@ def test_a_stop_ends_a_sweep_within_its_round_and_after_resume_it_comes_to_its_e
         assert again.status == 1
         assert "retention resume orchard" in again.err
         assert world.command("resume").status == 0
-        world.place.write(sweep=None)
+        world.place.write(sweep=ALONE)
         ended = world.place.run("sweep")
         assert ended.status == 0, ended.err
         assert before.keys() - world.lake.listing().keys() == world.planned

@@ -78,6 +78,10 @@ class Place:
     def adopt(self) -> None:
         """Let the plans and approvals of a copied warehouse be of this place and its settings, as if made here."""
         repository = load_configuration(self.file).repository(self.name)
+        bound = self.warehouse / self.name / "place.json"
+        if bound.is_file():
+            place = {"namespace": repository.namespace, "storage": repository.storage}
+            bound.write_text(json.dumps(place), encoding="utf-8")
         for pattern, terms in (("plans/*/*.json", planned_terms), ("approvals/*.json", approved_terms)):
             for file in (self.warehouse / self.name).glob(pattern):
                 document = json.loads(file.read_text(encoding="utf-8"))

@@ -81,7 +81,7 @@ def test_a_plan_on_the_moved_clock_takes_what_is_old_and_keeps_the_rest(
     repository.server.clock.forward(days=10)
     young = repository.upload("main", "young", b"5")
     repository.reset("main", "young")
-    retention = Retention(tmp_path, repository)
+    retention = Retention(tmp_path, repository, settle="0s")
     found = {row["address"]: row["reason"] for row in retention.plan_and_sweep()}
     assert found == {replaced: "expired", thrown_away: "unreferenced"}
     assert {staged, young} < repository.stored().keys()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -268,7 +268,9 @@ class TestCopying:
         ]
         results = ObjectCopier(filled.access, target).copy_all(planned)
         by = "size and etag" if filled.kind.hashes_content else "size"
-        assert results == [Copied(copy.path, copy.to, Copying.COPIED, by) for copy in planned]
+        assert [replace(result, e_tag=None, copy_e_tag=None) for result in results] == [
+            Copied(copy.path, copy.to, Copying.COPIED, by) for copy in planned
+        ]
         kept = ObjectReader(target)
         assert paths(kept.list()) == sorted(f"kept/{name}" for name in NAMES)
         assert {name: kept.read(f"kept/{name}") for name in NAMES} == {name: name.encode() for name in NAMES}
@@ -294,7 +296,7 @@ class TestCopying:
         copier = ObjectCopier(filled.access, target)
         first, again = (copier.copy("top", "kept", 3) for _ in range(2))
         assert first.outcome is Copying.COPIED
-        assert again == first
+        assert replace(again, copy_e_tag=None) == replace(first, copy_e_tag=None)  # some stores write it again
 
     def test_another_object_at_the_target_is_not_written_over(self, filled: Lake, target: StoreAccess) -> None:
         ObjectWriter(target).put("kept", b"another")

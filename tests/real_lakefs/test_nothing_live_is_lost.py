@@ -156,3 +156,101 @@ def test_an_expired_object_stays_that_an_operation_under_way_brings_back(
     under_way.ended()
     require_all_readable(repository, gone)
     assert retention.verify().status == 0
+
+
+# ---- branches and dates
+
+
+def test_what_a_branch_kept_stays_after_the_branch_was_deleted_by_mistake(lakefs: Server, tmp_path: Path) -> None:
+    repository = lakefs.new_repository("reflog")
+    gone = garbage(repository)
+    repository.branch("gold")
+    repository.upload_and_commit("gold", "model", b"weights 1")
+    repository.upload_and_commit("gold", "model", b"weights 2")
+    commits = [commit["id"] for commit in repository.log("gold")[:2]]
+    lakefs.clock.forward(days=20)
+    retention = Retention(tmp_path, repository, policy=FOREVER_ON_GOLD, settle="0s", reflog=True)
+    retention.plan()
+    repository.delete_branch("gold")
+    for _ in range(2):
+        lakefs.clock.forward(days=10)
+        retention.plan_and_sweep()
+        for number, commit in enumerate(commits):
+            repository.branch("gold-again", commit)
+            assert repository.read("gold-again", "model") == (200, f"weights {2 - number}".encode())
+            assert repository.unreadable() == []
+            repository.delete_branch("gold-again")
+    require_all_readable(repository, gone)
+
+
+@pytest.mark.slow
+def test_a_branch_that_was_reset_to_an_older_commit_keeps_what_it_showed(lakefs: Server, tmp_path: Path) -> None:
+    repository = lakefs.new_repository("hard-reset")
+    gone = garbage(repository)
+    repository.upload_and_commit("main", "table", b"old")
+    repository.upload_and_commit("main", "table", b"new")
+    lakefs.clock.forward(days=20)
+    retention = Retention(tmp_path, repository, settle="0s", reflog=True)
+    retention.plan()
+    newest = repository.branches()["main"]
+    repository.hard_reset("main", repository.log("main")[1]["id"])
+    lakefs.clock.forward(days=2)
+    retention.plan_and_sweep()
+    repository.branch("again", newest)
+    assert repository.read("again", "table") == (200, b"new")
+    require_all_readable(repository, gone)
+
+
+def test_a_commit_that_is_dated_back_expires_nothing_before_its_time(lakefs: Server, tmp_path: Path) -> None:
+    repository = lakefs.new_repository("dated-back")
+    gone = garbage(repository)
+    repository.upload_and_commit("main", "table", b"first")
+    first = repository.branches()["main"]
+    lakefs.clock.forward(days=2)
+    retention = Retention(tmp_path, repository, settle="0s", reflog=True)
+    retention.plan()
+    repository.upload_and_commit("main", "table", b"second", date=LONG_AGO)
+    lakefs.clock.forward(days=2)
+    retention.plan_and_sweep()
+    repository.branch("again", first)
+    assert repository.read("again", "table") == (200, b"first")
+    require_all_readable(repository, gone)
+
+
+@pytest.mark.slow
+def test_an_object_of_a_commit_that_is_dated_back_is_not_due_before_its_time(lakefs: Server, tmp_path: Path) -> None:
+    repository = lakefs.new_repository("due-early")
+    gone = garbage(repository)
+    repository.upload_and_commit("main", "kept", b"1")
+    lakefs.clock.forward(days=2)
+    policy = {"lifecycle": [{"id": "raw", "prefix": "raw", "keep": "60d"}]}
+    retention = Retention(tmp_path, repository, policy=policy, settle="0s", reflog=True)
+    retention.plan()
+    repository.upload_and_commit("main", "raw/today", b"2", date=LONG_AGO)
+    lakefs.clock.forward(days=2)
+    retention.plan_and_sweep()
+    require_all_readable(repository, gone)
+
+
+# ---- a configuration that was corrected
+
+
+def test_a_corrected_namespace_counts_from_the_next_plan_on(lakefs: Server, tmp_path: Path) -> None:
+    repository = lakefs.new_repository("mistyped")
+    gone = garbage(repository)
+    linked = repository.upload_and_link("main", "linked", b"parquet bytes")
+    repository.commit("main")
+    repository.upload("main", "staged", b"1")
+    lakefs.clock.forward(days=3)
+    absolute = f"local://{lakefs.store.settings(repository.place)['storage']}"  # as the server prints addresses
+    retention = Retention(tmp_path, repository, settle="0s")
+    staged = repository.staged_list()  # before the references, or the plan cannot be carried out
+    retention.write(source=repository.dump(tmp_path / "dump.json"), staged=staged)
+    retention.write(namespace="local://mistyped")
+    retention.plan()
+    retention.write(namespace=absolute)
+    plan = retention.plan()
+    assert linked in {row["address"] for row in retention.rows("addresses", plan)}
+    retention.approve(plan)
+    retention.sweep(plan)
+    require_all_readable(repository, gone)

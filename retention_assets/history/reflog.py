@@ -5,7 +5,7 @@ commit. Both would let retention expire what it promised to keep. So each plan r
 it saw. Source: DESIGN.md, invariant 11.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
@@ -39,6 +39,10 @@ class Memory:
     heads: tuple[SeenHead, ...] = ()
     not_before: Mapping[str, datetime | None] = field(default_factory=dict)
     seen_at: datetime | None = None  # UTC: when the last plan read its references; None: there was none
+
+    def branch_names(self, now: Iterable[str]) -> list[str]:
+        """Return the names of the branches there are `now`, and of those that are gone and remembered, sorted."""
+        return sorted({*now, *(head.name for head in self.heads if head.kind == "branch")})
 
     def earliest(self, commit_id: str) -> datetime | None:
         """Return an instant before which the commit did not exist; None where nothing is known."""

@@ -50,10 +50,6 @@ class Question:
         """The first instant of the day, UTC. Source: DESIGN.md, Decisions (As of)."""
         return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
 
-    def branches(self, references: References) -> list[str]:
-        """Return the names of all branches, those that are gone and remembered too."""
-        return sorted({*references.branches, *(head.name for head in self.memory.heads if head.kind == "branch")})
-
     def held_prefixes(self) -> list[str]:
         """Return the path prefixes that holds in force keep."""
         return [hold.value for hold in self.policy.holds if hold.kind == "prefix" and hold.in_force(self.day)]
@@ -202,7 +198,7 @@ class LakeFSLiveness:
         if refused := refusals([heads_present(references), held.whole()]):
             name = question.opened.repository.name
             raise GuardRefused(f"{name}: {refused[0].guard}: {refused[0].saw}. {self._undone}")
-        branches = question.branches(references)
+        branches = question.memory.branch_names(references.branches)
         pairs = with_lifecycle(held.pairs(), question.policy.lifecycle, branches, question.as_of).cache()
         if self._pairs:
             self._pairs[1].unpersist()

@@ -136,10 +136,6 @@ class Terms:
         """The first instant of the day, UTC. Source: DESIGN.md, Decisions (As of)."""
         return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
 
-    def branches(self, heads: Heads) -> list[str]:
-        """Return the names of all branches, those that are gone and remembered too."""
-        return sorted({*heads.branches, *(head.name for head in self.memory.heads if head.kind == "branch")})
-
     def counting_heads(self, references: References) -> tuple[SeenHead, ...]:
         """Return the heads that are gone and still keep commits."""
         return counting_heads(references, self.memory, self.policy, self.as_of)
@@ -224,7 +220,9 @@ def judge(
     prefixes = terms.held_prefixes()
     inventory, staged = pictures.inventory.frame, pictures.staged.frame
     heads = pictures.heads()
-    pairs = with_lifecycle(pictures.addresses.frame, terms.policy.lifecycle, terms.branches(heads), terms.as_of)
+    pairs = with_lifecycle(
+        pictures.addresses.frame, terms.policy.lifecycle, terms.memory.branch_names(heads.branches), terms.as_of
+    )
     known = pictures.staged_known
     legacy = KINDS if terms.legacy_names else kinds_in_use(pictures.addresses.frame)
     held = judged(inventory, holders(pairs, prefixes), staged, horizon, staged_known=known)

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+from retention_assets.assets.resources import LATE_COMPILER
+
 # What a developer's shell may carry and a test must not see: credentials, endpoints, other Sparks, other instances.
 FOREIGN_PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "LAKECTL_", "LAKEFS_", "RETENTION_", "DAGSTER_", "SPARK_", "PYSPARK_")
 FOREIGN_NAMES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
@@ -83,7 +85,8 @@ def spark(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> 
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("spark_warehouse")))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.python.sql.dataFrameDebugging.enabled", "false")
+        .config("spark.driver.extraJavaOptions", LATE_COMPILER)
         .config(map=INTERPRETED)
         .getOrCreate()
     )

@@ -391,7 +391,7 @@ def _warnings(terms: Terms, pictures: Pictures, references: References) -> list[
             f"{format_duration(terms.oldest_dump)}. Objects that came back to life since then are not in it. Take a "
             "new dump in its place, plan again, and sweep. `retention sweep --dump-age` sweeps from an older dump."
         )
-    elif terms.now - taken_at > _OLD_REFERENCES:
+    elif terms.oldest_dump is None and terms.now - taken_at > _OLD_REFERENCES:
         warnings.append(
             f"The references are of {taken_at:%Y-%m-%d %H:%M} UTC. Objects that came back to life since then are not "
             "in them."

@@ -62,6 +62,7 @@ POLICY_HASH, REFERENCES_HASH = "policy_hash", "references_hash"  # notes: under 
 INSTANCE = "instance"  # note of `commit_graph`: which repository this is, where the source knows it
 KNOWN = "known"  # note of `uncommitted_objects`: whether the staged list is known at all
 _OLD_REFERENCES = timedelta(days=1)
+_LISTING = timedelta(hours=1)  # the most that a listing's own time counts towards `settle`
 _FEW = 5  # names in a message
 
 
@@ -85,6 +86,16 @@ class Pictures:
         """The oldest of listing, staged list (when known) and references."""
         taken = [self.inventory.taken_at, self.graph.taken_at]
         return min([*taken, self.staged.taken_at] if self.staged_known else taken)
+
+    @property
+    def named_since(self) -> datetime:
+        """Since when these pictures name an object, as `settle` counts: since the store was listed.
+
+        At most an hour before it was known what is staged, though: a delivered inventory may be days old, and says
+        nothing of an operation that began after it and hides objects from the staged list.
+        """
+        looked_at = self.staged.taken_at if self.staged_known else self.graph.taken_at
+        return max(self.oldest, looked_at - _LISTING)
 
     def heads(self) -> Heads:
         """Return what every branch, hidden ones too, and every tag names."""
@@ -236,7 +247,7 @@ def judge(
         objects = settled(
             objects,
             earlier,
-            pictures.oldest,
+            pictures.named_since,
             pictures.graph.taken_at,
             terms.settle,
             settle_expired=terms.settle_expired,

@@ -29,7 +29,7 @@ def settled(
     Args:
         objects: as `candidates.judged` returns them, each with its state.
         earlier: `due_objects` of the last plan: what it named, waiting objects included, and since when.
-        listed_at: the oldest instant that this plan's inputs show (UTC): since when the plan names an object.
+        listed_at: since when this plan names an object (UTC): its listing, or at most an hour before its staged list.
         now: when this plan's references were read (UTC). The time between plans counts from a listing to references,
             so that plans at the same time of each day are a day apart.
         settle: how long an object must have been named; zero lets everything go at once.

@@ -27,6 +27,7 @@ from tests.transforms.frames import NOW, OLD
 
 WORLD = World()
 HOUR = timedelta(hours=1)
+WORLD_CANDIDATES = 3
 
 
 @pytest.fixture
@@ -128,6 +129,27 @@ def test_the_oldest_picture_decides_what_is_young(spark: SparkSession, warehouse
     early: dict[str, Any] = {older: OLD + WORLD.grace}
     world = replace(WORLD, **early)
     assert world.plan(spark, warehouse).candidates.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("listed", "settles_at"),
+    [
+        pytest.param(timedelta(0), timedelta(0), id="listed_just_before"),
+        pytest.param(HOUR / 2, HOUR / 2, id="the_listing_took_half_an_hour"),
+        pytest.param(40 * HOUR, HOUR, id="an_inventory_that_was_delivered_yesterday"),
+    ],
+)
+def test_a_first_plan_deletes_nothing_however_old_its_inventory_is(
+    spark: SparkSession, warehouse: Warehouse, listed: timedelta, settles_at: timedelta
+) -> None:
+    world = replace(WORLD, listed_at=NOW - listed, settle=timedelta(hours=24))
+    first = planned(spark, warehouse, world)
+    assert first.candidates.objects == 0
+    assert first.first_wait_ends == NOW - settles_at + world.settle
+    later = {"listed_at": NOW + 23 * HOUR - listed, "staged_at": NOW + 23 * HOUR, "references_at": NOW + 23 * HOUR}
+    assert planned(spark, warehouse, replace(world, **later, made_at=NOW + HOUR)).candidates.objects == (
+        WORLD_CANDIDATES if settles_at == HOUR else 0
+    )
 
 
 def test_old_references_and_no_grace_period_are_warned_of(spark: SparkSession, warehouse: Warehouse) -> None:

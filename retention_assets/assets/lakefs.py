@@ -114,7 +114,7 @@ def addresses(bench: Workbench) -> dg.AssetsDefinition:
         cache = bench.cache(context, pyspark)
         entries, reading = cache.rows(active_ranges.frame, ranges())
         named = potential_commits.frame.where("metarange_id != ''")
-        of_commits, _ = cache.rows(named, metaranges())
+        of_commits = cache.known_rows(named, metaranges())  # `active_ranges` was made of them
         verdict = guards.ranges_complete(of_commits, entries, active_ranges.frame)
         pairs = pairs_of(active_ranges.frame, canonical(entries, bench.open().inside))
         rows = Rows(pairs, active_ranges.taken_at, active_ranges.notes)

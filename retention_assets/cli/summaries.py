@@ -1,8 +1,8 @@
 """What a plan's summary says: by reason, by top prefix, by branch, and what only a duplicate keeps."""
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import date
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,13 +23,22 @@ from retention_assets.sweep.icechunk.edits import planned_edits
 from retention_assets.sweep.memory import due_objects_of
 from retention_assets.sweep.plan import Plan, load_plan
 from retention_assets.tables import ADDRESSES, COMMIT_GRAPH, DELETION_CANDIDATES
-from retention_assets.transforms.candidates import WAITING
+from retention_assets.transforms.candidates import CANDIDATE, WAITING
 from retention_assets.transforms.duplicates import kept_by_duplicates
 from retention_assets.transforms.lifecycle import with_lifecycle
-from retention_assets.transforms.summary import by_branch, by_directory, by_reason, by_top_prefix
+from retention_assets.transforms.summary import (
+    BRANCH,
+    PREFIX,
+    REASON,
+    TOTAL,
+    directory,
+    largest_groups,
+    top_prefix,
+)
 
 _FEW = 3  # examples
 _MOST = 12  # rows of a summary: what a person takes in at a glance
+_GROUPED = ("address", "size", "reason", "paths", "branches")  # the columns that groups are made of
 Amounts = list[tuple[str, int, int]]
 
 
@@ -63,6 +72,9 @@ class Groups:
         print_amounts(screen, f"{title} by reason", "reason", self.reasons)
         print_amounts(screen, f"{title} by top prefix", "prefix", self.prefixes)
         print_amounts(screen, f"{title} by branch (an object counts for each branch)", "branch", self.branches)
+
+
+_NONE = Groups([], [], [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,25 +120,27 @@ def summary_of(configuration: Configuration, repository: str, day: date) -> Summ
     spark = session(spark_resource(configuration.spark))
     candidates = Warehouse(configuration.warehouse).rows(spark, repository, DELETION_CANDIDATES.name, day).frame
     is_icechunk = configuration.repository(repository).is_icechunk
-    by_place = by_directory if is_icechunk else by_top_prefix  # paths of arrays are not known of a chunk
     warehouse = Warehouse(configuration.warehouse)
     plan = load_plan(warehouse, repository, day)
-    named, waiting = _groups(candidates, by_place), None
+    parts = [candidates.select(*_GROUPED, F.lit(CANDIDATE).alias("part"))]
     if plan.first_wait_ends:
-        due = due_objects_of(spark, warehouse, plan)
-        waiting = _groups(due.join(candidates.select("address"), on="address", how="left_anti"), by_place)
+        named = due_objects_of(spark, warehouse, plan).join(candidates.select("address"), "address", "left_anti")
+        parts.append(named.select(*_GROUPED, F.lit(WAITING).alias("part")))
+    place = directory() if is_icechunk else top_prefix()  # paths of arrays are not known of a chunk
+    found = _groups(largest_groups(reduce(DataFrame.unionByName, parts), "part", F.col("reason"), place, _MOST))
+    waiting = found.get(WAITING, _NONE) if plan.first_wait_ends else None
     if is_icechunk:
-        return Summary(named, waiting, (), planned_edits(warehouse, plan))
-    return Summary(named, waiting, _duplicates(spark, configuration, repository, day))
+        return Summary(found.get(CANDIDATE, _NONE), waiting, (), planned_edits(warehouse, plan))
+    return Summary(found.get(CANDIDATE, _NONE), waiting, _duplicates(spark, configuration, repository, day))
 
 
-def _groups(objects: DataFrame, by_place: Callable[[DataFrame], DataFrame]) -> Groups:
-    return Groups(
-        *(
-            [(row["name"], row["objects"], row["bytes"]) for row in frame.limit(_MOST).collect()]
-            for frame in (by_reason(objects), by_place(objects), by_branch(objects))
-        )
-    )
+def _groups(rows: DataFrame) -> dict[str, Groups]:
+    """Return the groups of each part."""
+    found: dict[str, dict[str, Amounts]] = {}
+    for row in rows.collect():
+        amounts = found.setdefault(row["part"], {REASON: [], PREFIX: [], BRANCH: [], TOTAL: []})
+        amounts[row["by"]].append((row["name"], row["objects"], row["bytes"]))
+    return {part: Groups(by[REASON], by[PREFIX], by[BRANCH]) for part, by in found.items()}
 
 
 def _waits(plan: Plan) -> str:

@@ -32,7 +32,7 @@ def with_earlier_runs(
 ) -> DataFrame:
     """Return the day's rows of `policy_table` so far and `rows`; a run that repeats itself replaces its own."""
     if warehouse.is_complete(repository, POLICY_TABLE.name, day.isoformat()):
-        before = spark.read.parquet(warehouse.partition(repository, POLICY_TABLE.name, day))
+        before = warehouse.frame(spark, repository, POLICY_TABLE.name, day.isoformat())
         earlier = before.where(before["run_id"] != run_id).select(*POLICY_TABLE.schema.names).toArrow()
         rows = pa.concat_tables([earlier.cast(POLICY_TABLE.schema), rows])
     return spark.createDataFrame(rows)
@@ -40,13 +40,13 @@ def with_earlier_runs(
 
 def rules_in_force(spark: SparkSession, warehouse: Warehouse, repository: str, policy_table: Rows) -> DataFrame:
     """Return `current_rules`: the lifecycle rules of `policy_table`'s run, over the history of all days."""
-    now = [row for row in _rule_rows(policy_table.frame) if row.run_id == policy_table.notes[POLICY_RUN]]
     days = [
         warehouse.partition(repository, POLICY_TABLE.name, date.fromisoformat(day))
         for day in warehouse.directories(repository, POLICY_TABLE.name)
         if warehouse.is_complete(repository, POLICY_TABLE.name, day)
     ]
-    history = _rule_rows(spark.read.parquet(*days))
+    history = _rule_rows(spark.read.schema(policy_table.frame.schema).parquet(*days))
+    now = [row for row in history if row.run_id == policy_table.notes[POLICY_RUN]]
     rules = current_rules(now, history, completed_runs(warehouse, repository))
     columns = [[getattr(rule, name) for rule in rules] for name in CURRENT_RULES.schema.names]
     return spark.createDataFrame(pa.table(columns, schema=CURRENT_RULES.schema))

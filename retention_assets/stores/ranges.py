@@ -164,9 +164,14 @@ class TableCache:
         files = missing.count()
         size = self._fetch(missing, kind, files) if files else 0
         missing.unpersist()
+        return self.known_rows(ids, kind), Reading(files, size)
+
+    def known_rows(self, ids: DataFrame, kind: Kind) -> DataFrame:
+        """Return the rows of those files in `ids` that this run or an earlier one read; nothing is fetched."""
+        wanted = ids.select(kind.id_column).distinct()
         read = self._known(kind).join(wanted, on=kind.id_column, how="left_semi")
         rows = self._read(kind.name, [*kind.schema, _BATCH], self._batches(kind))
-        return rows.join(read, on=[kind.id_column, _BATCH.name], how="left_semi"), Reading(files, size)
+        return rows.join(read, on=[kind.id_column, _BATCH.name], how="left_semi")
 
     def _fetch(self, missing: DataFrame, kind: Kind, files: int) -> int:
         """Read the missing `files` files and keep their rows; return their bytes.

@@ -5,7 +5,7 @@ Rows are written and read by Spark; this module names the places, and reads and 
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
@@ -17,12 +17,13 @@ import pyarrow.parquet as pq
 from obstore.exceptions import NotFoundError
 from obstore.store import LocalStore, from_url
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.stores.access import NO_RETRIES
 from retention_assets.stores.conditional import Conditional, require_known
 from retention_assets.stores.failures import WRITE, Failure
-from retention_assets.tables import DELETION_PROOF, DELETION_REPORT
+from retention_assets.tables import DELETION_PROOF, DELETION_REPORT, TABLES
 
 REFUSED = "refused"  # note of a table: the guards that refused it, which is written all the same for people to see
 FACTS = "_facts.json"  # Spark passes over names that begin with an underscore
@@ -94,7 +95,7 @@ class Warehouse:
         """Return a partition with its facts.
 
         Errors: TableContractError naming the command that makes it, also when the files have not as many rows as were
-        written; GuardRefused when a guard refused what is in it.
+        written, or lack columns; GuardRefused when a guard refused what is in it.
         """
         facts = self.facts(repository, table, day)
         if refused := facts.notes.get(REFUSED):
@@ -102,44 +103,67 @@ class Warehouse:
                 f"{repository}: {table} of {day} was refused by {refused}. Nothing was deleted. "
                 f"Make it again: `retention {_maker(table)} {repository} --as-of {day}`."
             )
-        self.require_rows(repository, table, day, facts.rows)
-        return Rows(spark.read.parquet(self.partition(repository, table, day)), facts.taken_at, facts.notes)
+        files = self.require_rows(repository, table, day, facts.rows)
+        self._require_columns(files, repository, table, day)
+        return Rows(self._frame(spark, files, repository, table, day.isoformat()), facts.taken_at, facts.notes)
 
-    def require_rows(self, repository: str, table: str, day: date, written: int) -> None:
-        """Require that a partition's files have as many rows as were written. Errors: TableContractError.
+    def frame(self, spark: SparkSession, *parts: str) -> DataFrame:
+        """Return the rows of a directory that Spark wrote, with the columns that its files have."""
+        return self._frame(spark, self._footers(*parts), *parts)
+
+    def _frame(self, spark: SparkSession, files: Sequence[pq.FileMetaData], *parts: str) -> DataFrame:
+        """Read with the schema of the files' footers: Spark would start a job to find it."""
+        reader = spark.read.schema(from_arrow_schema(files[0].schema.to_arrow_schema())) if files else spark.read
+        return reader.parquet(self.location(*parts))
+
+    def _require_columns(self, files: Sequence[pq.FileMetaData], repository: str, table: str, day: date) -> None:
+        needed = TABLES[table].schema.names if table in TABLES else []
+        lacking = sorted({name for file in files for name in set(needed) - set(file.schema.to_arrow_schema().names)})
+        if lacking:
+            raise TableContractError(
+                f"{repository}: {table} of {day} lacks the columns {', '.join(lacking)}: another version made it. "
+                f"Nothing was deleted. Make it again: `retention {_maker(table)} {repository} --as-of {day}`."
+            )
+
+    def require_rows(self, repository: str, table: str, day: date, written: int) -> list[pq.FileMetaData]:
+        """Require that a partition's files have as many rows as were written, and return their footers.
 
         Where executors write to disks of their own, the directory is complete and some of its files are not seen.
+        Errors: TableContractError.
         """
-        found = self.row_count(repository, table, day.isoformat())
-        if found != written:
+        files = self._footers(repository, table, day.isoformat())
+        if (found := sum(file.num_rows for file in files)) != written:
             raise TableContractError(
                 f"{repository}: {table} of {day} has {found:,} rows in {self.partition(repository, table, day)}, and "
                 f"{written:,} were written. Nothing was deleted. Make it again: `retention {_maker(table)} "
                 f"{repository} --as-of {day}`. If that does not help, the cluster's machines do not see one warehouse."
             )
+        return files
 
     def row_count(self, *parts: str) -> int:
         """Return how many rows the Parquet files of a directory have, by their footers: no row is read.
 
         Errors: TableContractError for a file that is no whole Parquet file.
         """
+        return sum(file.num_rows for file in self._footers(*parts))
+
+    def _footers(self, *parts: str) -> list[pq.FileMetaData]:
         listed = self._store.list_with_delimiter("/".join(parts))["objects"]
         files = {one["path"]: one["size"] for one in listed}
         tables = [path for path in files if path.endswith(".parquet") and path.rpartition("/")[2][0] not in "._"]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return sum(pool.map(lambda path: self._rows_of(path, files[path]), tables))
+            return list(pool.map(lambda path: self._footer_of(path, files[path]), tables))
 
-    def _rows_of(self, path: str, size: int) -> int:
+    def _footer_of(self, path: str, size: int) -> pq.FileMetaData:
         def end(length: int) -> bytes:
             return bytes(self._store.get_range(path, start=max(0, size - length), end=size))
 
         tail = end(_FOOTER)
         length = int.from_bytes(tail[-8:-4], "little") + 8  # of the footer, with its length and the format's mark
         try:
-            metadata = pq.read_metadata(pa.BufferReader(tail if length <= len(tail) else end(length)))
+            return pq.read_metadata(pa.BufferReader(tail if length <= len(tail) else end(length)))
         except pa.ArrowException as error:
             raise TableContractError(f"{self.location(path)}: is cut off, or no Parquet file: {error}") from error
-        return int(metadata.num_rows)
 
     def directories(self, *parts: str) -> list[str]:
         """Return the names of the directories below a place, sorted; none when the place is not there."""

@@ -31,12 +31,8 @@ from retention_assets.sweep.plan import Amount, Plan, planned_objects
 from retention_assets.sweep.planning import REFERENCES_HASH, Pictures, Terms, examine, judge
 from retention_assets.tables import COMMIT_GRAPH, STORAGE_INVENTORY, UNCOMMITTED_OBJECTS
 from retention_assets.transforms.comparison import (
-    BRANCH,
     CHANGES,
     FREED_ALIKE,
-    PREFIX,
-    REASON,
-    TOTAL,
     at_heads,
     changed_amounts,
     compared,
@@ -44,7 +40,7 @@ from retention_assets.transforms.comparison import (
     with_heads,
 )
 from retention_assets.transforms.names import spellings
-from retention_assets.transforms.summary import directory, top_prefix
+from retention_assets.transforms.summary import BRANCH, PREFIX, REASON, TOTAL, directory, top_prefix
 
 _MOST = 12  # groups of a change: what a person takes in at a glance
 Groups = Sequence[tuple[str, Amount]]

@@ -42,13 +42,16 @@ def heads_present(references: References) -> Verdict:
 
 
 def ranges_complete(metarange_ranges: DataFrame, range_entries: DataFrame, ranges: DataFrame) -> Verdict:
-    """Every range has as many entries as its metarange says; else live addresses are missing."""
-    told = metarange_ranges.join(ranges.select("range_id"), on="range_id", how="inner").select("range_id", "count")
+    """Every range has as many entries as its metarange says; else live addresses are missing.
+
+    A range of which no metarange tells is not whole either: unknown is not zero.
+    """
+    told = ranges.select("range_id").join(metarange_ranges.select("range_id", "count"), on="range_id", how="left")
     found = range_entries.groupBy("range_id").agg(F.count(F.lit(1)).alias("found"))
     row = (
         told.distinct()
         .join(found, on="range_id", how="left")
-        .where(F.coalesce(F.col("found"), F.lit(0)) != F.col("count"))
+        .where(~F.col("count").eqNullSafe(F.coalesce("found", F.lit(0))))
         .agg(F.count(F.lit(1)).alias("short"), F.min("range_id").alias("first"))
         .first()
     )

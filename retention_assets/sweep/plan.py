@@ -135,7 +135,7 @@ def planned_objects(spark: SparkSession, warehouse: Warehouse, plan: Plan) -> Da
         raise GuardRefused(
             f"{plan.repository} {plan.day}: the objects of {plan.plan_hash} are not there whole. {again}"
         )
-    rows = spark.read.parquet(warehouse.location(plan.repository, PLANNED_OBJECTS, plan.plan_hash))
+    rows = warehouse.frame(spark, plan.repository, PLANNED_OBJECTS, plan.plan_hash)
     if hash_of_plan(plan.repository, plan.policy_hash, plan.references_hash, rows) != plan.plan_hash:
         raise GuardRefused(
             f"{plan.repository} {plan.day}: the stored deletion_candidates are not the approved ones. {again}"
@@ -149,7 +149,7 @@ def planned_of_all(spark: SparkSession, warehouse: Warehouse, plans: Sequence[Pl
     found = spark.createDataFrame(DELETION_CANDIDATES.schema.empty_table()).withColumn("plan_hash", F.lit(""))
     for plan in plans:
         if warehouse.is_complete(plan.repository, PLANNED_OBJECTS, plan.plan_hash):
-            rows = spark.read.parquet(warehouse.location(plan.repository, PLANNED_OBJECTS, plan.plan_hash))
+            rows = warehouse.frame(spark, plan.repository, PLANNED_OBJECTS, plan.plan_hash)
             found = found.unionByName(rows.withColumn("plan_hash", F.lit(plan.plan_hash)))
     return found.select(*columns)
 

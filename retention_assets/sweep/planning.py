@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from functools import partial
+from functools import partial, reduce
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -97,16 +97,9 @@ class Pictures:
         looked_at = self.staged.taken_at if self.staged_known else self.graph.taken_at
         return max(self.oldest, looked_at - _LISTING)
 
-    def heads(self) -> Heads:
-        """Return what every branch, hidden ones too, and every tag names."""
-        named = self.graph.frame.select(
-            "commit_id",
-            F.explode(F.map_from_arrays(F.array(F.lit("branches"), F.lit("tags")), F.array("head_of", "tags"))),
-        ).select("commit_id", "key", F.explode("value").alias("name"))
-        found: dict[str, dict[str, str]] = {"branches": {}, "tags": {}}
-        for row in named.collect():
-            found[row["key"]][row["name"]] = row["commit_id"]
-        return Heads(**found)
+    def references(self) -> References:
+        """Return the commits, and what every branch, hidden ones too, and every tag names."""
+        return references_of(self.graph.frame.toArrow(), self.graph.taken_at)
 
     @property
     def blocked(self) -> str | None:
@@ -201,7 +194,7 @@ class Judgement:
     candidates: DataFrame
     due: DataFrame  # the candidates, and what waits
     live: DataFrame
-    heads: Heads
+    references: References
     horizon: Horizon
     legacy: frozenset[str]  # the kinds of old names that count as generated
 
@@ -215,6 +208,8 @@ class Examination:
     live: int
     listed: LiveListed
     verdicts: Sequence[Verdict]
+    first_wait_ends: datetime | None  # when the first and the last of what waits has settled; None: nothing waits
+    last_wait_ends: datetime | None
 
 
 def judge(
@@ -230,9 +225,9 @@ def judge(
     horizon = Horizon(pictures.oldest, terms.grace, terms.token_life)
     prefixes = terms.held_prefixes()
     inventory, staged = pictures.inventory.frame, pictures.staged.frame
-    heads = pictures.heads()
+    references = pictures.references()
     pairs = with_lifecycle(
-        pictures.addresses.frame, terms.policy.lifecycle, terms.memory.branch_names(heads.branches), terms.as_of
+        pictures.addresses.frame, terms.policy.lifecycle, terms.memory.branch_names(references.branches), terms.as_of
     )
     known = pictures.staged_known
     legacy = KINDS if terms.legacy_names else kinds_in_use(pictures.addresses.frame)
@@ -254,7 +249,7 @@ def judge(
         )
     objects = objects.cache()
     live = live_addresses(pairs, staged, prefixes).cache()
-    return Judgement(objects, candidates(objects).cache(), due(objects), live, heads, horizon, legacy)
+    return Judgement(objects, candidates(objects).cache(), due(objects), live, references, horizon, legacy)
 
 
 def _of_same_content(objects: DataFrame, contents: DataFrame, access: StoreAccess) -> DataFrame:
@@ -269,10 +264,10 @@ def examine(
 ) -> Examination:
     """Return what the guards say of a judgement; the plans and ledgers so far are read, nothing is written."""
     inventory, live, chosen = pictures.inventory.frame, judgement.live, judgement.candidates
-    totals = totals_of(judgement.objects)
-    amount = amount_of(chosen)
     inside = live.where("certain")
-    live_count = inside.count()
+    totals, *waits = totals_of(judgement.objects)
+    amounts = _amounts_of(listed=inventory, live=inside, candidates=chosen)
+    amount, live_count = amounts["candidates"], amounts["live"].objects
     before = last_plan(warehouse, terms.repository, terms.day)
     listed = Horizon(pictures.inventory.taken_at, terms.grace)
     listed_live = guards.live_listed(
@@ -295,9 +290,9 @@ def examine(
             staged_known=known,
             generated=partial(is_own_name, legacy=judgement.legacy),
         ),
-        guards.totals_balance(totals, inventory.count(), amount),
+        guards.totals_balance(totals, amounts["listed"].objects, amount),
     )
-    return Examination(totals, amount, live_count, listed_live, verdicts)
+    return Examination(totals, amount, live_count, listed_live, verdicts, *waits)
 
 
 def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures: Pictures) -> Planned:
@@ -313,8 +308,7 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures:
             note_missing(warehouse, terms.repository, "live_listed", missing, terms.now)
         return Planned(chosen.limit(0), None, verdicts)
     references = pictures.graph.notes[REFERENCES_HASH]
-    seen = references_of(pictures.graph.frame.toArrow(), pictures.graph.taken_at)
-    first_wait_ends, last_wait_ends = waits_of(judgement.due)
+    seen = judgement.references
     plan = Plan(
         repository=terms.repository,
         day=terms.day,
@@ -332,12 +326,12 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures:
         made_at=terms.now,
         run_id=terms.run_id,
         terms=terms.settings,
-        first_wait_ends=first_wait_ends,
-        last_wait_ends=last_wait_ends,
+        first_wait_ends=examined.first_wait_ends,
+        last_wait_ends=examined.last_wait_ends,
         reflog=tuple(f"{head.kind} {head.name}" for head in terms.counting_heads(seen)),
         lost=examined.listed.lost,
     )
-    keep_planned(warehouse, plan, chosen, judgement.heads)
+    keep_planned(warehouse, plan, chosen, Heads(seen.branches, seen.tags))
     keep_due(warehouse, plan, judgement.due)
     keep_memory(warehouse, plan, remember(with_true_ages(seen, terms.memory), terms.memory, terms.policy))
     keep_plan(warehouse, plan)
@@ -348,17 +342,39 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures:
 
 def waits_of(due_objects: DataFrame) -> tuple[datetime | None, datetime | None]:
     """Return when the first and the last of the waiting objects has settled (UTC); None when nothing waits."""
-    until = F.unix_micros("waits_until")
-    row = due_objects.where(F.col("state") == WAITING).agg(F.min(until), F.max(until)).first()
+    row = due_objects.where(F.col("state") == WAITING).agg(*_wait_ends()).first()
     assert row is not None
-    first, last = (None if micros is None else datetime.fromtimestamp(micros / 1e6, UTC) for micros in row)
-    return first, last
+    return _instant(row["first"]), _instant(row["last"])
 
 
-def totals_of(objects: DataFrame) -> Mapping[str, Amount]:
-    """Return objects and bytes by state."""
-    rows = objects.groupBy("state").agg(F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes")).collect()
-    return {row["state"]: Amount(row["objects"], row["bytes"]) for row in sorted(rows)}
+def _wait_ends() -> tuple[Column, Column]:
+    until = F.unix_micros("waits_until")
+    return F.min(until).alias("first"), F.max(until).alias("last")
+
+
+def _instant(micros: int | None) -> datetime | None:
+    return None if micros is None else datetime.fromtimestamp(micros / 1e6, UTC)
+
+
+def totals_of(objects: DataFrame) -> tuple[Mapping[str, Amount], datetime | None, datetime | None]:
+    """Return objects and bytes by state, and when the first and the last of what waits has settled."""
+    settling = "waits_until" in objects.columns
+    amounts = F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes")
+    rows = objects.groupBy("state").agg(*amounts, *(_wait_ends() if settling else ())).collect()
+    totals = {row["state"]: Amount(row["objects"], row["bytes"]) for row in sorted(rows)}
+    waits = next((row for row in rows if row["state"] == WAITING and settling), {"first": None, "last": None})
+    return totals, _instant(waits["first"]), _instant(waits["last"])
+
+
+def _amounts_of(**tables: DataFrame) -> Mapping[str, Amount]:
+    """Return objects and bytes of several tables, counted at once; a table without sizes has 0 bytes."""
+    parts = [
+        table.select(F.lit(name).alias("name"), (F.col("size") if "size" in table.columns else F.lit(0)).alias("size"))
+        for name, table in tables.items()
+    ]
+    summed = F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes")
+    rows = reduce(DataFrame.unionAll, parts).groupBy("name").agg(*summed).collect()
+    return dict.fromkeys(tables, Amount()) | {row["name"]: Amount(row["objects"], row["bytes"] or 0) for row in rows}
 
 
 def counts_of_states() -> list[Column]:

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.transforms.ranges import union_of
-from retention_assets.transforms.summary import NO_BRANCH, top_prefix
+from retention_assets.transforms.summary import largest_groups, top_prefix
 
 NEWLY_FREED, NO_LONGER_FREED = "newly_freed", "no_longer_freed"  # named by the later side only, by the earlier only
 FREED_OTHERWISE, FREED_ALIKE = "freed_otherwise", "freed_alike"  # by both: for another reason or rule, or the same
 CHANGES = (NEWLY_FREED, NO_LONGER_FREED, FREED_OTHERWISE, FREED_ALIKE)
-TOTAL, REASON, PREFIX, BRANCH = "total", "reason", "prefix", "branch"  # what amounts are grouped by
 
 _COMPARED = ("size", "reason", "rule_ids", "paths", "branches")
 _EARLIER, _LATER = "before", "after"
@@ -44,30 +43,8 @@ def _side(candidates: DataFrame, name: str) -> DataFrame:
 
 
 def changed_amounts(changes: DataFrame, most: int, prefix: Callable[[], Column] = top_prefix) -> DataFrame:
-    """Return (change, by, name, objects, bytes): the `most` largest groups of each change by each of four.
-
-    `changes` as `compared` returns them. The total's name is empty. An object counts for each of its branches.
-    `prefix`: where an object lies, `directory` for systems without paths.
-    """
-    branches = F.when(F.size("branches") > 0, F.col("branches")).otherwise(F.array(F.lit(NO_BRANCH)))
-    groups = F.concat(
-        F.array(_group(TOTAL, F.lit("")), _group(REASON, _told_reason()), _group(PREFIX, prefix())),
-        F.transform(branches, lambda branch: _group(BRANCH, branch)),
-    )
-    largest = Window.partitionBy("change", "by").orderBy(F.col("bytes").desc(), F.col("name"))
-    return (
-        changes.select("change", "size", F.explode(groups).alias("group"))
-        .groupBy("change", F.col("group.by").alias("by"), F.col("group.name").alias("name"))
-        .agg(F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes"))
-        .withColumn("place", F.row_number().over(largest))
-        .where(F.col("place") <= most)
-        .orderBy("change", "by", "place")
-        .drop("place")
-    )
-
-
-def _group(by: str, name: Column) -> Column:
-    return F.struct(F.lit(by).alias("by"), name.alias("name"))
+    """Return the `largest_groups` of each change. `changes` as `compared` returns them."""
+    return largest_groups(changes, "change", _told_reason(), prefix(), most)
 
 
 def _told_reason() -> Column:

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from retention_assets.assets.resources import session, spark_resource
 from retention_assets.cli.main import cli
-from retention_assets.config import load_configuration
+from retention_assets.config.configuration import load_configuration
 
 sys.path = [place for place in sys.path if Path(place).resolve() != Path(__file__).resolve().parent]
 import icechunk as ic  # noqa: E402  # else it would be this file

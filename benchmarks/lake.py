@@ -16,9 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from retention_assets.formats.identity import commit_id
-from retention_assets.formats.records import BranchData, CommitData
-from retention_assets.formats.writer import Entry, Range, Record, write_metarange, write_range, write_table
+from retention_assets.lakefs.formats.identity import commit_id
+from retention_assets.lakefs.formats.records import BranchData, CommitData
+from retention_assets.lakefs.formats.writer import Entry, Range, Record, write_metarange, write_range, write_table
 
 NAMESPACE = "s3://lake/rolling"
 TODAY = datetime(2026, 11, 1, tzinfo=UTC)

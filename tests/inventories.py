@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
-from retention_assets.formats.inventory_rows import OBJECTS
+from retention_assets.inventory.rows import OBJECTS
 
 LISTINGS = Path(__file__).parent / "data" / "lakefs"
 FORMATS = ("CSV", "ORC", "Parquet")

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from retention_assets.stores.sample import place_sample
+from retention_assets.demo.sample import place_sample
 
 DATA = Path(__file__).parent / "data" / "lakefs"
 TABLES = DATA / "tables"  # single SSTables, small and large

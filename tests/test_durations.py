@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_assets.durations import (
+from retention_assets.config.durations import (
     format_duration,
     later,
     parse_duration,

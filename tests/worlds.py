@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from retention_assets.config import Configuration, Repository, load_configuration
-from retention_assets.formats.identity import commit_id
-from retention_assets.formats.records import BranchData, CommitData, TagData
-from retention_assets.formats.writer import Entry, Range, Record, write_metarange, write_range, write_table
+from retention_assets.config.configuration import Configuration, Repository, load_configuration
+from retention_assets.lakefs.formats.identity import commit_id
+from retention_assets.lakefs.formats.records import BranchData, CommitData, TagData
+from retention_assets.lakefs.formats.writer import Entry, Range, Record, write_metarange, write_range, write_table
 
 NAME = "grove"
 NAMESPACE = f"s3://lake/{NAME}"

@@ -13,21 +13,21 @@ from retention_assets.assets.icechunk_sweep import deletion_proof, deletion_repo
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Workbench, checked
-from retention_assets.formats.icechunk.paths import CHUNKS, SNAPSHOTS
+from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS
 from retention_assets.policy.snapshot_table import snapshot_policy_rows
-from retention_assets.stores.icechunk_history import history_notes, history_rows
-from retention_assets.stores.icechunk_tables import manifest_chunks, snapshot_manifests
-from retention_assets.stores.listing import icechunk_prefixes, list_objects, top_of, unlisted, unusual_names
-from retention_assets.stores.objects import ObjectReader
-from retention_assets.stores.policies import POLICY_RUN, with_earlier_runs
-from retention_assets.stores.warehouse import Rows
-from retention_assets.sweep import guards
-from retention_assets.sweep.approval import planned_terms
+from retention_assets.icechunk.source.history import history_notes, history_rows
+from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
+from retention_assets.objectstore.listing import icechunk_prefixes, list_objects, top_of, unlisted, unusual_names
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.state.policies import POLICY_RUN, with_earlier_runs
+from retention_assets.state.warehouse import Rows
+from retention_assets.core import guards
+from retention_assets.state.approval import planned_terms
 from retention_assets.sweep.attempt import clocks
-from retention_assets.sweep.binding import require_same_place
-from retention_assets.sweep.icechunk.decisions import decision_rows
-from retention_assets.sweep.icechunk.guards import manifests_whole, referenced_exist
-from retention_assets.sweep.icechunk.planning import (
+from retention_assets.state.binding import require_same_place
+from retention_assets.icechunk.sweep.decisions import decision_rows
+from retention_assets.icechunk.sweep.guards import manifests_whole, referenced_exist
+from retention_assets.icechunk.sweep.planning import (
     CUTOFF,
     GUARDS,
     LOST,
@@ -40,11 +40,11 @@ from retention_assets.sweep.icechunk.planning import (
     require_one_origin,
     scene_of,
 )
-from retention_assets.sweep.icechunk.reach import holders, others
-from retention_assets.sweep.plan import withdraw_plan
-from retention_assets.sweep.planning import POLICY_HASH
-from retention_assets.transforms.candidates import Horizon
-from retention_assets.transforms.icechunk import KINDS, chunks_of, manifests_of, refs_of
+from retention_assets.icechunk.sweep.reach import holders, others
+from retention_assets.state.plan import withdraw_plan
+from retention_assets.lakefs.sweep.planning import POLICY_HASH
+from retention_assets.lakefs.rules.candidates import Horizon
+from retention_assets.icechunk.rules.reach import KINDS, chunks_of, manifests_of, refs_of
 
 
 def icechunk_assets(bench: Workbench) -> list[dg.AssetsDefinition]:

@@ -7,11 +7,11 @@ from dagster_pyspark import LazyPySparkResource
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Workbench, checked
-from retention_assets.stores.warehouse import Rows
+from retention_assets.state.warehouse import Rows
 from retention_assets.sweep.attempt import Sweep
-from retention_assets.sweep.icechunk import proof
-from retention_assets.sweep.icechunk.sweeping import IcechunkSweep, report
-from retention_assets.sweep.proof import by_check
+from retention_assets.icechunk.sweep import proof
+from retention_assets.icechunk.sweep.sweeping import IcechunkSweep, report
+from retention_assets.lakefs.sweep.proof import by_check
 from retention_assets.tables import DELETION_PROOF
 
 

@@ -11,17 +11,18 @@ from retention_assets.assets import pictures
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Workbench, checked
-from retention_assets.history.tables import references_of
-from retention_assets.stores.policies import POLICY_RUN, current_rules_of
-from retention_assets.stores.ranges import metaranges, ranges
-from retention_assets.stores.warehouse import Rows
-from retention_assets.sweep import guards, proof
-from retention_assets.sweep.approval import planned_terms
+from retention_assets.lakefs.rules.tables import references_of
+from retention_assets.state.policies import POLICY_RUN, current_rules_of
+from retention_assets.lakefs.source.ranges import metaranges, ranges
+from retention_assets.state.warehouse import Rows
+from retention_assets.core import guards
+from retention_assets.lakefs.sweep import proof
+from retention_assets.state.approval import planned_terms
 from retention_assets.sweep.attempt import Sweep, evidence_of
-from retention_assets.sweep.lakefs import question_of, report
-from retention_assets.sweep.liveness import Question, commits_now
-from retention_assets.sweep.other_repositories import not_configured
-from retention_assets.sweep.planning import (
+from retention_assets.lakefs.sweep.sweeping import question_of, report
+from retention_assets.lakefs.sweep.liveness import Question, commits_now
+from retention_assets.repositories.other_repositories import not_configured
+from retention_assets.lakefs.sweep.planning import (
     POLICY_HASH,
     REFERENCES_HASH,
     Pictures,
@@ -29,11 +30,11 @@ from retention_assets.sweep.planning import (
     make_plan,
     require_one_origin,
 )
-from retention_assets.sweep.results import write_results
+from retention_assets.lakefs.sweep.results import write_results
 from retention_assets.tables import DELETION_PROOF
-from retention_assets.transforms.addresses import addresses as pairs_of
-from retention_assets.transforms.addresses import canonical
-from retention_assets.transforms.ranges import active_ranges as ranges_of
+from retention_assets.lakefs.rules.addresses import addresses as pairs_of
+from retention_assets.lakefs.rules.addresses import canonical
+from retention_assets.lakefs.rules.ranges import active_ranges as ranges_of
 
 PLAN_GUARDS = (
     "live_listed",

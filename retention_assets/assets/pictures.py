@@ -9,20 +9,20 @@ from dagster_pyspark import LazyPySparkResource
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Workbench, checked
-from retention_assets.history.lakefs import commit_graph as graph_of
-from retention_assets.history.tables import commit_graph_rows
-from retention_assets.stores.listing import unlisted, unusual_names
-from retention_assets.stores.objects import ObjectReader
-from retention_assets.stores.policies import POLICY_RUN, policy_versions, rules_in_force
-from retention_assets.stores.staged import staged_objects
-from retention_assets.stores.storage import Studio, take_picture
-from retention_assets.stores.warehouse import Rows
-from retention_assets.sweep import guards
+from retention_assets.lakefs.rules.committed import commit_graph as graph_of
+from retention_assets.lakefs.rules.tables import commit_graph_rows
+from retention_assets.objectstore.listing import unlisted, unusual_names
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.state.policies import POLICY_RUN, policy_versions, rules_in_force
+from retention_assets.lakefs.source.staged_objects import staged_objects
+from retention_assets.inventory.storage import Studio, take_picture
+from retention_assets.state.warehouse import Rows
+from retention_assets.core import guards
 from retention_assets.sweep.attempt import clocks
-from retention_assets.sweep.binding import require_same_place
-from retention_assets.sweep.ledger import collected_since
-from retention_assets.sweep.plan import references_hash, withdraw_plan
-from retention_assets.sweep.planning import INSTANCE, KNOWN, POLICY_HASH, REFERENCES_HASH
+from retention_assets.state.binding import require_same_place
+from retention_assets.state.ledger import collected_since
+from retention_assets.state.plan import references_hash, withdraw_plan
+from retention_assets.lakefs.sweep.planning import INSTANCE, KNOWN, POLICY_HASH, REFERENCES_HASH
 
 
 def policy_table(bench: Workbench) -> dg.AssetsDefinition:

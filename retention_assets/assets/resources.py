@@ -20,7 +20,7 @@ from pyspark.core.context import SparkContext
 from pyspark.sql import SparkSession
 
 import retention_assets
-from retention_assets.settings import FromEnvironment, SparkValue
+from retention_assets.config.settings import FromEnvironment, SparkValue
 
 _DEFAULTS: Mapping[str, str] = {
     "spark.app.name": "retention_assets",

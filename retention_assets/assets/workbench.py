@@ -11,28 +11,28 @@ from pyspark.sql import DataFrame
 
 from retention_assets.assets.partitions import daily
 from retention_assets.assets.resources import session
-from retention_assets.config import Configuration, Repository
+from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.errors import GuardRefused
-from retention_assets.history.reflog import Memory
-from retention_assets.instants import utc_now
+from retention_assets.lakefs.rules.reflog import Memory
+from retention_assets.config.instants import utc_now
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
-from retention_assets.stores.ranges import TableCache
-from retention_assets.stores.repositories import (
+from retention_assets.lakefs.source.ranges import TableCache
+from retention_assets.repositories.opening import (
     OpenIcechunk,
     OpenRepository,
     open_icechunk,
     open_repository,
     open_store,
 )
-from retention_assets.stores.warehouse import REFUSED, Rows, Warehouse
-from retention_assets.sweep.acknowledged import acknowledged_addresses, note_missing
-from retention_assets.sweep.guards import Verdict, refusals
-from retention_assets.sweep.icechunk.guards import Referenced
-from retention_assets.sweep.memory import read_memory
-from retention_assets.sweep.other_repositories import OtherRepositories
-from retention_assets.sweep.planning import POLICY_HASH
-from retention_assets.transforms.other_references import OtherReferences
+from retention_assets.state.warehouse import REFUSED, Rows, Warehouse
+from retention_assets.state.acknowledged import acknowledged_addresses, note_missing
+from retention_assets.core.guards import Verdict, refusals
+from retention_assets.icechunk.sweep.guards import Referenced
+from retention_assets.state.memory import read_memory
+from retention_assets.repositories.other_repositories import OtherRepositories
+from retention_assets.lakefs.sweep.planning import POLICY_HASH
+from retention_assets.core.other_references import OtherReferences
 
 Clock = Callable[[], datetime]
 FULL = "retention/full"  # tag of a run that believes no earlier reading

@@ -11,13 +11,13 @@ import click
 
 from retention_assets.cli.group import as_json, cli, configuration_of, program, screen
 from retention_assets.cli.rendering import AS_IT_IS
-from retention_assets.config import Repository
+from retention_assets.config.configuration import Repository
 from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing
-from retention_assets.instants import utc_now
-from retention_assets.stores.objects import ObjectReader
-from retention_assets.stores.repositories import open_store
-from retention_assets.stores.warehouse import Warehouse
-from retention_assets.sweep.approval import person
+from retention_assets.config.instants import utc_now
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.repositories.opening import open_store
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.state.approval import person
 
 _SHOWN = 20  # addresses that are printed
 _AT_ONCE = 16  # questions on their way at once
@@ -45,8 +45,8 @@ def acknowledge(
     Without addresses, those that the last refused plan missed are shown, and you are asked. The store is asked for each
     object: one that is there is refused. Who acknowledged what, and when, is recorded.
     """
-    from retention_assets.sweep.acknowledged import acknowledge as acknowledge_lost
-    from retention_assets.sweep.acknowledged import known_addresses, missing_addresses
+    from retention_assets.state.acknowledged import acknowledge as acknowledge_lost
+    from retention_assets.state.acknowledged import known_addresses, missing_addresses
 
     if addresses and file:
         raise click.UsageError("Name addresses or a file, not both.")

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from retention_assets.cli.group import as_json, as_of, cli, configuration_of, day_of, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS, print_rows
-from retention_assets.config import Configuration
+from retention_assets.config.configuration import Configuration
 from retention_assets.errors import ConfigurationError
-from retention_assets.instants import utc_now
-from retention_assets.stores.warehouse import Warehouse
+from retention_assets.config.instants import utc_now
+from retention_assets.state.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,8 +96,8 @@ def _require_one_question(plans: tuple[str, ...], files: tuple[Path, ...], given
 
 def _compare(configuration: Configuration, repository: str, plans: tuple[str, ...], wanted: _Wanted) -> None:
     from retention_assets.cli.differences import difference_document, plan_document, show_difference, show_plans
-    from retention_assets.sweep.diff import compare_plans
-    from retention_assets.sweep.plan import find_plan
+    from retention_assets.lakefs.sweep.diff import compare_plans
+    from retention_assets.state.plan import find_plan
 
     warehouse = Warehouse(configuration.warehouse)
     first, second = (find_plan(warehouse, repository, start) for start in plans)
@@ -120,9 +120,9 @@ def _propose(
 ) -> None:
     """Print what the policy in `files` would change. Errors: GuardRefused, after that, when a guard would refuse it."""
     from retention_assets.cli.differences import outlook_document, require_no_refusal, show_outlook, warnings_of
-    from retention_assets.stores.repositories import policy_in
-    from retention_assets.sweep.diff import Proposal, outlook
-    from retention_assets.sweep.plan import load_plan
+    from retention_assets.repositories.opening import policy_in
+    from retention_assets.lakefs.sweep.diff import Proposal, outlook
+    from retention_assets.state.plan import load_plan
 
     warehouse, policy = Warehouse(configuration.warehouse), policy_in(files)
     plan = load_plan(warehouse, repository, day)

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from retention_assets.config import Configuration, load_configuration
-from retention_assets.instants import utc_now
+from retention_assets.config.configuration import Configuration, load_configuration
+from retention_assets.config.instants import utc_now
 
 _DAY = click.DateTime(["%Y-%m-%d"])
 

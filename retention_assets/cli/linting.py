@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
-from retention_assets.config import Repository
-from retention_assets.durations import format_duration
-from retention_assets.formats.icechunk.ids import encode_id
-from retention_assets.instants import utc_now
+from retention_assets.config.configuration import Repository
+from retention_assets.config.durations import format_duration
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.config.instants import utc_now
 from retention_assets.policy.lint import Finding, lint
 from retention_assets.policy.snapshot_lint import lint_snapshots
-from retention_assets.stores.lakefs_api import ApiSource
-from retention_assets.stores.repositories import OpenRepository, open_icechunk, open_repository
-from retention_assets.sweep.other_repositories import not_configured
+from retention_assets.lakefs.source.api import ApiSource
+from retention_assets.repositories.opening import OpenRepository, open_icechunk, open_repository
+from retention_assets.repositories.other_repositories import not_configured
 
 
 def findings_of(repository: Repository, others: Sequence[Repository] = ()) -> list[Finding]:

@@ -10,16 +10,19 @@ from typing import Any
 
 import click
 
-from retention_assets.cli import acknowledging, comparing, icechunk, undoing  # noqa: F401 - their commands join the group
+from retention_assets.cli import acknowledging
+from retention_assets.cli import comparing
+from retention_assets.cli import icechunk
+from retention_assets.cli import undoing# noqa: F401 - their commands join the group
 from retention_assets.cli.group import as_json, as_of, cli, configuration_of, day_of, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS, column_order, human_bytes, print_amounts, print_rows
-from retention_assets.config import Configuration, Repository, load_configuration
-from retention_assets.durations import parse_span
+from retention_assets.config.configuration import Configuration, Repository, load_configuration
+from retention_assets.config.durations import parse_span
 from retention_assets.errors import ConfigurationError, StoreError, TableContractError, own_error
-from retention_assets.instants import utc_now
+from retention_assets.config.instants import utc_now
 from retention_assets.policy.lint import Finding
-from retention_assets.stores.warehouse import Warehouse
-from retention_assets.sweep.ledger import ATTEMPTED, FAILED, a_failure, sweeps_of
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.state.ledger import ATTEMPTED, FAILED, a_failure, sweeps_of
 from retention_assets.tables import DELETION_REPORT, SHOWN
 
 _FORMS = click.Choice(["table", "csv", "json"])
@@ -73,7 +76,7 @@ def _plan(
     from retention_assets.cli.runs import run_job
     from retention_assets.cli.summaries import summary_of
     from retention_assets.definitions import plan_job
-    from retention_assets.sweep.plan import load_plan
+    from retention_assets.state.plan import load_plan
 
     configuration.repository(repository)
     run = run_job(configuration, plan_job(repository), day, progress, {FULL: "true"} if full else None)
@@ -130,8 +133,8 @@ def approve(context: click.Context, repository: str, plan_hash: str, given: date
 
     The approval is for the settings of now: a sweep in another mode, or with another grace period, is refused.
     """
-    from retention_assets.sweep.approval import approve as approve_plan
-    from retention_assets.sweep.approval import approved_terms, person
+    from retention_assets.state.approval import approve as approve_plan
+    from retention_assets.state.approval import approved_terms, person
 
     configuration = configuration_of(context)
     configured = configuration.repository(repository)
@@ -154,7 +157,7 @@ def approve(context: click.Context, repository: str, plan_hash: str, given: date
 @click.pass_context
 def withdraw(context: click.Context, repository: str, given: datetime | None) -> None:
     """Take the approval of REPOSITORY's plan back; a budget does not give it again. A sweep at work goes on."""
-    from retention_assets.sweep.approval import person, withdraw_approval
+    from retention_assets.state.approval import person, withdraw_approval
 
     configuration = configuration_of(context)
     configuration.repository(repository)
@@ -249,8 +252,8 @@ def report(context: click.Context, repository: str, given: datetime | None) -> N
 def _report(configuration: Configuration, repository: str, day: date) -> tuple[int, int]:
     """Print what became of the day's plan, and return how many objects failed to be deleted, and were not tried."""
     from retention_assets.cli.tables import open_table, without_references
-    from retention_assets.sweep.plan import load_plan
-    from retention_assets.sweep.records import newest_of_plan
+    from retention_assets.state.plan import load_plan
+    from retention_assets.state.records import newest_of_plan
 
     warehouse = Warehouse(configuration.warehouse)
     made = load_plan(warehouse, repository, day)
@@ -297,8 +300,8 @@ def demo(only_prepare: bool) -> None:
 
 def _is_placed(samples: Path, repository: Repository) -> bool:
     """Put a sample in its place, and return whether it is there; one line says why not."""
-    from retention_assets.stores.sample import place_sample
-    from retention_assets.stores.sample_field import NEEDED, can_make_field, make_field
+    from retention_assets.demo.sample import place_sample
+    from retention_assets.demo.field import NEEDED, can_make_field, make_field
 
     target = Path(repository.storage.removeprefix("file://"))
     if not repository.is_icechunk:

@@ -14,19 +14,19 @@ from retention_assets.assets.partitions import as_of
 from retention_assets.assets.resources import session, spark_resource
 from retention_assets.cli.rendering import AS_IT_IS, human_bytes, print_amounts
 from retention_assets.cli.tables import open_table
-from retention_assets.config import Configuration
-from retention_assets.history.icechunk.planned import PlannedEdits
-from retention_assets.instants import utc_now
-from retention_assets.stores.repositories import open_repository
-from retention_assets.stores.warehouse import Warehouse
-from retention_assets.sweep.icechunk.edits import planned_edits
-from retention_assets.sweep.memory import due_objects_of
-from retention_assets.sweep.plan import Plan, load_plan
+from retention_assets.config.configuration import Configuration
+from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.config.instants import utc_now
+from retention_assets.repositories.opening import open_repository
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.icechunk.sweep.edits import planned_edits
+from retention_assets.state.memory import due_objects_of
+from retention_assets.state.plan import Plan, load_plan
 from retention_assets.tables import ADDRESSES, COMMIT_GRAPH, DELETION_CANDIDATES
-from retention_assets.transforms.candidates import CANDIDATE, WAITING
-from retention_assets.transforms.duplicates import kept_by_duplicates
-from retention_assets.transforms.lifecycle import with_lifecycle
-from retention_assets.transforms.summary import (
+from retention_assets.lakefs.rules.candidates import CANDIDATE, WAITING
+from retention_assets.lakefs.rules.duplicates import kept_by_duplicates
+from retention_assets.lakefs.rules.lifecycle import with_lifecycle
+from retention_assets.core.summary import (
     BRANCH,
     PREFIX,
     REASON,

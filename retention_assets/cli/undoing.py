@@ -10,12 +10,12 @@ import click
 
 from retention_assets.cli.group import as_json, cli, configuration_of, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS, human_bytes, print_amounts
-from retention_assets.config import Configuration
+from retention_assets.config.configuration import Configuration
 from retention_assets.errors import ConfigurationError, StoreError
-from retention_assets.instants import utc_now
-from retention_assets.stores.warehouse import Warehouse
-from retention_assets.sweep.approval import person
-from retention_assets.sweep.plan import Amount
+from retention_assets.config.instants import utc_now
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.state.approval import person
+from retention_assets.state.plan import Amount
 
 if TYPE_CHECKING:
     from retention_assets.sweep.undo import Undone
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def stop(context: click.Context, repository: str) -> None:
     """Stop whoever sweeps REPOSITORY, and let nobody begin, until `resume`."""
-    from retention_assets.sweep.lease import stop_sweeps
+    from retention_assets.state.lease import stop_sweeps
 
     configuration = configuration_of(context)
     configuration.repository(repository)
@@ -42,7 +42,7 @@ def stop(context: click.Context, repository: str) -> None:
 @click.pass_context
 def resume(context: click.Context, repository: str) -> None:
     """Let sweeps of REPOSITORY begin again after `stop`."""
-    from retention_assets.sweep.lease import resume_sweeps
+    from retention_assets.state.lease import resume_sweeps
 
     configuration = configuration_of(context)
     configuration.repository(repository)
@@ -121,7 +121,7 @@ def purge(context: click.Context, repository: str, versions: bool, approved: str
 
     That is what lay there longer than `quarantine.keep`, and copies whose originals are still in the repository.
     """
-    from retention_assets.sweep.kept import kept_now
+    from retention_assets.repositories.kept import kept_now
     from retention_assets.sweep.undo import due_for_purge
     from retention_assets.sweep.undo import purge as delete_for_good
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from retention_assets.durations import format_duration
+from retention_assets.config.durations import format_duration
 from retention_assets.errors import ConfigurationError
 from retention_assets.policy.checking import checked
 from retention_assets.policy.forms import Form, OwnForm, SeedForm, ServerForm

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field, RootModel, model_validator
 
-from retention_assets.durations import FOREVER, parse_span, span_of_days
+from retention_assets.config.durations import FOREVER, parse_span, span_of_days
 from retention_assets.errors import ConfigurationError
 from retention_assets.policy.checking import STRICT
 from retention_assets.policy.matching import canonical_prefix, is_glob

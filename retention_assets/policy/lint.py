@@ -6,7 +6,7 @@ from datetime import date, timedelta
 from itertools import combinations
 from typing import Literal
 
-from retention_assets.durations import format_duration
+from retention_assets.config.durations import format_duration
 from retention_assets.policy.matching import is_glob, names_branch
 from retention_assets.policy.rules import DEFAULT_RULE, CommittedRetention, LifecycleRule, Policy
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Literal, NamedTuple
 
-from retention_assets.durations import FOREVER, later
+from retention_assets.config.durations import FOREVER, later
 from retention_assets.errors import ConfigurationError
 from retention_assets.policy.matching import glob_matches, is_glob, names_branch, prefix_covers
 

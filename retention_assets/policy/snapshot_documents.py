@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from retention_assets.durations import format_duration
+from retention_assets.config.durations import format_duration
 from retention_assets.errors import ConfigurationError
 from retention_assets.policy.checking import checked
 from retention_assets.policy.rules import Hold

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Literal, NamedTuple
 
-from retention_assets.durations import FOREVER
+from retention_assets.config.durations import FOREVER
 from retention_assets.policy.matching import is_glob, names_branch
 from retention_assets.policy.rules import DEFAULT_RULE, HOLD_IDS, Hold, canonical_hold
 

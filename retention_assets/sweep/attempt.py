@@ -8,27 +8,27 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.config import Repository
+from retention_assets.config.configuration import Repository
 from retention_assets.errors import GuardRefused
-from retention_assets.limits import Limits
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.clock import store_time
-from retention_assets.stores.s3 import is_s3
-from retention_assets.stores.versions import keeps_versions
-from retention_assets.stores.warehouse import Warehouse
-from retention_assets.sweep.approval import approved_terms
-from retention_assets.sweep.binding import require_same_place
+from retention_assets.config.limits import Limits
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.clock import store_time
+from retention_assets.objectstore.s3 import is_s3
+from retention_assets.objectstore.mutate.versions import keeps_versions
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.state.approval import approved_terms
+from retention_assets.state.binding import require_same_place
 from retention_assets.sweep.deeds import Delete, Quarantine
 from retention_assets.sweep.engine import width
 from retention_assets.sweep.execute import Carried, Charge, Clock, Log
-from retention_assets.sweep.guards import Verdict, clock_agrees
-from retention_assets.sweep.lease import Lease, require_seen_by_all, witnessed_record
-from retention_assets.sweep.ledger import QUARANTINED, plans_with_ledgers, read_ledgers
-from retention_assets.sweep.other_repositories import OtherRepositories
-from retention_assets.sweep.plan import Plan, find_plan, planned_objects
-from retention_assets.sweep.proof import Evidence
-from retention_assets.sweep.quarantine import place_of_plan
-from retention_assets.sweep.records import read_records, seal_of
+from retention_assets.core.guards import Verdict, clock_agrees
+from retention_assets.state.lease import Lease, require_seen_by_all, witnessed_record
+from retention_assets.state.ledger import QUARANTINED, plans_with_ledgers, read_ledgers
+from retention_assets.repositories.other_repositories import OtherRepositories
+from retention_assets.state.plan import Plan, find_plan, planned_objects
+from retention_assets.lakefs.sweep.proof import Evidence
+from retention_assets.state.quarantine import place_of_plan
+from retention_assets.state.records import read_records, seal_of
 from retention_assets.sweep.spark import amounts_of
 from retention_assets.sweep.work import Deed
 from retention_assets.tables import REFERENCE_ADDRESSES

@@ -17,13 +17,13 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.listing import Prefixes, list_objects
-from retention_assets.stores.objects import ObjectReader
-from retention_assets.stores.presence import presence
-from retention_assets.stores.versions import all_versions
-from retention_assets.sweep.ledger import DELETED, ENDED, PURGED, QUARANTINED
-from retention_assets.sweep.quarantine import MANIFESTS, OBJECTS, QuarantinePlace
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.listing import Prefixes, list_objects
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.presence import presence
+from retention_assets.objectstore.mutate.versions import all_versions
+from retention_assets.state.ledger import DELETED, ENDED, PURGED, QUARANTINED
+from retention_assets.state.quarantine import MANIFESTS, OBJECTS, QuarantinePlace
 
 _DAY, _FOLDER = re.compile(r"\d{4}-\d{2}-\d{2}/"), re.compile(r"[^/]+/[0-9a-f]{16}")
 _FOLDER_PARTS = 2  # of a path: the day, and the beginning of the plan's hash

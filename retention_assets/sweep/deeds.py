@@ -15,16 +15,16 @@ from typing import ClassVar
 import pyarrow as pa
 
 from retention_assets.errors import ObjectMissing, StoreError
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.copying import SIZE, Copied, Copy, ObjectCopier, VerifiedCopy
-from retention_assets.stores.copying import Outcome as CopyOutcome
-from retention_assets.stores.deletion import ObjectDeleter
-from retention_assets.stores.objects import ObjectReader
-from retention_assets.stores.outcomes import Deletion, Doomed, Outcome
-from retention_assets.stores.pace import Pace
-from retention_assets.stores.versions import all_versions, noncurrent_versions
-from retention_assets.sweep.ledger import ATTEMPTED, DELETED, FAILED, MISSING, PURGED, QUARANTINED, RESTORED, SKIPPED
-from retention_assets.sweep.quarantine import MANIFESTS, QuarantinePlace
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.mutate.copying import SIZE, Copied, Copy, ObjectCopier, VerifiedCopy
+from retention_assets.objectstore.mutate.copying import Outcome as CopyOutcome
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.outcomes import Deletion, Doomed, Outcome
+from retention_assets.objectstore.pace import Pace
+from retention_assets.objectstore.mutate.versions import all_versions, noncurrent_versions
+from retention_assets.state.ledger import ATTEMPTED, DELETED, FAILED, MISSING, PURGED, QUARANTINED, RESTORED, SKIPPED
+from retention_assets.state.quarantine import MANIFESTS, QuarantinePlace
 from retention_assets.sweep.work import Ended, InTime
 
 OF_COPY = "its copy in quarantine"  # what was purged; a bucket may keep versions of it where it was

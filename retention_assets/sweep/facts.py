@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import ObjectMissing
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.objects import LISTING, ObjectReader
-from retention_assets.sweep.ledger import MISSING, SKIPPED
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.objects import LISTING, ObjectReader
+from retention_assets.state.ledger import MISSING, SKIPPED
 
 GONE = "was gone before"
 CHANGED = "changed since it was planned"

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from retention_assets.sweep.engine import Done
-from retention_assets.sweep.ledger import LedgerPlace
+from retention_assets.state.ledger import LedgerPlace
 
 _EVERY = 10.0  # seconds between two lines
 Log = Callable[[str], None]

@@ -13,12 +13,12 @@ from typing import ClassVar, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.instants import utc_now
-from retention_assets.stores.pace import Pace
-from retention_assets.stores.warehouse import Warehouse
+from retention_assets.config.instants import utc_now
+from retention_assets.objectstore.pace import Pace
+from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.facts import Facts
-from retention_assets.sweep.lease import Lease, holds
-from retention_assets.sweep.ledger import ATTEMPTED, DONE, LedgerPlace
+from retention_assets.state.lease import Lease, holds
+from retention_assets.state.ledger import ATTEMPTED, DONE, LedgerPlace
 from retention_assets.tables import INSTANT, LEDGER
 
 _GROUP = 10_000  # objects between two lines of the ledger: what a crash leaves unknown, and ten bulk requests at once

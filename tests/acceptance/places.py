@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from retention_assets.config import Configuration, load_configuration
+from retention_assets.config.configuration import Configuration, load_configuration
 from tests.acceptance.runs import Found
 from tests.inventories import listed_rows, make_inventory
 from tests.repositories import AS_OF, DATA, REPOSITORIES, api, expected, place_repository

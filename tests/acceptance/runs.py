@@ -7,23 +7,23 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from retention_assets.config import Repository
-from retention_assets.history.references import References
-from retention_assets.history.reflog import Memory
+from retention_assets.config.configuration import Repository
+from retention_assets.lakefs.rules.references import References
+from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.policy.rules import Policy
-from retention_assets.stores.ranges import TableCache, metaranges, ranges
-from retention_assets.stores.repositories import OpenRepository, open_repository
-from retention_assets.stores.staged import staged_objects
-from retention_assets.stores.storage import StoragePicture, Studio, take_picture
-from retention_assets.stores.warehouse import Facts, Warehouse
-from retention_assets.sweep.ledger import collected_since
-from retention_assets.sweep.liveness import Question, commits_now
+from retention_assets.lakefs.source.ranges import TableCache, metaranges, ranges
+from retention_assets.repositories.opening import OpenRepository, open_repository
+from retention_assets.lakefs.source.staged_objects import staged_objects
+from retention_assets.inventory.storage import StoragePicture, Studio, take_picture
+from retention_assets.state.warehouse import Facts, Warehouse
+from retention_assets.state.ledger import collected_since
+from retention_assets.lakefs.sweep.liveness import Question, commits_now
 from retention_assets.tables import STORAGE_INVENTORY
-from retention_assets.transforms.addresses import addresses, canonical
-from retention_assets.transforms.candidates import UNREFERENCED, Horizon, candidates, holders, judged
-from retention_assets.transforms.conform import conform
-from retention_assets.transforms.lifecycle import with_lifecycle
-from retention_assets.transforms.ranges import active_ranges
+from retention_assets.lakefs.rules.addresses import addresses, canonical
+from retention_assets.lakefs.rules.candidates import UNREFERENCED, Horizon, candidates, holders, judged
+from retention_assets.state.conform import conform
+from retention_assets.lakefs.rules.lifecycle import with_lifecycle
+from retention_assets.lakefs.rules.ranges import active_ranges
 from tests import ledgers
 
 Found = tuple[str, int, str]  # address, bytes, reason

@@ -12,10 +12,10 @@ from random import Random
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.stores.storage import FELL_BACK, StoragePicture
-from retention_assets.stores.warehouse import Warehouse
-from retention_assets.sweep.ledger import DELETED
-from retention_assets.transforms.candidates import Horizon, candidates, holders, judged
+from retention_assets.inventory.storage import FELL_BACK, StoragePicture
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.state.ledger import DELETED
+from retention_assets.lakefs.rules.candidates import Horizon, candidates, holders, judged
 from tests.acceptance.runs import Found, Run, found_in, objects_in, write_ledger
 from tests.transforms.frames import Pair, Staged, pairs, staged
 from tests.worlds import BuiltRepository, Version, address, build_repository

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.stores.storage import StoragePicture
-from retention_assets.stores.warehouse import Warehouse
+from retention_assets.inventory.storage import StoragePicture
+from retention_assets.state.warehouse import Warehouse
 from tests.acceptance.runs import Run
 from tests.worlds import BuiltRepository, Version, address, build_repository
 

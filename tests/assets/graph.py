@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 import yaml
 
-from retention_assets.config import Configuration, load_configuration
+from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.definitions import build_definitions
 
 GOLDEN = Path(__file__).with_name("graph.json")

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from retention_assets.config import Configuration, load_configuration
+from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.definitions import build_definitions, plan_job
-from retention_assets.stores.warehouse import Warehouse
+from retention_assets.state.warehouse import Warehouse
 from tests.repositories import api, place_repository, policy_file
 
 DAY = "2026-11-01"  # the day that every expected file counts from

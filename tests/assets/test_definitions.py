@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from retention_assets import definitions as module
-from retention_assets.config import load_configuration
+from retention_assets.config.configuration import load_configuration
 from retention_assets.definitions import build_definitions
 from retention_assets.errors import ConfigurationError
 from tests.assets.graph import GOLDEN, configuration, snapshot, written

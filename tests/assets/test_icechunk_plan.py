@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.sweep.icechunk.edits import planned_edits
-from retention_assets.sweep.plan import load_plan
+from retention_assets.icechunk.sweep.edits import planned_edits
+from retention_assets.state.plan import load_plan
 from retention_assets.tables import TABLES
 from tests.assets.icechunk_lake import (
     AS_OF,

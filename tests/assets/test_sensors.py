@@ -9,7 +9,7 @@ import pytest
 import yaml
 from moto.server import ThreadedMotoServer
 
-from retention_assets.config import load_configuration
+from retention_assets.config.configuration import load_configuration
 from retention_assets.definitions import build_definitions
 from tests.inventories import listed_rows, make_inventory
 

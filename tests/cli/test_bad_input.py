@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.formats.ranges import read_metarange
+from retention_assets.lakefs.formats.ranges import read_metarange
 from tests.end_to_end.command import DAY, Answer, Place, files_below, orchard_on_disk, run
 from tests.repositories import api
 

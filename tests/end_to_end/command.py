@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from retention_assets.cli.main import main
-from retention_assets.config import load_configuration
-from retention_assets.sweep.approval import approved_terms, planned_terms
+from retention_assets.config.configuration import load_configuration
+from retention_assets.state.approval import approved_terms, planned_terms
 from retention_assets.tables import TABLES
 from tests.repositories import AS_OF, DATA, api, place_repository, policy_file
 

@@ -16,7 +16,7 @@ import dagster as dg
 import yaml
 from dagster._core.remote_representation.external_data import RepositorySnap
 
-from retention_assets.config import load_configuration
+from retention_assets.config.configuration import load_configuration
 from retention_assets.definitions import build_definitions
 from tests.end_to_end.command import Answer, run
 

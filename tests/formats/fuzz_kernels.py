@@ -19,14 +19,15 @@ import numba
 import numpy as np
 
 from retention_assets.errors import CorruptFile
-from retention_assets.formats import blocks, kernels
-from retention_assets.formats.icechunk.manifests import read_manifest, read_manifest_chunks
-from retention_assets.formats.icechunk.snapshots import read_snapshot
-from retention_assets.formats.icechunk.transactions import read_transaction_log
-from retention_assets.formats.ranges import read_metarange, read_range
-from retention_assets.formats.references import read_branches, read_commits, read_tags
-from retention_assets.formats.sstable import SSTable, read_table
-from retention_assets.formats.writer import TRAILER, graveler_value, uvarint
+from retention_assets.lakefs.formats import blocks
+from retention_assets.core import kernels
+from retention_assets.icechunk.formats.manifests import read_manifest, read_manifest_chunks
+from retention_assets.icechunk.formats.snapshots import read_snapshot
+from retention_assets.icechunk.formats.transactions import read_transaction_log
+from retention_assets.lakefs.formats.ranges import read_metarange, read_range
+from retention_assets.lakefs.formats.references import read_branches, read_commits, read_tags
+from retention_assets.lakefs.formats.sstable import SSTable, read_table
+from retention_assets.lakefs.formats.writer import TRAILER, graveler_value, uvarint
 from tests.formats.tables import assembled, data_block, raw_block, real, record
 from tests.icechunk_repositories import FORMATS, HEADER, build_varied, decoded, encoded
 

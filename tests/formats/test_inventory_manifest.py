@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from retention_assets.errors import CorruptFile
-from retention_assets.formats.inventory import FileFormat, Manifest, read_manifest
+from retention_assets.inventory.manifest import FileFormat, Manifest, read_manifest
 from tests.inventories import FORMATS, MadeInventory, Row, make_inventory, with_manifest
 
 SCANNED = datetime(2026, 11, 1, 0, 30, tzinfo=UTC)

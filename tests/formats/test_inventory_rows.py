@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.errors import CorruptFile
-from retention_assets.formats.inventory import read_manifest
-from retention_assets.formats.inventory_rows import OBJECTS, read_inventory_file
+from retention_assets.inventory.manifest import read_manifest
+from retention_assets.inventory.rows import OBJECTS, read_inventory_file
 from tests.inventories import FORMATS, MadeInventory, Row, listed_rows, make_inventory, objects_table
 
 SCANNED = datetime(2026, 11, 1, tzinfo=UTC)

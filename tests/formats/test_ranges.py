@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_assets.errors import CorruptFile
-from retention_assets.formats.ranges import ENTRY_SCHEMA, METARANGE_SCHEMA, read_metarange, read_range
-from retention_assets.formats.records import Entry as EntryRecord
-from retention_assets.formats.writer import (
+from retention_assets.lakefs.formats.ranges import ENTRY_SCHEMA, METARANGE_SCHEMA, read_metarange, read_range
+from retention_assets.lakefs.formats.records import Entry as EntryRecord
+from retention_assets.lakefs.formats.writer import (
     Entry,
     Range,
     uvarint,

@@ -5,8 +5,8 @@ from functools import cache
 import pyarrow as pa
 import pytest
 
-from retention_assets.formats.ranges import FULL, read_metarange, read_range
-from retention_assets.formats.sstable import read_table
+from retention_assets.lakefs.formats.ranges import FULL, read_metarange, read_range
+from retention_assets.lakefs.formats.sstable import read_table
 from tests.repositories import REPOSITORIES, api, namespace, objects_by_commit
 
 SERVERS_DEFAULT = "application/octet-stream"  # what the server answers for an entry that records no content type

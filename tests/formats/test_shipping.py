@@ -18,9 +18,9 @@ READ = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from retention_assets.formats import kernels
-from retention_assets.formats.ranges import read_range
-from retention_assets.formats.sstable import read_table
+from retention_assets.core import kernels
+from retention_assets.lakefs.formats.ranges import read_range
+from retention_assets.lakefs.formats.sstable import read_table
 assert ".zip" in kernels.__file__, kernels.__file__
 content = Path(sys.argv[2]).read_bytes()
 hits = sum(kernels.gather.stats.cache_hits.values()) if hasattr(kernels.gather.stats, "cache_hits") else 0

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
 
-from retention_assets.history.references import Commit, References
+from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.policy.rules import BranchRetention, CommittedRetention
 from tests.history.naive import History, Made, Span
 

@@ -4,8 +4,8 @@ from datetime import UTC, date, datetime, timedelta, timezone
 import pytest
 
 from retention_assets.errors import GuardRefused, SourceError
-from retention_assets.history.lakefs import Activity, activity, commit_graph, protected_commits
-from retention_assets.history.references import Commit, References
+from retention_assets.lakefs.rules.committed import Activity, activity, commit_graph, protected_commits
+from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.policy.rules import BranchRetention, CommittedRetention, Hold
 from tests.history import upstream
 from tests.history.naive import History, Made

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from hypothesis import given, settings
 
-from retention_assets.history.lakefs import activity, commit_graph, protected_commits
+from retention_assets.lakefs.rules.committed import activity, commit_graph, protected_commits
 from retention_assets.policy.rules import Hold
 from tests.history import naive, upstream
 from tests.history.strategies import AS_OF, Repository, repositories

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.history.lakefs import activity, commit_graph, protected_commits
-from retention_assets.history.references import Commit, References
+from retention_assets.lakefs.rules.committed import activity, commit_graph, protected_commits
+from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.policy.documents import join, read_document
 from retention_assets.policy.rules import CommittedRetention
 from tests.history import naive, upstream

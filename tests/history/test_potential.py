@@ -4,7 +4,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from retention_assets.history.potential import BEGINNING, is_potential, thresholds
+from retention_assets.lakefs.rules.potential import BEGINNING, is_potential, thresholds
 from retention_assets.policy.current import CurrentRule
 
 BRANCHES = ("b1", "b2", "b3", "main")

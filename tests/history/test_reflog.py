@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from retention_assets.history.lakefs import activity
-from retention_assets.history.references import Commit, References
-from retention_assets.history.reflog import (
+from retention_assets.lakefs.rules.committed import activity
+from retention_assets.lakefs.rules.references import Commit, References
+from retention_assets.lakefs.rules.reflog import (
     Memory,
     SeenHead,
     counting_heads,

@@ -10,17 +10,17 @@ from zlib import crc32
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from retention_assets.history.lakefs import activity, commit_graph, protected_commits
-from retention_assets.history.references import Commit, References
-from retention_assets.history.tables import commit_graph_rows, potential_commits_rows
+from retention_assets.lakefs.rules.committed import activity, commit_graph, protected_commits
+from retention_assets.lakefs.rules.references import Commit, References
+from retention_assets.lakefs.rules.tables import commit_graph_rows, potential_commits_rows
 from retention_assets.policy.documents import join, read_document
 from retention_assets.policy.rules import Policy
-from retention_assets.stores.ranges import METARANGE_RANGES, RANGE_ENTRIES
+from retention_assets.lakefs.source.ranges import METARANGE_RANGES, RANGE_ENTRIES
 from retention_assets.tables import STORAGE_INVENTORY, UNCOMMITTED_OBJECTS
-from retention_assets.transforms.addresses import addresses
-from retention_assets.transforms.candidates import Horizon, candidates, holders, judged, live_addresses
-from retention_assets.transforms.lifecycle import with_lifecycle
-from retention_assets.transforms.ranges import active_ranges
+from retention_assets.lakefs.rules.addresses import addresses
+from retention_assets.lakefs.rules.candidates import Horizon, candidates, holders, judged, live_addresses
+from retention_assets.lakefs.rules.lifecycle import with_lifecycle
+from retention_assets.lakefs.rules.ranges import active_ranges
 from tests.models.truth import Truth
 from tests.models.walks import BRANCHES
 from tests.models.world import Objects, World

@@ -2,7 +2,7 @@
 
 from tests.mutations.mutation import Mutation
 
-_CANDIDATES = "retention_assets/transforms/candidates.py"
+_CANDIDATES = "retention_assets/lakefs/rules/candidates.py"
 _JUDGED = "tests/transforms/test_candidates.py::test_an_object_is_judged_by_everything_that_may_keep_it"
 _PASSES = (
     "tests/transforms/test_candidates.py"
@@ -16,7 +16,7 @@ KEEPING = (
     Mutation(
         name="tags do not protect",
         breaks="what a tagged commit holds stays (invariant 1)",
-        file="retention_assets/history/lakefs.py",
+        file="retention_assets/lakefs/rules/committed.py",
         old="sorted(references.tags.items())",
         new="sorted({}.items())",
         caught_by=("tests/history/test_lakefs.py::test_every_reason_is_told",),
@@ -100,7 +100,7 @@ HISTORY = (
     Mutation(
         name="second parents are forgotten",
         breaks="a branch holds what any parent leads to",
-        file="retention_assets/history/lakefs.py",
+        file="retention_assets/lakefs/rules/committed.py",
         old="        for parent in commit.parents:\n            masks[parent] |= masks[commit.commit_id]\n",
         new="        for parent in commit.parents[:1]:\n            masks[parent] |= masks[commit.commit_id]\n",
         caught_by=(
@@ -110,7 +110,7 @@ HISTORY = (
     Mutation(
         name="a branch or tag whose commit is missing is passed over",
         breaks="missing commits end the run (invariant 3)",
-        file="retention_assets/history/ancestry.py",
+        file="retention_assets/lakefs/rules/ancestry.py",
         old='                raise SourceError(f"{kind} {name!r}: its commit {commit_id} {missing}")\n',
         new="                continue\n",
         caught_by=(
@@ -132,7 +132,7 @@ HISTORY = (
     Mutation(
         name="Spark lets the shortest span of the holding branches count",
         breaks="the frames judge as the rule does",
-        file="retention_assets/transforms/lifecycle.py",
+        file="retention_assets/lakefs/rules/lifecycle.py",
         old="    return F.greatest(by_default, *spans) if spans else by_default\n",
         new="    return F.least(by_default, *spans) if spans else by_default\n",
         caught_by=(
@@ -143,7 +143,7 @@ HISTORY = (
     Mutation(
         name="Icechunk: a snapshot exactly as old as its rule has expired",
         breaks="only what was flushed before the limit goes",
-        file="retention_assets/history/icechunk/retention.py",
+        file="retention_assets/icechunk/rules/retention.py",
         old="    return _Due(max(by_age, by_number), by_age < as_of, keep, reach)\n",
         new="    return _Due(max(by_age, by_number), by_age <= as_of, keep, reach)\n",
         caught_by=(
@@ -156,7 +156,7 @@ READING = (
     Mutation(
         name="a key is copied without asking whether there is room",
         breaks="what a file says makes nobody write beyond an array (invariant 3)",
-        file="retention_assets/formats/kernels.py",
+        file="retention_assets/core/kernels.py",
         old="if size < 0 or shared > known + TRAILER or size + TRAILER > len(keys) - start:",
         new="if size < 0 or shared > known + TRAILER:",
         caught_by=("tests/formats/test_hostile_tables.py::test_a_key_is_copied_only_where_there_is_room",),
@@ -164,7 +164,7 @@ READING = (
     Mutation(
         name="the staged list ends after its first page",
         breaks="every page of the staged list is read (invariant 3)",
-        file="retention_assets/stores/lakefs_staged.py",
+        file="retention_assets/lakefs/source/staged_list.py",
         old="            if not token:\n                return Scan",
         new="            if token is not None:\n                return Scan",
         caught_by=(
@@ -175,7 +175,7 @@ READING = (
     Mutation(
         name="a page without rows is used whatever its branches show",
         breaks="a branch that is deleted during the scan takes no staged object of others along (invariant 3)",
-        file="retention_assets/stores/lakefs_staged.py",
+        file="retention_assets/lakefs/source/staged_list.py",
         old="            if not any(self._ask_each(self._shows_any, passed)):\n",
         new="            if passed is not None:\n",
         caught_by=(
@@ -186,7 +186,7 @@ READING = (
     Mutation(
         name="a staged list of another time is removed like one of our own",
         breaks="only what the server wrote for this run goes from `_lakefs/` (invariant 10)",
-        file="retention_assets/stores/lakefs_api.py",
+        file="retention_assets/lakefs/source/api.py",
         old="return own if is_ours else ()",
         new="return own",
         caught_by=("tests/stores/test_lakefs_api.py::TestRelease::test_a_list_that_is_older_than_the_question_stays",),
@@ -194,7 +194,7 @@ READING = (
     Mutation(
         name="a staged list that lies outside of its run is removed",
         breaks="only what the server wrote for this run goes from `_lakefs/` (invariant 10)",
-        file="retention_assets/stores/lakefs_api.py",
+        file="retention_assets/lakefs/source/api.py",
         old="own = sorted(file for file in files if file.startswith(folder))",
         new="own = sorted(files)",
         caught_by=("tests/stores/test_lakefs_api.py::TestRelease::test_a_page_that_lies_outside_of_its_run_stays",),
@@ -202,7 +202,7 @@ READING = (
     Mutation(
         name="a page of staged objects that was not written is not missed",
         breaks="a staged list that lacks a page is refused (invariant 3)",
-        file="retention_assets/stores/lakefs_api.py",
+        file="retention_assets/lakefs/source/api.py",
         old="        if len(files) < len(locations):\n",
         new="        if not files and len(locations) > 1:\n",
         caught_by=(
@@ -214,7 +214,7 @@ READING = (
     Mutation(
         name="a range that cannot be read is passed over",
         breaks="what cannot be read ends the run (invariant 3)",
-        file="retention_assets/stores/ranges.py",
+        file="retention_assets/lakefs/source/ranges.py",
         old="                        yield decode(content, reader.describe(name), table_id)\n",
         new=(
             "                        try:\n"
@@ -230,7 +230,7 @@ READING = (
     Mutation(
         name="no guard refuses",
         breaks="a plan that a guard refuses does not stand",
-        file="retention_assets/sweep/guards.py",
+        file="retention_assets/core/guards.py",
         old="    return [verdict for verdict in verdicts if not verdict.passed]\n",
         new="    return [verdict for verdict in verdicts if not verdict.guard]\n",
         caught_by=(
@@ -243,7 +243,7 @@ SWEEPING = (
     Mutation(
         name="any hash approves the day's plan",
         breaks="an approval is bound to a plan's hash",
-        file="retention_assets/sweep/approval.py",
+        file="retention_assets/state/approval.py",
         old="    if plan.plan_hash != plan_hash.lower():\n",
         new="    if not plan_hash:\n",
         caught_by=("tests/sweep/test_approval.py::test_another_hash_approves_nothing[../plans]",),
@@ -251,7 +251,7 @@ SWEEPING = (
     Mutation(
         name="an approval of another hash is taken",
         breaks="an approval is bound to a plan's hash",
-        file="retention_assets/sweep/approval.py",
+        file="retention_assets/state/approval.py",
         old="    if approval is None or approval.plan_hash != plan.plan_hash:\n",
         new="    if approval is None:\n",
         caught_by=(
@@ -262,7 +262,7 @@ SWEEPING = (
     Mutation(
         name="an approval for other settings is taken",
         breaks="an approval is for the settings under which it was given",
-        file="retention_assets/sweep/approval.py",
+        file="retention_assets/state/approval.py",
         old="    if differing := _differences(approval.terms, terms):\n",
         new="    if differing := _differences(terms, terms):\n",
         caught_by=(
@@ -273,7 +273,7 @@ SWEEPING = (
     Mutation(
         name="a table that has lost rows is read",
         breaks="a table has as many rows as were written",
-        file="retention_assets/stores/warehouse.py",
+        file="retention_assets/state/warehouse.py",
         old="        if found != written:\n",
         new="        if found > written:\n",
         caught_by=(
@@ -283,7 +283,7 @@ SWEEPING = (
     Mutation(
         name="candidates do not count in a plan's hash",
         breaks="a plan with other candidates has another hash",
-        file="retention_assets/sweep/plan.py",
+        file="retention_assets/state/plan.py",
         old='"references": references_hash, "candidates": digest}',
         new='"references": references_hash, "candidates": ""}',
         caught_by=("tests/sweep/test_plan.py::test_each_part_counts_in_the_hash",),
@@ -347,7 +347,7 @@ SWEEPING = (
     Mutation(
         name="a key that a bulk deletion refused counts as deleted",
         breaks="the ledger says deleted only of what the store said so of (invariant 9)",
-        file="retention_assets/stores/deletion_s3.py",
+        file="retention_assets/objectstore/mutate/deletion_s3.py",
         old="            answers |= dict.fromkeys(_named(by_key, entry), _answer(failure))\n",
         new="            answers |= dict.fromkeys(_named(by_key, entry), Answer(Outcome.DELETED))\n",
         caught_by=(
@@ -358,7 +358,7 @@ SWEEPING = (
     Mutation(
         name="a key that a bulk deletion did not name counts as deleted",
         breaks="the ledger says deleted only of what the store said so of (invariant 9)",
-        file="retention_assets/stores/deletion_s3.py",
+        file="retention_assets/objectstore/mutate/deletion_s3.py",
         old="answers.get(one, Answer(Outcome.FAILED, _UNNAMED))",
         new="answers.get(one, Answer(Outcome.DELETED))",
         caught_by=(
@@ -372,7 +372,7 @@ KNOWING = (
     Mutation(
         name="names of old kinds always count",
         breaks="a name of an old kind counts only where an entry has such a name (invariant 10)",
-        file="retention_assets/transforms/legacy_names.py",
+        file="retention_assets/lakefs/rules/legacy_names.py",
         old="    return is_generated(address) & ~_is_old(address, KINDS.difference(legacy))\n",
         new="    return is_generated(address)\n",
         caught_by=(
@@ -383,7 +383,7 @@ KNOWING = (
     Mutation(
         name="what another repository refers to is a candidate",
         breaks="what another configured repository holds here stays (invariant 6)",
-        file="retention_assets/transforms/other_references.py",
+        file="retention_assets/core/other_references.py",
         old='    stays = F.col("is_referenced").isNotNull() & (F.col("state") == CANDIDATE)\n',
         new="    stays = F.lit(False)\n",
         caught_by=("tests/transforms/test_other_references.py::test_only_candidates_become_held",),
@@ -391,7 +391,7 @@ KNOWING = (
     Mutation(
         name="one acknowledged loss covers all others",
         breaks="a live address that nobody acknowledged as lost must be listed (invariant 7)",
-        file="retention_assets/sweep/guards.py",
+        file="retention_assets/core/guards.py",
         old="    is_missing = ~was_collected & ~is_lost\n",
         new="    is_missing = F.lit(False)\n",
         caught_by=(
@@ -407,7 +407,7 @@ ON_A_REAL_SERVER = (
     Mutation(
         name="an absolute address is outside, whatever name it ends in",
         breaks="a generated name keeps its object however the rest is spelled (invariant 6)",
-        file="retention_assets/transforms/names.py",
+        file="retention_assets/lakefs/rules/names.py",
         old="    return F.when(is_outside(address), tail).otherwise(address)\n",
         new="    return F.when(is_outside(address), F.coalesce(address, tail)).otherwise(address)\n",
         also=(
@@ -421,7 +421,7 @@ ON_A_REAL_SERVER = (
     Mutation(
         name="an object of the content of a head is not kept",
         breaks="an object that was staged again with the same content stays (invariant 1)",
-        file="retention_assets/sweep/planning.py",
+        file="retention_assets/lakefs/sweep/planning.py",
         old="    objects = keep_same_content(held, hidden)\n",
         new="    objects = keep_same_content(held, hidden.limit(0))\n",
         caught_by=(f"{_FULL_OF}[same content]",),
@@ -429,7 +429,7 @@ ON_A_REAL_SERVER = (
     Mutation(
         name="nothing settles",
         breaks="what an operation under way is about to hold stays (invariant 5)",
-        file="retention_assets/transforms/settle.py",
+        file="retention_assets/core/settle.py",
         old="    waits = due & must_wait & ",
         new="    waits = F.lit(False) & due & must_wait & ",
         caught_by=(f"{_FULL_OF}[held]",),
@@ -437,7 +437,7 @@ ON_A_REAL_SERVER = (
     Mutation(
         name="what another repository refers to is not asked",
         breaks="what another configured repository holds here stays (invariant 6)",
-        file="retention_assets/sweep/other_repositories.py",
+        file="retention_assets/repositories/other_repositories.py",
         old="        return last_parts(found)\n",
         new="        return last_parts(found[:0])\n",
         caught_by=(f"{_FULL_OF}[shared]",),
@@ -445,7 +445,7 @@ ON_A_REAL_SERVER = (
     Mutation(
         name="a page without rows is the whole truth",
         breaks="a branch that is made again during a scan hides nothing that is staged (invariant 3)",
-        file="retention_assets/stores/lakefs_staged.py",
+        file="retention_assets/lakefs/source/staged_list.py",
         old="            if not any(self._ask_each(self._shows_any, passed)):\n                return answer, []",
         new="            if answer is not None:\n                return answer, []",
         caught_by=(f"{_FULL_OF}[made again]",),

@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.lakefs import StagedList
-from retention_assets.stores.lakefs_api import ApiSource
-from retention_assets.stores.objects import ObjectReader
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.lakefs.source.repository import StagedList
+from retention_assets.lakefs.source.api import ApiSource
+from retention_assets.objectstore.objects import ObjectReader
 from tests.real_lakefs.client import ACCESS_KEY, SECRET_KEY
 from tests.real_lakefs.repository import Repository
 from tests.real_lakefs.retention import Retention

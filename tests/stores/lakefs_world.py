@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from retention_assets.formats.ranges import RELATIVE, read_metarange
-from retention_assets.formats.records import Entry
-from retention_assets.formats.sstable import read_table
+from retention_assets.lakefs.formats.ranges import RELATIVE, read_metarange
+from retention_assets.lakefs.formats.records import Entry
+from retention_assets.lakefs.formats.sstable import read_table
 from tests.repositories import DATA, api, listing
 
 Json = dict[str, Any]

@@ -13,7 +13,7 @@ from urllib.request import Request, urlopen
 
 import boto3  # type: ignore[import-untyped]
 
-from retention_assets.stores.access import StoreAccess
+from retention_assets.objectstore.access import StoreAccess
 from tests.stores.gcs_gateway import gateway
 from tests.stores.programs import free_port, program, running
 from tests.stores.s3 import REGION

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from retention_assets.errors import ConfigurationError
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.objects import ObjectReader
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.objects import ObjectReader
 
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 OPTIONS = {"access_key_id": "AKIAEXAMPLE", "secret_access_key": SECRET, "region": "eu-central-1"}

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import pytest
 
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.clock import service_address, store_time
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.clock import service_address, store_time
 from tests.stores.servers import server_that_hangs_up
 
 SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from retention_assets.errors import AccessDenied, GuardRefused, StoreError
-from retention_assets.stores.conditional import Conditional, require_known
-from retention_assets.stores.failures import Failure
-from retention_assets.stores.writing import ObjectWriter
+from retention_assets.objectstore.conditional import Conditional, require_known
+from retention_assets.objectstore.failures import Failure
+from retention_assets.objectstore.mutate.writing import ObjectWriter
 from tests.faulty_s3 import Faults, FaultyS3, Request, faulty_s3
 from tests.stores.s3 import Bucket
 from tests.stores.servers import server_that_answers

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.deletion import Deletion, Doomed, ObjectDeleter, Outcome
-from retention_assets.stores.pace import Pace, Patience
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.mutate.deletion import Deletion, Doomed, ObjectDeleter, Outcome
+from retention_assets.objectstore.pace import Pace, Patience
 from tests.stores.fake_clock import FakeClock
 from tests.stores.s3 import Bucket
 from tests.stores.servers import server_that_answers

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.deletion import Deletion, Doomed, ObjectDeleter, Outcome
-from retention_assets.stores.pace import Pace, Patience
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.mutate.deletion import Deletion, Doomed, ObjectDeleter, Outcome
+from retention_assets.objectstore.pace import Pace, Patience
 from tests.faulty_s3 import Faults, FaultyS3, Request, faulty_s3
 from tests.stores.fake_clock import FakeClock
 from tests.stores.s3 import Bucket

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.objects import ObjectReader
-from retention_assets.stores.s3 import S3Bucket, s3_bucket
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.s3 import S3Bucket, s3_bucket
 from tests.faulty_s3 import Faults, FaultyS3, Named, faulty_s3
 from tests.stores.s3 import Bucket
 

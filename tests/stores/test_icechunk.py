@@ -11,15 +11,15 @@ import icechunk as ic
 import pytest
 
 from retention_assets.errors import CorruptFile, RetentionError, SourceError, StoreError
-from retention_assets.formats.icechunk.ids import INITIAL_SNAPSHOT, decode_id, encode_id
-from retention_assets.formats.icechunk.model import Update, UpdateKind
-from retention_assets.formats.icechunk.references import write_reference
-from retention_assets.formats.icechunk.repo_reader import read_repo
-from retention_assets.formats.icechunk.repo_writer import write_repo
-from retention_assets.history.icechunk.snapshots import history_of, micros_of
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.icechunk import IcechunkSource, IcechunkState
-from retention_assets.stores.objects import ObjectReader
+from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
+from retention_assets.icechunk.formats.model import Update, UpdateKind
+from retention_assets.icechunk.formats.references import write_reference
+from retention_assets.icechunk.formats.repo_reader import read_repo
+from retention_assets.icechunk.formats.repo_writer import write_repo
+from retention_assets.icechunk.rules.snapshots import history_of, micros_of
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
+from retention_assets.objectstore.objects import ObjectReader
 from tests.icechunk_repositories import (
     FORMATS,
     INITIAL,
@@ -343,7 +343,7 @@ class Counted(ObjectReader):
 
 def test_asked_again_it_reads_only_what_is_new_or_was_written_again(old, monkeypatch: pytest.MonkeyPatch):
     """Expiration by icechunk writes x again, on the root; a is gone from its history, and stays in main's."""
-    monkeypatch.setattr("retention_assets.stores.icechunk.ObjectReader", Counted)
+    monkeypatch.setattr("retention_assets.icechunk.source.repository.ObjectReader", Counted)
     asked = source(old)
     assert asked.state().history == state(old).history
     Counted.read_ids.clear()

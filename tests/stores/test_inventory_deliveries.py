@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from retention_assets.errors import CorruptFile, ObjectMissing
-from retention_assets.formats.inventory_addresses import addresses_below
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.inventory import Delivery, Inventory, covering_deliveries, scan_start
+from retention_assets.inventory.addresses import addresses_below
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.inventory.delivered import Delivery, Inventory, covering_deliveries, scan_start
 from tests.inventories import MadeInventory, Row, listed_rows, make_inventory, with_manifest
 
 DAY = date(2026, 11, 2)

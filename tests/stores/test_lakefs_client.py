@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from retention_assets.errors import AccessDenied, ConfigurationError, RetentionError, SourceError
-from retention_assets.stores.lakefs_client import LakeFSClient, NotFound
+from retention_assets.lakefs.source.client import LakeFSClient, NotFound
 from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, Answer, LakeFSServer, serving
 from tests.stores.lakefs_world import saved
 from tests.stores.servers import server_that_hangs_up

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from retention_assets.history.references import Commit
-from retention_assets.stores.lakefs import GCRules, LakeFSSource, staged_folder
-from retention_assets.stores.lakefs_api import ApiSource
-from retention_assets.stores.lakefs_dump import DumpSource
-from retention_assets.stores.objects import StoreAccess
+from retention_assets.lakefs.rules.references import Commit
+from retention_assets.lakefs.source.repository import GCRules, LakeFSSource, staged_folder
+from retention_assets.lakefs.source.api import ApiSource
+from retention_assets.lakefs.source.dump import DumpSource
+from retention_assets.objectstore.objects import StoreAccess
 from tests.repositories import REPOSITORIES, api, listing, place_repository
 from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
 from tests.stores.lakefs_world import saved

@@ -11,12 +11,12 @@ import pytest
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame, SparkSession
 
-from retention_assets.formats.icechunk.ids import CHARACTERS
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.listing import Prefixes, icechunk_prefixes, list_objects
-from retention_assets.stores.local_listing import Names, list_named, plain_names
-from retention_assets.stores.objects import ObjectReader
-from retention_assets.stores.spans import Parts, Span, span_of, spans
+from retention_assets.icechunk.formats.ids import CHARACTERS
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.listing import Prefixes, icechunk_prefixes, list_objects
+from retention_assets.objectstore.local_listing import Names, list_named, plain_names
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.spans import Parts, Span, span_of, spans
 from tests.stores.s3 import Bucket
 
 NAMES = [

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from retention_assets.errors import StoreError
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.objects import ObjectReader
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.objects import ObjectReader
 from tests.stores.s3 import Bucket
 
 

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from retention_assets.errors import ConfigurationError
-from retention_assets.stores.pace import Pace, Patience, Trials, backoffs
+from retention_assets.objectstore.pace import Pace, Patience, Trials, backoffs
 from tests.stores.fake_clock import FakeClock
 
 MINUTE = 60.0

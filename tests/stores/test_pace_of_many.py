@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from retention_assets.stores.pace import Pace
+from retention_assets.objectstore.pace import Pace
 from tests.stores.fake_clock import FakeClock
 
 Thread = Iterator[float]  # yields the seconds that it waits

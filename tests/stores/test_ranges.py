@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.errors import TableContractError
-from retention_assets.formats.writer import Entry, Range, write_metarange, write_range
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.ranges import COMMITTED, Kind, TableCache, _share, metaranges, ranges, read_tables
-from retention_assets.stores.warehouse import Warehouse
+from retention_assets.lakefs.formats.writer import Entry, Range, write_metarange, write_range
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.lakefs.source.ranges import COMMITTED, Kind, TableCache, _share, metaranges, ranges, read_tables
+from retention_assets.state.warehouse import Warehouse
 
 Damage = Callable[[Path], object]
 KIND = ranges()  # of the cache's tests

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from retention_assets.errors import StoreError
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.objects import ObjectReader
-from retention_assets.stores.replacing import ObjectReplacer
-from retention_assets.stores.writing import ObjectWriter
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.mutate.replacing import ObjectReplacer
+from retention_assets.objectstore.mutate.writing import ObjectWriter
 from tests.stores.s3 import Bucket
 
 

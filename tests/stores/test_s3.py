@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from retention_assets.errors import ConfigurationError
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.failures import Kind
-from retention_assets.stores.s3 import S3_ERRORS, failure_of_s3, s3_bucket
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.failures import Kind
+from retention_assets.objectstore.s3 import S3_ERRORS, failure_of_s3, s3_bucket
 
 KEYS = {"access_key_id": "AKIAOPTION", "secret_access_key": "a-secret/of+options"}
 SECRET = KEYS["secret_access_key"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from retention_assets.errors import StoreError
-from retention_assets.stores import sample_field
-from retention_assets.stores.sample_field import can_make_field, make_field
+from retention_assets.demo import field as sample_field
+from retention_assets.demo.field import can_make_field, make_field
 from tests.icechunk_repositories import open_repository
 
 GRACE_ENDS = datetime(2026, 11, 1, tzinfo=UTC).timestamp()

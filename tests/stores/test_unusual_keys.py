@@ -8,9 +8,9 @@ from moto.s3.models import s3_backends
 from pyspark.sql import SparkSession
 
 from retention_assets.errors import StoreError
-from retention_assets.stores.listing import UNUSUAL, list_objects, prefixes, unlisted, unusual_names
-from retention_assets.stores.objects import ObjectReader
-from retention_assets.transforms.names import is_generated, is_unusual
+from retention_assets.objectstore.listing import UNUSUAL, list_objects, prefixes, unlisted, unusual_names
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.lakefs.rules.names import is_generated, is_unusual
 from tests.faulty_s3 import Faults, FaultyS3, faulty_s3
 from tests.stores.s3 import Bucket
 
@@ -85,7 +85,7 @@ def test_a_part_of_a_place_has_the_keys_between_its_ends(bucket: Bucket) -> None
 def test_many_pages_before_and_after_an_unusual_key_are_listed_once(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("retention_assets.stores.objects._ROWS_PER_BATCH", 10)
+    monkeypatch.setattr("retention_assets.objectstore.objects._ROWS_PER_BATCH", 10)
     names = [f"data/s/{number:04}" for number in range(60)]
     put(bucket, "", *names, "data/s/0030//x")
     assert sorted(keys(ObjectReader(bucket.access()), "data/s/")) == sorted([*names, "data/s/0030//x"])
@@ -100,7 +100,7 @@ def test_empty_objects_of_usual_names_are_listed_as_they_are(bucket: Bucket) -> 
 def test_a_listing_key_by_key_goes_on_after_a_throttle_and_ends_with_the_store_s_word(
     bucket: Bucket, faulty: FaultyS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("retention_assets.stores.s3_listing.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("retention_assets.objectstore.s3_listing.time.sleep", lambda seconds: None)
     put(bucket, "", "data//x", "data/y")
     reader = ObjectReader(bucket.access(endpoint=faulty.endpoint))
     asked: list[int] = []

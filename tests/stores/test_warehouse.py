@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.errors import StoreError, TableContractError
-from retention_assets.stores import warehouse as module
-from retention_assets.stores.warehouse import Warehouse
+from retention_assets.state import warehouse as module
+from retention_assets.state.warehouse import Warehouse
 from tests.stores.s3 import Bucket
 
 PLACE = ("orchard", "leases", "00000001.json")

@@ -7,7 +7,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
 
-from retention_assets.stores import carriers
+from retention_assets.objectstore.mutate import carriers
 from retention_assets.sweep import work
 from tests.end_to_end.command import Place, orchard_on_disk
 from tests.stores.s3 import Bucket

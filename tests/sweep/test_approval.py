@@ -13,12 +13,12 @@ import yaml
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.config import Repository, load_configuration
+from retention_assets.config.configuration import Repository, load_configuration
 from retention_assets.errors import GuardRefused
-from retention_assets.limits import ApprovalSettings, BudgetSettings
-from retention_assets.stores.repositories import open_repository
-from retention_assets.stores.warehouse import Warehouse
-from retention_assets.sweep.approval import (
+from retention_assets.config.limits import ApprovalSettings, BudgetSettings
+from retention_assets.repositories.opening import open_repository
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.state.approval import (
     APPROVALS,
     APPROVER,
     BUDGET,
@@ -31,8 +31,8 @@ from retention_assets.sweep.approval import (
     require_same_world,
     withdraw_approval,
 )
-from retention_assets.sweep.lakefs import Sweep, report
-from retention_assets.sweep.plan import (
+from retention_assets.lakefs.sweep.sweeping import Sweep, report
+from retention_assets.state.plan import (
     PLANNED_HEADS,
     PLANNED_OBJECTS,
     Amount,
@@ -42,7 +42,7 @@ from retention_assets.sweep.plan import (
     plan_hash,
     withdraw_plan,
 )
-from retention_assets.transforms.digest import candidates_digest
+from retention_assets.core.digest import candidates_digest
 from tests.repositories import api, place_repository, policy_file
 from tests.sweep.small_world import DAY, SETTINGS, TERMS, a_plan
 from tests.transforms.frames import NOW, Candidate, address, candidates

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from retention_assets.sweep.records import fingerprint
+from retention_assets.state.records import fingerprint
 from tests.end_to_end.command import DAY, Answer, Place, files_below, staged_folder
 from tests.repositories import active_commits, api, objects_by_commit
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from retention_assets.stores.objects import LISTING
+from retention_assets.objectstore.objects import LISTING
 from retention_assets.sweep.facts import compared
 from retention_assets.sweep.work import OBJECTS
 from tests.transforms.frames import OLD

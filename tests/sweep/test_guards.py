@@ -12,12 +12,13 @@ from pyspark.sql import functions as F
 
 from retention_assets.assets.lakefs import PLAN_GUARDS
 from retention_assets.errors import GuardRefused
-from retention_assets.history.references import Commit, References
-from retention_assets.stores.ranges import METARANGE_RANGES, RANGE_ENTRIES
-from retention_assets.stores.warehouse import Warehouse
-from retention_assets.sweep import guards, planning
-from retention_assets.sweep.plan import Amount, keep_plan, last_plan, load_plan
-from retention_assets.transforms.candidates import Horizon
+from retention_assets.lakefs.rules.references import Commit, References
+from retention_assets.lakefs.source.ranges import METARANGE_RANGES, RANGE_ENTRIES
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.core import guards
+from retention_assets.lakefs.sweep import planning
+from retention_assets.state.plan import Amount, keep_plan, last_plan, load_plan
+from retention_assets.lakefs.rules.candidates import Horizon
 from tests.sweep import small_world
 from tests.sweep.small_world import (
     ALSO_LIVE,

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from obstore.store import LocalStore
 
 from retention_assets.errors import GuardRefused
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.conditional import Conditional
-from retention_assets.stores.warehouse import Warehouse
-from retention_assets.sweep.lease import (
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.conditional import Conditional
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.state.lease import (
     LEASES,
     Lease,
     holds,

@@ -8,13 +8,13 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from retention_assets.config import load_configuration
+from retention_assets.config.configuration import load_configuration
 from retention_assets.errors import TableContractError
-from retention_assets.stores.warehouse import Facts, Warehouse
-from retention_assets.sweep.other_repositories import OtherRepositories
-from retention_assets.sweep.planning import POLICY_HASH, REFERENCES_HASH
+from retention_assets.state.warehouse import Facts, Warehouse
+from retention_assets.repositories.other_repositories import OtherRepositories
+from retention_assets.lakefs.sweep.planning import POLICY_HASH, REFERENCES_HASH
 from retention_assets.tables import ADDRESSES
-from retention_assets.transforms.conform import conform
+from retention_assets.state.conform import conform
 from tests.transforms import frames
 from tests.transforms.frames import NOW, Pair, address
 

@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.errors import GuardRefused
-from retention_assets.history.references import Commit, References
+from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.policy.rules import CommittedRetention, Hold, Policy
-from retention_assets.stores.warehouse import Warehouse
-from retention_assets.sweep.plan import (
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.state.plan import (
     PLANS,
     Plan,
     keep_plan,

@@ -9,8 +9,8 @@ import pytest
 
 from retention_assets.sweep import progress
 from retention_assets.sweep.engine import Done
-from retention_assets.sweep.ledger import LedgerPlace
-from retention_assets.sweep.plan import Amount
+from retention_assets.state.ledger import LedgerPlace
+from retention_assets.state.plan import Amount
 from retention_assets.sweep.progress import Progress
 from retention_assets.tables import LEDGER
 from tests.transforms.frames import NOW

@@ -10,12 +10,12 @@ import pytest
 import yaml
 from pyspark.sql import DataFrame, SparkSession
 
-from retention_assets.config import load_configuration
+from retention_assets.config.configuration import load_configuration
 from retention_assets.errors import GuardRefused
-from retention_assets.stores.repositories import policy_of_files
-from retention_assets.stores.warehouse import REFUSED, Facts, Warehouse
-from retention_assets.sweep.liveness import Liveness
-from retention_assets.sweep.other_repositories import OtherRepositories
+from retention_assets.repositories.opening import policy_of_files
+from retention_assets.state.warehouse import REFUSED, Facts, Warehouse
+from retention_assets.lakefs.sweep.liveness import Liveness
+from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.tables import COMMIT_GRAPH
 from tests.transforms import frames
 from tests.transforms.frames import DAY, NOW, Pair, Staged, address

@@ -16,7 +16,7 @@ from retention_assets.tables import (
     UNCOMMITTED_OBJECTS,
     Table,
 )
-from retention_assets.transforms.lifecycle import with_lifecycle
+from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.tables import INSTANT
-from retention_assets.transforms import candidates as judging
-from retention_assets.transforms.candidates import Horizon, holders, judged, live_addresses
+from retention_assets.lakefs.rules import candidates as judging
+from retention_assets.lakefs.rules.candidates import Horizon, holders, judged, live_addresses
 from tests.transforms import frames
 from tests.transforms.frames import DAY, MICROSECOND, NOW, OLD, Listed, Pair, Staged, address, as_dicts, of
 

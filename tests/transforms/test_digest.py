@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.tables import DELETION_CANDIDATES
-from retention_assets.transforms.digest import candidates_digest
+from retention_assets.core.digest import candidates_digest
 from tests.transforms.frames import MICROSECOND, OLD, Candidate, address, candidates
 
 ROWS = tuple(Candidate(address(number), size=number) for number in range(300))

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from retention_assets.formats.icechunk.paths import Backup, Original
-from retention_assets.stores.icechunk_tables import MANIFEST_CHUNKS, SNAPSHOT_MANIFESTS
-from retention_assets.sweep.icechunk.guards import manifests_whole
+from retention_assets.icechunk.formats.paths import Backup, Original
+from retention_assets.icechunk.source.tables import MANIFEST_CHUNKS, SNAPSHOT_MANIFESTS
+from retention_assets.icechunk.sweep.guards import manifests_whole
 from retention_assets.tables import INSTANT, STORAGE_INVENTORY, STRINGS
-from retention_assets.transforms.candidates import Horizon
-from retention_assets.transforms.icechunk import chunks_of, manifests_of, refs_of
-from retention_assets.transforms.icechunk_candidates import candidates, holding_of, judged
+from retention_assets.lakefs.rules.candidates import Horizon
+from retention_assets.icechunk.rules.reach import chunks_of, manifests_of, refs_of
+from retention_assets.icechunk.rules.candidates import candidates, holding_of, judged
 
 CUTOFF = datetime(2026, 11, 1, tzinfo=UTC)
 MICROSECOND, SECOND, DAY = timedelta(microseconds=1), timedelta(seconds=1), timedelta(days=1)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from retention_assets.policy.rules import LifecycleRule, due_since
-from retention_assets.transforms.lifecycle import with_lifecycle
+from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 from tests.transforms import frames
 from tests.transforms.frames import DAY, MICROSECOND, Pair
 

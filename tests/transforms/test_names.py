@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.transforms.names import (
+from retention_assets.lakefs.rules.names import (
     canonical_address,
     is_generated,
     is_outside,

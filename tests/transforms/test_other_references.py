@@ -5,7 +5,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.transforms.other_references import OtherReferences, last_parts, referenced
+from retention_assets.core.other_references import OtherReferences, last_parts, referenced
 from tests.transforms.frames import address
 
 SIGNATURE = "3JtKavWuNJClLKEIALkPkYfJIaveOO9xr9YzQYURGzs"

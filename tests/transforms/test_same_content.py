@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.transforms.candidates import Horizon, holders, judged
-from retention_assets.transforms.same_content import (
+from retention_assets.lakefs.rules.candidates import Horizon, holders, judged
+from retention_assets.lakefs.rules.same_content import (
     at_risk,
     etags_differ,
     head_contents,

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.transforms.settle import settled
+from retention_assets.core.settle import settled
 from tests.transforms import frames
 from tests.transforms.frames import DAY, MICROSECOND, NOW, OLD, Listed, address
 

@@ -3,10 +3,10 @@
 import pytest
 
 from retention_assets.errors import CorruptFile
-from retention_assets.formats.icechunk.configuration import (
+from retention_assets.icechunk.formats.configuration import (
     upgraded_configuration,
 )
-from retention_assets.formats.icechunk.flexbuffer import Json, read_flexbuffer
+from retention_assets.icechunk.formats.flexbuffer import Json, read_flexbuffer
 
 
 def upgraded(text: str) -> Json:

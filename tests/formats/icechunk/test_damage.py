@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_assets.errors import CorruptFile
-from retention_assets.formats.icechunk.manifests import read_manifest, read_manifest_chunks
-from retention_assets.formats.icechunk.repo_reader import read_repo
-from retention_assets.formats.icechunk.repo_writer import write_repo
-from retention_assets.formats.icechunk.snapshots import read_snapshot
-from retention_assets.formats.icechunk.transactions import read_transaction_log
+from retention_assets.icechunk.formats.manifests import read_manifest, read_manifest_chunks
+from retention_assets.icechunk.formats.repo_reader import read_repo
+from retention_assets.icechunk.formats.repo_writer import write_repo
+from retention_assets.icechunk.formats.snapshots import read_snapshot
+from retention_assets.icechunk.formats.transactions import read_transaction_log
 from tests.icechunk_repositories import FORMATS, HEADER, build_varied, decoded, encoded
 
 EXTREMES = (0, 0x7FFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)

@@ -2,8 +2,8 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.errors import CorruptFile
-from retention_assets.formats.icechunk import envelope
-from retention_assets.formats.icechunk.envelope import HEADER, MAGIC, FileType, open_file, read_header, seal
+from retention_assets.icechunk.formats import envelope
+from retention_assets.icechunk.formats.envelope import HEADER, MAGIC, FileType, open_file, read_header, seal
 from tests.formats.icechunk.conftest import Varied
 
 BODY = b"a flatbuffer " * 1000

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_assets.formats.icechunk.ids import (
+from retention_assets.icechunk.formats.ids import (
     ID,
     INITIAL_SNAPSHOT,
     decode_id,

@@ -10,11 +10,11 @@ import pytest
 import zstandard
 
 from retention_assets.errors import CorruptFile
-from retention_assets.formats.icechunk.envelope import FileType, seal
-from retention_assets.formats.icechunk.flat_writer import Fields, Scalar, Structs, Value, write_flatbuffer
-from retention_assets.formats.icechunk.ids import decode_id, encode_id
-from retention_assets.formats.icechunk.manifests import CHUNK_REF_SCHEMA, read_manifest, read_manifest_chunks
-from retention_assets.formats.icechunk.snapshots import read_snapshot
+from retention_assets.icechunk.formats.envelope import FileType, seal
+from retention_assets.icechunk.formats.flat_writer import Fields, Scalar, Structs, Value, write_flatbuffer
+from retention_assets.icechunk.formats.ids import decode_id, encode_id
+from retention_assets.icechunk.formats.manifests import CHUNK_REF_SCHEMA, read_manifest, read_manifest_chunks
+from retention_assets.icechunk.formats.snapshots import read_snapshot
 from tests.formats.icechunk.conftest import Varied
 from tests.formats.icechunk.sharing import sharing
 from tests.icechunk_repositories import BUCKET, decoded, tables

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_assets.errors import CorruptFile
-from retention_assets.formats.icechunk.flexbuffer import MAX_DEPTH, Json, read_flexbuffer, write_flexbuffer
-from retention_assets.formats.icechunk.metadata import read_value, upgraded_metadata
-from retention_assets.formats.icechunk.repo_reader import read_repo
-from retention_assets.formats.icechunk.repo_writer import write_repo
+from retention_assets.icechunk.formats.flexbuffer import MAX_DEPTH, Json, read_flexbuffer, write_flexbuffer
+from retention_assets.icechunk.formats.metadata import read_value, upgraded_metadata
+from retention_assets.icechunk.formats.repo_reader import read_repo
+from retention_assets.icechunk.formats.repo_writer import write_repo
 from tests.icechunk_repositories import METADATA, create_repository, open_repository
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)

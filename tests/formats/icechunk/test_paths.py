@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_assets.formats.icechunk.paths import Backup, Original, backup_named
+from retention_assets.icechunk.formats.paths import Backup, Original, backup_named
 from tests.formats.icechunk.conftest import Varied
 
 NAMES = [

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from retention_assets.errors import CorruptFile
-from retention_assets.formats.icechunk.ids import decode_id, encode_id
-from retention_assets.formats.icechunk.references import (
+from retention_assets.icechunk.formats.ids import decode_id, encode_id
+from retention_assets.icechunk.formats.references import (
     ReferenceFile,
     ReferenceKind,
     read_reference,

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from retention_assets.errors import CorruptFile
-from retention_assets.formats.icechunk.envelope import FileType, seal
-from retention_assets.formats.icechunk.flat_writer import Scalar, Value, write_flatbuffer
-from retention_assets.formats.icechunk.model import Availability, Repo, RepoStatus, SnapshotInfo, Update, UpdateKind
-from retention_assets.formats.icechunk.repo_reader import read_repo
-from retention_assets.formats.icechunk.repo_writer import write_repo
+from retention_assets.icechunk.formats.envelope import FileType, seal
+from retention_assets.icechunk.formats.flat_writer import Scalar, Value, write_flatbuffer
+from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, SnapshotInfo, Update, UpdateKind
+from retention_assets.icechunk.formats.repo_reader import read_repo
+from retention_assets.icechunk.formats.repo_writer import write_repo
 from tests.formats.icechunk.sharing import sharing
 from tests.icechunk_repositories import (
     decoded,

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.formats.icechunk.envelope import read_header
-from retention_assets.formats.icechunk.flexbuffer import read_flexbuffer
-from retention_assets.formats.icechunk.ids import INITIAL_SNAPSHOT, encode_id
-from retention_assets.formats.icechunk.manifests import read_manifest, read_manifest_chunks
-from retention_assets.formats.icechunk.metadata import read_value, upgraded_metadata
-from retention_assets.formats.icechunk.model import Snapshot
-from retention_assets.formats.icechunk.references import read_reference, reference_file
-from retention_assets.formats.icechunk.snapshots import read_snapshot, with_parent
-from retention_assets.formats.icechunk.transactions import read_transaction_log
+from retention_assets.icechunk.formats.envelope import read_header
+from retention_assets.icechunk.formats.flexbuffer import read_flexbuffer
+from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, encode_id
+from retention_assets.icechunk.formats.manifests import read_manifest, read_manifest_chunks
+from retention_assets.icechunk.formats.metadata import read_value, upgraded_metadata
+from retention_assets.icechunk.formats.model import Snapshot
+from retention_assets.icechunk.formats.references import read_reference, reference_file
+from retention_assets.icechunk.formats.snapshots import read_snapshot, with_parent
+from retention_assets.icechunk.formats.transactions import read_transaction_log
 from tests.icechunk_repositories import open_repository
 
 ARCHIVE = Path(__file__).parents[2] / "data" / "icechunk" / "repo-1.1.tar.xz"

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from retention_assets.errors import CorruptFile
-from retention_assets.formats.icechunk.envelope import FileType, read_header, seal
-from retention_assets.formats.icechunk.flat_writer import Scalar, Structs, Value, write_flatbuffer
-from retention_assets.formats.icechunk.ids import INITIAL_SNAPSHOT, decode_id, encode_id
-from retention_assets.formats.icechunk.metadata import read_value
-from retention_assets.formats.icechunk.model import ManifestFile
-from retention_assets.formats.icechunk.snapshots import read_snapshot, with_parent
+from retention_assets.icechunk.formats.envelope import FileType, read_header, seal
+from retention_assets.icechunk.formats.flat_writer import Scalar, Structs, Value, write_flatbuffer
+from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
+from retention_assets.icechunk.formats.metadata import read_value
+from retention_assets.icechunk.formats.model import ManifestFile
+from retention_assets.icechunk.formats.snapshots import read_snapshot, with_parent
 from tests.formats.icechunk.conftest import Varied
 from tests.icechunk_repositories import Commit, build_history, decoded, open_repository, root, set_flushed_at
 

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from retention_assets.errors import CorruptFile
-from retention_assets.formats.icechunk.ids import encode_id
-from retention_assets.formats.icechunk.transactions import read_transaction_log
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.formats.transactions import read_transaction_log
 from tests.formats.icechunk.conftest import Varied
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from retention_assets.history.icechunk.snapshots import History, Snapshot, ancestry
+from retention_assets.icechunk.rules.snapshots import History, Snapshot, ancestry
 from tests.history.icechunk.real import BEGINNING
 
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from retention_assets.formats.icechunk.envelope import FileType, open_file, seal
-from retention_assets.formats.icechunk.ids import INITIAL_SNAPSHOT, decode_id, encode_id
-from retention_assets.formats.icechunk.model import Availability, Repo, RepoStatus, SnapshotInfo, Update, UpdateKind
-from retention_assets.formats.icechunk.references import ReferenceFile, ReferenceKind, read_reference, write_reference
-from retention_assets.formats.icechunk.repo_reader import read_repo
-from retention_assets.formats.icechunk.repo_writer import write_repo
-from retention_assets.formats.icechunk.snapshots import read_snapshot
-from retention_assets.history.icechunk.snapshots import History, Snapshot, instant_of, micros_of
+from retention_assets.icechunk.formats.envelope import FileType, open_file, seal
+from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
+from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, SnapshotInfo, Update, UpdateKind
+from retention_assets.icechunk.formats.references import ReferenceFile, ReferenceKind, read_reference, write_reference
+from retention_assets.icechunk.formats.repo_reader import read_repo
+from retention_assets.icechunk.formats.repo_writer import write_repo
+from retention_assets.icechunk.formats.snapshots import read_snapshot
+from retention_assets.icechunk.rules.snapshots import History, Snapshot, instant_of, micros_of
 from tests.icechunk_repositories import create_repository, open_repository
 
 BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 
 from hypothesis import strategies as st
 
-from retention_assets.formats.icechunk.ids import INITIAL_SNAPSHOT
-from retention_assets.history.icechunk.snapshots import History, Snapshot
+from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT
+from retention_assets.icechunk.rules.snapshots import History, Snapshot
 from tests.history.icechunk.real import BEGINNING
 
 BRANCHES = ("dev", "exp-1", "exp-2", "qa")

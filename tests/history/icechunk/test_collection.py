@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 import pytest
 
 from retention_assets.errors import GuardRefused
-from retention_assets.formats.icechunk.ids import encode_id
-from retention_assets.formats.icechunk.model import Availability, RepoStatus, Update, UpdateKind
-from retention_assets.history.icechunk.collection import collected
-from retention_assets.history.icechunk.snapshots import History, micros_of
-from retention_assets.history.icechunk.updates import Stamp
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.formats.model import Availability, RepoStatus, Update, UpdateKind
+from retention_assets.icechunk.rules.collection import collected
+from retention_assets.icechunk.rules.snapshots import History, micros_of
+from retention_assets.icechunk.rules.updates import Stamp
 from tests.history.icechunk.graphs import history, names, snapshot_id
 from tests.history.icechunk.real import repo_of
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retention_assets.formats.icechunk.ids import decode_id, encode_id
-from retention_assets.history.icechunk.collection import collected
-from retention_assets.history.icechunk.reachable import is_old, kept_transaction_logs, kept_v1, kept_v2
-from retention_assets.history.icechunk.snapshots import instant_of, reachable
-from retention_assets.history.icechunk.updates import Stamp
+from retention_assets.icechunk.formats.ids import decode_id, encode_id
+from retention_assets.icechunk.rules.collection import collected
+from retention_assets.icechunk.rules.reachable import is_old, kept_transaction_logs, kept_v1, kept_v2
+from retention_assets.icechunk.rules.snapshots import instant_of, reachable
+from retention_assets.icechunk.rules.updates import Stamp
 from tests.history.icechunk.real import BEGINNING, expire, read_v1, read_v2
 from tests.history.icechunk.strategies import World, at, worlds
 from tests.icechunk_repositories import Commit, build_history, open_repository, set_stored_at

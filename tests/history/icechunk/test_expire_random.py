@@ -5,12 +5,12 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retention_assets.formats.icechunk.ids import encode_id
-from retention_assets.history.icechunk.expiration import edited
-from retention_assets.history.icechunk.expire_v1 import expire_v1
-from retention_assets.history.icechunk.expire_v2 import expiration_v2
-from retention_assets.history.icechunk.retention import select
-from retention_assets.history.icechunk.snapshots import ancestry, reachable
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.rules.expiration import edited
+from retention_assets.icechunk.rules.expire_v1 import expire_v1
+from retention_assets.icechunk.rules.expire_v2 import expiration_v2
+from retention_assets.icechunk.rules.retention import select
+from retention_assets.icechunk.rules.snapshots import ancestry, reachable
 from retention_assets.policy.rules import Hold
 from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy, SnapshotRule
 from tests.history.icechunk import naive

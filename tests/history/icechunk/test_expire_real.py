@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retention_assets.history.icechunk.expiration import TagDeleted, edited
-from retention_assets.history.icechunk.expire_v1 import expire_v1
-from retention_assets.history.icechunk.expire_v2 import expire_v2
-from retention_assets.history.icechunk.snapshots import History, ancestry, history_of, reachable
-from retention_assets.history.icechunk.updates import Stamp
+from retention_assets.icechunk.rules.expiration import TagDeleted, edited
+from retention_assets.icechunk.rules.expire_v1 import expire_v1
+from retention_assets.icechunk.rules.expire_v2 import expire_v2
+from retention_assets.icechunk.rules.snapshots import History, ancestry, history_of, reachable
+from retention_assets.icechunk.rules.updates import Stamp
 from retention_assets.policy.snapshots import everything_older
 from tests.history.icechunk.real import (
     Templates,

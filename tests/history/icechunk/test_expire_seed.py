@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from retention_assets.history.icechunk.expiration import edited
-from retention_assets.history.icechunk.expire_v1 import expire_v1
-from retention_assets.history.icechunk.expire_v2 import expire_v2
-from retention_assets.history.icechunk.snapshots import history_of, reachable
-from retention_assets.history.icechunk.updates import Stamp
+from retention_assets.icechunk.rules.expiration import edited
+from retention_assets.icechunk.rules.expire_v1 import expire_v1
+from retention_assets.icechunk.rules.expire_v2 import expire_v2
+from retention_assets.icechunk.rules.snapshots import history_of, reachable
+from retention_assets.icechunk.rules.updates import Stamp
 from retention_assets.policy.snapshots import everything_older
 from tests.history.icechunk.graphs import SEED, SEED_THRESHOLD, branch_line, line, names
 from tests.history.icechunk.real import repo_of

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from retention_assets.errors import GuardRefused
-from retention_assets.formats.icechunk.model import Availability, Repo, RepoStatus, SnapshotInfo, Update, UpdateKind
-from retention_assets.history.icechunk.operations import (
+from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, SnapshotInfo, Update, UpdateKind
+from retention_assets.icechunk.rules.operations import (
     amend,
     ancestry_of,
     commit,
@@ -18,8 +18,8 @@ from retention_assets.history.icechunk.operations import (
     reset_branch,
     set_status,
 )
-from retention_assets.history.icechunk.snapshots import micros_of
-from retention_assets.history.icechunk.updates import Stamp
+from retention_assets.icechunk.rules.snapshots import micros_of
+from retention_assets.icechunk.rules.updates import Stamp
 from tests.history.icechunk.graphs import at, history, snapshot_id
 from tests.history.icechunk.real import repo_of
 

@@ -10,12 +10,12 @@ import icechunk as ic
 import pytest
 
 from retention_assets.errors import GuardRefused
-from retention_assets.formats.icechunk.ids import INITIAL_SNAPSHOT, decode_id, encode_id
-from retention_assets.formats.icechunk.model import Availability, Repo, SnapshotInfo
-from retention_assets.formats.icechunk.repo_reader import read_repo
-from retention_assets.formats.icechunk.repo_writer import write_repo
-from retention_assets.history.icechunk.expire_v2 import expire_v2
-from retention_assets.history.icechunk.operations import (
+from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
+from retention_assets.icechunk.formats.model import Availability, Repo, SnapshotInfo
+from retention_assets.icechunk.formats.repo_reader import read_repo
+from retention_assets.icechunk.formats.repo_writer import write_repo
+from retention_assets.icechunk.rules.expire_v2 import expire_v2
+from retention_assets.icechunk.rules.operations import (
     amend,
     ancestry_of,
     commit,
@@ -26,8 +26,8 @@ from retention_assets.history.icechunk.operations import (
     reset_branch,
     set_status,
 )
-from retention_assets.history.icechunk.snapshots import instant_of, micros_of
-from retention_assets.history.icechunk.updates import Stamp
+from retention_assets.icechunk.rules.snapshots import instant_of, micros_of
+from retention_assets.icechunk.rules.updates import Stamp
 from retention_assets.policy.snapshots import everything_older
 from tests.icechunk_repositories import Commit, build_history, create_repository, open_repository
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from retention_assets.errors import GuardRefused
-from retention_assets.formats.icechunk.ids import encode_id
-from retention_assets.history.icechunk.planned import PlannedEdits, raw_ids
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.rules.planned import PlannedEdits, raw_ids
 
 IDS = tuple(sorted(encode_id(bytes([number] * 12)) for number in range(4)))
 PLANNED = PlannedEdits(

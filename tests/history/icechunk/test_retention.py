@@ -3,9 +3,9 @@ from datetime import date, timedelta
 import pytest
 
 from retention_assets.errors import GuardRefused, SourceError
-from retention_assets.formats.icechunk.ids import encode_id
-from retention_assets.history.icechunk.retention import Decision, held_snapshots, select
-from retention_assets.history.icechunk.snapshots import History
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.rules.retention import Decision, held_snapshots, select
+from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.policy.rules import Hold
 from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy, SnapshotRule, everything_older
 from tests.history.icechunk.graphs import SEED, SEED_THRESHOLD, at, history, names, snapshot_id

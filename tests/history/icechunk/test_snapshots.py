@@ -1,9 +1,9 @@
 import pytest
 
 from retention_assets.errors import SourceError
-from retention_assets.formats.icechunk.ids import encode_id
-from retention_assets.formats.icechunk.model import SnapshotInfo
-from retention_assets.history.icechunk.snapshots import (
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.formats.model import SnapshotInfo
+from retention_assets.icechunk.rules.snapshots import (
     History,
     Snapshot,
     ancestry,

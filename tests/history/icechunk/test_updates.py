@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from retention_assets.errors import CorruptFile, GuardRefused
-from retention_assets.formats.icechunk.flexbuffer import write_flexbuffer
-from retention_assets.formats.icechunk.model import Repo, Update, UpdateKind
-from retention_assets.history.icechunk.snapshots import micros_of
-from retention_assets.history.icechunk.updates import Stamp, updates_per_file, with_update
+from retention_assets.icechunk.formats.flexbuffer import write_flexbuffer
+from retention_assets.icechunk.formats.model import Repo, Update, UpdateKind
+from retention_assets.icechunk.rules.snapshots import micros_of
+from retention_assets.icechunk.rules.updates import Stamp, updates_per_file, with_update
 from tests.history.icechunk.graphs import history
 from tests.history.icechunk.real import repo_of
 

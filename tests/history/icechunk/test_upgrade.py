@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retention_assets.errors import GuardRefused, SourceError
-from retention_assets.formats.icechunk.flexbuffer import read_flexbuffer
-from retention_assets.formats.icechunk.metadata import upgraded_metadata
-from retention_assets.formats.icechunk.model import Repo, SnapshotInfo, Update, UpdateKind
-from retention_assets.formats.icechunk.references import read_reference
-from retention_assets.formats.icechunk.snapshots import read_snapshot
-from retention_assets.history.icechunk.snapshots import instant_of, micros_of
-from retention_assets.history.icechunk.upgrade import Upgrade, Version1, upgraded
+from retention_assets.icechunk.formats.flexbuffer import read_flexbuffer
+from retention_assets.icechunk.formats.metadata import upgraded_metadata
+from retention_assets.icechunk.formats.model import Repo, SnapshotInfo, Update, UpdateKind
+from retention_assets.icechunk.formats.references import read_reference
+from retention_assets.icechunk.formats.snapshots import read_snapshot
+from retention_assets.icechunk.rules.snapshots import instant_of, micros_of
+from retention_assets.icechunk.rules.upgrade import Upgrade, Version1, upgraded
 from tests.history.icechunk.graphs import at, history, names, snapshot_id
 from tests.history.icechunk.real import Templates, read_v1, read_v2, repo_of, templates_of, write_v1
 from tests.history.icechunk.strategies import TAGS, World, worlds

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from retention_assets.stores.pace import Pace
+from retention_assets.objectstore.pace import Pace
 from retention_assets.sweep.work import Deed, Doer
 from tests.sweep.crashes.effects import Effect, Effects, Notes, Point, aside, watch_from_now_on
 

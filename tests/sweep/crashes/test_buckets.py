@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from moto.server import ThreadedMotoServer
 
-from retention_assets.stores.access import StoreAccess
-from retention_assets.sweep.quarantine import QuarantinePlace
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.state.quarantine import QuarantinePlace
 from tests.stores.s3 import Bucket
 from tests.sweep.crashes.effects import Effects, Moment, Point, points, watched
 from tests.sweep.crashes.stories import STORIES

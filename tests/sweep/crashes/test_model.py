@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.warehouse import Warehouse
-from retention_assets.sweep.ledger import (
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.state.ledger import (
     ABSENT,
     ATTEMPTED,
     ENDED,

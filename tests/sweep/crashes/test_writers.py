@@ -12,10 +12,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from retention_assets.errors import GuardRefused, RetentionError
-from retention_assets.limits import ApprovalSettings
-from retention_assets.sweep.lease import resume_sweeps, stop_sweeps, take_lease
-from retention_assets.sweep.ledger import DELETED, MISSING, QUARANTINED, SKIPPED
-from retention_assets.sweep.plan import keep_plan, withdraw_plan
+from retention_assets.config.limits import ApprovalSettings
+from retention_assets.state.lease import resume_sweeps, stop_sweeps, take_lease
+from retention_assets.state.ledger import DELETED, MISSING, QUARANTINED, SKIPPED
+from retention_assets.state.plan import keep_plan, withdraw_plan
 from tests.sweep.crashes.effects import Effect, Effects, points, watched
 from tests.sweep.crashes.engine import Hook, Hooks, latest
 from tests.sweep.crashes.runs import sweep

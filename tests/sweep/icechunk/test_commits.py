@@ -8,15 +8,15 @@ import icechunk as ic
 import pytest
 
 from retention_assets.errors import GuardRefused, SourceError, StoreError
-from retention_assets.formats.icechunk.ids import INITIAL_SNAPSHOT
-from retention_assets.formats.icechunk.model import Repo
-from retention_assets.history.icechunk.operations import create_tag
-from retention_assets.history.icechunk.updates import Stamp
-from retention_assets.stores.access import StoreAccess
-from retention_assets.stores.icechunk_log import ops_log
-from retention_assets.stores.objects import ObjectReader
-from retention_assets.sweep.icechunk import commits
-from retention_assets.sweep.icechunk.commits import RepoCommits
+from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT
+from retention_assets.icechunk.formats.model import Repo
+from retention_assets.icechunk.rules.operations import create_tag
+from retention_assets.icechunk.rules.updates import Stamp
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.icechunk.source.log import ops_log
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.icechunk.sweep import commits
+from retention_assets.icechunk.sweep.commits import RepoCommits
 from tests.faulty_s3 import Faults, Request, faulty_s3
 from tests.icechunk_repositories import INITIAL, create_repository, open_repository
 from tests.stores.s3 import Bucket

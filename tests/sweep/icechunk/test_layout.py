@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.sweep.icechunk.layout import IcechunkLayout, characters
+from retention_assets.icechunk.sweep.layout import IcechunkLayout, characters
 from tests.transforms.frames import of
 
 ID = "000G40R40M30E209185G"

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from retention_assets.errors import GuardRefused
-from retention_assets.formats.icechunk.ids import encode_id
-from retention_assets.history.icechunk.planned import PlannedEdits
-from retention_assets.history.icechunk.snapshots import History
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.policy.snapshots import SnapshotPolicy
-from retention_assets.stores.icechunk import IcechunkState
-from retention_assets.sweep.icechunk.liveness import IcechunkLiveness, IcechunkQuestion
-from retention_assets.sweep.plan import Heads
+from retention_assets.icechunk.source.repository import IcechunkState
+from retention_assets.icechunk.sweep.liveness import IcechunkLiveness, IcechunkQuestion
+from retention_assets.state.plan import Heads
 from tests.history.icechunk.graphs import at, history, snapshot_id
 from tests.sweep.small_world import a_plan
 

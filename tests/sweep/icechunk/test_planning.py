@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from retention_assets.history.icechunk.planned import PlannedEdits
-from retention_assets.stores.warehouse import Rows
-from retention_assets.sweep.icechunk.planning import Scene
+from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.state.warehouse import Rows
+from retention_assets.icechunk.sweep.planning import Scene
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.history.icechunk.planned import PlannedEdits
-from retention_assets.stores.warehouse import Warehouse
-from retention_assets.sweep.icechunk.publications import (
+from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.icechunk.sweep.publications import (
     begin_publication,
     keep_publication,
     removed_references,
     unexplained,
     without_those_there,
 )
-from retention_assets.sweep.icechunk.publishing import Published
-from retention_assets.sweep.lease import Lease
+from retention_assets.icechunk.sweep.publishing import Published
+from retention_assets.state.lease import Lease
 from tests.history.icechunk.graphs import history
 from tests.sweep.small_world import a_plan
 from tests.transforms.frames import NOW

@@ -8,12 +8,12 @@ import icechunk as ic
 import pytest
 
 from retention_assets.errors import GuardRefused
-from retention_assets.formats.icechunk.flexbuffer import read_flexbuffer
-from retention_assets.formats.icechunk.model import Repo
-from retention_assets.formats.icechunk.repo_reader import read_repo
-from retention_assets.stores.objects import ObjectReader
-from retention_assets.stores.writing import ObjectWriter
-from retention_assets.sweep.icechunk.upgrade import upgrade
+from retention_assets.icechunk.formats.flexbuffer import read_flexbuffer
+from retention_assets.icechunk.formats.model import Repo
+from retention_assets.icechunk.formats.repo_reader import read_repo
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.mutate.writing import ObjectWriter
+from retention_assets.icechunk.sweep.upgrade import upgrade
 from tests.icechunk_repositories import build_varied, create_repository, open_repository
 from tests.stores.s3 import Bucket
 from tests.sweep.icechunk.repositories import Place, histories, now, tree, uploaded, values

@@ -1,0 +1,1 @@
+"""What `retention.yaml` says: repositories, their settings, limits and spans of time."""

@@ -1,0 +1,316 @@
+"""`retention.yaml`: where the tables go, which repositories there are, what may be done to them."""
+
+import re
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, ValidationError, field_validator
+
+from retention_assets.errors import ConfigurationError
+from retention_assets.config.settings import (
+    CommonSettings,
+    IcechunkSettings,
+    InventorySettings,
+    LakeFSSettings,
+    Mode,
+    Model,
+    RecordSettings,
+    RepositorySettings,
+    SparkValue,
+    holds_secret,
+    require_no_file_is_skipped,
+    require_no_spark_secret,
+    resolve,
+)
+
+_NAME = re.compile(r"[A-Za-z0-9_]+")
+# Every process of these masters is on this machine. `local-cluster` starts its workers here too.
+_ON_THIS_MACHINE = re.compile(r"local(\[.*\])?|local-cluster\[.*\]")
+_SECRET_URL = (
+    "the URL holds a password or a signature, which messages and the UI would show. Take it out; on Azure, put the "
+    "signature into storage_options.sas_key as `{env: NAME}`"
+)
+_KINDS = "write `kind: lakefs` or `kind: icechunk`"
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML's safe loader, except that of two equal keys the first does not silently vanish."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"{key.value} stands twice", problem_mark=key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+class Settings(Model):
+    """The whole file."""
+
+    warehouse: str
+    shared_warehouse: bool = False  # all machines of the cluster see the local path, such as on NFS
+    spark: dict[str, SparkValue] = Field(default_factory=dict)
+    records: RecordSettings = RecordSettings()
+    repositories: dict[str, RepositorySettings] = Field(min_length=1)
+
+    @field_validator("spark")
+    @classmethod
+    def _no_secret_in_the_file(cls, value: dict[str, SparkValue]) -> dict[str, SparkValue]:
+        require_no_spark_secret(value)
+        require_no_file_is_skipped(value)
+        return value
+
+    @field_validator("repositories")
+    @classmethod
+    def _plain_names(cls, value: dict[str, RepositorySettings]) -> dict[str, RepositorySettings]:
+        for name in value:
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"{name!r}: a repository's name here has letters, digits and `_` only")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """One repository with its paths made absolute. Secrets stay names until they are needed."""
+
+    name: str
+    namespace: str  # canonical: no trailing slash, s3a:// and s3n:// written s3://; of Icechunk the storage
+    storage: str  # the URL of the bytes
+    settings: CommonSettings
+    directory: Path  # of the configuration file
+    file: Path
+    records: RecordSettings = field(default_factory=RecordSettings)
+
+    @property
+    def lakefs(self) -> LakeFSSettings:
+        """The settings of a lakeFS repository. Errors: ConfigurationError when it is of another kind."""
+        if not isinstance(self.settings, LakeFSSettings):
+            raise self._other_kind("lakefs")
+        return self.settings
+
+    @property
+    def icechunk(self) -> IcechunkSettings:
+        """The settings of an Icechunk repository. Errors: ConfigurationError when it is of another kind."""
+        if not isinstance(self.settings, IcechunkSettings):
+            raise self._other_kind("icechunk")
+        return self.settings
+
+    @property
+    def is_icechunk(self) -> bool:
+        """Whether it is an Icechunk repository."""
+        return isinstance(self.settings, IcechunkSettings)
+
+    def _other_kind(self, wanted: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"{self.file}: repositories.{self.name}.kind is not `{wanted}`, and this is offered for such repositories "
+            f"only. Nothing was read or deleted."
+        )
+
+    def storage_options(self) -> Mapping[str, str]:
+        """Return the options with their secrets. Errors: ConfigurationError when a variable is not set."""
+        where = f"{self.file}: repositories.{self.name}.storage_options"
+        return {key: resolve(value, f"{where}.{key}") for key, value in self.settings.storage_options.items()}
+
+    def inventories(self) -> list[tuple[InventorySettings, str, Mapping[str, str]]]:
+        """Return each delivered inventory with its URL and its options, secrets resolved."""
+        found = []
+        for place, inventory in enumerate(self.lakefs.inventory):
+            where = f"{self.file}: repositories.{self.name}.inventory.{place}.storage_options"
+            own = inventory.storage_options
+            options = self.storage_options() if own is None else {k: resolve(v, f"{where}.{k}") for k, v in own.items()}
+            found.append((inventory, _location(inventory.url, self.directory, as_url=True), options))
+        return found
+
+    def witness(self) -> tuple[str, Mapping[str, str]] | None:
+        """Return URL and options of the place where a copy of each record goes; None: there is none.
+
+        Errors: ConfigurationError when a variable is not set.
+        """
+        if self.records.witness is None:
+            return None
+        where = f"{self.file}: records.storage_options"
+        options = {key: resolve(value, f"{where}.{key}") for key, value in self.records.storage_options.items()}
+        return self.absolute(self.records.witness), options
+
+    def api_keys(self) -> tuple[str, str]:
+        """Return the access key and the secret key of the lakeFS server."""
+        api = self.lakefs.source.api
+        if api is None:
+            raise ConfigurationError(f"{self.file}: repositories.{self.name}.source has no api")
+        where = f"{self.file}: repositories.{self.name}.source.api"
+        return resolve(api.access_key, f"{where}.access_key"), resolve(api.secret_key, f"{where}.secret_key")
+
+    def absolute(self, url: str) -> str:
+        """Return a URL, or a directory relative to the configuration file, as an absolute URL."""
+        return canonical_namespace(_location(url, self.directory, as_url=True))
+
+    def path(self, name: str) -> Path:
+        """Return `name` relative to the configuration file."""
+        return (self.directory / name).resolve()
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A configuration that was read and checked."""
+
+    file: Path
+    warehouse: str  # an absolute local path, or a URL
+    spark: Mapping[str, SparkValue]  # secrets are names of variables until the session is made
+    repositories: Mapping[str, Repository]
+    shared_warehouse: bool = False
+
+    def repository(self, name: str) -> Repository:
+        """Return the repository. Errors: ConfigurationError that lists the names there are."""
+        if name not in self.repositories:
+            known = ", ".join(sorted(self.repositories))
+            raise ConfigurationError(f"{self.file}: there is no repository {name!r}; there are: {known}")
+        return self.repositories[name]
+
+    def others(self, name: str) -> tuple[Repository, ...]:
+        """Return all repositories but the one of this name."""
+        return tuple(repository for other, repository in self.repositories.items() if other != name)
+
+    def with_mode(self, name: str, mode: Mode) -> "Configuration":
+        """Return the same configuration with another mode for one repository."""
+        old = self.repository(name)
+        new = replace(old, settings=old.settings.model_copy(update={"mode": mode}))
+        return replace(self, repositories={**self.repositories, name: new})
+
+    def with_dump_age(self, name: str, dump_age: timedelta) -> "Configuration":
+        """Return the same configuration with another `source.dump_age` for one repository.
+
+        Errors: ConfigurationError when its references do not come from a dump.
+        """
+        old = self.repository(name)
+        if old.is_icechunk or old.lakefs.source.dump is None:
+            raise ConfigurationError(
+                f"{self.file}: repositories.{name} has no `source.dump`, so --dump-age says nothing. Nothing was read "
+                "or deleted. Leave --dump-age out."
+            )
+        source = old.lakefs.source.model_copy(update={"dump_age": dump_age})
+        new = replace(old, settings=old.lakefs.model_copy(update={"source": source}))
+        return replace(self, repositories={**self.repositories, name: new})
+
+
+def load_configuration(file: Path) -> Configuration:
+    """Read and check `file`. Errors: ConfigurationError with the file, the key and what is wrong, a line each."""
+    file = file.resolve()
+    try:
+        document = yaml.load(file.read_text(encoding="utf-8"), Loader=_UniqueKeys)
+    except FileNotFoundError as error:
+        raise ConfigurationError(
+            f"{file}: there is no such file. Name your configuration with --config FILE or RETENTION_CONFIG."
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file}: cannot be read: {error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2027-02-30
+        raise ConfigurationError(f"{file}: is not YAML: {' '.join(str(error).split())}") from error
+    try:
+        settings = Settings.model_validate(document)
+    except ValidationError as error:
+        raise ConfigurationError(_problems(file, error)) from None
+    if found := [f"{file}: {key}: {_SECRET_URL}" for key in _secret_urls(document)]:
+        raise ConfigurationError("\n".join(found))
+    records = settings.records
+    repositories = {
+        name: replace(_located(name, entry, file), records=records) for name, entry in settings.repositories.items()
+    }
+    warehouse = _location(settings.warehouse, file.parent)
+    if "://" in warehouse and {"#", "?"} & {*warehouse}:
+        raise ConfigurationError(
+            f"{file}: warehouse: a URL ends before its `#` or `?`, so the tables would lie elsewhere. Nothing was read "
+            f"or deleted. Write `#` as %23, or choose another name."
+        )
+    if not settings.shared_warehouse:
+        masters = [str(settings.spark[key]) for key in ("spark.master", "spark.remote") if key in settings.spark]
+        require_seen_by_executors(warehouse, masters, file)
+    if records.witness is not None:
+        _require_apart(warehouse, next(iter(repositories.values())).absolute(records.witness), file)
+    return Configuration(file, warehouse, settings.spark, repositories, settings.shared_warehouse)
+
+
+def _require_apart(warehouse: str, witness: str, file: Path) -> None:
+    """Refuse a witness in the warehouse, or around it: who writes one writes the other."""
+    tables = canonical_namespace(warehouse if "://" in warehouse else f"file://{warehouse}")
+    if f"{witness}/".startswith(f"{tables}/") or f"{tables}/".startswith(f"{witness}/"):
+        raise ConfigurationError(
+            f"{file}: records.witness: {witness} is not apart from the warehouse {tables}. Nothing was read or "
+            "deleted. Name a place that writers of the warehouse may not change, such as a bucket with Object Lock."
+        )
+
+
+def require_seen_by_executors(warehouse: str, masters: Iterable[str], file: Path | None = None) -> None:
+    """Refuse a warehouse on this machine's disk where Spark's executors are on other machines.
+
+    Each executor would write its part of a table to a disk of its own, and a table that lacks parts would be read.
+    Errors: ConfigurationError.
+    """
+    far = [master for master in masters if not _ON_THIS_MACHINE.fullmatch(master)]
+    if far and ("://" not in warehouse or warehouse.startswith("file://")):
+        raise ConfigurationError(
+            f"{file or 'the Spark session'}: warehouse: {warehouse} is a directory of this machine, and {far[0]} runs "
+            f"on other machines too, which do not see it. Nothing was read or deleted. Put the warehouse into a store "
+            "of objects, such as s3a://bucket/tables. If all machines see this directory, set `shared_warehouse: true`."
+        )
+
+
+def canonical_namespace(namespace: str) -> str:
+    """Return the one spelling of a namespace: no trailing slash, s3a:// and s3n:// as s3://."""
+    return re.sub(r"^s3[an]://", "s3://", namespace).rstrip("/")
+
+
+def _located(name: str, settings: RepositorySettings, file: Path) -> Repository:
+    if isinstance(settings, IcechunkSettings):
+        storage = namespace = canonical_namespace(_location(settings.storage, file.parent, as_url=True))
+        return Repository(name, namespace, storage, settings, file.parent, file)
+    namespace = canonical_namespace(settings.namespace)
+    storage = canonical_namespace(_location(settings.storage or settings.namespace, file.parent, as_url=True))
+    return Repository(name, namespace, storage, settings, file.parent, file)
+
+
+def _location(text: str, directory: Path, *, as_url: bool = False) -> str:
+    """Return a URL as it is, and a path made absolute (as a `file://` URL when `as_url`)."""
+    if text.startswith("file://"):
+        path = Path(text.removeprefix("file://"))
+    elif "://" in text:
+        return text
+    else:
+        path = directory / text
+    absolute = path.resolve()
+    return f"file://{absolute}" if as_url else str(absolute)
+
+
+def _secret_urls(part: object, place: str = "") -> Iterator[str]:
+    """Yield the keys below which a URL with a password or a signature stands."""
+    if isinstance(part, str) and holds_secret(part):
+        yield place
+    elif isinstance(part, Mapping):
+        for key, value in part.items():
+            yield from _secret_urls(value, f"{place}.{key}".lstrip("."))
+    elif isinstance(part, list):
+        for number, value in enumerate(part):
+            yield from _secret_urls(value, f"{place}.{number}")
+
+
+def _problems(file: Path, error: ValidationError) -> str:
+    lines = []
+    for problem in error.errors(include_input=False, include_url=False):
+        parts = _without_kind(problem["loc"], problem["type"])
+        key = ".".join(str(part) for part in parts if part not in ("str", "FromEnvironment")) or "the document"
+        told = _KINDS if problem["type"].startswith("union_tag") else problem["msg"]
+        lines.append(f"{file}: {key}: {told.removeprefix('Value error, ')}")
+    return "\n".join(dict.fromkeys(lines))
+
+
+def _without_kind(place: tuple[int | str, ...], problem: str) -> tuple[int | str, ...]:
+    """Return where a mistake is: pydantic puts the kind behind a repository's name, and leaves out its own key."""
+    if problem.startswith("union_tag"):
+        return (*place, "kind")
+    return place[:2] + place[3:] if place[:1] == ("repositories",) and len(place) > 3 else place

@@ -1,0 +1,243 @@
+"""What `retention.yaml` may say of a repository: one form for each kind, and what all kinds share."""
+
+import os
+import re
+from collections.abc import Mapping
+from datetime import date, timedelta
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from retention_assets.config.durations import parse_grace
+from retention_assets.errors import ConfigurationError
+from retention_assets.config.limits import Duration, Limits, Span
+
+_SECRET_OPTION = re.compile(
+    r"secret|password|token|sas|account_key|private_key|credential|access_key(?!_id)|master_key|encryption_key|customer_key",
+    re.IGNORECASE,
+)
+# Spark's and Hadoop's names have dots, dashes and capitals. An access key there is a name, as access_key_id is.
+_SECRET_SPARK = re.compile(
+    r"secret|passw|passphrase|token|credential|(?:account|private|encryption|master|customer)[._-]?key|\bsas\b"
+    r"|signature",
+    re.IGNORECASE,
+)
+# What is about secrets and is none: the class that has them, a file or mount that holds them, a switch.
+_NO_SECRET_SPARK = re.compile(
+    r"(?:providers?|provider\.(?:mapping|type)|type|class|file|path|name|enabled|regex|length|bits)$"
+    r"|secretKeyRef|\.secrets\.",
+    re.IGNORECASE,
+)
+_SECRET_ARGUMENT = re.compile(r"(?:passw\w*|passphrase|secret[\w.-]*|token|\bsig)=[^\s;&]", re.IGNORECASE)
+_SECRET_URL = re.compile(r"://[^/?#\s]*:[^/?#\s]*@|[?&](?:sig|x-amz-signature|x-goog-signature)=", re.IGNORECASE)
+
+
+_DUMP_AGE = timedelta(hours=1)  # as long as the longest `sweep.window`: what is older may live again
+
+
+class Model(BaseModel):
+    """A part of the file: what it does not know is a mistake."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FromEnvironment(Model):
+    """`{env: NAME}`: a value that is read from the environment, so that no file holds a secret."""
+
+    env: str = Field(min_length=1)
+
+    def resolve(self, where: str) -> str:
+        """Return the variable's value. Errors: ConfigurationError when it is not set; `where` names the key."""
+        value = os.environ.get(self.env)
+        if not value:
+            raise ConfigurationError(
+                f"{where}: the environment variable {self.env} is not set. Nothing was read or deleted. "
+                f"Set it: `export {self.env}=…`."
+            )
+        return value
+
+
+Secret = FromEnvironment
+Text = str | FromEnvironment
+SparkValue = str | int | float | bool | FromEnvironment
+
+
+def resolve(value: Text, where: str) -> str:
+    """Return the text, from the environment if it says so. Errors: ConfigurationError; `where` names the key."""
+    return value.resolve(where) if isinstance(value, FromEnvironment) else value
+
+
+class ApiSettings(Model):
+    """How to reach a lakeFS server."""
+
+    url: str
+    access_key: Text
+    secret_key: Secret
+    repository: str | None = None  # the server's name of it, when not the key in this file
+
+
+class SourceSettings(Model):
+    """Where references come from: a dump's file, or a server."""
+
+    dump: str | None = None
+    dump_age: Span | None = None  # how old a dump may be that is swept from; without it `_DUMP_AGE`
+    api: ApiSettings | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> "SourceSettings":
+        if (self.dump is None) == (self.api is None):
+            raise ValueError("name exactly one of `dump` and `api`")
+        if self.api is not None and self.dump_age is not None:
+            raise ValueError("`dump_age` is for a `dump`: a server is asked for its references of now")
+        return self
+
+    @property
+    def oldest_dump(self) -> timedelta | None:
+        """How old a dump may be that is swept from; None for a server."""
+        return None if self.dump is None else self.dump_age or _DUMP_AGE
+
+
+class InventorySettings(Model):
+    """An inventory that the store delivers: the folder `…/source-bucket/config-ID`, and how to reach it."""
+
+    url: str
+    format: Literal["CSV", "ORC", "Parquet"]
+    storage_options: dict[str, Text] | None = None  # when other than the repository's
+
+    @field_validator("format", mode="before")
+    @classmethod
+    def _any_case(cls, value: object) -> object:
+        known = {name.lower(): name for name in ("CSV", "ORC", "Parquet")}
+        return known.get(value.lower(), value) if isinstance(value, str) else value
+
+    @field_validator("storage_options")
+    @classmethod
+    def _no_secret_in_the_file(cls, options: dict[str, Text] | None) -> dict[str, Text] | None:
+        _require_no_secret(options or {})
+        return options
+
+
+def _require_no_secret(options: Mapping[str, Text]) -> None:
+    for name, value in options.items():
+        if isinstance(value, str) and (_SECRET_OPTION.search(name) or holds_secret(value)):
+            raise _secret_in_clear(name)
+
+
+def require_no_file_is_skipped(settings: Mapping[str, SparkValue]) -> None:
+    """Refuse a session that skips files it cannot read: the rows in them may keep objects."""
+    for name in ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles"):
+        if str(settings.get(name, "false")).lower() != "false":
+            raise ValueError(f"{name} must be false: a table that lacks rows would be read as complete")
+
+
+def require_no_spark_secret(settings: Mapping[str, SparkValue]) -> None:
+    """Refuse a secret in clear in the session's configuration: Dagster's UI shows it to whoever may look at it."""
+    for name, value in settings.items():
+        if isinstance(value, FromEnvironment | bool):
+            continue
+        is_secret = _SECRET_SPARK.search(name) and not _NO_SECRET_SPARK.search(name)
+        if is_secret or holds_secret(str(value)) or _SECRET_ARGUMENT.search(str(value)):
+            raise _secret_in_clear(name)
+
+
+def holds_secret(text: str) -> bool:
+    """Return whether a text has a URL with a password or a signature in it."""
+    return _SECRET_URL.search(text) is not None
+
+
+def _secret_in_clear(name: str) -> ValueError:
+    return ValueError(f"{name} is a secret: write `{{env: NAME}}` and set that variable")
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str | dict) else value
+
+
+Mode = Literal["plan", "quarantine", "delete"]
+
+
+class CommonSettings(Limits):
+    """What every kind of repository may say."""
+
+    storage_options: dict[str, Text] = Field(default_factory=dict)
+    policy: Annotated[list[str], BeforeValidator(_as_list)]
+    grace: timedelta = timedelta(hours=24)
+    settle: timedelta = timedelta(hours=24)  # how long plans must have named an object before it goes; 0s: at once
+    mode: Mode = "plan"
+    price_per_gb_month: float | None = Field(default=None, ge=0)  # what storing costs, in any currency
+
+    @field_validator("grace", "settle", "token_life", "clean_every", mode="before", check_fields=False)
+    @classmethod
+    def _duration(cls, value: object) -> timedelta:
+        try:
+            return parse_grace(value)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from error
+
+    @field_validator("storage_options")
+    @classmethod
+    def _no_secret_in_the_file(cls, options: dict[str, Text]) -> dict[str, Text]:
+        _require_no_secret(options)
+        return options
+
+    @field_validator("policy")
+    @classmethod
+    def _at_least_one(cls, value: list[str]) -> list[str]:
+        if not value:
+            raise ValueError("name at least one policy file, or `server`")
+        return value
+
+
+class LakeFSSettings(CommonSettings):
+    """One lakeFS repository."""
+
+    kind: Literal["lakefs"]
+    namespace: str
+    storage: str | None = None
+    source: SourceSettings
+    staged: str | None = None
+    tags: Literal["protect", "ignore"] = "protect"
+    settle_expired: bool = True  # whether objects that a commit holds must settle as well
+    reflog: bool | None = None  # remember heads that are gone; null: yes, unless `settle` is 0s
+    token_life: timedelta = timedelta(hours=24)  # how long lakeFS lets an upload be linked. Source: lakeFS facts 1.1
+    inventory: Annotated[list[InventorySettings], BeforeValidator(_as_list)] = Field(default_factory=list)
+    listing: Literal["clean", "optimized"] = "clean"  # list the whole store, or what may have changed. Source: seed 001
+    clean_every: timedelta = timedelta(days=7)  # an optimized run lists the whole store again after this
+    legacy_names: bool = False  # names of old versions may go although no entry of the repository has such a name
+    write_results: bool = False  # also write results and statistics below _lakefs/retention/lc/
+
+    @property
+    def keeps_reflog(self) -> bool:
+        """Whether heads that earlier plans saw count. With `settle: 0s` a plan is that of a single look."""
+        return bool(self.settle) if self.reflog is None else self.reflog
+
+
+class IcechunkSettings(CommonSettings):
+    """One Icechunk repository. `grace` must be longer than the longest write session: only age protects its files."""
+
+    settle: timedelta = timedelta(0)  # no operation hides files from a look: a session is protected by `grace`
+
+    kind: Literal["icechunk"]
+    storage: str
+    collect_overwritten: Duration | None = timedelta(
+        days=30
+    )  # age from which backups below overwritten/ go; null: never
+
+
+class RecordSettings(Model):
+    """How the records of all repositories are protected from those who may write the warehouse."""
+
+    signing_key: Secret | None = None  # signs each record; it must not lie in the warehouse
+    signed_since: date | None = None  # records that ended before this day (UTC) may lack a signature
+    earlier_keys: list[Secret] = Field(default_factory=list)  # of records that were signed before the key was changed
+    witness: str | None = None  # a second place, where a copy of each record goes
+    storage_options: dict[str, Text] = Field(default_factory=dict)  # of the witness
+
+    @field_validator("storage_options")
+    @classmethod
+    def _no_secret_in_the_file(cls, options: dict[str, Text]) -> dict[str, Text]:
+        _require_no_secret(options)
+        return options
+
+
+RepositorySettings = Annotated[LakeFSSettings | IcechunkSettings, Field(discriminator="kind")]

@@ -1,0 +1,1 @@
+"""What both systems share and nothing else knows: states, guards, columns of bytes."""

@@ -1,0 +1,98 @@
+"""Pieces of decoded blocks as Arrow columns."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from retention_assets.core.arrays import bytes_array, offsets_array, table_array
+from retention_assets.core.corruption import corrupt
+from retention_assets.core.kernels import decode_fields, gather
+
+MAX_COLUMN = (1 << 31) - 1  # bytes that Arrow's 32-bit offsets reach
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """A byte string per row: `lengths` bytes of `source` from `starts` on."""
+
+    source: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which fields of a protobuf message are wanted: a slot and a kind for each, by level and number."""
+
+    wanted: np.ndarray
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The wanted fields of one message per row, by slot; absent ones are zero and empty."""
+
+    source: np.ndarray
+    values: np.ndarray
+    sizes: np.ndarray
+
+    def numbers(self, slot: int) -> np.ndarray:
+        """Return the 64-bit numbers of a varint field."""
+        return self.values[slot]
+
+    def present(self, slot: int) -> np.ndarray:
+        """Return in which rows a message field is there."""
+        return self.sizes[slot] > 0
+
+    def pieces(self, slot: int) -> Pieces:
+        """Return the bytes of a text field."""
+        return Pieces(self.source, self.values[slot], self.sizes[slot])
+
+
+def plan_fields(*wanted: tuple[int, int, int]) -> Plan:
+    """Return the plan for fields given in slot order as (level, number, kind); level 1 is inside the one message."""
+    table = np.full((2, 1 + max(number for _, number, _ in wanted)), -1, np.int64)
+    for slot, (level, number, kind) in enumerate(wanted):
+        table[level, number] = 4 * slot + kind
+    return Plan(table, len(wanted))
+
+
+def decode(messages: Pieces, plan: Plan, name: str) -> Fields:
+    """Return the fields in `plan` of every message; CorruptFile when one is malformed."""
+    values, sizes = (table_array(plan.slots, len(messages.starts)) for _ in range(2))
+    bad = decode_fields(messages.source, messages.starts, messages.lengths, plan.wanted, values, sizes)
+    if bad >= 0:
+        raise corrupt(name, f"the message of row {bad:,} is malformed")
+    return Fields(messages.source, values, sizes)
+
+
+def binary_column(pieces: Pieces, name: str, kind: pa.DataType | None = None) -> pa.Array:
+    """Return the pieces as a column of bytes, or of `kind` (not yet validated) with the same layout."""
+    total = int(pieces.lengths.sum())
+    if total > MAX_COLUMN:
+        raise corrupt(name, f"a column of {total:,} bytes is more than any table of lakeFS holds")
+    offsets = offsets_array(len(pieces.starts))
+    target = bytes_array(total)
+    if (bad := gather(pieces.source, pieces.starts, pieces.lengths, offsets, target)) >= 0:
+        raise corrupt(name, f"the bytes of row {bad:,} lie outside the file")
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(target)]
+    return pa.Array.from_buffers(kind or pa.binary(), len(pieces.starts), buffers)
+
+
+def text_column(pieces: Pieces, name: str, what: str) -> pa.Array:
+    """Return the pieces as text; CorruptFile when one is not UTF-8."""
+    return require_text(binary_column(pieces, name, pa.string()), name, what)
+
+
+def require_text(column: pa.Array, name: str, what: str) -> pa.Array:
+    """Return `column`, or refuse it because a value of it is not UTF-8."""
+    characters = column.buffers()[2]
+    # ASCII, as nearly always, is seen at a sixth of the cost of a closer look.
+    if characters is None or np.frombuffer(characters, np.uint8).max(initial=0) < 128:
+        return column
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise corrupt(name, f"{what} is not UTF-8 ({error})") from error
+    return column

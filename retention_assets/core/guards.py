@@ -1,0 +1,286 @@
+"""The guards: what must hold before a plan stands. Each says what it saw; one that fails leaves no candidates.
+
+Each looks at the tables themselves, not at how they were decided, so that a fault there meets a second opinion.
+Source: DESIGN.md, Invariants.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from urllib.parse import unquote
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from retention_assets.errors import GuardRefused
+from retention_assets.lakefs.rules.references import References
+from retention_assets.state.plan import Amount, Plan
+from retention_assets.lakefs.rules.candidates import CANDIDATE, STATES, UNREFERENCED, Horizon
+from retention_assets.lakefs.rules.legacy_names import is_own_name, kinds_in_use
+from retention_assets.lakefs.rules.names import is_generated, issued_at
+
+ACKNOWLEDGE = "If they are lost for good, `retention acknowledge` lets plans go on"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One guard's answer: what it demands, whether that holds, and what it saw."""
+
+    guard: str
+    passed: bool
+    saw: str
+
+
+def heads_present(references: References) -> Verdict:
+    """Every branch and every tag names a commit that is there; else commits are missing that keep objects."""
+    named = {**references.branches, **{f"tag {tag}": commit for tag, commit in references.tags.items()}}
+    unknown = sorted(name for name, commit in named.items() if commit not in references.commits)
+    if not references.branches:
+        return Verdict("heads_present", False, "there is no branch at all, not even the default one")
+    saw = f"{unknown[0]} names a commit that is not among those read" if unknown else f"{len(named):,} heads, all there"
+    return Verdict("heads_present", not unknown, saw)
+
+
+def ranges_complete(metarange_ranges: DataFrame, range_entries: DataFrame, ranges: DataFrame) -> Verdict:
+    """Every range has as many entries as its metarange says; else live addresses are missing.
+
+    A range of which no metarange tells is not whole either: unknown is not zero.
+    """
+    told = ranges.select("range_id").join(metarange_ranges.select("range_id", "count"), on="range_id", how="left")
+    found = range_entries.groupBy("range_id").agg(F.count(F.lit(1)).alias("found"))
+    row = (
+        told.distinct()
+        .join(found, on="range_id", how="left")
+        .where(~F.col("count").eqNullSafe(F.coalesce("found", F.lit(0))))
+        .agg(F.count(F.lit(1)).alias("short"), F.min("range_id").alias("first"))
+        .first()
+    )
+    assert row is not None
+    saw = f"{row['short']:,} ranges, {row['first']} first, lack entries" if row["short"] else "every range is whole"
+    return Verdict("ranges_complete", not row["short"], saw)
+
+
+def listing_complete(unlisted: Sequence[str]) -> Verdict:
+    """Every prefix that the store names and that has objects gave some to the listing; else the listing was cut."""
+    saw = "every prefix of the store was listed"
+    if unlisted:
+        saw = f"{len(unlisted):,} prefixes, {unlisted[0]} first, have objects that were not listed"
+    return Verdict("listing_complete", not unlisted, saw)
+
+
+def namespaces_apart(repository: str, namespaces: Mapping[str, tuple[str, ...]]) -> Verdict:
+    """No other repository lies inside this one's namespace or storage, nor around it."""
+    mine = namespaces[repository]
+    overlapping = sorted(
+        other
+        for other, places in namespaces.items()
+        if other != repository and any(_overlap(place, own) for place in places for own in mine)
+    )
+    saw = f"{overlapping[0]} shares its place" if overlapping else f"{mine[0]} is its own"
+    return Verdict("namespaces_apart", not overlapping, saw)
+
+
+def _overlap(one: str, other: str) -> bool:
+    one, other = _opened(one), _opened(other)
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
+
+
+def _opened(place: str) -> str:
+    """Return the place that a URL opens: `a b` and `a%20b` are one. A path of this machine is taken literally."""
+    scheme, separator, rest = place.partition("://")
+    return place if not separator or scheme == "file" else f"{scheme}://{unquote(rest)}".rstrip("/")
+
+
+@dataclass(frozen=True, slots=True)
+class LiveListed:
+    """What `live_listed` found. `missing`: the addresses for which it refuses, one column."""
+
+    verdict: Verdict
+    collected: int  # by sweeps of ours
+    lost: int  # acknowledged as lost
+    missing: DataFrame
+
+
+def live_listed(
+    live: DataFrame,
+    inventory: DataFrame,
+    collected: DataFrame,
+    listed_at: Horizon,
+    acknowledged: DataFrame | None = None,
+) -> LiveListed:
+    """Every live address is in the listing, or was collected or lost before; else the listing may lack others too.
+
+    What is younger than the listing's horizon may have come after it. `acknowledged`: the addresses that a person
+    acknowledged as lost; None: there are none. Source: DESIGN.md, invariant 7.
+    """
+    known_since = F.coalesce(issued_at(F.col("address")), F.col("last_modified"))
+    must_be_there = known_since.isNull() | listed_at.passed_by(known_since)  # unknown is not young here
+    known = collected.limit(0) if acknowledged is None else acknowledged
+    unlisted = (
+        live.where(must_be_there)
+        .select("address")
+        .join(inventory, on="address", how="left_anti")
+        .join(collected.withColumn("was_collected", F.lit(True)), on="address", how="left")
+        .join(known.withColumn("was_acknowledged", F.lit(True)), on="address", how="left")
+    )
+    was_collected = F.col("was_collected").isNotNull()
+    is_lost = ~was_collected & F.col("was_acknowledged").isNotNull()
+    is_missing = ~was_collected & ~is_lost
+    row = unlisted.agg(
+        F.count_if(is_missing).alias("missing"),
+        F.min(F.when(is_missing, F.col("address"))).alias("first"),
+        F.count_if(was_collected).alias("collected"),
+        F.count_if(is_lost).alias("lost"),
+    ).first()
+    assert row is not None
+    missing = unlisted.where(is_missing).select("address")
+    saw = f"every live address is listed; {row['lost']:,} are lost" if row["lost"] else "every live address is listed"
+    if row["missing"]:
+        saw = (
+            f"{row['missing']:,} live addresses, {row['first']} first, are not in the listing: it may lack others too. "
+            f"{hole(missing, inventory)}. {ACKNOWLEDGE}"
+        )
+    return LiveListed(Verdict("live_listed", not row["missing"], saw), row["collected"], row["lost"], missing)
+
+
+def hole(missing: DataFrame, inventory: DataFrame) -> str:
+    """Return one sentence: whether whole directories are missing, or single objects only.
+
+    A directory is missing as a whole when several live objects of it are missing and nothing in it is listed.
+    """
+    directory = F.regexp_extract("address", "^(.*/)", 1).alias("directory")
+    several = missing.groupBy(directory).agg(F.count(F.lit(1)).alias("objects")).where(F.col("objects") > 1)
+    whole = several.join(inventory.select(directory).distinct(), on="directory", how="left_anti")
+    row = whole.agg(
+        F.count(F.lit(1)).alias("directories"), F.sum("objects").alias("objects"), F.min("directory").alias("first")
+    ).first()
+    assert row is not None
+    if not row["directories"]:
+        return "They are single objects: no directory is missing as a whole"
+    return (
+        f"{row['objects']:,} of them are in {row['directories']:,} directories that are missing as a whole, "
+        f"{row['first']} first"
+    )
+
+
+def live_not_empty(live: int, listed: int) -> Verdict:
+    """Something is live where something lies; else everything would go."""
+    passed = live > 0 or listed == 0
+    return Verdict("live_not_empty", passed, f"{live:,} live addresses, {listed:,} objects listed")
+
+
+def live_not_shrunk(live: int, before: int | None, most: float) -> Verdict:
+    """The live set did not lose more than a share `most` of itself since the last plan."""
+    if not before:
+        return Verdict("live_not_shrunk", True, f"{live:,} live addresses, no plan before this one")
+    lost = max(0.0, 1 - live / before)
+    saw = f"{live:,} live addresses, {before:,} in the plan before: {lost:.0%} fewer, {most:.0%} is the most allowed"
+    if lost > most:
+        saw += "; if that is meant, raise guards.max_live_shrink of this repository"
+    return Verdict("live_not_shrunk", lost <= most, saw)
+
+
+def candidates_allowed(
+    candidates: DataFrame,
+    live: DataFrame,
+    horizon: Horizon,
+    inventory: DataFrame,
+    *,
+    staged_known: bool,
+    generated: Callable[[Column], Column] = is_generated,
+) -> tuple[Verdict, ...]:
+    """Return the guards that look at each candidate: old enough, of a generated name, not live, known, listed once.
+
+    `generated`: whether the system makes such names; lakeFS unless it is said otherwise.
+    """
+    as_planned = (F.col("size") == F.col("listed_size")) & (F.col("last_modified") == F.col("listed_at"))
+    marks = {
+        "nothing_young": ~horizon.clears(F.col("reason")),
+        "nothing_unknown": (F.col("reason") == UNREFERENCED) & F.lit(not staged_known),
+        "only_generated_names": ~generated(F.col("address")),
+        "nothing_live": F.col("is_live").isNotNull(),
+        "only_listed": ~F.coalesce(as_planned, F.lit(False)),
+    }
+    complaints = {
+        "nothing_young": "younger than the grace period",
+        "only_generated_names": "not of a name that the system generates",
+        "nothing_live": "live",
+        "nothing_unknown": "in no commit while nobody knows what is staged",
+        "only_listed": "not in the listing as they are in the plan, once",
+    }
+    listed = inventory.select(
+        "address",
+        F.col("size").alias("listed_size"),
+        F.col("last_modified").alias("listed_at"),
+    )
+    joined = candidates.join(live.select("address", F.lit(True).alias("is_live")), on="address", how="left").join(
+        listed, on="address", how="left"
+    )
+    seen = joined.groupBy("address").agg(
+        F.count(F.lit(1)).alias("times"), *(F.max(mark).alias(name) for name, mark in marks.items())
+    )
+    seen = seen.withColumn("only_listed", F.col("only_listed") | (F.col("times") > 1))
+    aggregates = [F.count_if(name).alias(name) for name in marks]
+    firsts = [F.min(F.when(F.col(name), F.col("address"))).alias(f"first_{name}") for name in marks]
+    row = seen.agg(F.coalesce(F.sum("times"), F.lit(0)).alias("rows"), *aggregates, *firsts).first()
+    assert row is not None
+    return tuple(
+        Verdict(
+            name,
+            not row[name],
+            f"{row[name]:,} of {row['rows']:,} candidates, {row[f'first_{name}']} first, are {complaints[name]}"
+            if row[name]
+            else f"none of {row['rows']:,} candidates is {complaints[name]}",
+        )
+        for name in marks
+    )
+
+
+def require_own_names(plan: Plan, planned: DataFrame, committed: Callable[[], DataFrame]) -> None:
+    """Refuse a plan that names an object of an old kind of name which no entry of the repository has.
+
+    Args:
+        plan: the plan that a sweep is about to carry out.
+        planned: its objects.
+        committed: returns the addresses that any commit holds. It is called only if the plan has old names.
+    """
+    old = planned.where(~is_own_name(F.col("address"), legacy=frozenset()))
+    if old.isEmpty():
+        return
+    foreign = old.where(~is_own_name(F.col("address"), legacy=kinds_in_use(committed()))).orderBy("address").first()
+    if foreign is not None:
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: the plan names {foreign['address']}. No entry of the repository has a name "
+            f"of this kind, so the file may be another system's. Nothing was deleted. Plan again: "
+            f"`retention plan {plan.repository} --as-of {plan.day}`."
+        )
+
+
+def totals_balance(totals: Mapping[str, Amount], listed: int, candidates: Amount) -> Verdict:
+    """Listed = kept + young + held + foreign + candidates, in objects. Source: DESIGN.md, invariant 9."""
+    by_state = sum(totals.get(state, Amount()).objects for state in STATES)
+    planned = totals.get(CANDIDATE, Amount())
+    passed = by_state == listed and planned == candidates
+    saw = f"{listed:,} listed = " + " + ".join(f"{totals.get(state, Amount()).objects:,} {state}" for state in STATES)
+    if not passed:
+        saw = f"{saw} does not hold, or the plan's {candidates.objects:,} candidates are others"
+    return Verdict("totals_balance", passed, saw)
+
+
+def clock_agrees(before: datetime, told: datetime | None, after: datetime, most: timedelta) -> Verdict:
+    """This machine's clock, `before` and `after` the store told its time, differs from the store's by `most` at most.
+
+    The store's time has whole seconds; None: it did not tell, which is not agreement. Source: DESIGN.md, invariant 2.
+    """
+    if told is None:
+        remedy = "set guards.max_clock_skew to null if another way keeps both clocks right"
+        return Verdict("clock_agrees", False, f"the store does not tell its time: {remedy}")
+    skew = max(before - told - timedelta(seconds=1), told - after, timedelta(0))
+    seconds = f"{skew.total_seconds():.0f} s, {most.total_seconds():.0f} s is the most"
+    saw = f"this machine's clock and the store's differ by {seconds}"
+    return Verdict("clock_agrees", skew <= most, saw if skew <= most else f"{saw}: set this machine's clock")
+
+
+def refusals(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Return the guards that refused."""
+    return [verdict for verdict in verdicts if not verdict.passed]

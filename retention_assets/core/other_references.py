@@ -1,0 +1,63 @@
+"""What other repositories refer to by full address, and which objects of this repository that keeps.
+
+A reference and an object are matched by the last part of their names. Every name that may be deleted ends in an id that
+is unique among all repositories, so the spelling of what stands before it does not matter: a server prints a namespace
+in several ways, and a container of virtual chunks hides it. Source: DESIGN.md, invariant 6.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from retention_assets.lakefs.rules.candidates import CANDIDATE, HELD
+from retention_assets.icechunk.rules.reach import spelled
+
+_LAST = "last_part"
+# At least the last part of every name that lakeFS or Icechunk generates for files that may go.
+_MAY_BE_GENERATED = r"^([A-Za-z0-9_-]{20,32}(,[A-Za-z0-9_-]{43})?|(repo|config\.yaml)\.\d{14}\.[A-Z0-9]{20})\z"
+
+
+@dataclass(frozen=True, slots=True)
+class OtherReferences:
+    """What a plan knows of other repositories: `last_parts` of their references (None: no references), and warnings."""
+
+    parts: DataFrame | None = None
+    warnings: tuple[str, ...] = ()
+
+    def keep(self, objects: DataFrame) -> DataFrame:
+        """See `keep_referenced`."""
+        return objects if self.parts is None else keep_referenced(objects, self.parts)
+
+
+NO_OTHERS = OtherReferences()
+
+
+def last_parts(references: Sequence[DataFrame]) -> DataFrame | None:
+    """Return `last_part` of all references (column `address`: absolute URIs), one row each; None for no frames.
+
+    A reference counts as it is written and with its escapes decoded. What cannot be a generated name is left out.
+    """
+    if not references:
+        return None
+    every = reduce(DataFrame.unionByName, (frame.select("address") for frame in references))
+    written = F.explode(F.array("address", spelled(F.col("address")))).alias("address")
+    parts = every.select(written).select(F.substring_index("address", "/", -1).alias(_LAST))
+    return parts.where(F.col(_LAST).rlike(_MAY_BE_GENERATED)).distinct()
+
+
+def referenced(objects: DataFrame, parts: DataFrame) -> DataFrame:
+    """Return the rows of `objects` (column `address`) that a reference of another repository may mean."""
+    named = objects.withColumn(_LAST, F.substring_index("address", "/", -1))
+    return named.join(parts, on=_LAST, how="left_semi").drop(_LAST)
+
+
+def keep_referenced(objects: DataFrame, parts: DataFrame) -> DataFrame:
+    """Return the classified objects; a candidate that another repository may mean is `held`."""
+    named = objects.withColumn(_LAST, F.substring_index("address", "/", -1))
+    marked = named.join(parts.withColumn("is_referenced", F.lit(True)), on=_LAST, how="left")
+    stays = F.col("is_referenced").isNotNull() & (F.col("state") == CANDIDATE)
+    state = F.when(stays, HELD).otherwise(F.col("state"))
+    return marked.withColumn("state", state).drop(_LAST, "is_referenced")

@@ -1,0 +1,1 @@
+"""The sample repositories: puts them in place."""

@@ -1,0 +1,55 @@
+"""The stored configuration: YAML in a file of its own in format 1, FlexBuffers in the repo object of format 2.
+
+Both hold the same mapping; a variant with a value is `!name value` in YAML and a mapping of one name in FlexBuffers.
+Source: Icechunk facts 1, Layout.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import yaml
+
+from retention_assets.core.corruption import corrupt
+from retention_assets.icechunk.formats.flexbuffer import write_flexbuffer
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader, with variants as mappings of one name."""
+
+
+def _variant(loader: yaml.SafeLoader, name: str, node: yaml.Node) -> dict[str, Any]:
+    if isinstance(node, yaml.MappingNode):
+        return {name: loader.construct_mapping(node, deep=True)}
+    if isinstance(node, yaml.SequenceNode):
+        return {name: loader.construct_sequence(node, deep=True)}
+    plain = yaml.ScalarNode(loader.resolve(yaml.ScalarNode, node.value, (True, False)), node.value)
+    return {name: loader.construct_object(plain)}
+
+
+_Loader.add_multi_constructor("!", _variant)
+
+
+def upgraded_configuration(content: bytes, name: str) -> bytes:
+    """Return the configuration file `content` as format 2 stores it; `name` is its path.
+
+    Raises:
+        CorruptFile: it is not such a file, or holds what FlexBuffers cannot.
+    """
+    with _understood(name):
+        return write_flexbuffer(_mapping(content, name))
+
+
+def _mapping(content: bytes, name: str) -> dict[str, Any]:
+    found = yaml.load(content.decode(), Loader=_Loader)
+    if not isinstance(found, dict):
+        raise corrupt(name, "it is no mapping")
+    return found
+
+
+@contextmanager
+def _understood(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise corrupt(name, f"it is no configuration ({' '.join(str(error).split())})") from error

@@ -1,0 +1,105 @@
+"""The wrapping of every metadata file: a header of 39 bytes, then one zstd frame. Source: Icechunk facts 1, Header."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import pyarrow as pa
+
+from retention_assets.errors import CorruptFile
+from retention_assets.core.corruption import corrupt
+
+MAGIC = "ICE🧊CHUNK".encode()
+HEADER = 39  # bytes
+NEWEST_SPEC = 2
+MAX_DECODED = (1 << 31) - 1  # bytes; a flatbuffer's offsets reach no further, and icechunk reads no more
+WRITER = "retention_assets"  # named in the files we write, where icechunk puts `ic-2.3.0`
+
+_NAME = slice(12, 36)
+_ZSTD = 1
+_LEVEL = 3  # icechunk's default
+_PIECE = 1 << 20  # bytes decoded at a time: a frame need not say how many it holds
+
+
+class FileType(IntEnum):
+    """What a metadata file is, by the header's own code."""
+
+    SNAPSHOT = 1
+    MANIFEST = 2
+    TRANSACTION_LOG = 4
+    REPO = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the header says; the spec version is the file's own and may differ within a repository."""
+
+    written_by: str
+    spec_version: int
+    file_type: FileType
+
+
+def unknown_to_us(name: str, what: str) -> CorruptFile:
+    """Return the error for a file that a newer writer made; what it holds may matter, so nothing of it is believed."""
+    return CorruptFile(
+        f"{name}: {what}. Nothing in this file was believed and nothing was deleted. "
+        "Use a version of retention_assets that knows it."
+    )
+
+
+def open_file(content: bytes, expected: FileType, name: str) -> tuple[Header, bytes]:
+    """Return the header and the decompressed body of the metadata file `content`; `name` is its path, for messages.
+
+    Raises:
+        CorruptFile: it is no icechunk file, not of the `expected` type, of a newer spec version, not compressed as
+            icechunk does, truncated or damaged, or decodes to more than `MAX_DECODED`.
+    """
+    header = read_header(content, name)
+    if header.file_type is not expected:
+        raise corrupt(name, f"it is a {_words(header.file_type)} file, not a {_words(expected)} file")
+    if content[HEADER - 1] != _ZSTD:
+        raise corrupt(name, f"its compression {content[HEADER - 1]} is not zstd, the only one that icechunk reads")
+    return header, _decompressed(content, name)
+
+
+def read_header(content: bytes, name: str) -> Header:
+    """Return what the first 39 bytes say.
+
+    Raises:
+        CorruptFile: they are not an icechunk header, or of a spec version or file type that this version does not know.
+    """
+    if len(content) < HEADER or not content.startswith(MAGIC):
+        raise corrupt(name, f"its {len(content):,} bytes do not begin as an icechunk file does")
+    written_by = content[_NAME].decode(errors="replace").rstrip(" \0")
+    spec_version, file_type = content[36], content[37]
+    if spec_version > NEWEST_SPEC:
+        raise unknown_to_us(name, f"spec version {spec_version}, written by {written_by!r}; this version reads 1 and 2")
+    if spec_version == 0 or file_type not in FileType:
+        raise corrupt(name, f"its spec version {spec_version} or file type {file_type} is none that icechunk writes")
+    return Header(written_by, spec_version, FileType(file_type))
+
+
+def seal(body: bytes, file_type: FileType, spec_version: int) -> bytes:
+    """Return the file of a flatbuffer: header and one frame, as icechunk reads it."""
+    codes = bytes([spec_version, file_type, _ZSTD])
+    return MAGIC + WRITER.encode().ljust(24) + codes + pa.Codec("zstd", _LEVEL).compress(body, asbytes=True)
+
+
+def _words(file_type: FileType) -> str:
+    return file_type.name.lower().replace("_", " ")
+
+
+def _decompressed(content: bytes, name: str) -> bytes:
+    pieces: list[pa.Buffer] = []
+    size = 0
+    try:
+        stream = pa.CompressedInputStream(pa.BufferReader(memoryview(content)[HEADER:]), "zstd")
+        while piece := stream.read_buffer(_PIECE):
+            pieces.append(piece)
+            size += piece.size
+            if size > MAX_DECODED:
+                raise corrupt(name, f"it decodes to more than {MAX_DECODED:,} bytes, which icechunk itself cannot read")
+    except OSError as error:
+        raise corrupt(name, f"it does not decompress ({error})") from error
+    if not pieces:
+        raise corrupt(name, "nothing follows its header")
+    return b"".join(pieces)

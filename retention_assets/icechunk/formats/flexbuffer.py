@@ -1,0 +1,177 @@
+"""JSON values in FlexBuffers, the form of metadata and configuration in format 2; every step is checked.
+
+The library that writes them reads them too, but trusts what it reads: damage ends in any exception, or never.
+"""
+
+import math
+import struct
+
+from flatbuffers.flexbuffers import Builder
+
+from retention_assets.core.corruption import corrupt
+
+type Json = bool | int | float | str | list[Json] | dict[str, Json] | None
+
+MAX_DEPTH = 100  # of values within values; icechunk's own reader of JSON texts allows 128
+
+_NULL, _INT, _UINT, _FLOAT, _KEY, _STRING, _INDIRECT_INT, _INDIRECT_UINT, _INDIRECT_FLOAT, _MAP, _VECTOR = range(11)
+_TYPED, _FIXED, _BOOL, _BOOLS = 11, 16, 26, 36
+_WIDTHS = (1, 2, 4, 8)  # bytes
+_DIRECT = {6: _INT, 7: _UINT, 8: _FLOAT}
+_FLOATS = {4: "<f", 8: "<d"}
+
+
+def write_flexbuffer(value: Json) -> bytes:
+    """Return `value` as FlexBuffers.
+
+    Raises:
+        ValueError: it is no JSON value, deeper than `MAX_DEPTH`, or a name in it holds a zero byte, which has no form.
+    """
+    builder = Builder()
+    try:
+        _add(builder, value, MAX_DEPTH)
+    except RuntimeError as error:  # within a mapping the library complains of its half, and hides why
+        raise ValueError(str(error.__context__ or error)) from None
+    return bytes(builder.Finish())
+
+
+def read_flexbuffer(content: bytes, name: str) -> Json:
+    """Return the JSON value in `content`; `name` says where it is from, for messages.
+
+    Raises:
+        CorruptFile: it is cut, damaged, deeper than `MAX_DEPTH`, or holds what JSON has not.
+    """
+    return _Reader(content, name).root()
+
+
+def _add(builder: Builder, value: object, depth: int) -> None:
+    match value:
+        case _ if not depth:
+            raise ValueError(f"a value is more than {MAX_DEPTH} deep")
+        case None:
+            builder.Null()
+        case bool():
+            builder.Bool(value)
+        case int() if -(1 << 63) <= value < 1 << 64:
+            (builder.Int if value < 1 << 63 else builder.UInt)(value)
+        case float() if math.isfinite(value):
+            builder.Float(value, byte_width=8)  # by itself the library fails on large ones
+        case str():
+            builder.String(value)
+        case list():
+            with builder.Vector():
+                for item in value:
+                    _add(builder, item, depth - 1)
+        case dict():
+            with builder.Map():
+                for key, item in value.items():
+                    if not isinstance(key, str) or "\0" in key:
+                        raise ValueError(f"{key!r} cannot be a name")
+                    builder.Key(key.encode())  # of texts the library takes only ASCII
+                    _add(builder, item, depth - 1)
+        case _:
+            raise ValueError(f"{type(value).__name__} {value!r} is not a JSON value")
+
+
+class _Reader:
+    def __init__(self, content: bytes, name: str) -> None:
+        self.content = content
+        self.name = name
+        self.values_left = len(content)  # each value has a byte of its own at least, if none is used twice
+
+    def root(self) -> Json:
+        size = len(self.content)
+        if size < 3 or (width := self.content[-1]) not in _WIDTHS:
+            raise self.corrupt()
+        return self.value(size - 2 - width, width, self.content[-2], MAX_DEPTH)
+
+    def corrupt(self) -> Exception:
+        return corrupt(self.name, "it is not a value in FlexBuffers (cut, damaged, or not JSON)")
+
+    def piece(self, place: int, size: int) -> bytes:
+        if not 0 <= place <= len(self.content) - size:
+            raise self.corrupt()
+        return self.content[place : place + size]
+
+    def unsigned(self, place: int, width: int) -> int:
+        return int.from_bytes(self.piece(place, width), "little")
+
+    def target(self, place: int, width: int) -> int:
+        """Return where the offset at `place` leads: offsets count backwards."""
+        return place - self.unsigned(place, width)
+
+    def value(self, place: int, width: int, packed: int, depth: int) -> Json:
+        """Return the value whose bytes, or the way to them, are at `place`."""
+        self.values_left -= 1
+        if self.values_left < 0 or not depth:
+            raise self.corrupt()
+        kind, own_width = packed >> 2, _WIDTHS[packed & 3]
+        if kind in (_NULL, _INT, _UINT, _FLOAT, _BOOL):
+            return self.scalar(place, width, kind)
+        target = self.target(place, width)
+        if kind in _DIRECT:
+            return self.scalar(target, own_width, _DIRECT[kind])
+        if kind == _KEY:
+            return self.key(target)
+        size = self.unsigned(target - own_width, own_width) if not _FIXED <= kind <= _FIXED + 8 else 0
+        if kind == _STRING:
+            return self.text(self.piece(target, size))
+        if kind == _MAP:
+            return self.mapping(target, own_width, size, depth)
+        if kind == _VECTOR:
+            return self.vector(target, own_width, size, depth)
+        return self.typed(target, own_width, kind, size, depth)
+
+    def scalar(self, place: int, width: int, kind: int) -> Json:
+        piece = self.piece(place, width)
+        match kind:
+            case 0:  # null
+                return None
+            case 3:  # float
+                if width not in _FLOATS:
+                    raise self.corrupt()
+                number: float = struct.unpack(_FLOATS[width], piece)[0]
+                return number
+            case 26:  # bool
+                return any(piece)
+            case _:
+                return int.from_bytes(piece, "little", signed=kind == _INT)
+
+    def key(self, target: int) -> str:
+        end = self.content.find(b"\0", max(target, 0))
+        if not 0 <= target <= end:
+            raise self.corrupt()
+        return self.text(self.content[target:end])
+
+    def text(self, encoded: bytes) -> str:
+        try:
+            return encoded.decode()
+        except UnicodeDecodeError as error:
+            raise self.corrupt() from error
+
+    def vector(self, target: int, width: int, size: int, depth: int) -> list[Json]:
+        kinds = self.piece(target + size * width, size)
+        return [self.value(target + n * width, width, kind, depth - 1) for n, kind in enumerate(kinds)]
+
+    def mapping(self, target: int, width: int, size: int, depth: int) -> dict[str, Json]:
+        keys = self.target(target - 3 * width, width)
+        key_width = self.unsigned(target - 2 * width, width)
+        if key_width not in _WIDTHS:
+            raise self.corrupt()
+        values = self.vector(target, width, size, depth)
+        names = [self.key(self.target(keys + n * key_width, key_width)) for n in range(size)]
+        return dict(zip(names, values, strict=True))
+
+    def typed(self, target: int, width: int, kind: int, size: int, depth: int) -> list[Json]:
+        """Return a vector whose items are all of one kind; short ones of numbers do not store their length."""
+        if kind == _BOOLS:
+            item = _BOOL
+        elif _TYPED <= kind < _TYPED + 4:
+            item = _INT + kind - _TYPED
+        elif _FIXED <= kind < _FIXED + 9:
+            item, size = _INT + (kind - _FIXED) % 3, 2 + (kind - _FIXED) // 3
+        else:
+            raise self.corrupt()
+        self.piece(target, size * width)
+        packed = item << 2 | _WIDTHS.index(width)
+        return [self.value(target + n * width, width, packed, depth - 1) for n in range(size)]

@@ -1,0 +1,97 @@
+"""Writes the `repo` object of a repository of format 2. Source: Icechunk facts 2, Writing a `repo` object.
+
+What an entry of the ops log may say, and when, is the business of those who make the change; here only its form is.
+"""
+
+import struct
+from collections.abc import Mapping, Set
+
+from retention_assets.icechunk.formats.envelope import FileType, seal
+from retention_assets.icechunk.formats.flat_writer import Fields, Scalar, Structs, Value, write_flatbuffer
+from retention_assets.icechunk.formats.model import MAIN, Repo, SnapshotInfo
+from retention_assets.icechunk.formats.repo_reader import read_repo
+from retention_assets.icechunk.formats.slots import ItemSlot, RefSlot, RepoSlot, SnapshotSlot
+from retention_assets.icechunk.formats.updates import status_fields, update_fields
+
+_ROOT = -1
+
+
+def write_repo(repo: Repo) -> bytes:
+    """Return the file of a repo object, read back and found to say what `repo` says.
+
+    Raises:
+        ValueError: a parent or reference is not among the snapshots, `main` or the ops log is missing, or a value is of
+            another form than the model's.
+    """
+    _require_whole(repo)
+    try:
+        body = write_flatbuffer(_repo_fields(repo))
+    except struct.error as error:
+        raise ValueError(f"a number does not fit the repo object ({error})") from error
+    content = seal(body, FileType.REPO, spec_version=2)
+    if read_repo(content, "the repo object to be written") != repo:
+        raise ValueError("the repo object to be written would not be read as it is")
+    return content
+
+
+def _require_whole(repo: Repo) -> None:
+    known = repo.snapshots.keys()
+    if any(its_id != snapshot.id for its_id, snapshot in repo.snapshots.items()):
+        raise ValueError("a snapshot is kept under another id than its own")
+    if not {snapshot.parent_id for snapshot in repo.snapshots.values()} - {None} <= known:
+        raise ValueError("the parent of a snapshot is not in the repo object")
+    if not {*repo.branches.values(), *repo.tags.values()} <= known:
+        raise ValueError("a branch or tag names a snapshot that is not in the repo object")
+    if MAIN not in repo.branches or not repo.latest_updates:
+        raise ValueError("a repo object has a branch `main` and an ops log")
+
+
+def _repo_fields(repo: Repo) -> Fields:
+    index = {its_id: place for place, its_id in enumerate(sorted(repo.snapshots))}
+    fields: dict[int, Value] = {
+        RepoSlot.SPEC_VERSION: Scalar("B", repo.spec_version),
+        RepoSlot.TAGS: _references(repo.tags, index),
+        RepoSlot.BRANCHES: _references(repo.branches, index),
+        RepoSlot.DELETED_TAGS: sorted(repo.deleted_tags),
+        RepoSlot.SNAPSHOTS: [_snapshot(repo.snapshots[its_id], index) for its_id in index],
+        RepoSlot.STATUS: status_fields(repo.status),
+        RepoSlot.METADATA: _items(repo.metadata),
+        RepoSlot.LATEST_UPDATES: [update_fields(update) for update in repo.latest_updates],
+    }
+    optional = {
+        RepoSlot.REPO_BEFORE_UPDATES: repo.repo_before_updates,
+        RepoSlot.CONFIG: repo.config,
+        RepoSlot.ENABLED_FLAGS: _flags(repo.enabled_feature_flags),
+        RepoSlot.DISABLED_FLAGS: _flags(repo.disabled_feature_flags),
+        RepoSlot.EXTRA: repo.extra,
+    }
+    return fields | {slot: value for slot, value in optional.items() if value is not None}
+
+
+def _references(references: Mapping[str, bytes], index: Mapping[bytes, int]) -> list[Fields]:
+    return [
+        {RefSlot.NAME: name, RefSlot.SNAPSHOT_INDEX: Scalar("I", index[its_id])}
+        for name, its_id in sorted(references.items())
+    ]
+
+
+def _snapshot(snapshot: SnapshotInfo, index: Mapping[bytes, int]) -> Fields:
+    parent = _ROOT if snapshot.parent_id is None else index[snapshot.parent_id]
+    fields: dict[int, Value] = {
+        SnapshotSlot.ID: Scalar("12s", snapshot.id),
+        SnapshotSlot.PARENT_OFFSET: Scalar("i", parent),
+        SnapshotSlot.FLUSHED_AT: Scalar("Q", snapshot.flushed_at),
+        SnapshotSlot.MESSAGE: snapshot.message,
+        SnapshotSlot.METADATA: _items(snapshot.metadata),
+    }
+    if pruned := snapshot.pruned_ancestor_tx_logs:
+        fields[SnapshotSlot.PRUNED_ANCESTOR_TX_LOGS] = Structs(len(pruned), b"".join(pruned))
+    return fields
+
+
+def _items(metadata: Mapping[str, bytes]) -> list[Fields]:
+    return [{ItemSlot.NAME: name, ItemSlot.VALUE: metadata[name]} for name in sorted(metadata)]
+
+
+def _flags(flags: Set[int] | None) -> Structs | None:
+    return None if flags is None else Structs(len(flags), struct.pack(f"<{len(flags)}H", *sorted(flags)))

@@ -1,0 +1,85 @@
+"""Snapshot files of both formats: what each says of its history and its manifests. Source: Icechunk facts 2."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from retention_assets.core.corruption import corrupt
+from retention_assets.icechunk.formats.checks import require_instant, require_named
+from retention_assets.icechunk.formats.envelope import FileType, open_file, seal, unknown_to_us
+from retention_assets.icechunk.formats.flat_columns import rows_of
+from retention_assets.icechunk.formats.flat_reader import UINT64, FlatBuffer, Table, required
+from retention_assets.icechunk.formats.items import item_maps
+from retention_assets.icechunk.formats.model import ManifestFile, Snapshot
+
+_ID, _PARENT, _NODES, _FLUSHED_AT, _MESSAGE, _METADATA, _FILES, _FILES_V2, _EXTRA = range(9)
+_NODE_TYPE, _NODE_DATA, _ARRAY_MANIFESTS = 3, 4, 2
+_ARRAY, _GROUP = 1, 2
+_FILE = np.dtype([("id", "V12"), ("", "V4"), ("size_bytes", "<u8"), ("num_chunk_refs", "<u4"), ("", "V4")])
+
+
+def read_snapshot(content: bytes, name: str) -> Snapshot:
+    """Return what the snapshot file `content` says; `name` is its path, whose last part must be its id if it is one.
+
+    Raises:
+        CorruptFile: as `open_file`; or it contradicts its name or itself, or does not list the manifest of a node.
+    """
+    header, body = open_file(content, FileType.SNAPSHOT, name)
+    root = FlatBuffer(body, name).root()
+    root.require_known(_EXTRA + 1, "the snapshot")
+    manifests = _manifests(root)
+    _require_listed(root, manifests)
+    items = rows_of(root, _METADATA, "its metadata")
+    return Snapshot(
+        id=require_named(required(root.inline(_ID, 12), name, "its id"), name),
+        parent_id=root.inline(_PARENT, 12),
+        flushed_at=require_instant(root.number(_FLUSHED_AT, UINT64), name, "its writing"),
+        message=required(root.text(_MESSAGE), name, "its message"),
+        metadata=item_maps(items, np.array([len(items)]))[0],
+        manifests=manifests,
+        spec_version=header.spec_version,
+    )
+
+
+def with_parent(content: bytes, parent_id: bytes, name: str) -> bytes:
+    """Return the snapshot file `content` of spec version 1 with another parent and nothing else changed.
+
+    Raises:
+        CorruptFile: as `read_snapshot`.
+        ValueError: the snapshot has no parent that could be replaced: it is a root, or of spec version 2.
+    """
+    snapshot = read_snapshot(content, name)
+    if snapshot.spec_version != 1 or snapshot.parent_id is None or len(parent_id) != 12:
+        raise ValueError(f"{name}: a snapshot of spec version {snapshot.spec_version} without a parent to replace")
+    _, body = open_file(content, FileType.SNAPSHOT, name)
+    place = required(FlatBuffer(body, name).root().inline_place(_PARENT, 12), name, "its parent")
+    written = seal(body[:place] + parent_id + body[place + 12 :], FileType.SNAPSHOT, spec_version=1)
+    if read_snapshot(written, name) != replace(snapshot, parent_id=parent_id):
+        raise corrupt(name, "changing its parent would change something else")
+    return written
+
+
+def _manifests(root: Table) -> tuple[ManifestFile, ...]:
+    """Return the manifests that the snapshot lists: the newer list where there is one, though it be empty."""
+    if root.vector(_FILES_V2, 4) is not None:
+        rows = rows_of(root, _FILES_V2, "its manifests")
+        rows.require_known(4, "a manifest's entry")
+        rows.require_field(0, "a manifest's id")
+        columns = (rows.inline(0, 12).view("V12")[:, 0], rows.numbers(1, np.uint64), rows.numbers(2, np.uint32))
+    else:
+        name = root.buffer.name
+        table = np.frombuffer(required(root.structs(_FILES, _FILE.itemsize), name, "its list of manifests"), _FILE)
+        columns = (table["id"], table["size_bytes"], table["num_chunk_refs"])
+    return tuple(map(ManifestFile, *(column.tolist() for column in columns)))
+
+
+def _require_listed(root: Table, manifests: tuple[ManifestFile, ...]) -> None:
+    """Refuse a snapshot whose nodes use a manifest that it does not list: it would be taken for garbage."""
+    nodes = rows_of(root, _NODES, "its nodes")
+    kinds = nodes.numbers(_NODE_TYPE, np.uint8)
+    if not ((kinds == _ARRAY) | (kinds == _GROUP)).all():
+        raise unknown_to_us(root.buffer.name, "a node in it is neither an array nor a group")
+    used, _ = nodes.tables(_NODE_DATA, kinds == _ARRAY).rows(_ARRAY_MANIFESTS)
+    used.require_field(0, "the id of a node's manifest")
+    if not set(used.inline(0, 12).view("V12")[:, 0].tolist()) <= {manifest.id for manifest in manifests}:
+        raise corrupt(root.buffer.name, "a node in it has a manifest that the snapshot does not list")

@@ -1,0 +1,130 @@
+"""What happens to each listed object of an Icechunk repository: foreign, kept, young or a candidate, and why.
+
+Source: Icechunk facts 1 and 4; DESIGN.md, invariants 1, 2, 9 and 10.
+"""
+
+from datetime import timedelta
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from retention_assets.icechunk.formats.ids import CANONICAL
+from retention_assets.icechunk.formats.paths import (
+    CHUNKS,
+    CONFIG,
+    MANIFESTS,
+    OVERWRITTEN,
+    REPO,
+    SNAPSHOTS,
+    TRANSACTIONS,
+    YEAR_3000,
+)
+from retention_assets.tables import DELETION_CANDIDATES
+from retention_assets.lakefs.rules.candidates import (
+    CANDIDATE,
+    EXPIRED,
+    FOREIGN,
+    HELD,
+    KEPT,
+    UNREFERENCED,
+    WAITING,
+    YOUNG,
+    Horizon,
+)
+from retention_assets.icechunk.rules.reach import held_by
+
+_END = r"\z"  # not `$`, which in Java also stands before a line end
+_FILE = f"^(?:{SNAPSHOTS}|{TRANSACTIONS}|{MANIFESTS}|{CHUNKS}){CANONICAL}{_END}"
+_BACKUP = rf"^{OVERWRITTEN}(?:repo|config\.yaml)\.(\d{{14}})\.{CANONICAL}{_END}"
+_REFERENCES = "refs/"
+_TEXTS = "array<string>"
+_HELD = ("address", "live", "expired", "rule_ids", "branches", "due_since", "first_held_at", "last_held_at")
+
+
+def is_generated(address: Column) -> Column:
+    """Return whether Icechunk itself makes such names for files that may go; of others none is a candidate."""
+    return F.when(address.startswith(OVERWRITTEN), address.rlike(_BACKUP)).otherwise(address.rlike(_FILE))
+
+
+def holding_of(manifests: DataFrame, chunks: DataFrame, others: DataFrame, leaving: DataFrame) -> DataFrame:
+    """Return one row per address: whether it is live, and what stands behind it if not.
+
+    `others`: `address` of snapshots and transaction logs that stay. `leaving`: snapshots that go, as `manifests_of`
+    takes them.
+    """
+    nothing = F.array().cast(_TEXTS)
+    stay = others.select(
+        "address",
+        F.lit(True).alias("live"),
+        F.lit(False).alias("expired"),
+        nothing.alias("rule_ids"),
+        nothing.alias("branches"),
+        *(F.lit(None).cast("timestamp").alias(name) for name in _HELD[5:]),
+    )
+    directories = F.explode(F.array(F.lit(SNAPSHOTS), F.lit(TRANSACTIONS)))
+    go = (
+        leaving.withColumn("directory", directories)
+        .withColumn("address", F.concat("directory", "snapshot_id"))
+        .withColumns({"first_held_at": F.col("flushed_at"), "last_held_at": F.col("flushed_at")})
+    )
+    of_chunks = F.col("address").startswith(CHUNKS)  # of `chunks` alone, once each: nothing to put together
+    frames = (manifests, chunks.where(~of_chunks), stay, go)
+    few = held_by(reduce(DataFrame.unionByName, (frame.select(*_HELD) for frame in frames)))
+    return chunks.where(of_chunks).select(*_HELD).unionByName(few.select(*_HELD))
+
+
+def judged(
+    inventory: DataFrame, holding: DataFrame, horizon: Horizon, collect_overwritten: timedelta | None
+) -> DataFrame:
+    """Return every listed object with its `state`, its `reason` should it go, and what stands behind it.
+
+    Backups below `overwritten/` go when both their name and the store say that they are older than
+    `collect_overwritten`; None keeps them all. The entry point, references and configuration always stay.
+    """
+    address, live = F.col("address"), F.coalesce(F.col("live"), F.lit(False))
+    own = address.isin(REPO, CONFIG) | address.startswith(_REFERENCES)
+    state = (
+        F.when(own, KEPT)
+        .when(~is_generated(address), FOREIGN)
+        .when(live | (address.startswith(OVERWRITTEN) & ~_backup_due(horizon, collect_overwritten)), KEPT)
+        .when(~horizon.passed_by(F.col("last_modified")), YOUNG)
+        .otherwise(CANDIDATE)
+    )
+    reason = F.when(F.coalesce(F.col("expired"), F.lit(False)), EXPIRED).otherwise(UNREFERENCED)
+    return inventory.join(holding, on="address", how="left").withColumn("reason", reason).withColumn("state", state)
+
+
+def hold_content(objects: DataFrame) -> DataFrame:
+    """Return the classified objects; manifests and chunks that would go are `held`: what names them is not known."""
+    of_content = F.col("address").startswith(MANIFESTS) | F.col("address").startswith(CHUNKS)
+    state = F.when(of_content & (F.col("state") == CANDIDATE), HELD).otherwise(F.col("state"))
+    return objects.withColumn("state", state)
+
+
+def candidates(judged_objects: DataFrame) -> DataFrame:
+    """Return the candidates among the judged objects, one row per address."""
+    return due(judged_objects).where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)
+
+
+def due(judged_objects: DataFrame) -> DataFrame:
+    """Return the candidates and the waiting objects in the columns of candidates, beside those they have."""
+    none = F.array().cast(_TEXTS)
+    return judged_objects.where(F.col("state").isin(CANDIDATE, WAITING)).withColumns(
+        {
+            "rule_ids": F.coalesce("rule_ids", none),
+            "branches": F.coalesce("branches", none),
+            "paths": none,
+            "first_committed_at": F.col("first_held_at"),
+            "last_committed_at": F.col("last_held_at"),
+        }
+    )
+
+
+def _backup_due(horizon: Horizon, collect_overwritten: timedelta | None) -> Column:
+    if collect_overwritten is None:
+        return F.lit(False)
+    aged = Horizon(horizon.oldest_picture, max(horizon.grace, collect_overwritten))
+    left = F.nullif(F.regexp_extract("address", _BACKUP, 1), F.lit("")).cast("long")
+    made = F.timestamp_millis(F.lit(YEAR_3000) - left)
+    return aged.passed_by(F.col("last_modified")) & aged.passed_by(made)

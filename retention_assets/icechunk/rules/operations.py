@@ -1,0 +1,182 @@
+"""What users do to a repository of format 2, each as an edit of its repo object.
+
+An edit takes the object as it is and returns it as it is to be; writing it, conditionally, is the caller's. What is
+refused is refused by GuardRefused. Source: seed 003; where icechunk shipped something else, as it does: Icechunk facts
+2 (Design doc 011) and 5.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NoReturn
+
+from retention_assets.errors import GuardRefused
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.formats.model import (
+    MAIN,
+    Availability,
+    Repo,
+    RepoStatus,
+    SnapshotInfo,
+    Update,
+    UpdateKind,
+)
+from retention_assets.icechunk.rules.flags import CREATE_TAG, DELETE_TAG, is_enabled
+from retention_assets.icechunk.rules.snapshots import micros_of
+from retention_assets.icechunk.rules.updates import Stamp, require_online, with_update
+
+
+def ancestry_of(repo: Repo, snapshot_id: bytes) -> Iterator[SnapshotInfo]:
+    """Yield the snapshot and its ancestors, newest first. Errors: GuardRefused for an unknown snapshot."""
+    one = _known(repo, snapshot_id)
+    yield one
+    while one.parent_id is not None:
+        one = _known(repo, one.parent_id)
+        yield one
+
+
+def create_branch(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp) -> Repo:
+    """Return `repo` with a new branch. Refused: a name in use, an unknown snapshot."""
+    require_online(repo)
+    _known(repo, snapshot_id)
+    if name in repo.branches:
+        _refuse(f"there is a branch {name!r} already, on {encode_id(repo.branches[name])}", "Choose another name.")
+    new = replace(repo, branches={**repo.branches, name: snapshot_id})
+    return with_update(new, Update(UpdateKind.BRANCH_CREATED, 0, name=name), stamp)
+
+
+def delete_branch(repo: Repo, name: str, stamp: Stamp) -> Repo:
+    """Return `repo` without the branch; its snapshots stay until a collection. Refused: `main`, an unknown branch."""
+    require_online(repo)
+    if name == MAIN:
+        _refuse(f"the branch {MAIN!r} cannot be deleted", "Every repository has it.")
+    tip = _tip(repo, name)
+    new = replace(repo, branches={other: one for other, one in repo.branches.items() if other != name})
+    return with_update(new, Update(UpdateKind.BRANCH_DELETED, 0, name=name, previous_snapshot_id=tip), stamp)
+
+
+def reset_branch(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp, expected: bytes | None = None) -> Repo:
+    """Return `repo` with the branch on another snapshot; those it leaves stay until a collection.
+
+    Refused: an unknown branch or snapshot; a branch that is not on `expected`, if that is given.
+    """
+    require_online(repo)
+    tip = _tip(repo, name)
+    if expected is not None:
+        _require_tip(name, tip, expected)
+    _known(repo, snapshot_id)
+    new = replace(repo, branches={**repo.branches, name: snapshot_id})
+    return with_update(new, Update(UpdateKind.BRANCH_RESET, 0, name=name, previous_snapshot_id=tip), stamp)
+
+
+def create_tag(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp) -> Repo:
+    """Return `repo` with a new tag.
+
+    Refused: a name in use or of a deleted tag, an unknown snapshot, a repository whose flag create_tag is off.
+    """
+    require_online(repo)
+    _known(repo, snapshot_id)
+    _require_flag(repo, CREATE_TAG, "create_tag")
+    if name in repo.tags:
+        _refuse(f"there is a tag {name!r} already, on {encode_id(repo.tags[name])}", "Choose another name.")
+    if name in repo.deleted_tags:
+        _refuse(f"the tag {name!r} was deleted, and no name is used twice", "Choose another name.")
+    new = replace(repo, tags={**repo.tags, name: snapshot_id})
+    return with_update(new, Update(UpdateKind.TAG_CREATED, 0, name=name), stamp)
+
+
+def delete_tag(repo: Repo, name: str, stamp: Stamp) -> Repo:
+    """Return `repo` without the tag, whose name is remembered as deleted.
+
+    Refused: an unknown tag, a repository whose flag delete_tag is off.
+    """
+    require_online(repo)
+    _require_flag(repo, DELETE_TAG, "delete_tag")
+    if name not in repo.tags:
+        _refuse(f"there is no tag {name!r}", "Correct the name.")
+    update = Update(UpdateKind.TAG_DELETED, 0, name=name, previous_snapshot_id=repo.tags[name])
+    tags = {other: one for other, one in repo.tags.items() if other != name}
+    return with_update(replace(repo, tags=tags, deleted_tags=repo.deleted_tags | {name}), update, stamp)
+
+
+def commit(repo: Repo, branch: str, snapshot: SnapshotInfo, stamp: Stamp) -> Repo:
+    """Return `repo` with `snapshot` on top of the branch.
+
+    Refused: a branch that is no longer on the snapshot's parent, an id in use, a flush not after the parent's.
+    """
+    require_online(repo)
+    tip = _tip(repo, branch)
+    _require_tip(branch, tip, snapshot.parent_id)
+    _require_new(repo, snapshot, tip)
+    update = Update(UpdateKind.NEW_COMMIT, 0, name=branch, new_snapshot_id=snapshot.id)
+    return with_update(_with_tip(repo, branch, snapshot), update, stamp)
+
+
+def amend(repo: Repo, branch: str, snapshot: SnapshotInfo, stamp: Stamp) -> Repo:
+    """Return `repo` with `snapshot` in place of the tip of the branch, which stays listed until a collection.
+
+    `snapshot.parent_id` names the tip it was made from. It gets that tip's parent and the transaction logs that the
+    tip had taken over. Other branches, tags and children stay on the old snapshot, as icechunk shipped it.
+    Refused: as `commit`; a tip that is a root.
+    """
+    require_online(repo)
+    tip = _tip(repo, branch)
+    _require_tip(branch, tip, snapshot.parent_id)
+    _require_new(repo, snapshot, tip)
+    old = repo.snapshots[tip]
+    if old.parent_id is None:
+        _refuse(f"the first snapshot {encode_id(tip)} cannot be amended", "Commit on top of it.")
+    new = replace(snapshot, parent_id=old.parent_id, pruned_ancestor_tx_logs=old.pruned_ancestor_tx_logs)
+    update = Update(UpdateKind.COMMIT_AMENDED, 0, name=branch, previous_snapshot_id=tip, new_snapshot_id=snapshot.id)
+    return with_update(_with_tip(repo, branch, new), update, stamp)
+
+
+def set_status(repo: Repo, availability: Availability, reason: str | None, stamp: Stamp) -> Repo:
+    """Return `repo` online or read-only, from `stamp.at` on; allowed whatever its status is.
+
+    Refused: offline, which icechunk reads as online: the repository would look safe and not be.
+    """
+    if availability is Availability.OFFLINE:
+        _refuse("icechunk 2 reads the status offline as online", "Set read-only instead.")
+    status = RepoStatus(availability, micros_of(stamp.at), reason)
+    return with_update(replace(repo, status=status), Update(UpdateKind.REPO_STATUS_CHANGED, 0, status=status), stamp)
+
+
+def _with_tip(repo: Repo, branch: str, snapshot: SnapshotInfo) -> Repo:
+    snapshots = {**repo.snapshots, snapshot.id: snapshot}
+    return replace(repo, snapshots=snapshots, branches={**repo.branches, branch: snapshot.id})
+
+
+def _known(repo: Repo, snapshot_id: bytes) -> SnapshotInfo:
+    if snapshot_id not in repo.snapshots:
+        _refuse(f"there is no snapshot {encode_id(snapshot_id)}", "Correct the id.")
+    return repo.snapshots[snapshot_id]
+
+
+def _tip(repo: Repo, branch: str) -> bytes:
+    if branch not in repo.branches:
+        _refuse(f"there is no branch {branch!r}", "Correct the name.")
+    return repo.branches[branch]
+
+
+def _require_tip(branch: str, tip: bytes, expected: bytes | None) -> None:
+    if tip != expected:
+        wanted = "no snapshot" if expected is None else encode_id(expected)
+        _refuse(f"the branch {branch!r} is on {encode_id(tip)}, not on {wanted}", "Read the repository again.")
+
+
+def _require_new(repo: Repo, snapshot: SnapshotInfo, tip: bytes) -> None:
+    text = encode_id(snapshot.id)
+    if snapshot.id in repo.snapshots:
+        _refuse(f"there is a snapshot {text} already", "Make a new id.")
+    if snapshot.flushed_at <= repo.snapshots[tip].flushed_at:
+        behind = repo.snapshots[tip].flushed_at - snapshot.flushed_at
+        _refuse(f"snapshot {text} is dated {behind} µs before {encode_id(tip)}, its parent", "Compare the clocks.")
+
+
+def _require_flag(repo: Repo, flag: int, name: str) -> None:
+    if not is_enabled(repo, flag):
+        _refuse(f"the repository's feature flag {name} is off", "Its owner may turn it on.")
+
+
+def _refuse(what: str, remedy: str) -> NoReturn:
+    raise GuardRefused(f"{what}. Nothing was changed or deleted. {remedy}")

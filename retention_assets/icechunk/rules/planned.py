@@ -1,0 +1,87 @@
+"""The edits that a plan stands for: they are approved with it, and made before any file is deleted."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+
+from retention_assets.errors import GuardRefused
+from retention_assets.icechunk.formats.ids import decode_id, is_canonical
+from retention_assets.icechunk.rules.expiration import Expiration, edited
+from retention_assets.icechunk.rules.retention import NOTHING_UNAPPROVED, Unapproved
+from retention_assets.icechunk.rules.snapshots import History
+
+_INSTANTS = ("as_of", "cutoff")
+_IDS = ("seen", "released", "dropped")
+_NAMES = ("deleted_branches", "deleted_tags")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedEdits:
+    """What is done to a repository's references and snapshots; ids as their text of 20 characters, all sorted."""
+
+    format: int
+    as_of: datetime  # aware, UTC: the instant that the policy is applied at
+    cutoff: datetime  # aware, UTC: files that the store wrote before it may go
+    seen: tuple[str, ...]  # every snapshot that was known when the plan was made
+    released: tuple[str, ...]  # by the expiration
+    dropped: tuple[str, ...]  # by the collection, from the repo object
+    deleted_branches: tuple[str, ...]
+    deleted_tags: tuple[str, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Return them as JSON can say them."""
+        lists = {name: list(getattr(self, name)) for name in (*_IDS, *_NAMES)}
+        instants = {name: getattr(self, name).isoformat() for name in _INSTANTS}
+        return {"format": self.format, **instants, **lists}
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Self:
+        """Return what `document` gave. Errors: GuardRefused when it is not such a document."""
+        try:
+            values: dict[str, Any] = {name: datetime.fromisoformat(document[name]) for name in _INSTANTS}
+            values |= {name: tuple(document[name]) for name in (*_IDS, *_NAMES)}
+            planned = cls(format=document["format"], **values)
+        except (KeyError, TypeError, ValueError) as error:
+            raise _damaged(f"{type(error).__name__}: {error}") from None
+        texts = (*planned.seen, *planned.released, *planned.dropped)
+        if planned.format not in (1, 2) or planned.as_of.tzinfo is None or planned.cutoff.tzinfo is None:
+            raise _damaged("its format or an instant makes no sense")
+        if not all(map(is_canonical, texts)) or planned.document() != document:
+            raise _damaged("it holds what no plan writes")
+        return planned
+
+
+def more_than_planned(planned: PlannedEdits, history: History, expiration: Expiration) -> Unapproved:
+    """Return what an expiration of `history` would release or delete beyond the plan."""
+    after = edited(history, expiration.edits)
+    return Unapproved(
+        expiration.released - raw_ids(planned.released),
+        frozenset(history.branches.keys() - after.branches.keys() - set(planned.deleted_branches)),
+        frozenset(history.tags.keys() - after.tags.keys() - set(planned.deleted_tags)),
+    )
+
+
+def unapproved(planned: PlannedEdits, history: History, expire: Callable[[Unapproved], Expiration]) -> Unapproved:
+    """Return what must stay so that the expiration of `history` is within the plan.
+
+    A commit since the plan may push another snapshot out of the last N: that one is the next plan's. What stays may
+    keep other things within reach, or let others go, so the expiration is made again until it is within the plan.
+    Errors: as `expire`.
+    """
+    found = NOTHING_UNAPPROVED
+    while True:
+        more = more_than_planned(planned, history, expire(found))
+        grown = found.with_more(more)
+        if grown == found:  # nothing more, or what no hold prevents: `publish` refuses that
+            return found
+        found = grown
+
+
+def raw_ids(texts: Collection[str]) -> frozenset[bytes]:
+    """Return ids of 20 characters as their 12 bytes."""
+    return frozenset(map(decode_id, texts))
+
+
+def _damaged(what: str) -> GuardRefused:
+    return GuardRefused(f"the plan's document of edits cannot be believed: {what}. Nothing was changed. Plan again.")

@@ -1,0 +1,191 @@
+"""The snapshots of an Icechunk repository with their parents and references, the same for formats 1 and 2."""
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from retention_assets.errors import SourceError
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.formats.model import MAIN, Repo
+from retention_assets.policy.snapshots import RefKind
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_REMEDY = (
+    "Nothing was changed or deleted. Read the repository again; if it stays so, restore the file of that snapshot, "
+    "or delete the branches and tags that lead to it."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One snapshot as history sees it. One without a parent is a root, whatever its id. Source: Icechunk facts 1."""
+
+    snapshot_id: bytes
+    parent_id: bytes | None
+    flushed_at: datetime  # aware, UTC; the writer's clock
+
+
+class Reference(NamedTuple):
+    """A branch or a tag, and the snapshot that it names."""
+
+    kind: RefKind
+    name: str
+    tip: bytes
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it is the branch that every repository has and nothing deletes."""
+        return (self.kind, self.name) == ("branch", MAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Snapshots by id, and the snapshot that each branch and each live tag names."""
+
+    snapshots: Mapping[bytes, Snapshot]
+    branches: Mapping[str, bytes]
+    tags: Mapping[str, bytes]
+
+    def references(self) -> Iterator[Reference]:
+        """Yield tags, then branches, each by name: the order in which icechunk expires. Source: Icechunk facts 3."""
+        yield from (Reference("tag", name, tip) for name, tip in sorted(self.tags.items()))
+        yield from (Reference("branch", name, tip) for name, tip in sorted(self.branches.items()))
+
+    def tips(self) -> set[bytes]:
+        """Return the snapshots that references name."""
+        return {*self.tags.values(), *self.branches.values()}
+
+    def is_root(self, snapshot_id: bytes) -> bool:
+        """Tell whether the snapshot has no parent."""
+        return self.snapshots[snapshot_id].parent_id is None
+
+
+def history_of(repo: Repo) -> History:
+    """Return the history that a repo object tells. Errors: SourceError for a time that no calendar has."""
+    snapshots = {
+        snapshot_id: Snapshot(snapshot_id, one.parent_id, instant_of(one.flushed_at, snapshot_id))
+        for snapshot_id, one in repo.snapshots.items()
+    }
+    return History(snapshots, repo.branches, repo.tags)
+
+
+def instant_of(micros: int, snapshot_id: bytes) -> datetime:
+    """Return microseconds since 1970 as an instant. Errors: SourceError that names the snapshot."""
+    try:
+        return _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        raise SourceError(f"snapshot {encode_id(snapshot_id)}: flushed {micros} µs after 1970. {_REMEDY}") from None
+
+
+def micros_of(instant: datetime) -> int:
+    """Return an aware instant as microseconds since 1970, as the files count."""
+    return (instant - _EPOCH) // _MICROSECOND
+
+
+def require_whole(history: History) -> None:
+    """Refuse a history in which a reference leads nowhere, or a snapshot is its own ancestor.
+
+    What no reference reaches may lack its parent: in format 1 that is what a collection leaves of a young snapshot.
+    Errors: SourceError that names both ends; so for a repository without a branch `main`.
+    """
+    if MAIN not in history.branches:
+        raise SourceError(f"the repository has no branch {MAIN!r}. {_REMEDY}")
+    for reference in history.references():
+        if reference.tip not in history.snapshots:
+            raise SourceError(f"{reference}: its snapshot {encode_id(reference.tip)} is not there. {_REMEDY}")
+    for snapshot_id in reachable(history, history.tips()):
+        parent = history.snapshots[snapshot_id].parent_id
+        if parent is not None and parent not in history.snapshots:
+            child = encode_id(snapshot_id)
+            raise SourceError(f"snapshot {child}: its parent {encode_id(parent)} is not there. {_REMEDY}")
+    children_first(history)
+
+
+def reachable(history: History, starts: Iterable[bytes]) -> set[bytes]:
+    """Return `starts` and their ancestors, as far as these are known."""
+    reached: set[bytes] = set()
+    for start in starts:
+        reached.update(lineage(history, start, reached))
+    return reached
+
+
+def lineage(history: History, start: bytes, stop: Container[bytes]) -> list[bytes]:
+    """Return `start` and its ancestors, newest first, as far as these are known and before the first one in `stop`."""
+    line: dict[bytes, None] = {}
+    at: bytes | None = start
+    while at is not None and at in history.snapshots and at not in stop and at not in line:
+        line[at] = None
+        at = history.snapshots[at].parent_id
+    return list(line)
+
+
+def ancestry(history: History, snapshot_id: bytes) -> list[Snapshot]:
+    """Return the snapshot and its ancestors, newest first, to the root.
+
+    Errors: SourceError for a snapshot or a parent that is not there, and for one that is its own ancestor.
+    """
+    line: dict[bytes, Snapshot] = {}
+    at: bytes | None = snapshot_id
+    while at is not None:
+        if at not in history.snapshots:
+            raise SourceError(f"snapshot {encode_id(at)} is not there. {_REMEDY}")
+        if at in line:
+            raise SourceError(f"snapshot {encode_id(at)} is its own ancestor. {_REMEDY}")
+        line[at] = history.snapshots[at]
+        at = line[at].parent_id
+    return list(line.values())
+
+
+def children_first(history: History) -> list[Snapshot]:
+    """Return every snapshot after all that have it as their parent.
+
+    Errors: SourceError for a snapshot that is its own ancestor.
+    """
+    snapshots = history.snapshots
+    children = dict.fromkeys(snapshots, 0)
+    for snapshot in snapshots.values():
+        if snapshot.parent_id in children:
+            children[snapshot.parent_id] += 1
+    ordered = [snapshot for snapshot in snapshots.values() if not children[snapshot.snapshot_id]]
+    for snapshot in ordered:  # grows while it is read
+        parent = snapshot.parent_id
+        if parent in children:
+            children[parent] -= 1
+            if not children[parent]:
+                ordered.append(snapshots[parent])
+    if len(ordered) < len(snapshots):
+        in_cycle = min(snapshot_id for snapshot_id, waiting in children.items() if waiting)
+        raise SourceError(f"snapshot {encode_id(in_cycle)} is its own ancestor, or of one that is. {_REMEDY}")
+    return ordered
+
+
+def descendants(history: History, snapshot_id: bytes) -> set[bytes]:
+    """Return every snapshot that has `snapshot_id` as an ancestor."""
+    found: set[bytes] = set()
+    for snapshot in reversed(children_first(history)):
+        if snapshot.parent_id == snapshot_id or snapshot.parent_id in found:
+            found.add(snapshot.snapshot_id)
+    return found
+
+
+def anchors(history: History, held: Iterable[bytes] = ()) -> dict[bytes, bytes]:
+    """Return for each snapshot but the roots its nearest ancestor that nothing releases: a held one, or its own root.
+
+    Snapshots whose root is not there are left out.
+    """
+    fixed = set(held)
+    found: dict[bytes, bytes] = {}
+    for snapshot in reversed(children_first(history)):
+        parent = snapshot.parent_id
+        if parent is None or parent not in history.snapshots:
+            continue
+        if parent in fixed or history.is_root(parent):
+            found[snapshot.snapshot_id] = parent
+        elif parent in found:
+            found[snapshot.snapshot_id] = found[parent]
+    return found

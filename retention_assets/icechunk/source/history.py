@@ -1,0 +1,125 @@
+"""The state of an Icechunk repository as rows of `repository_history` with notes, and those as the state again.
+
+So every step of a plan judges the one state that was read, whatever writers do meanwhile.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from retention_assets.icechunk.formats.ids import decode_id, encode_id
+from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, SnapshotInfo
+from retention_assets.icechunk.rules.flags import DELETE_TAG, is_enabled
+from retention_assets.icechunk.rules.snapshots import History, Snapshot, lineage, micros_of
+from retention_assets.icechunk.source.repository import IcechunkState
+from retention_assets.tables import REPOSITORY_HISTORY
+
+FORMAT, DELETED_TAGS = "format", "deleted_tags"
+AVAILABILITY, LIMITS, TAGS_DELETABLE = "availability", "limits", "tags_deletable"
+
+
+def history_rows(state: IcechunkState) -> pa.Table:
+    """Return `repository_history`: a row for each snapshot of the history, and for each other snapshot file."""
+    names = _Names(state.history)
+    infos = state.repo.snapshots if state.repo else {}
+    rows = [
+        _row(state, snapshot_id, names, infos.get(snapshot_id))
+        for snapshot_id in sorted(state.history.snapshots.keys() | state.stored.keys())
+    ]
+    return pa.Table.from_pylist(rows, schema=REPOSITORY_HISTORY.schema)
+
+
+def history_notes(state: IcechunkState) -> dict[str, str]:
+    """Return what the rows cannot say, as notes of a table."""
+    status = state.repo.status if state.repo else RepoStatus(Availability.ONLINE, 0)
+    return {
+        FORMAT: str(state.format),
+        DELETED_TAGS: json.dumps(sorted(state.deleted_tags)),
+        AVAILABILITY: status.availability.name.lower().replace("_", "-"),
+        LIMITS: status.limited_availability_reason or "",
+        TAGS_DELETABLE: str(state.repo is None or is_enabled(state.repo, DELETE_TAG)).lower(),
+    }
+
+
+def history_hash(history: History) -> str:
+    """Return a hash of what every branch and tag names, and of every snapshot with its parent."""
+    named = {
+        "branches": {name: encode_id(tip) for name, tip in history.branches.items()},
+        "tags": {name: encode_id(tip) for name, tip in history.tags.items()},
+        "snapshots": sorted([encode_id(one.snapshot_id), _text(one.parent_id)] for one in history.snapshots.values()),
+    }
+    return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
+
+
+def state_of(rows: pa.Table, notes: Mapping[str, str], taken_at: datetime) -> IcechunkState:
+    """Return the state that gave these rows and notes, as far as planning asks: its repo object has no ops log."""
+    found: list[dict[str, Any]] = rows.to_pylist()
+    listed = [row for row in found if row["listed"]]
+    snapshots = {
+        (raw := decode_id(row["snapshot_id"])): Snapshot(raw, _raw(row["parent_id"]), row["flushed_at"])
+        for row in listed
+    }
+    history = History(snapshots, _named(found, "tip_of"), _named(found, "tags"))
+    its_format: Literal[1, 2] = 1 if notes[FORMAT] == "1" else 2
+    deleted_tags = frozenset(json.loads(notes[DELETED_TAGS]))
+    stored = {decode_id(row["snapshot_id"]): row["stored_at"] for row in found if row["stored_at"]}
+    repo = _repo(listed, history, deleted_tags, notes) if its_format == 2 else None
+    return IcechunkState(its_format, history, repo, None, deleted_tags, stored, taken_at)
+
+
+class _Names:
+    """Who names and who reaches each snapshot."""
+
+    def __init__(self, history: History) -> None:
+        self.tip_of: dict[bytes, list[str]] = {}
+        self.tags: dict[bytes, list[str]] = {}
+        self.branches: dict[bytes, list[str]] = {}
+        for name, tip in sorted(history.branches.items()):
+            self.tip_of.setdefault(tip, []).append(name)
+            for snapshot_id in lineage(history, tip, ()):
+                self.branches.setdefault(snapshot_id, []).append(name)
+        for name, tip in sorted(history.tags.items()):
+            self.tags.setdefault(tip, []).append(name)
+
+
+def _row(state: IcechunkState, snapshot_id: bytes, names: _Names, info: SnapshotInfo | None) -> dict[str, Any]:
+    known = state.history.snapshots.get(snapshot_id)
+    return {
+        "snapshot_id": encode_id(snapshot_id),
+        "parent_id": encode_id(known.parent_id) if known and known.parent_id else None,
+        "flushed_at": known.flushed_at if known else None,
+        "stored_at": state.stored.get(snapshot_id),
+        "listed": known is not None,
+        "message": info.message if info else None,
+        "branches": names.branches.get(snapshot_id, []),
+        "tip_of": names.tip_of.get(snapshot_id, []),
+        "tags": names.tags.get(snapshot_id, []),
+        "pruned_logs": [encode_id(one) for one in info.pruned_ancestor_tx_logs] if info else [],
+    }
+
+
+def _repo(rows: list[dict[str, Any]], history: History, deleted_tags: frozenset[str], notes: Mapping[str, str]) -> Repo:
+    logs = {decode_id(row["snapshot_id"]): tuple(map(decode_id, row["pruned_logs"])) for row in rows}
+    snapshots = {
+        raw: SnapshotInfo(raw, one.parent_id, micros_of(one.flushed_at), "", {}, logs[raw])
+        for raw, one in history.snapshots.items()
+    }
+    availability = Availability[notes[AVAILABILITY].upper().replace("-", "_")]
+    status = RepoStatus(availability, 0, notes[LIMITS] or None)
+    return Repo(history.branches, snapshots, status, (), history.tags, deleted_tags)
+
+
+def _named(rows: list[dict[str, Any]], column: str) -> dict[str, bytes]:
+    return {name: decode_id(row["snapshot_id"]) for row in rows for name in row[column]}
+
+
+def _raw(text: str | None) -> bytes | None:
+    return None if text is None else decode_id(text)
+
+
+def _text(raw: bytes | None) -> str:
+    return "" if raw is None else encode_id(raw)

@@ -1,0 +1,232 @@
+"""An Icechunk repository as it stands: its format, references, snapshots, and when the store wrote these.
+
+Nothing here changes anything. What cannot be read ends in an error: a reference that is left out would cost what it
+keeps.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import batched
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+
+from retention_assets.errors import ObjectMissing, SourceError
+from retention_assets.icechunk.formats.ids import decode_id, encode_id, is_canonical
+from retention_assets.icechunk.formats.model import MAIN, Repo, UpdateKind
+from retention_assets.icechunk.formats.model import Snapshot as SnapshotFile
+from retention_assets.icechunk.formats.paths import REPO, SNAPSHOTS
+from retention_assets.icechunk.formats.references import read_reference, reference_file
+from retention_assets.icechunk.formats.repo_reader import read_repo
+from retention_assets.icechunk.formats.snapshots import read_snapshot
+from retention_assets.icechunk.rules.snapshots import (
+    History,
+    Snapshot,
+    history_of,
+    instant_of,
+    reachable,
+    require_whole,
+)
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.icechunk.source.log import ops_log
+from retention_assets.icechunk.source.references import References, read_references, reference_facts
+from retention_assets.objectstore.objects import ObjectReader
+
+_AT_ONCE = 16  # snapshot files read at once
+_BATCH = 1_000  # of them waiting to be read
+
+
+@dataclass(frozen=True, slots=True)
+class IcechunkState:
+    """What a repository was at one instant.
+
+    `stored`, when the store wrote each snapshot file, was listed before references were read, so that what came in
+    between is missing there, and kept. `taken_at` is before all of it.
+    """
+
+    format: Literal[1, 2]
+    history: History
+    repo: Repo | None  # format 2
+    etag: str | None  # of the repo object
+    deleted_tags: frozenset[str]
+    stored: Mapping[bytes, datetime]
+    taken_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RepoObject:
+    """The repo object of format 2 as one answer of the store gave it."""
+
+    content: bytes
+    etag: str
+    repo: Repo
+
+
+class _Listed(NamedTuple):
+    at: datetime
+    etag: str | None
+
+
+class IcechunkSource:
+    """Reads the state of the repository in one place.
+
+    Asked again, it reads only those snapshot files of format 1 that were not there, or had another ETag.
+    """
+
+    def __init__(self, access: StoreAccess, clock: Callable[[], datetime]) -> None:
+        self._reader = ObjectReader(access)
+        self._url = access.url
+        self._clock = clock
+        self._known: dict[bytes, tuple[str | None, Snapshot]] = {}  # snapshots with the ETags of their files
+
+    def state(self) -> IcechunkState:
+        """Return the state now.
+
+        Where there is a repo object, the repository is of format 2, whatever an upgrade left of its references.
+        Errors: SourceError where no repository is, where one changed its format while it was read, where writers of
+        format 1 went on after an upgrade, and as `require_whole`; CorruptFile for a file that cannot be believed; of
+        the store.
+        """
+        taken_at = self._clock()
+        listed = self._listed()
+        stored = {snapshot_id: one.at for snapshot_id, one in listed.items()}
+        found = self.repo_object()
+        if found is None:
+            references = self.references()
+            snapshots = self._snapshots(listed, references)
+            self.require_still_format_1()
+            history = History(snapshots, references.branches, references.tags)
+            state = IcechunkState(1, history, None, None, frozenset(references.deleted_tags), stored, taken_at)
+        else:
+            self._require_upgraded_whole(found.repo, stored)
+            history = history_of(found.repo)
+            state = IcechunkState(2, history, found.repo, found.etag, found.repo.deleted_tags, stored, taken_at)
+        require_whole(state.history)
+        return state
+
+    def repo_object(self) -> RepoObject | None:
+        """Return the repo object, None where there is none. Errors: CorruptFile, and of the store."""
+        try:
+            content, facts = self._reader.read_with_facts(REPO)
+        except ObjectMissing:
+            return None
+        where = self._reader.describe(REPO)
+        if not facts.e_tag:
+            raise SourceError(f"{where}: the store gives it no ETag. Nothing was changed. Such a store cannot be used.")
+        return RepoObject(content, facts.e_tag, read_repo(content, where))
+
+    def references(self) -> References:
+        """Return the references of format 1. Errors: SourceError where there is no branch `main`; CorruptFile."""
+        references = read_references(self._reader)
+        if MAIN in references.branches:
+            return references
+        seen = [*self._reader.prefixes(), *(row for batch in self._reader.list_direct() for row in _paths(batch))]
+        raise SourceError(
+            f"{self._url}: there is no Icechunk repository: neither `repo` (format 2) nor refs/branch.main/ref.json "
+            f"(format 1) is there. Seen: {', '.join(seen[:10]) or 'nothing'}. Nothing was changed. Check `storage`."
+        )
+
+    def require_still_format_1(self) -> None:
+        """Refuse references of a repository that was upgraded meanwhile: some of them may have been removed already."""
+        if self.repo_object() is not None:
+            raise SourceError(
+                f"{self._url}: the repository was upgraded to format 2 while it was read. Nothing was changed or "
+                f"deleted. Run again."
+            )
+
+    def snapshot_files(self, ids: Iterable[bytes]) -> Iterator[SnapshotFile]:
+        """Yield what the snapshots' files say, in any number; those that are not there are left out.
+
+        Errors: CorruptFile for one that cannot be believed.
+        """
+        return (file for file, _ in self._files(ids))
+
+    def _files(self, ids: Iterable[bytes]) -> Iterator[tuple[SnapshotFile, str | None]]:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for some in batched(ids, _BATCH):
+                yield from (one for one in pool.map(self._file, some) if one is not None)
+
+    def _file(self, snapshot_id: bytes) -> tuple[SnapshotFile, str | None] | None:
+        path = f"{SNAPSHOTS}{encode_id(snapshot_id)}"
+        try:
+            content, facts = self._reader.read_with_facts(path)
+        except ObjectMissing:
+            return None
+        return read_snapshot(content, self._reader.describe(path)), facts.e_tag
+
+    def _listed(self) -> dict[bytes, _Listed]:
+        """Return the snapshot files; names that icechunk does not make are nobody's business."""
+        found = {}
+        for batch in self._reader.list(SNAPSHOTS):
+            columns = (batch.column(name).to_pylist() for name in ("path", "last_modified", "e_tag"))
+            for path, at, etag in zip(*columns, strict=True):
+                if is_canonical(name := path.removeprefix(SNAPSHOTS)):
+                    found[decode_id(name)] = _Listed(at, etag)
+        return found
+
+    def _snapshots(self, listed: Mapping[bytes, _Listed], references: References) -> dict[bytes, Snapshot]:
+        """Return every listed snapshot, and those that came after the listing and are reached."""
+        self._known = {
+            snapshot_id: (etag, snapshot)
+            for snapshot_id, (etag, snapshot) in self._known.items()
+            if etag is not None and snapshot_id in listed and listed[snapshot_id].etag == etag
+        }
+        found = {snapshot_id: snapshot for snapshot_id, (_, snapshot) in self._known.items()}
+        asked = set(found)
+        wanted = {*listed, *self._lacking(found, references)} - asked
+        while wanted:
+            for file, etag in self._files(sorted(wanted)):
+                found[file.id] = self._checked(file)
+                self._known[file.id] = (etag, found[file.id])
+            asked |= wanted
+            wanted = self._lacking(found, references) - asked
+        return found
+
+    def _lacking(self, found: Mapping[bytes, Snapshot], references: References) -> set[bytes]:
+        """Return what references and reached snapshots name, found or not."""
+        history = History(found, references.branches, references.tags)
+        named = {found[snapshot_id].parent_id for snapshot_id in reachable(history, history.tips())} | history.tips()
+        return {one for one in named if one is not None}
+
+    def _checked(self, file: SnapshotFile) -> Snapshot:
+        if file.spec_version != 1:
+            raise SourceError(
+                f"{self._url}: snapshot {encode_id(file.id)} is of format {file.spec_version}, and does not say what "
+                f"it stands on, in a repository of format 1. Nothing was changed or deleted. Upgrade the repository."
+            )
+        return Snapshot(file.id, file.parent_id, instant_of(file.flushed_at, file.id))
+
+    def _require_upgraded_whole(self, repo: Repo, stored: Mapping[bytes, datetime]) -> None:
+        """Refuse references of format 1 that were written after the upgrade, on snapshots that `repo` does not know.
+
+        A writer of an old version made them: it still sees them, and what it commits would be taken for garbage.
+        """
+        files = list(reference_facts(self._reader))
+        since = _upgraded_at(self._reader, repo) if files else None
+        for facts in files:
+            if (since is not None and facts.last_modified <= since) or reference_file(facts.path).tombstone:
+                continue
+            tip = read_reference(self._reader.read(facts.path), self._reader.describe(facts.path))
+            if tip not in repo.snapshots and tip in stored:
+                was = "it was written after the upgrade to format 2"
+                if since is None:
+                    was = "it may have been written after the upgrade to format 2, which the log does not reach"
+                raise SourceError(
+                    f"{self._reader.describe(facts.path)}: {was}, and the repo object does not know its snapshot "
+                    f"{encode_id(tip)}: somebody writes with an old version. Nothing was changed or deleted. Stop that "
+                    f"writer, save what it wrote, and remove this file, as also where there is no such writer."
+                )
+
+
+def _upgraded_at(reader: ObjectReader, repo: Repo) -> datetime | None:
+    """Return when the repository came to be of format 2; None when its log, cut off by a collection, does not tell."""
+    for update in ops_log(reader, repo):
+        if update.kind in (UpdateKind.REPO_MIGRATED, UpdateKind.REPO_INITIALIZED):
+            return instant_of(update.updated_at, b"")
+    return None
+
+
+def _paths(batch: pa.RecordBatch) -> list[str]:
+    return list(batch.column("path").to_pylist())

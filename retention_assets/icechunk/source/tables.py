@@ -1,0 +1,79 @@
+"""Snapshot files and manifests of Icechunk as rows for `TableCache`: what each names. Source: Icechunk facts 2.
+
+Of a snapshot file only its manifests count here, which never change, though format 1 writes the file again.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from retention_assets.icechunk.formats.ids import encode_id, encode_ids, id_bytes, ids_array
+from retention_assets.icechunk.formats.manifests import read_manifest_chunks
+from retention_assets.icechunk.formats.paths import MANIFESTS, SNAPSHOTS
+from retention_assets.icechunk.formats.snapshots import read_snapshot
+from retention_assets.lakefs.source.ranges import FILE_BYTES, Kind, on_first_row
+
+SNAPSHOT_MANIFESTS = pa.schema(
+    [
+        ("snapshot_id", pa.string()),
+        ("manifest_id", pa.string()),
+        ("size", pa.int64()),  # bytes of the manifest's file
+        ("chunk_refs", pa.int64()),  # that the manifest has, of all kinds
+        FILE_BYTES,
+    ]
+)
+# A row for each chunk and for each location that a manifest names, one without either when it names none. The counts
+# stand on the first row of the file and are 0 on its others.
+MANIFEST_CHUNKS = pa.schema(
+    [
+        ("manifest_id", pa.string()),
+        ("chunk_id", pa.string()),
+        ("location", pa.string()),
+        ("native", pa.int64()),
+        ("virtual", pa.int64()),
+        ("inline", pa.int64()),
+        FILE_BYTES,
+    ]
+)
+
+
+def snapshot_manifests() -> Kind:
+    """Return the kind that gives the manifests of each snapshot, each once."""
+
+    def decode(content: bytes, name: str, snapshot_id: str) -> pa.RecordBatch:
+        files = list({one.id: one for one in read_snapshot(content, name).manifests}.values())
+        columns = [
+            pa.repeat(snapshot_id, len(files)),
+            pa.array([encode_id(one.id) for one in files], pa.string()),
+            pa.array([one.size_bytes for one in files], pa.int64()),
+            pa.array([one.num_chunk_refs for one in files], pa.int64()),
+            on_first_row(len(content), len(files)),
+        ]
+        return pa.record_batch(columns, schema=SNAPSHOT_MANIFESTS)
+
+    return Kind("snapshot_manifests", "snapshot_id", SNAPSHOT_MANIFESTS, decode, SNAPSHOTS.rstrip("/"))
+
+
+def manifest_chunks() -> Kind:
+    """Return the kind that gives the chunks and the locations that each manifest names, each once."""
+
+    def decode(content: bytes, name: str, manifest_id: str) -> pa.RecordBatch:
+        refs = read_manifest_chunks(content, name)
+        chunks, locations = _distinct(refs.chunk_ids), refs.locations.unique().cast(pa.string())
+        nothing = 0 if len(chunks) or len(locations) else 1
+        rows = len(chunks) + len(locations) + nothing
+        counts = (len(refs.chunk_ids), len(refs.locations), refs.inline, len(content))
+        columns = [
+            pa.repeat(manifest_id, rows),
+            pa.concat_arrays([chunks, pa.nulls(len(locations) + nothing, pa.string())]),
+            pa.concat_arrays([pa.nulls(len(chunks), pa.string()), locations, pa.nulls(nothing, pa.string())]),
+            *(on_first_row(count, rows) for count in counts),
+        ]
+        return pa.record_batch(columns, schema=MANIFEST_CHUNKS)
+
+    return Kind("manifest_chunks", "manifest_id", MANIFEST_CHUNKS, decode, MANIFESTS.rstrip("/"))
+
+
+def _distinct(ids: pa.FixedSizeBinaryArray) -> pa.StringArray:
+    """Return each id once, as text."""
+    rows = np.ascontiguousarray(id_bytes(ids)).view("V12")[:, 0] if len(ids) else np.empty(0, "V12")
+    return encode_ids(ids_array(np.unique(rows).view(np.uint8).reshape(-1, 12)))

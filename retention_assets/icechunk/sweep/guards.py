@@ -1,0 +1,100 @@
+"""The guards of Icechunk repositories: nothing that must stay is missing, manifests are whole, places are apart.
+
+Source: DESIGN.md, Invariants; Icechunk facts 4.
+"""
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.presence import presence
+from retention_assets.core.guards import ACKNOWLEDGE, Verdict, hole
+from retention_assets.lakefs.rules.candidates import Horizon
+
+_MOST_ASKED = 100_000  # unlisted objects that the store is asked about one by one: some minutes
+_NAMED = 3  # of those that are missing
+_COUNT = 2**32  # what a file counts in
+
+
+@dataclass(frozen=True, slots=True)
+class Referenced:
+    """What `referenced_exist` found. `missing`: the addresses for which it refuses, as far as they were asked for."""
+
+    verdict: Verdict
+    lost: int = 0  # acknowledged as lost
+    missing: tuple[str, ...] = ()
+
+
+def referenced_exist(
+    guard: str,
+    live: DataFrame,
+    inventory: DataFrame,
+    access: StoreAccess,
+    listed_at: Horizon,
+    acknowledged: DataFrame,
+) -> Referenced:
+    """Every object of `live` is in the listing, or came after it and is there when the store is asked for it.
+
+    One that is older than the listing's horizon and not in it shows a listing that was cut: others may lack too.
+    `acknowledged`: the addresses that a person acknowledged as lost. Source: DESIGN.md, invariant 7.
+    """
+    absent_of_all = live.select("address").join(inventory, on="address", how="left_anti")
+    unlisted = absent_of_all.join(acknowledged, on="address", how="left_anti").cache()
+    lost = absent_of_all.join(acknowledged, on="address", how="left_semi").count()
+    asked = unlisted.count()
+    if asked > _MOST_ASKED:
+        saw = f"{asked:,} referenced objects are not in the listing, too many to ask for each"
+        first = tuple(row["address"] for row in unlisted.orderBy("address").limit(_MOST_ASKED).collect())
+        unlisted.unpersist()
+        return Referenced(Verdict(guard, False, saw), lost, first)
+    if not asked:
+        unlisted.unpersist()
+        saw = "every referenced object is in the listing"
+        return Referenced(Verdict(guard, True, f"{saw}; {lost:,} are lost" if lost else saw), lost)
+    found = presence(unlisted, access).cache()
+    absent = F.col("last_modified").isNull()
+    row = found.agg(
+        F.count_if(absent).alias("absent"),
+        F.count_if(listed_at.passed_by(F.col("last_modified"))).alias("overlooked"),
+        F.min(F.when(listed_at.passed_by(F.col("last_modified")), F.col("address"))).alias("first"),
+    ).first()
+    assert row is not None
+    gone = found.where(absent).select("address")
+    names = [one["address"] for one in gone.orderBy("address").collect()] if row["absent"] else []
+    where = hole(gone, inventory) if row["absent"] else ""
+    found.unpersist()
+    unlisted.unpersist()
+    if names:
+        more = " and others" if len(names) > _NAMED else ""
+        saw = (
+            f"{len(names):,} referenced objects are missing: {', '.join(names[:_NAMED])}{more}. {where}. {ACKNOWLEDGE}"
+        )
+        return Referenced(Verdict(guard, False, saw), lost, tuple(names))
+    if row["overlooked"]:
+        saw = f"{row['overlooked']:,} objects, {row['first']} first, are there and old, and were not listed"
+        return Referenced(Verdict(guard, False, saw), lost)
+    saw = f"every referenced object is there; {asked:,} came after the listing"
+    return Referenced(Verdict(guard, True, f"{saw}; {lost:,} are lost" if lost else saw), lost)
+
+
+def manifests_whole(manifests: DataFrame, refs: DataFrame) -> Verdict:
+    """Every manifest has as many chunk refs as its snapshots say; else chunks that it holds are missing here.
+
+    `refs`: `refs_of` the manifests.
+    """
+    found = refs.select("manifest_id", F.expr("native + virtual + inline").alias("found"))
+    differing = F.coalesce(F.col("found") % F.lit(_COUNT) != F.col("chunk_refs") % F.lit(_COUNT), F.lit(True))
+    row = (
+        manifests.where("live")
+        .join(found, on="manifest_id", how="left")
+        .where(differing)
+        .agg(F.count(F.lit(1)).alias("short"), F.min("manifest_id").alias("first"))
+        .first()
+    )
+    assert row is not None
+    saw = "every manifest has all its chunk refs"
+    if row["short"]:
+        saw = f"{row['short']:,} manifests, {row['first']} first, have other chunk refs than their snapshots say"
+    return Verdict("manifests_whole", not row["short"], saw)

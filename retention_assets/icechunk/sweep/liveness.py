@@ -1,0 +1,99 @@
+"""What of an Icechunk repository must stay by now: its state read again, judged as the plan judged it.
+
+Before the plan's edits are published a look foresees what they will leave; after that it takes the state as it is.
+Source: DESIGN.md, invariant 5.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import SparkSession
+
+from retention_assets.errors import GuardRefused
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
+from retention_assets.lakefs.source.ranges import TableCache
+from retention_assets.icechunk.sweep.reach import reach_of
+from retention_assets.icechunk.sweep.stand import Stand, held_ids, stand_of, standing
+from retention_assets.lakefs.sweep.liveness import Liveness
+from retention_assets.state.plan import Heads, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class IcechunkQuestion:
+    """What is asked of a repository: under which policy, after which planned edits."""
+
+    name: str
+    source: IcechunkSource
+    policy: SnapshotPolicy
+    planned: PlannedEdits
+
+
+class IcechunkLiveness:
+    """Looks at a repository as often as it is asked. What did not change since the last look is not read again."""
+
+    def __init__(
+        self, spark: SparkSession, cache: TableCache, question: IcechunkQuestion, clock: Callable[[], datetime]
+    ) -> None:
+        self._spark = spark
+        self._cache = cache
+        self._question = question
+        self._clock = clock
+        self._last: tuple[Stand, Liveness] | None = None
+
+    def now(self) -> Liveness:
+        """Return what must stay at this moment. Errors: GuardRefused when it cannot be known."""
+        question = self._question
+        looked_at, state = self._clock(), self._state()
+        held = held_ids(state, question.policy, question.planned.as_of)
+        return self._of(standing(state, question.planned.cutoff, held), looked_at)
+
+    def foreseen(self) -> Liveness:
+        """Return what must stay once the planned edits are published. Errors: GuardRefused when it cannot be known."""
+        question = self._question
+        looked_at, state, planned = self._clock(), self._state(), question.planned
+        return self._of(stand_of(state, question.policy, planned.as_of, planned.cutoff, planned), looked_at)
+
+    def require_same(self, plan: Plan, heads: Heads) -> None:
+        """Refuse a repository that is not the one that was planned: another format, created again, or gone back.
+
+        What branches and tags named at planning is still known, but for what the plan itself releases and drops.
+        """
+        planned, state = self._question.planned, self._state()
+        if state.format != planned.format:
+            raise _another(plan, f"it has format {state.format}, and had {planned.format}")
+        known = {encode_id(snapshot_id) for snapshot_id in state.history.snapshots}
+        going = {*planned.released, *planned.dropped}
+        named = {**{f"tag {name}": tip for name, tip in heads.tags.items()}, **heads.branches}
+        gone = sorted(f"{name} named {tip}" for name, tip in named.items() if tip not in known | going)
+        if gone:
+            raise _another(plan, f"{gone[0]}, which is not known any more")
+
+    def _state(self) -> IcechunkState:
+        return self._question.source.state()
+
+    def _of(self, stand: Stand, looked_at: datetime) -> Liveness:
+        """Return what `stand` reaches: the same, as long as the same snapshots and transaction logs stay."""
+        if self._last and _stays(self._last[0]) == _stays(stand):
+            known = self._last[1]
+            return Liveness(known.live, known.committed, looked_at)
+        live = reach_of(self._spark, self._cache, stand).live().cache()
+        if self._last:
+            self._last[1].live.unpersist()
+        found = Liveness(live, live, looked_at)  # what no snapshot holds is unreferenced as long as it is not live
+        self._last = stand, found
+        return found
+
+
+def _stays(stand: Stand) -> tuple[frozenset[bytes], frozenset[bytes]]:
+    return stand.snapshots, stand.transaction_logs
+
+
+def _another(plan: Plan, why: str) -> GuardRefused:
+    return GuardRefused(
+        f"{plan.repository} {plan.day}: the repository is not the one that was planned: {why}. Nothing was changed or "
+        f"deleted. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+    )

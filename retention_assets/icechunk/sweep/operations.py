@@ -1,0 +1,114 @@
+"""What users do to branches, tags and the status of a repository of either format.
+
+Source: seed 003; Icechunk facts 5.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from random import Random
+
+from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing
+from retention_assets.icechunk.formats.ids import decode_id, is_canonical
+from retention_assets.icechunk.formats.model import Availability
+from retention_assets.icechunk.formats.paths import SNAPSHOTS
+from retention_assets.icechunk.formats.snapshots import read_snapshot
+from retention_assets.icechunk.rules import operations as edits
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.icechunk.source.repository import IcechunkSource
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.icechunk.sweep.commits import Edit, RepoCommits
+from retention_assets.icechunk.sweep.references import ReferenceFiles
+
+
+class Operations:
+    """The operations on one repository. Each is done when it returns, and returns how many conflicts it met.
+
+    Whoever calls them has the repository's lease. Ids are texts of 20 characters. In format 2 a conflict with another
+    writer is tried again; in format 1 the one reference that is named is changed, or the change is refused.
+    Errors: GuardRefused as the edits in `history.icechunk.operations`; ConfigurationError for what is no id;
+    SourceError where there is no repository; of the store.
+    """
+
+    def __init__(
+        self,
+        access: StoreAccess,
+        clock: Callable[[], datetime],
+        log: Callable[[str], None],
+        *,
+        random: Random | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._source = IcechunkSource(access, clock)
+        self._reader = ObjectReader(access)
+        self._references = ReferenceFiles(access)
+        self._commits = RepoCommits(access, clock, log, random=random, sleep=sleep)
+
+    def create_branch(self, name: str, snapshot: str) -> int:
+        """Make a branch on a snapshot."""
+        snapshot_id = _id(snapshot)
+        return self._done(
+            lambda repo, stamp: edits.create_branch(repo, name, snapshot_id, stamp),
+            lambda: self._references.create_branch(name, self._known(snapshot)),
+        )
+
+    def delete_branch(self, name: str) -> int:
+        """Delete a branch; its snapshots stay until a collection."""
+        return self._done(
+            lambda repo, stamp: edits.delete_branch(repo, name, stamp), lambda: self._references.delete_branch(name)
+        )
+
+    def reset_branch(self, name: str, snapshot: str, expected: str | None = None) -> int:
+        """Put a branch on another snapshot, if it is on `expected` or nothing is expected."""
+        snapshot_id, old = _id(snapshot), None if expected is None else _id(expected)
+        return self._done(
+            lambda repo, stamp: edits.reset_branch(repo, name, snapshot_id, stamp, old),
+            lambda: self._references.reset_branch(name, self._known(snapshot), old),
+        )
+
+    def create_tag(self, name: str, snapshot: str) -> int:
+        """Make a tag on a snapshot."""
+        snapshot_id = _id(snapshot)
+        return self._done(
+            lambda repo, stamp: edits.create_tag(repo, name, snapshot_id, stamp),
+            lambda: self._references.create_tag(name, self._known(snapshot)),
+        )
+
+    def delete_tag(self, name: str) -> int:
+        """Delete a tag; its name can never be used again."""
+        return self._done(
+            lambda repo, stamp: edits.delete_tag(repo, name, stamp), lambda: self._references.delete_tag(name)
+        )
+
+    def set_status(self, availability: Availability, reason: str | None = None) -> int:
+        """Let a repository be written to, or not. Errors: GuardRefused in format 1, which has no status."""
+        return self._done(
+            lambda repo, stamp: edits.set_status(repo, availability, reason, stamp),
+            partial(_refuse_v1, "a repository of format 1 has no status"),
+        )
+
+    def _done(self, edit: Edit, in_format_1: Callable[[], object]) -> int:
+        if self._source.repo_object() is not None:
+            return self._commits.commit(edit).conflicts
+        self._source.references()  # that there is a repository
+        in_format_1()
+        self._source.require_still_format_1()
+        return 0
+
+    def _known(self, text: str) -> bytes:
+        path = f"{SNAPSHOTS}{text}"
+        try:
+            return read_snapshot(self._reader.read(path), self._reader.describe(path)).id
+        except ObjectMissing:
+            raise GuardRefused(f"there is no snapshot {text}. Nothing was changed. Correct the id.") from None
+
+
+def _refuse_v1(what: str) -> None:
+    raise GuardRefused(f"{what}. Nothing was changed. Upgrade it first.")
+
+
+def _id(text: str) -> bytes:
+    if not is_canonical(text):
+        raise ConfigurationError(f"{text!r} is not the id of a snapshot: 20 characters, as `log` shows. Nothing done.")
+    return decode_id(text)

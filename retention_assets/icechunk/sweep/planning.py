@@ -1,0 +1,272 @@
+"""Making the plan of an Icechunk repository: judge what is listed, let guards look, keep the plan with its edits."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from retention_assets.errors import GuardRefused
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.icechunk.source.repository import IcechunkState
+from retention_assets.icechunk.source.history import AVAILABILITY, LIMITS, TAGS_DELETABLE, history_hash, state_of
+from retention_assets.state.warehouse import Rows, Warehouse
+from retention_assets.core import guards
+from retention_assets.state.acknowledged import note_found
+from retention_assets.core.guards import Verdict
+from retention_assets.icechunk.sweep.edits import hash_with_edits, keep_edits
+from retention_assets.icechunk.sweep.reach import holders, live_addresses, others
+from retention_assets.icechunk.sweep.stand import Stand, edits_of, stand_of
+from retention_assets.state.memory import due_objects, keep_due
+from retention_assets.state.plan import (
+    Amount,
+    Heads,
+    Plan,
+    hash_of_plan,
+    keep_plan,
+    keep_planned,
+    last_plan,
+    withdraw_plan,
+)
+from retention_assets.lakefs.sweep.planning import (
+    POLICY_HASH,
+    REFERENCES_HASH,
+    Planned,
+    amount_of,
+    counts_of_states,
+    told_of_names,
+    totals_counted,
+    waits_of,
+)
+from retention_assets.tables import DELETION_CANDIDATES
+from retention_assets.lakefs.rules.candidates import CANDIDATE, Horizon
+from retention_assets.icechunk.rules.candidates import due, hold_content, holding_of, is_generated, judged
+from retention_assets.core.other_references import NO_OTHERS, OtherReferences
+from retention_assets.core.settle import settled
+
+LOST, UNREAD = "lost", "unread"  # notes: files acknowledged as lost; those of them that no run ever read
+CUTOFF = "cutoff"  # note of `repository_history`: files that the store wrote before it may go
+GUARDS = (
+    "live_not_empty",
+    "live_not_shrunk",
+    "nothing_young",
+    "only_generated_names",
+    "nothing_live",
+    "only_listed",
+    "totals_balance",
+)
+_NOT_ASKED = "nothing_unknown"  # nothing is staged in Icechunk: uncommitted files are protected by their age
+
+
+@dataclass(frozen=True, slots=True)
+class IcechunkTerms:
+    """What a plan is made under."""
+
+    repository: str
+    day: date
+    policy: SnapshotPolicy
+    policy_run: str
+    grace: timedelta
+    collect_overwritten: timedelta | None
+    max_live_shrink: float
+    now: datetime
+    run_id: str
+    settle: timedelta
+    settings: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; without them no plan is approved
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The state that a plan is made from, what of it stays, and the edits that lead there."""
+
+    state: IcechunkState
+    stand: Stand
+    edits: PlannedEdits
+    history: Rows
+
+    @property
+    def cutoff(self) -> datetime:
+        """Files that the store wrote before it may go (UTC)."""
+        return self.edits.cutoff
+
+    @property
+    def horizon(self) -> Horizon:
+        """The youngest file that may go, for Spark."""
+        return Horizon(self.cutoff, timedelta(0))
+
+    @property
+    def blocked(self) -> str | None:
+        """Why the edits would be refused although planning them is not."""
+        notes = self.history.notes
+        if notes[AVAILABILITY] != "online":
+            return f"the repository is {notes[AVAILABILITY]} (reason: {notes[LIMITS] or 'none given'})."
+        if self.edits.deleted_tags and notes[TAGS_DELETABLE] != "true":
+            return (
+                f"{len(self.edits.deleted_tags):,} tags, {self.edits.deleted_tags[0]!r} first, have expired, and the "
+                "repository's feature flag delete_tag is off."
+            )
+        return None
+
+    def heads(self) -> Heads:
+        """Return what every branch and every tag names now."""
+        history = self.state.history
+        branches = {name: encode_id(tip) for name, tip in history.branches.items()}
+        return Heads(branches, {name: encode_id(tip) for name, tip in history.tags.items()})
+
+
+def scene_of(history: Rows, policy: SnapshotPolicy, day: date) -> Scene:
+    """Return what `policy` makes of `repository_history` as of the first instant of the day, UTC.
+
+    Pure but for the collecting of the rows: every asset that asks gets the same answer. Errors: as `stand_of`.
+    """
+    state = state_of(history.frame.toArrow(), history.notes, history.taken_at)
+    as_of = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    cutoff = datetime.fromisoformat(history.notes[CUTOFF])
+    stand = stand_of(state, policy, as_of, cutoff)
+    return Scene(state, stand, edits_of(state, stand, as_of, cutoff), history)
+
+
+@dataclass(frozen=True, slots=True)
+class IcechunkPictures:
+    """The tables that a plan is made from."""
+
+    inventory: Rows
+    manifests: Rows
+    chunks: Rows
+    others: OtherReferences = NO_OTHERS
+
+    @property
+    def lost(self) -> int:
+        """How many files that must stay are acknowledged as lost."""
+        return int(self.manifests.notes.get(LOST, 0)) + int(self.chunks.notes.get(LOST, 0))
+
+    @property
+    def unread(self) -> int:
+        """How many snapshots and manifests that must stay are lost, and were not read before."""
+        return int(self.manifests.notes.get(UNREAD, 0)) + int(self.chunks.notes.get(UNREAD, 0))
+
+
+def require_one_origin(terms: IcechunkTerms, scene: Scene, pictures: IcechunkPictures) -> None:
+    """Refuse manifests or chunks that were found under another policy, or of another history, than the plan names."""
+    origin = {POLICY_HASH: terms.policy.policy_hash, **origin_of(scene)}
+    for name, rows in (("reachable_manifests", pictures.manifests), ("reachable_chunks", pictures.chunks)):
+        differing = sorted(key for key, value in origin.items() if rows.notes.get(key) != value)
+        if differing:
+            raise GuardRefused(
+                f"{terms.repository} {terms.day}: {name} has another {' and '.join(differing)} than the plan would "
+                f"name. Nothing was deleted. Plan again: `retention plan {terms.repository} --as-of {terms.day}`."
+            )
+
+
+def origin_of(scene: Scene) -> dict[str, str]:
+    """Return the notes that say of which history, judged up to when, a table was made."""
+    return {REFERENCES_HASH: history_hash(scene.state.history), CUTOFF: scene.cutoff.isoformat()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Examined:
+    """What was judged and counted, and what the guards said of it."""
+
+    candidates: DataFrame
+    due: DataFrame  # the candidates, and what waits
+    amount: Amount
+    totals: Mapping[str, Amount]
+    live: int
+    verdicts: Sequence[Verdict]
+
+
+def make_plan(
+    spark: SparkSession, warehouse: Warehouse, terms: IcechunkTerms, scene: Scene, pictures: IcechunkPictures
+) -> Planned:
+    """Return the plan of `terms.day`, kept with its edits if no guard refuses it; else nothing stands."""
+    withdraw_plan(warehouse, terms.repository, terms.day)
+    found = _examined(spark, warehouse, terms, scene, pictures)
+    if guards.refusals(found.verdicts):
+        return Planned(found.candidates.limit(0), None, found.verdicts)
+    of_history = history_hash(scene.state.history)
+    references = hash_with_edits(of_history, scene.edits)
+    first_wait_ends, last_wait_ends = waits_of(found.due) if terms.settle else (None, None)
+    plan = Plan(
+        repository=terms.repository,
+        day=terms.day,
+        plan_hash=hash_of_plan(terms.repository, terms.policy.policy_hash, references, found.candidates),
+        policy_hash=terms.policy.policy_hash,
+        policy_run=terms.policy_run,
+        references_hash=references,
+        candidates=found.amount,
+        totals=found.totals,
+        live=found.live,
+        collected=0,
+        warnings=(
+            *_warnings(terms, scene, pictures.unread),
+            *told_of_names(pictures.inventory),
+            *pictures.others.warnings,
+        ),
+        blocked=scene.blocked,
+        instance=None,
+        made_at=terms.now,
+        run_id=terms.run_id,
+        first_wait_ends=first_wait_ends,
+        last_wait_ends=last_wait_ends,
+        terms=terms.settings,
+        lost=pictures.lost,
+    )
+    keep_planned(warehouse, plan, found.candidates, scene.heads())
+    keep_edits(warehouse, terms.repository, plan.plan_hash, of_history, scene.edits)
+    if terms.settle:
+        keep_due(warehouse, plan, found.due)
+    keep_plan(warehouse, plan)
+    note_found(spark, warehouse, terms.repository, pictures.inventory.frame, terms.run_id, terms.now)
+    return Planned(found.candidates, plan, found.verdicts)
+
+
+def _examined(
+    spark: SparkSession, warehouse: Warehouse, terms: IcechunkTerms, scene: Scene, pictures: IcechunkPictures
+) -> _Examined:
+    inventory, manifests, chunks = pictures.inventory.frame, pictures.manifests.frame, pictures.chunks.frame
+    stay = others(spark, scene.stand)
+    gone = holders(spark, scene.stand, scene.stand.leaving(scene.state)).where("NOT live")
+    holding = holding_of(manifests, chunks, stay, gone)
+    counted = Observation()
+    objects = pictures.others.keep(judged(inventory, holding, scene.horizon, terms.collect_overwritten))
+    if pictures.unread:
+        objects = hold_content(objects)
+    if terms.settle:
+        earlier = due_objects(spark, warehouse, terms.repository)
+        listed_at, read_at = pictures.inventory.taken_at, scene.state.taken_at
+        objects = settled(objects, earlier, listed_at, read_at, terms.settle, settle_expired=True)
+    named = due(objects.observe(counted, *counts_of_states())).cache()
+    chosen = named.where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)
+    live = live_addresses(manifests, chunks, stay).cache()
+    amount, totals, live_count = amount_of(chosen), totals_counted(counted), live.count()
+    before = last_plan(warehouse, terms.repository, terms.day)
+    verdicts = (
+        guards.live_not_empty(live_count, sum(total.objects for total in totals.values())),
+        guards.live_not_shrunk(live_count, before.live if before else None, terms.max_live_shrink),
+        *_allowed(chosen, live, scene.horizon, inventory),
+        guards.totals_balance(totals, inventory.count(), amount),
+    )
+    live.unpersist()
+    return _Examined(chosen, named, amount, totals, live_count, verdicts)
+
+
+def _allowed(chosen: DataFrame, live: DataFrame, horizon: Horizon, inventory: DataFrame) -> Sequence[Verdict]:
+    asked = guards.candidates_allowed(chosen, live, horizon, inventory, staged_known=True, generated=is_generated)
+    return [verdict for verdict in asked if verdict.guard != _NOT_ASKED]
+
+
+def _warnings(terms: IcechunkTerms, scene: Scene, unread: int) -> list[str]:
+    warnings = []
+    if unread:
+        warnings.append(
+            f"{unread:,} snapshots or manifests that must stay are lost and were never read. What they name is not "
+            "known, so no manifest and no chunk is deleted."
+        )
+    if scene.blocked:
+        warnings.append(f"This plan cannot be carried out: {scene.blocked}")
+    if not terms.grace:
+        warnings.append("The grace period is zero: what an open session has written and not yet committed can go.")
+    return warnings

@@ -1,0 +1,92 @@
+"""What was published of a plan: a document for each sweep that did, written before that sweep touched any object.
+
+`publications/<plan hash>/<fence>.json`; before that, in `begun/<fence>.json`, what it is about to remove. References
+are no objects of the store in format 2, and have no size: they stand here and in the report, not in the ledger, whose
+totals are of objects.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.icechunk.rules.snapshots import History
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.icechunk.sweep.publishing import Published
+from retention_assets.state.lease import Lease
+from retention_assets.state.ledger import DELETED, MISSING
+from retention_assets.state.plan import Plan
+from retention_assets.tables import DELETION_REPORT, REFERENCE_ADDRESSES
+
+PUBLICATIONS = "publications"
+_BEGUN = "begun"
+
+
+def reference_addresses(planned: PlannedEdits) -> frozenset[str]:
+    """Return the addresses of the references that a plan deletes."""
+    branches = (f"{REFERENCE_ADDRESSES}branch.{name}" for name in planned.deleted_branches)
+    return frozenset([*branches, *(f"{REFERENCE_ADDRESSES}tag.{name}" for name in planned.deleted_tags)])
+
+
+def begin_publication(warehouse: Warehouse, plan: Plan, planned: PlannedEdits, lease: Lease, at: datetime) -> None:
+    """Note which references a sweep is about to remove: after a crash nobody else could tell their names."""
+    document = {"intended": sorted(reference_addresses(planned)), "at": at.isoformat()}
+    warehouse.write_document(document, plan.repository, PUBLICATIONS, plan.plan_hash, _BEGUN, f"{lease.fence:08d}.json")
+
+
+def keep_publication(
+    warehouse: Warehouse, plan: Plan, published: Published, gone: frozenset[str], lease: Lease, at: datetime
+) -> Mapping[str, Any]:
+    """Keep what a sweep published, and return it as its record has it.
+
+    `gone`: planned references that were not there any more: an attempt that was cut off may have removed them.
+    """
+    document = {
+        "conflicts": published.conflicts,
+        "written": list(published.written),
+        "references_removed": list(published.references_removed),
+        "references_gone": sorted(gone),
+        "left_for_the_next_plan": published.left,
+        "etag": published.etag,
+        "at": at.isoformat(),
+    }
+    warehouse.write_document(document, plan.repository, PUBLICATIONS, plan.plan_hash, f"{lease.fence:08d}.json")
+    return document
+
+
+def unexplained(warehouse: Warehouse, plan: Plan, planned: PlannedEdits, published: Published) -> frozenset[str]:
+    """Return the planned references of which neither this publication nor an earlier one says that they went."""
+    told = {address for document in _documents(warehouse, plan) for address in _told(document)}
+    return reference_addresses(planned) - told - set(published.references_removed)
+
+
+def without_those_there(addresses: frozenset[str], history: History) -> frozenset[str]:
+    """Return those of the references' addresses that nothing has any more."""
+    there = {f"{REFERENCE_ADDRESSES}{one.kind}.{one.name}" for one in history.references()}
+    return addresses - there
+
+
+def removed_references(warehouse: Warehouse, plan: Plan) -> pa.Table:
+    """Return `deletion_report` of the references that sweeps of the plan removed: no bytes, each once."""
+    rows: dict[str, dict[str, Any]] = {}
+    for document in _documents(warehouse, plan):
+        at = datetime.fromisoformat(document["at"])
+        for address in _told(document):
+            outcome, detail = DELETED, None
+            if address in document["references_gone"]:
+                outcome, detail = MISSING, "was gone before"
+            rows[address] = {"address": address, "size": 0, "outcome": outcome, "detail": detail, "at": at}
+    return pa.Table.from_pylist([rows[address] for address in sorted(rows)], schema=DELETION_REPORT.schema)
+
+
+def _told(document: Mapping[str, Any]) -> list[str]:
+    return [*document["references_removed"], *document["references_gone"]]
+
+
+def _documents(warehouse: Warehouse, plan: Plan) -> Iterator[Mapping[str, Any]]:
+    for name in warehouse.documents(plan.repository, PUBLICATIONS, plan.plan_hash):
+        document = warehouse.read_document(plan.repository, PUBLICATIONS, plan.plan_hash, name)
+        assert document is not None
+        yield document

@@ -1,0 +1,163 @@
+"""Making a plan's edits of references and snapshots, before any file is deleted.
+
+The edits are made again from the policy, on the repository as it stands: nobody's commit is lost. What the policy lets
+go of since the plan stays, for nobody approved it. Source: DESIGN.md, Invariants; Icechunk facts 4, Design doc 011.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from retention_assets.errors import GuardRefused
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.formats.model import Repo
+from retention_assets.icechunk.rules.collection import collected
+from retention_assets.icechunk.rules.expiration import BranchDeleted, Expiration, TagDeleted, edited
+from retention_assets.icechunk.rules.expire_v1 import expire_v1
+from retention_assets.icechunk.rules.expire_v2 import expiration_v2, expire_v2
+from retention_assets.icechunk.rules.planned import PlannedEdits, more_than_planned, raw_ids, unapproved
+from retention_assets.icechunk.rules.retention import Unapproved
+from retention_assets.icechunk.rules.snapshots import History, history_of, reachable
+from retention_assets.icechunk.rules.updates import Stamp
+from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.icechunk.source.repository import IcechunkSource
+from retention_assets.icechunk.sweep.commits import RepoCommits
+from retention_assets.icechunk.sweep.rewriting import carry_out_v1
+
+Clock = Callable[[], datetime]
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What publishing did."""
+
+    conflicts: int  # with other writers; each was tried again
+    written: tuple[str, ...]  # addresses of the backups that were written
+    references_removed: tuple[str, ...]  # `refs/branch.NAME`, `refs/tag.NAME`
+    etag: str | None  # of the repo object afterwards; format 1 has none
+    left: int = 0  # snapshots and references that the policy lets go of since the plan, and that stay
+
+
+def publish(access: StoreAccess, planned: PlannedEdits, policy: SnapshotPolicy, clock: Clock, log: Log) -> Published:
+    """Make the planned edits on the repository as it stands. Done again, it does what is left of them.
+
+    Fewer edits than planned are fine: a snapshot or a reference may be gone already. What the policy lets go of by now
+    and the plan does not name stays: it is the next plan's. The lease is the caller's.
+    Errors: GuardRefused when a snapshot that is to go is reached again, or a new one stands on it, when the format is
+    another one, and as `expire_v1`, `expire_v2` and `collected`; SourceError, StoreError and CorruptFile as reading
+    and writing raise them.
+    """
+    found = IcechunkSource(access, clock).repo_object()
+    if planned.format != (1 if found is None else 2):
+        raise _refusal(f"the repository is not of format {planned.format} any more")
+    if planned.format == 1:
+        return _publish_v1(access, planned, policy, clock, log)
+    commits = RepoCommits(access, clock, log)
+    done = _Done()
+    expired = commits.commit(partial(_expired, planned, policy, done))
+    dropped = commits.commit(partial(_dropped, planned))
+    written = tuple(one.backup for one in (expired, dropped) if one.backup is not None)
+    conflicts = expired.conflicts + dropped.conflicts
+    return Published(conflicts, written, tuple(sorted(done.removed)), dropped.etag, done.left)
+
+
+@dataclass(slots=True)
+class _Done:
+    """What the last try of an expiration did: another writer may have made several necessary."""
+
+    removed: tuple[str, ...] = ()  # references
+    left: int = 0  # see `Published`
+
+
+def _expired(planned: PlannedEdits, policy: SnapshotPolicy, done: _Done, repo: Repo, stamp: Stamp) -> Repo:
+    """Return `repo` after the planned expiration, and leave in `done` what that came to."""
+    done.removed, done.left = (), 0
+    history = history_of(repo)
+    _require_nobody_stands_on_the_doomed(planned, history)
+    if not raw_ids(planned.released) & history.snapshots.keys() and not _references_left(planned, history):
+        return repo
+    stays = unapproved(planned, history, partial(expiration_v2, history, policy, planned.as_of))
+    after, expiration = expire_v2(repo, policy, planned.as_of, stamp, stays)
+    _require_within(planned, history, expiration)
+    done.removed, done.left = tuple(references_removed(expiration)), _number(stays)
+    return after
+
+
+def _dropped(planned: PlannedEdits, repo: Repo, stamp: Stamp) -> Repo:
+    return collected(repo, raw_ids(planned.seen), raw_ids(planned.dropped), stamp)
+
+
+def _publish_v1(
+    access: StoreAccess, planned: PlannedEdits, policy: SnapshotPolicy, clock: Clock, log: Log
+) -> Published:
+    left = 0
+
+    def expiration_of(history: History) -> Expiration | None:
+        nonlocal left
+        left = 0
+        _require_nobody_stands_on_the_doomed(planned, history)
+        reached = reachable(history, history.tips())
+        if not raw_ids(planned.released) & reached and not _references_left(planned, history):
+            return None
+        stays = unapproved(planned, history, partial(expire_v1, history, policy, planned.as_of))
+        expiration = expire_v1(history, policy, planned.as_of, stays)
+        _require_within(planned, history, expiration)
+        left = _number(stays)
+        return expiration
+
+    done = carry_out_v1(access, expiration_of, clock, log)
+    return Published(done.conflicts, (), done.references_removed, None, left)
+
+
+def _number(stays: Unapproved) -> int:
+    return len(stays.snapshots) + len(stays.branches) + len(stays.tags)
+
+
+def references_removed(expiration: Expiration) -> Iterable[str]:
+    """Yield the references that an expiration deletes, as reports name them."""
+    for edit in expiration.edits:
+        if isinstance(edit, TagDeleted):
+            yield f"refs/tag.{edit.name}"
+        elif isinstance(edit, BranchDeleted):
+            yield f"refs/branch.{edit.name}"
+
+
+def _references_left(planned: PlannedEdits, history: History) -> bool:
+    """Return whether a reference that is to go is still there."""
+    tags, branches = set(planned.deleted_tags), set(planned.deleted_branches)
+    return bool(tags & history.tags.keys() or branches & history.branches.keys())
+
+
+def _doomed(planned: PlannedEdits) -> frozenset[bytes]:
+    return raw_ids(planned.released) | raw_ids(planned.dropped)
+
+
+def _require_nobody_stands_on_the_doomed(planned: PlannedEdits, history: History) -> None:
+    """Refuse when a snapshot that the plan did not see stands on one that is to go: it may use the same files."""
+    seen, doomed = raw_ids(planned.seen), _doomed(planned)
+    for snapshot_id in sorted(history.snapshots.keys() - seen):
+        parent = history.snapshots[snapshot_id].parent_id
+        if parent is not None and parent in doomed:
+            new, old = encode_id(snapshot_id), encode_id(parent)
+            raise _refusal(f"the new snapshot {new} stands on {old}, which is to go")
+
+
+def _require_within(planned: PlannedEdits, history: History, expiration: Expiration) -> None:
+    """Refuse an expiration that takes more than was planned, or one that leaves within reach what is to go."""
+    after, more = edited(history, expiration.edits), more_than_planned(planned, history, expiration)
+    reached = reachable(after, after.tips()) & _doomed(planned)
+    for found, complaint in (
+        (sorted(map(encode_id, more.snapshots)), "snapshots more than planned would be released"),
+        (sorted(more.tags), "tags more than planned would be deleted"),
+        (sorted(more.branches), "branches more than planned would be deleted"),
+        (sorted(map(encode_id, reached)), "snapshots that are to go are reached by a branch or tag again"),
+    ):
+        if found:
+            raise _refusal(f"{len(found):,} {complaint}, {found[0]} first")
+
+
+def _refusal(what: str) -> GuardRefused:
+    return GuardRefused(f"{what}. Nothing more was changed or deleted. Plan again, and approve that plan.")

@@ -1,0 +1,98 @@
+"""What the snapshots that stay reach, read on executors through the cache: one way for plan, sweep and proof.
+
+Source: Icechunk facts 4; DESIGN.md, invariants 1 and 5.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS, TRANSACTIONS
+from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
+from retention_assets.lakefs.source.ranges import TableCache
+from retention_assets.icechunk.sweep.stand import Stand
+from retention_assets.tables import INSTANT, STRINGS
+from retention_assets.icechunk.rules.reach import chunks_of, manifests_of
+
+_HOLDERS = pa.schema(
+    [
+        ("snapshot_id", pa.string()),
+        ("live", pa.bool_()),
+        ("expired", pa.bool_()),
+        ("rule_ids", STRINGS),
+        ("branches", STRINGS),
+        ("due_since", INSTANT),
+        ("flushed_at", INSTANT),
+    ]
+)
+_ADDRESSES = pa.schema([("address", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """`reachable_manifests`, `reachable_chunks`, and `address` of the snapshots and transaction logs that stay."""
+
+    manifests: DataFrame
+    chunks: DataFrame
+    others: DataFrame
+
+    def required(self) -> DataFrame:
+        """Return `address` of everything that must stay and be there, one row each."""
+        return live_addresses(self.manifests, self.chunks.where("certain"), self.others)
+
+    def live(self) -> DataFrame:
+        """Return `address` of everything that must stay, one row each."""
+        return live_addresses(self.manifests, self.chunks, self.others)
+
+
+def reach_of(spark: SparkSession, cache: TableCache, stand: Stand) -> Reach:
+    """Return what `stand` reaches; files that no earlier run read are fetched on executors.
+
+    Errors: of the files and the store, as the executors meet them: a snapshot or manifest that is missing among them.
+    """
+    snapshots = holders(spark, stand, ())
+    of_snapshots, _ = cache.rows(snapshots, snapshot_manifests())
+    manifests = manifests_of(snapshots, of_snapshots)
+    of_manifests, _ = cache.rows(manifests, manifest_chunks())
+    return Reach(manifests, chunks_of(manifests, of_manifests, cache.place), others(spark, stand))
+
+
+def live_addresses(manifests: DataFrame, chunks: DataFrame, others: DataFrame) -> DataFrame:
+    """Return `address` of everything that must stay, one row each."""
+    live_manifests, live_chunks = (frame.where("live").select("address") for frame in (manifests, chunks))
+    of_chunks = F.col("address").startswith(CHUNKS)  # of `chunks` alone, once each
+    few = others.unionByName(live_manifests).unionByName(live_chunks.where(~of_chunks)).distinct()
+    return live_chunks.where(of_chunks).unionByName(few)
+
+
+def holders(spark: SparkSession, stand: Stand, leaving: Iterable[bytes]) -> DataFrame:
+    """Return the snapshots that stay and those of `leaving`, each with what is said of what it holds."""
+    rows = [*_holders(stand, sorted(stand.snapshots), live=True), *_holders(stand, sorted(leaving), live=False)]
+    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=_HOLDERS))
+
+
+def others(spark: SparkSession, stand: Stand) -> DataFrame:
+    """Return `address` of the snapshots and transaction logs that stay."""
+    names = [SNAPSHOTS + encode_id(one) for one in stand.snapshots]
+    names += [TRANSACTIONS + encode_id(one) for one in stand.transaction_logs]
+    return spark.createDataFrame(pa.table([sorted(names)], schema=_ADDRESSES))
+
+
+def _holders(stand: Stand, ids: Iterable[bytes], *, live: bool) -> Iterator[Mapping[str, object]]:
+    for snapshot_id in ids:
+        decision = stand.expiration and stand.expiration.selection.decisions.get(snapshot_id)
+        reference = (decision.reference or "") if decision else ""
+        known = stand.before.snapshots.get(snapshot_id)
+        yield {
+            "snapshot_id": encode_id(snapshot_id),
+            "live": live,
+            "expired": not live,
+            "rule_ids": [decision.rule_id] if decision and decision.rule_id and not live else [],
+            "branches": [reference.removeprefix("branch ")] if reference.startswith("branch ") and not live else [],
+            "due_since": decision.due_since if decision and not live else None,
+            "flushed_at": known.flushed_at if known else None,
+        }

@@ -1,0 +1,117 @@
+"""Branches and tags of format 1: a small file each, written and removed on the condition that it still is the same.
+
+Icechunk itself writes branches on that condition, and removes them without any. Source: Icechunk facts 1, Layout.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import NoReturn
+
+from retention_assets.errors import GuardRefused, ObjectMissing
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.formats.model import MAIN
+from retention_assets.icechunk.formats.references import ReferenceFile, ReferenceKind, read_reference, write_reference
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.mutate.replacing import ObjectReplacer
+from retention_assets.objectstore.mutate.writing import ObjectWriter
+
+_PLAIN = re.compile(r"[\w.+=@-]+", re.ASCII)  # icechunk loses sight of names that a path must escape
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    tip: bytes
+    etag: str
+
+
+class ReferenceFiles:
+    """Writes the references of one repository. That the snapshots they name exist is the caller's to know."""
+
+    def __init__(self, access: StoreAccess) -> None:
+        self._reader = ObjectReader(access)
+        self._writer = ObjectWriter(access)
+        self._replacer = ObjectReplacer(access)
+
+    def create_branch(self, name: str, snapshot_id: bytes) -> None:
+        """Make a branch. Errors: GuardRefused for a name that is in use, or that format 1 cannot have."""
+        self._create(ReferenceFile(ReferenceKind.BRANCH, name), snapshot_id)
+
+    def create_tag(self, name: str, snapshot_id: bytes) -> None:
+        """Make a tag. Errors: GuardRefused as `create_branch`, and for the name of a deleted tag."""
+        if self._is_deleted(name):
+            _refuse(f"the tag {name!r} was deleted, and no name is used twice", "Choose another name.")
+        self._create(ReferenceFile(ReferenceKind.TAG, name), snapshot_id)
+
+    def reset_branch(self, name: str, snapshot_id: bytes, expected: bytes | None = None) -> None:
+        """Put a branch on another snapshot. Errors: GuardRefused when it is not on `expected`, or moves meanwhile."""
+        found = self._branch(name)
+        if expected is not None and found.tip != expected:
+            on, wanted = encode_id(found.tip), encode_id(expected)
+            _refuse(f"the branch {name!r} is on {on}, not on {wanted}", "Read the repository again.")
+        if not self._replacer.replace(_branch_path(name), write_reference(snapshot_id), found.etag):
+            _refuse(f"the branch {name!r} was moved or deleted meanwhile", "Read the repository again.")
+
+    def delete_branch(self, name: str, expected: bytes | None = None) -> None:
+        """Delete a branch. Errors: GuardRefused for `main`, for an unknown one, and as `reset_branch`."""
+        if name == MAIN:
+            _refuse(f"the branch {MAIN!r} cannot be deleted", "Every repository has it.")
+        if not self.try_delete_branch(name, self._branch(name).tip if expected is None else expected):
+            _refuse(f"the branch {name!r} was moved meanwhile", "Read the repository again.")
+
+    def try_delete_branch(self, name: str, expected: bytes) -> bool:
+        """Delete a branch that is on `expected`; return False when it is not. One that is gone is a success."""
+        try:
+            found = self._branch_file(name)
+        except ObjectMissing:
+            return True
+        return found.tip == expected and self._replacer.remove(_branch_path(name), found.etag)
+
+    def delete_tag(self, name: str) -> None:
+        """Delete a tag: its tombstone is written, its file stays. Errors: GuardRefused for one that is not there."""
+        try:
+            self._reader.head(ReferenceFile(ReferenceKind.TAG, name).path)
+        except ObjectMissing:
+            _refuse(f"there is no tag {name!r}", "Correct the name.")
+        if not self.write_tombstone(name):
+            _refuse(f"there is no tag {name!r}: it was deleted before", "Correct the name.")
+
+    def write_tombstone(self, name: str) -> bool:
+        """Mark a tag as deleted; return False when it was before."""
+        path = ReferenceFile(ReferenceKind.TAG, name, tombstone=True).path
+        return not self._is_deleted(name) and self._writer.create(path, b"")
+
+    def _create(self, file: ReferenceFile, snapshot_id: bytes) -> None:
+        if not _PLAIN.fullmatch(file.name) or file.name in (".", ".."):
+            _refuse(
+                f"{file.name!r} cannot be a name in format 1",
+                "Use letters, digits and `.`, `_`, `-`, `+`, `=`, `@`.",
+            )
+        if not self._writer.create(file.path, write_reference(snapshot_id)):
+            _refuse(f"there is a {file.kind.value} {file.name!r} already", "Choose another name.")
+
+    def _is_deleted(self, name: str) -> bool:
+        try:
+            self._reader.head(ReferenceFile(ReferenceKind.TAG, name, tombstone=True).path)
+        except ObjectMissing:
+            return False
+        return True
+
+    def _branch(self, name: str) -> _Found:
+        try:
+            return self._branch_file(name)
+        except ObjectMissing:
+            _refuse(f"there is no branch {name!r}", "Correct the name.")
+
+    def _branch_file(self, name: str) -> _Found:
+        path = _branch_path(name)
+        content, facts = self._reader.read_with_facts(path)
+        return _Found(read_reference(content, self._reader.describe(path)), facts.e_tag or "")
+
+
+def _branch_path(name: str) -> str:
+    return ReferenceFile(ReferenceKind.BRANCH, name).path
+
+
+def _refuse(what: str, remedy: str) -> NoReturn:
+    raise GuardRefused(f"{what}. Nothing was changed or deleted. {remedy}")

@@ -1,0 +1,121 @@
+"""What of an Icechunk repository stays and what goes: pure, the same for the plan, the sweep and the proof.
+
+Source: Icechunk facts 3 and 4; DESIGN.md, invariants 1 and 5.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.formats.model import Repo
+from retention_assets.icechunk.rules.collection import repo_without
+from retention_assets.icechunk.rules.expiration import BranchDeleted, Expiration, TagDeleted, edited
+from retention_assets.icechunk.rules.expire_v1 import expire_v1
+from retention_assets.icechunk.rules.expire_v2 import expiration_v2, repo_after
+from retention_assets.icechunk.rules.planned import PlannedEdits, unapproved
+from retention_assets.icechunk.rules.reachable import Kept, kept_transaction_logs, kept_v1, kept_v2
+from retention_assets.icechunk.rules.retention import NOTHING_UNAPPROVED, Unapproved, held_snapshots
+from retention_assets.icechunk.rules.snapshots import History
+from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.icechunk.source.repository import IcechunkState
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """What stays of a repository.
+
+    `before` is its history as it is, `after` as it will be. `snapshots` stay with all that they reference, and the
+    `transaction_logs`, which need not exist. `expiration` is what is yet to be done; None: nothing.
+    """
+
+    before: History
+    after: History
+    kept: Kept
+    snapshots: frozenset[bytes]
+    transaction_logs: frozenset[bytes]
+    expiration: Expiration | None
+
+    def leaving(self, state: IcechunkState) -> frozenset[bytes]:
+        """Return the released snapshots whose files are there and do not stay: they tell why their chunks go."""
+        released = self.expiration.released if self.expiration else frozenset()
+        return frozenset(released & state.stored.keys()) - self.snapshots
+
+
+def held_ids(state: IcechunkState, policy: SnapshotPolicy, as_of: datetime) -> frozenset[bytes]:
+    """Return the snapshots that a hold in force names. Errors: GuardRefused for a hold on what does not exist."""
+    return frozenset(held_snapshots(state.history, policy, as_of))
+
+
+def stand_of(
+    state: IcechunkState,
+    policy: SnapshotPolicy,
+    as_of: datetime,
+    cutoff: datetime,
+    planned: PlannedEdits | None = None,
+) -> Stand:
+    """Return what stays when `state` is expired under `policy` at `as_of`, and then collected before `cutoff`.
+
+    With `planned`, nothing is released or deleted beyond that plan.
+    Errors: SourceError and GuardRefused as `select` and `require_allowed`.
+    """
+    if state.repo is None:
+        expiration = _within(planned, state.history, partial(expire_v1, state.history, policy, as_of))
+        after = edited(state.history, expiration.edits)
+        kept = kept_v1(after, state.stored, cutoff, expiration.selection.held)
+        return _stand(state.history, after, kept, kept.snapshots, expiration, None)
+    expiration = _within(planned, state.history, partial(expiration_v2, state.history, policy, as_of))
+    repo = repo_after(state.repo, expiration)
+    kept = kept_v2(repo, state.stored, cutoff, expiration.selection.held)
+    after = edited(state.history, expiration.edits)
+    return _stand(state.history, after, kept, kept.snapshots, expiration, repo_without(repo, kept.dropped))
+
+
+def _within(planned: PlannedEdits | None, history: History, expire: Callable[[Unapproved], Expiration]) -> Expiration:
+    return expire(unapproved(planned, history, expire) if planned else NOTHING_UNAPPROVED)
+
+
+def standing(state: IcechunkState, cutoff: datetime, held: Collection[bytes]) -> Stand:
+    """Return what stays of `state` as it is: nothing expires, and what the repo object still lists is not dropped.
+
+    For whoever deletes: only what was unlinked before may go. Errors: as `kept_v1` and `kept_v2`.
+    """
+    if state.repo is None:
+        kept = kept_v1(state.history, state.stored, cutoff, held)
+        return _stand(state.history, state.history, kept, kept.snapshots, None, None)
+    kept = kept_v2(state.repo, state.stored, cutoff, held)
+    listed = kept.snapshots | (kept.dropped & state.stored.keys())
+    return _stand(state.history, state.history, kept, listed, None, state.repo)
+
+
+def _stand(
+    before: History,
+    after: History,
+    kept: Kept,
+    snapshots: frozenset[bytes],
+    expiration: Expiration | None,
+    repo: Repo | None,
+) -> Stand:
+    logs = kept_transaction_logs(repo, kept) | snapshots
+    return Stand(before, after, kept, snapshots, logs, expiration)
+
+
+def edits_of(state: IcechunkState, stand: Stand, as_of: datetime, cutoff: datetime) -> PlannedEdits:
+    """Return the edits that lead from `state` to `stand`."""
+    expiration = stand.expiration
+    edits = expiration.edits if expiration else ()
+    return PlannedEdits(
+        format=state.format,
+        as_of=as_of,
+        cutoff=cutoff,
+        seen=_texts(state.history.snapshots),
+        released=_texts(expiration.released if expiration else ()),
+        dropped=_texts(stand.kept.dropped),
+        deleted_branches=tuple(sorted(edit.name for edit in edits if isinstance(edit, BranchDeleted))),
+        deleted_tags=tuple(sorted(edit.name for edit in edits if isinstance(edit, TagDeleted))),
+    )
+
+
+def _texts(ids: Collection[bytes]) -> tuple[str, ...]:
+    return tuple(sorted(map(encode_id, ids)))

@@ -1,0 +1,133 @@
+"""An Icechunk repository's plan carried out: its edits published, then its files removed, phase by phase.
+
+Source: DESIGN.md, invariants 4 and 5.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.lakefs.source.ranges import TableCache
+from retention_assets.repositories.opening import OpenIcechunk
+from retention_assets.objectstore.mutate.writing import ObjectWriter
+from retention_assets.state.acknowledged import acknowledged_addresses
+from retention_assets.sweep.attempt import (
+    Report,
+    Sweep,
+    charge_of,
+    planned_as_approved,
+    require_clock,
+    tell_of_versions,
+)
+from retention_assets.sweep.execute import Carried, carry_out
+from retention_assets.icechunk.sweep.edits import planned_edits
+from retention_assets.icechunk.sweep.layout import IcechunkLayout, characters
+from retention_assets.icechunk.sweep.liveness import IcechunkLiveness, IcechunkQuestion
+from retention_assets.icechunk.sweep.publications import (
+    begin_publication,
+    keep_publication,
+    removed_references,
+    unexplained,
+    without_those_there,
+)
+from retention_assets.icechunk.sweep.publishing import publish
+from retention_assets.state.lease import Lease
+from retention_assets.state.ledger import FAILED, ledger_of_plan, report_of
+from retention_assets.state.plan import Plan, load_plan, planned_heads
+from retention_assets.sweep.spark import Setting, SparkEngine
+
+IcechunkSweep = Sweep[OpenIcechunk]
+
+
+def report(sweep: IcechunkSweep) -> Report:
+    """Return the report of the day's plan, with removed references; carry it out first, unless the mode is `plan`."""
+    mode = sweep.opened.repository.settings.mode
+    plan = load_plan(sweep.warehouse, sweep.name, sweep.day)
+    if mode != "plan":
+        sweep_plan(sweep, plan, mode)
+    objects = report_of(ledger_of_plan(sweep.spark, sweep.warehouse, sweep.name, sweep.day, plan.plan_hash))
+    references = sweep.spark.createDataFrame(removed_references(sweep.warehouse, plan))
+    return Report(plan, mode, objects.unionByName(references))
+
+
+def sweep_plan(sweep: IcechunkSweep, plan: Plan, mode: str) -> None:
+    """Carry the plan out. Errors: GuardRefused before anything is touched; see `carry_out` for what comes later."""
+    policy = sweep.opened.policy()
+    candidates = planned_as_approved(sweep, plan, policy.policy_hash)
+    edits = planned_edits(sweep.warehouse, plan)
+    require_clock(sweep)
+    lost = acknowledged_addresses(sweep.spark, sweep.warehouse, sweep.name)
+    cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, sweep.opened.access, sweep.attempt, lost=lost)
+    question = IcechunkQuestion(sweep.name, sweep.opened.source, policy, edits)
+    liveness = IcechunkLiveness(sweep.spark, cache, question, sweep.clock)
+    engine = _engine(sweep, plan, candidates, liveness, keeps_missing=mode == "quarantine")
+    heads = planned_heads(sweep.warehouse, plan)
+    charge = charge_of(sweep, plan, mode, beside=_beside(edits), publish=partial(_publish, sweep, plan, edits, policy))
+
+    def check() -> None:
+        sweep.other_repositories().require_known()
+        liveness.require_same(plan, heads)
+
+    carried = carry_out(charge, engine, check)
+    _tell_of_phases(sweep, plan, carried)
+    tell_of_versions(sweep, mode, carried)
+
+
+def _engine(
+    sweep: IcechunkSweep, plan: Plan, candidates: DataFrame, liveness: IcechunkLiveness, *, keeps_missing: bool
+) -> SparkEngine:
+    most, others = sweep.limits.sweep.round, sweep.other_repositories()
+    listed = sum(amount.objects for amount in plan.totals.values())
+    setting = Setting(
+        sweep.spark,
+        sweep.warehouse,
+        plan,
+        candidates,
+        sweep.opened.access,
+        lambda: others.added_to(liveness.now(), candidates),
+        most,
+        layout=IcechunkLayout(characters(listed, most)),
+        foresee=lambda: others.added_to(liveness.foreseen(), candidates),
+    )
+    return SparkEngine(setting, keeps_missing=keeps_missing)
+
+
+def _beside(edits: PlannedEdits) -> int:
+    """Return what a budget must cover beside objects: what is taken out of history."""
+    snapshots = {*edits.released, *edits.dropped}
+    return len(snapshots) + len(edits.deleted_branches) + len(edits.deleted_tags)
+
+
+def _publish(
+    sweep: IcechunkSweep, plan: Plan, edits: PlannedEdits, policy: SnapshotPolicy, lease: Lease
+) -> Mapping[str, Any]:
+    """Publish what the plan takes out of history, and note what that came to before any object goes."""
+    ObjectWriter(sweep.opened.access).require_conditions()
+    begin_publication(sweep.warehouse, plan, edits, lease, sweep.clock())
+    published = publish(sweep.opened.access, edits, policy, sweep.clock, sweep.log)
+    sweep.log(
+        f"{sweep.name} {sweep.day}: published: {len(edits.released):,} snapshots released, "
+        f"{len(published.references_removed):,} references removed now, {published.conflicts:,} conflicts"
+    )
+    if published.left:
+        sweep.log(
+            f"{sweep.name} {sweep.day}: since the plan, the policy lets go of {published.left:,} more snapshots and "
+            "references. They stay until a plan that names them is approved."
+        )
+    gone = unexplained(sweep.warehouse, plan, edits, published)
+    if gone:
+        gone = without_those_there(gone, sweep.opened.source.state().history)
+    return keep_publication(sweep.warehouse, plan, published, gone, lease, sweep.clock())
+
+
+def _tell_of_phases(sweep: IcechunkSweep, plan: Plan, carried: Carried) -> None:
+    left = plan.candidates.objects - sum(amount.objects for amount in carried.outcomes.values())
+    if left and FAILED in carried.outcomes:
+        sweep.log(
+            f"{sweep.name} {sweep.day}: {carried.outcomes[FAILED].objects:,} objects failed, so the {left:,} that they "
+            f"name or may name were not tried. Try again: `retention sweep {sweep.name} --as-of {sweep.day}`."
+        )

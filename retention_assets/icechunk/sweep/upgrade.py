@@ -1,0 +1,128 @@
+"""From format 1 to format 2: the repo object is written where none is, then references and configuration go.
+
+Until the object is there nothing has changed; from then on the repository is of format 2, whatever is left of the old
+files. Source: Icechunk facts 5, upgrade.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from retention_assets.errors import GuardRefused, ObjectMissing, SourceError, StoreError
+from retention_assets.icechunk.formats.configuration import upgraded_configuration
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.formats.metadata import upgraded_metadata
+from retention_assets.icechunk.formats.model import SnapshotInfo
+from retention_assets.icechunk.formats.paths import CONFIG, REPO, SNAPSHOTS
+from retention_assets.icechunk.formats.repo_writer import write_repo
+from retention_assets.icechunk.rules.upgrade import Upgrade, Version1, upgraded
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.mutate.deletion import Doomed, ObjectDeleter, Outcome
+from retention_assets.icechunk.source.repository import IcechunkSource
+from retention_assets.icechunk.source.references import References, reference_facts
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.mutate.replacing import ObjectReplacer
+from retention_assets.objectstore.mutate.writing import ObjectWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Upgraded:
+    """What an upgrade does, or would do."""
+
+    snapshots: int
+    branches: int
+    tags: int
+    left_out: int  # snapshots that no reference reaches
+    removed: tuple[str, ...]  # addresses of the old files; of a dry run, those that would go
+    was_half_done: bool  # an earlier upgrade wrote the object, and left old files
+
+
+def upgrade(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: bool) -> Upgraded:
+    """Upgrade a repository, or end an upgrade that was cut off; not on a dry run, which writes nothing.
+
+    Writers of format 1 have to be stopped before. One that commits meanwhile is noticed: then the new object is taken
+    back, and the repository stays as it was. Whoever calls this has the repository's lease.
+    Errors: GuardRefused when it is of format 2 already, when somebody wrote to it meanwhile, and as `upgraded`; as
+    `IcechunkSource.state`.
+    """
+    old = _old_files(access)  # as they are before anything of them is read
+    repo = IcechunkSource(access, clock).state().repo
+    if repo is not None and not old:
+        raise GuardRefused(f"{access.url}: it is of format 2 already. Nothing was changed.")
+    made = Upgrade(repo, frozenset()) if repo else _first_part(access, clock, dry_run=dry_run)
+    if not dry_run:
+        _remove(access, old)
+    counts = (len(made.repo.snapshots), len(made.repo.branches), len(made.repo.tags), len(made.left_out))
+    return Upgraded(*counts, removed=tuple(one.path for one in old), was_half_done=repo is not None)
+
+
+def _first_part(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: bool) -> Upgrade:
+    source = IcechunkSource(access, clock)
+    references, config = source.references(), _configuration(ObjectReader(access))
+    made = upgraded(_version_1(source, references, config), clock())
+    source.require_still_format_1()
+    if not dry_run:
+        if not ObjectWriter(access).create(REPO, write_repo(made.repo)):
+            raise GuardRefused(f"{access.url}: somebody else upgraded it just now. Nothing was changed.")
+        _require_nobody_wrote(access, source, references, config, made)
+    return made
+
+
+def _version_1(source: IcechunkSource, references: References, config: bytes | None) -> Version1:
+    """Return the repository as the rule of upgrading takes it; every snapshot file is read."""
+    state = source.state()
+    snapshots = {}
+    for one in source.snapshot_files(sorted(state.history.snapshots)):
+        metadata = upgraded_metadata(one.metadata, f"{SNAPSHOTS}{encode_id(one.id)}")
+        snapshots[one.id] = SnapshotInfo(one.id, one.parent_id, one.flushed_at, one.message, metadata)
+    stored = None if config is None else upgraded_configuration(config, CONFIG)
+    return Version1(snapshots, references.branches, references.tags, references.deleted_tags, stored)
+
+
+def _configuration(reader: ObjectReader) -> bytes | None:
+    try:
+        return reader.read(CONFIG)
+    except ObjectMissing:
+        return None
+
+
+def _require_nobody_wrote(
+    access: StoreAccess, source: IcechunkSource, before: References, config: bytes | None, made: Upgrade
+) -> None:
+    """Refuse when references are not as they were read, and take the new object back: it lacks what was written."""
+    try:
+        unchanged = source.references() == before and _configuration(ObjectReader(access)) == config
+    except SourceError:
+        unchanged = False
+    if unchanged:
+        return
+    found = source.repo_object()
+    if found is None or found.repo != made.repo or not ObjectReplacer(access).remove(REPO, found.etag):
+        raise GuardRefused(
+            f"{access.url}: somebody wrote to it in format 1 during the upgrade, and somebody else already in format "
+            f"2. Its old files were left alone. Save what the old references name, then upgrade again to remove them."
+        )
+    raise GuardRefused(
+        f"{access.url}: somebody wrote to it during the upgrade, which was taken back. Stop all writers of format 1, "
+        f"and upgrade again."
+    )
+
+
+def _old_files(access: StoreAccess) -> list[Doomed]:
+    """Return the files that only format 1 needs."""
+    reader = ObjectReader(access)
+    old = [Doomed(one.path, one.e_tag) for one in reference_facts(reader)]
+    try:
+        return [*old, Doomed(CONFIG, reader.head(CONFIG).e_tag)]
+    except ObjectMissing:
+        return old
+
+
+def _remove(access: StoreAccess, old: Sequence[Doomed]) -> None:
+    left = [one for one in ObjectDeleter(access).delete_all(old) if one.outcome in (Outcome.FAILED, Outcome.CHANGED)]
+    for one in left:
+        why = "somebody wrote to it meanwhile" if one.outcome is Outcome.CHANGED else one.detail
+        raise StoreError(
+            f"{access.url}/{one.path}: it was not deleted: {why}. The repository is upgraded; {len(left):,} of its old "
+            f"files are left. Stop all writers of format 1, and upgrade again to remove them."
+        )

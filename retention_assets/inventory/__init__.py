@@ -1,0 +1,1 @@
+"""What lies in a store: an inventory that the store delivered, and what is listed beside an older one."""

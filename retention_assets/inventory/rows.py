@@ -1,0 +1,117 @@
+"""Files of Amazon S3 Inventory to Arrow: the current objects of a bucket."""
+
+import hashlib
+from collections.abc import Buffer, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as csv
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+
+from retention_assets.inventory.manifest import REQUIRED_COLUMNS, FileFormat, InventoryFile, Manifest, unusable
+from retention_assets.inventory.percent import url_decoded
+from retention_assets.tables import INSTANT
+
+_FIELDS: list[pa.Field] = [
+    pa.field("bucket", pa.string(), nullable=False),
+    pa.field("key", pa.string(), nullable=False),  # as the store names it, not encoded
+    pa.field("size", pa.int64(), nullable=False),  # bytes
+    pa.field("last_modified", INSTANT, nullable=False),  # the store's clock
+    pa.field("etag", pa.string()),
+]
+OBJECTS = pa.schema(_FIELDS)
+_TYPES: dict[str, pa.DataType] = {
+    "bucket": pa.string(),
+    "key": pa.string(),
+    "is_latest": pa.bool_(),
+    "is_delete_marker": pa.bool_(),
+    "size": pa.int64(),
+    "last_modified_date": INSTANT,
+    "e_tag": pa.string(),
+}
+
+
+def read_inventory_file(content: Buffer, manifest: Manifest, file: InventoryFile) -> Iterator[pa.RecordBatch]:
+    """Return the objects that one file lists, in batches of the schema `OBJECTS`.
+
+    Only latest versions that are not delete markers are there. Size and MD5 of the whole file are compared before
+    the first batch; nothing may be believed before the last one came without an error.
+
+    Raises:
+        CorruptFile: the file is truncated, altered or not of the manifest's format; a row is of another bucket; a
+            current object has no size or time; a key is not properly encoded.
+    """
+    name = f"{file.key} (of {manifest.name})"
+    if len(memoryview(content)) != file.size:
+        raise unusable(name, f"has {len(memoryview(content)):,} bytes, the manifest says {file.size:,}")
+    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if found != file.md5:
+        raise unusable(name, f"its MD5 is {found}, the manifest says {file.md5}")
+    return _objects(content, manifest, name)
+
+
+def _objects(content: Buffer, manifest: Manifest, name: str) -> Iterator[pa.RecordBatch]:
+    readers = {FileFormat.CSV: _csv_batches, FileFormat.ORC: _orc_batches, FileFormat.PARQUET: _parquet_batches}
+    wanted = [column for column in _TYPES if column in manifest.columns]
+    batches = readers[manifest.file_format](pa.py_buffer(content), manifest, wanted)
+    try:
+        for batch in batches:
+            yield _current(batch, manifest, wanted, name)
+    except (pa.ArrowException, OSError) as error:
+        raise unusable(name, f"is not the {manifest.file_format} file it should be ({error})") from error
+
+
+def _csv_batches(content: pa.Buffer, manifest: Manifest, wanted: list[str]) -> Iterator[pa.RecordBatch]:
+    with pa.CompressedInputStream(pa.BufferReader(content), "gzip") as probe:
+        if not probe.read(1):
+            return  # an empty file is no error here, but is one to Arrow's reader
+    yield from csv.open_csv(
+        pa.CompressedInputStream(pa.BufferReader(content), "gzip"),
+        read_options=csv.ReadOptions(column_names=list(manifest.columns)),
+        convert_options=csv.ConvertOptions(
+            column_types=_TYPES,
+            include_columns=wanted,
+            null_values=[""],  # a delete marker has no size and no tag
+            true_values=["true", "True"],
+            false_values=["false", "False"],
+        ),
+    )
+
+
+def _orc_batches(content: pa.Buffer, manifest: Manifest, wanted: list[str]) -> Iterator[pa.RecordBatch]:
+    file = orc.ORCFile(pa.BufferReader(content))
+    for stripe in range(file.nstripes):
+        yield file.read_stripe(stripe, columns=wanted)
+
+
+def _parquet_batches(content: pa.Buffer, manifest: Manifest, wanted: list[str]) -> Iterator[pa.RecordBatch]:
+    yield from pq.ParquetFile(pa.BufferReader(content)).iter_batches(columns=wanted)
+
+
+def _current(batch: pa.RecordBatch, manifest: Manifest, wanted: list[str], name: str) -> pa.RecordBatch:
+    """Return the latest versions of `batch` that are not delete markers."""
+    if missing := [column for column in wanted if column not in batch.schema.names]:
+        raise unusable(name, f"lacks {', '.join(missing)}, which the manifest names")
+    if not pc.all(pc.equal(batch["bucket"], pa.scalar(manifest.source_bucket))).as_py():
+        raise unusable(name, f"has rows of another bucket than {manifest.source_bucket!r}")
+    if manifest.lists_versions:
+        _require_values(batch, ("is_latest", "is_delete_marker"), name)
+        batch = batch.filter(pc.and_not(batch["is_latest"], batch["is_delete_marker"]))
+    _require_values(batch, REQUIRED_COLUMNS, name)
+    if pc.any(pc.or_(pc.equal(batch["key"], pa.scalar("")), pc.less(batch["size"], pa.scalar(0)))).as_py():
+        raise unusable(name, "has an empty key or a negative size")
+    key = batch["key"].cast(pa.string())
+    if manifest.file_format is FileFormat.CSV:
+        key = url_decoded(key, name)  # ORC and Parquet have keys as they are. Source: S3 User Guide, inventory list
+    etag = batch["e_tag"] if "e_tag" in wanted else pa.nulls(len(batch))
+    columns = [batch["bucket"], key, batch["size"], batch["last_modified_date"], etag]
+    return pa.RecordBatch.from_arrays(
+        [column.cast(field.type) for column, field in zip(columns, OBJECTS, strict=True)], schema=OBJECTS
+    )
+
+
+def _require_values(batch: pa.RecordBatch, columns: tuple[str, ...], name: str) -> None:
+    for column in columns:
+        if batch[column].null_count:
+            raise unusable(name, f"{batch[column].null_count:,} rows have no {column}")

@@ -1,0 +1,94 @@
+"""Two sets of candidates side by side: what only one of them frees, and what both do for another reason."""
+
+from collections.abc import Callable
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from retention_assets.lakefs.rules.ranges import union_of
+from retention_assets.core.summary import largest_groups, top_prefix
+
+NEWLY_FREED, NO_LONGER_FREED = "newly_freed", "no_longer_freed"  # named by the later side only, by the earlier only
+FREED_OTHERWISE, FREED_ALIKE = "freed_otherwise", "freed_alike"  # by both: for another reason or rule, or the same
+CHANGES = (NEWLY_FREED, NO_LONGER_FREED, FREED_OTHERWISE, FREED_ALIKE)
+
+_COMPARED = ("size", "reason", "rule_ids", "paths", "branches")
+_EARLIER, _LATER = "before", "after"
+
+
+def compared(before: DataFrame, after: DataFrame) -> DataFrame:
+    """Return a row per address of either side: `change`, and the reasons and rules of both (null: not named).
+
+    `before`, `after`: `deletion_candidates`. `size`, `paths` and `branches` are as the later side has them, else the
+    earlier.
+    """
+    both = _side(before, _EARLIER).join(_side(after, _LATER), on="address", how="full")
+    differs = (F.col("reason_before") != F.col("reason_after")) | (F.col("rule_ids_before") != F.col("rule_ids_after"))
+    change = (
+        F.when(F.col("reason_before").isNull(), NEWLY_FREED)
+        .when(F.col("reason_after").isNull(), NO_LONGER_FREED)
+        .when(differs, FREED_OTHERWISE)
+        .otherwise(FREED_ALIKE)
+    )
+    return both.select(
+        "address",
+        change.alias("change"),
+        *(F.coalesce(f"{name}_after", f"{name}_before").alias(name) for name in ("size", "paths", "branches")),
+        *(f"{name}_{side}" for name in ("reason", "rule_ids") for side in (_EARLIER, _LATER)),
+    )
+
+
+def _side(candidates: DataFrame, name: str) -> DataFrame:
+    return candidates.select("address", *(F.col(column).alias(f"{column}_{name}") for column in _COMPARED))
+
+
+def changed_amounts(changes: DataFrame, most: int, prefix: Callable[[], Column] = top_prefix) -> DataFrame:
+    """Return the `largest_groups` of each change. `changes` as `compared` returns them."""
+    return largest_groups(changes, "change", _told_reason(), prefix(), most)
+
+
+def _told_reason() -> Column:
+    """Return the reason; of an object that both sides free for another one, both."""
+    earlier, later = F.col("reason_before"), F.col("reason_after")
+    both = F.when(earlier == later, F.concat(later, F.lit(", other rules"))).otherwise(
+        F.concat(earlier, F.lit(" → "), later)
+    )
+    return F.when(F.col("change") == FREED_OTHERWISE, both).otherwise(F.coalesce(later, earlier))
+
+
+def at_heads(commits: DataFrame, graph: DataFrame) -> DataFrame:
+    """Return those of `potential_commits` that a branch or tag names, with these names as their branches.
+
+    A tag is written `tag <name>`: a branch may be called the same.
+    """
+    tags = F.transform("tags", lambda tag: F.concat(F.lit("tag "), tag))
+    named = graph.select("commit_id", F.concat("head_of", tags).alias("names")).where(F.size("names") > 0)
+    return commits.join(named, on="commit_id", how="inner").withColumn("branches", F.col("names")).drop("names")
+
+
+def with_heads(changes: DataFrame, pairs_at_heads: DataFrame) -> DataFrame:
+    """Return the changes with `heads`: which branches and tags have a newly freed object in their version of now.
+
+    `pairs_at_heads`: `addresses` of `at_heads`. Empty for objects that only older versions have.
+    """
+    heads = pairs_at_heads.groupBy("address").agg(union_of("branches").alias("heads"))
+    none = F.array().cast("array<string>")
+    joined = changes.join(heads, on="address", how="left")
+    is_new = F.col("change") == NEWLY_FREED
+    return joined.withColumn("heads", F.when(is_new, F.coalesce("heads", none)).otherwise(none))
+
+
+def head_amounts(changes: DataFrame, most: int) -> DataFrame:
+    """Return (name, objects, bytes): the `most` heads that lose the most bytes, and the total, whose name is empty.
+
+    `changes` as `with_heads` returns them. Only objects that a head has count.
+    """
+    names = F.explode(F.concat(F.array(F.lit("")), F.col("heads"))).alias("name")
+    return (
+        changes.where(F.size("heads") > 0)
+        .select("size", names)
+        .groupBy("name")
+        .agg(F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes"))
+        .orderBy(F.col("name") != "", F.col("bytes").desc(), "name")
+        .limit(most + 1)
+    )

@@ -1,0 +1,1 @@
+"""The bytes that lakeFS writes: ranges, metaranges, dumps, rules. Source: lakeFS facts."""

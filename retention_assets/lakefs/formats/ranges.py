@@ -1,0 +1,107 @@
+"""Ranges (the objects of a commit) and metaranges (the ranges of a commit) as Arrow record batches."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.core.columns import Fields, binary_column, decode, plan_fields, require_text, text_column
+from retention_assets.core.corruption import corrupt
+from retention_assets.core.kernels import MESSAGE, TEXT, VARINT
+from retention_assets.lakefs.formats.records import FIRST_SECOND, LAST_SECOND
+from retention_assets.lakefs.formats.sstable import open_table, require_kind
+
+BY_PREFIX_DEPRECATED, RELATIVE, FULL = 0, 1, 2  # address_type; source: lakeFS facts 2.3
+
+_ENTRY_FIELDS: list[pa.Field] = [
+    pa.field("key", pa.string(), nullable=False),  # the path in the repository
+    pa.field("address", pa.string(), nullable=False),  # as stored; how to read it says address_type
+    pa.field("address_type", pa.int8(), nullable=False),
+    pa.field("size", pa.int64(), nullable=False),  # bytes
+    pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=True),  # the server's clock, or the source's
+    pa.field("etag", pa.string(), nullable=False),
+    pa.field("content_type", pa.string(), nullable=False),
+]
+ENTRY_SCHEMA = pa.schema(_ENTRY_FIELDS)
+
+_METARANGE_FIELDS: list[pa.Field] = [
+    pa.field("range_id", pa.string(), nullable=False),
+    pa.field("min_key", pa.binary(), nullable=False),
+    pa.field("max_key", pa.binary(), nullable=False),
+    pa.field("count", pa.int64(), nullable=False),  # records
+    pa.field("estimated_size", pa.int64(), nullable=False),  # bytes on disk
+]
+METARANGE_SCHEMA = pa.schema(_METARANGE_FIELDS)
+
+# Entry: address 1, last_modified 2 (seconds 1, nanos 2), size 3, e_tag 4, address_type 6, content_type 7.
+_ADDRESS, _SIZE, _ETAG, _ADDRESS_TYPE, _CONTENT_TYPE, _SECONDS, _NANOS, _MODIFIED = range(8)
+_ENTRY = plan_fields(
+    (0, 1, TEXT), (0, 3, VARINT), (0, 4, TEXT), (0, 6, VARINT), (0, 7, TEXT), (1, 1, VARINT), (1, 2, VARINT),
+    (0, 2, MESSAGE),
+)  # fmt: skip
+# RangeData: min_key 1, max_key 2, estimated_size 3, count 4.
+_MIN_KEY, _MAX_KEY, _ESTIMATED, _COUNT = range(4)
+_RANGE_DATA = plan_fields((0, 1, TEXT), (0, 2, TEXT), (0, 3, VARINT), (0, 4, VARINT))
+
+
+def read_range(content: bytes, name: str) -> pa.RecordBatch:
+    """Return the entries of a range, in key order, as `ENTRY_SCHEMA`.
+
+    Raises:
+        CorruptFile: as `open_table`; or the table is no range of objects, or an entry is malformed: text that is
+            not UTF-8, an unknown address type, an impossible time.
+    """
+    table = open_table(content, name)
+    require_kind(table.properties, "ranges", None, name)
+    fields = decode(table.values, _ENTRY, name)
+    address_types = fields.numbers(_ADDRESS_TYPE)
+    if ((address_types < BY_PREFIX_DEPRECATED) | (address_types > FULL)).any():
+        raise corrupt(name, "an entry has an address type that is not known")
+    columns = [
+        require_text(table.keys.view(pa.string()), name, "a key"),
+        text_column(fields.pieces(_ADDRESS), name, "an address"),
+        pa.array(address_types.astype(np.int8)),
+        pa.array(fields.numbers(_SIZE)),
+        _last_modified(fields, name),
+        text_column(fields.pieces(_ETAG), name, "an etag"),
+        text_column(fields.pieces(_CONTENT_TYPE), name, "a content type"),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ENTRY_SCHEMA)
+
+
+def _last_modified(fields: Fields, name: str) -> pa.Array:
+    """Return the instants in microseconds, cut from nanoseconds; null where an entry has none."""
+    seconds, nanos = fields.numbers(_SECONDS), fields.numbers(_NANOS)
+    possible = (seconds >= FIRST_SECOND) & (seconds <= LAST_SECOND) & (nanos >= 0) & (nanos < 1_000_000_000)
+    if not possible.all():
+        raise corrupt(name, "an entry has a time that cannot be")
+    micros = seconds * 1_000_000 + nanos // 1_000
+    return pa.array(micros, mask=~fields.present(_MODIFIED)).view(ENTRY_SCHEMA.field("last_modified").type)
+
+
+def read_metarange(content: bytes, name: str) -> pa.RecordBatch:
+    """Return the ranges of a metarange, in key order, as `METARANGE_SCHEMA`; those of a dump's metarange too.
+
+    Raises:
+        CorruptFile: as `open_table`; or the table is no metarange, a range has no id, or ranges overlap.
+    """
+    table = open_table(content, name)
+    if table.properties.get("type") != b"metaranges":
+        raise corrupt(name, f"it is a table of type {table.properties.get('type')!r}, not a metarange")
+    fields = decode(table.values, _RANGE_DATA, name)
+    range_ids = text_column(table.identities, name, "a range id")
+    if not _all(pc.match_substring_regex(range_ids, "^[0-9a-f]{64}$")):
+        raise corrupt(name, "a range has an id that is no content id")
+    min_keys = binary_column(fields.pieces(_MIN_KEY), name)
+    max_keys = binary_column(fields.pieces(_MAX_KEY), name)
+    disjoint = _all(pc.less_equal(min_keys, max_keys)) and _all(pc.less(max_keys[:-1], min_keys[1:]))
+    if not (max_keys.equals(table.keys) and disjoint):
+        raise corrupt(name, "its ranges overlap, or are not where their keys say")
+    counts, estimated = fields.numbers(_COUNT), fields.numbers(_ESTIMATED)
+    if ((counts < 0) | (estimated < 0)).any():
+        raise corrupt(name, "a range has a negative count or size")
+    columns = [range_ids, min_keys, max_keys, pa.array(counts), pa.array(estimated)]
+    return pa.RecordBatch.from_arrays(columns, schema=METARANGE_SCHEMA)
+
+
+def _all(conditions: pa.Array) -> bool:
+    return pc.all(conditions, min_count=0).as_py()

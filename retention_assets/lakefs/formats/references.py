@@ -1,0 +1,108 @@
+"""The tables of a reference dump: commits, branches and tags as Arrow record batches. Source: lakeFS facts 3.3."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from retention_assets.core.corruption import corrupt
+from retention_assets.lakefs.formats.identity import commit_id
+from retention_assets.lakefs.formats.records import FIRST_SECOND, LAST_SECOND, BranchData, CommitData, TagData, parse
+from retention_assets.lakefs.formats.sstable import read_table, require_kind
+from retention_assets.tables import INSTANT, STRINGS
+
+COMMIT_SCHEMA = pa.schema(
+    [
+        pa.field("commit_id", pa.string(), nullable=False),
+        pa.field("parents", STRINGS, nullable=False),
+        pa.field("version", pa.int32(), nullable=False),  # 0: the main parent is the last one
+        pa.field("generation", pa.int32(), nullable=False),
+        pa.field("created_at", INSTANT, nullable=False),  # the committer's clock
+        pa.field("metarange_id", pa.string(), nullable=False),  # empty: the commit holds nothing
+        pa.field("committer", pa.string(), nullable=False),
+        pa.field("message", pa.string(), nullable=False),
+    ]
+)
+BRANCH_SCHEMA = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("branch_id", "commit_id")])
+TAG_SCHEMA = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("tag_id", "commit_id")])
+
+
+def read_commits(content: bytes, name: str) -> pa.RecordBatch:
+    """Return the commits in one range of a dump, in order of their ids, as `COMMIT_SCHEMA`.
+
+    Raises:
+        CorruptFile: as `open_table`; or the table holds no commits, or a commit is not the one its id was made of.
+    """
+    return _batch([_commit(record, name) for record in _records(content, name, "commit")], COMMIT_SCHEMA)
+
+
+def _commit(record: tuple[bytes, bytes, bytes], name: str) -> tuple[object, ...]:
+    """Return the columns of one commit, whose record (key, identity, data) must agree with itself."""
+    key, identity, content = record
+    commit = parse(CommitData, content, name)
+    moment = commit.creation_date
+    hashed = commit_id(
+        committer=commit.committer,
+        message=commit.message,
+        metarange_id=commit.meta_range_id,
+        created_seconds=moment.seconds,
+        metadata=commit.metadata,
+        parents=commit.parents,
+    )
+    if {commit.id.encode(), identity, hashed.encode()} != {key}:
+        raise corrupt(name, f"the commit {key!r} has the id {commit.id!r} and the content of {hashed!r}")
+    if not (FIRST_SECOND <= moment.seconds <= LAST_SECOND and 0 <= moment.nanos < 1_000_000_000):
+        raise corrupt(name, f"the commit {key!r} was created at a time that cannot be")
+    micros = moment.seconds * 1_000_000 + moment.nanos // 1_000
+    return (
+        commit.id,
+        list(commit.parents),
+        commit.version,
+        commit.generation,
+        micros,
+        commit.meta_range_id,
+        commit.committer,
+        commit.message,
+    )
+
+
+def read_branches(content: bytes, name: str) -> pa.RecordBatch:
+    """Return the branches, hidden ones too, in one range of a dump, by name, as `BRANCH_SCHEMA`.
+
+    Raises:
+        CorruptFile: as `open_table`; or the table holds no branches, or a record contradicts its key.
+    """
+    return _batch(_named(content, name, "branch"), BRANCH_SCHEMA)
+
+
+def read_tags(content: bytes, name: str) -> pa.RecordBatch:
+    """Return the tags in one range of a dump, by name, as `TAG_SCHEMA`.
+
+    Raises:
+        CorruptFile: as `open_table`; or the table holds no tags, or a record contradicts its key.
+    """
+    return _batch(_named(content, name, "tag"), TAG_SCHEMA)
+
+
+def _records(content: bytes, name: str, entity: str) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """Yield (key, identity, data) of each record; a dump has few of them, so these may be Python's objects."""
+    table = read_table(content, name)
+    require_kind(table.properties, "ranges", entity, name)
+    columns = (table.keys, table.identities, table.values)
+    return zip(*(column.to_pylist() for column in columns), strict=True)
+
+
+def _named(content: bytes, name: str, entity: str) -> list[tuple[str, str]]:
+    """Return (name, commit id) of each branch or tag."""
+    record = BranchData if entity == "branch" else TagData
+    found = []
+    for key, identity, content_of_record in _records(content, name, entity):
+        named = parse(record, content_of_record, name)
+        if (named.id.encode(), named.commit_id.encode()) != (key, identity):
+            raise corrupt(name, f"the {entity} {key!r} at {identity!r} says it is {named.id!r} at {named.commit_id!r}")
+        found.append((named.id, named.commit_id))
+    return found
+
+
+def _batch(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    arrays = [pa.array([row[column] for row in rows], field.type) for column, field in enumerate(schema)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,1 @@
+"""The rules of retention of lakeFS: which commits are active, which objects may go."""

@@ -1,0 +1,251 @@
+"""Which commits of a lakeFS repository are active, since when the others are due, and what is protected."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from retention_assets.config.durations import later
+from retention_assets.errors import GuardRefused
+from retention_assets.lakefs.rules.ancestry import all_ancestry, children_first, main_ancestry, require_whole
+from retention_assets.lakefs.rules.references import Commit, References
+from retention_assets.lakefs.rules.reflog import SeenHead
+from retention_assets.policy.rules import CommittedRetention, Hold, Kept
+
+
+@dataclass(frozen=True, slots=True)
+class CommitNode:
+    """A commit with everything that names it. Names are sorted."""
+
+    commit: Commit
+    branches: tuple[str, ...]  # whose head reaches the commit, by any parent
+    head_of: tuple[str, ...]
+    tags: tuple[str, ...]
+    dangling: bool  # not on the main ancestry of any branch
+
+    @property
+    def main_parent(self) -> str | None:
+        """The parent that the branch stood on before."""
+        return self.commit.main_parent
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """Whether a commit is active, and why.
+
+    `due_since` is the instant (UTC) at which the last branch lets go of it, in the future for an active commit;
+    `None` is never. `rule_id` is the rule that lets go last; a branch HEAD has none, being active by itself.
+    """
+
+    active: bool
+    due_since: datetime | None
+    rule_id: str | None
+
+
+class _Due(NamedTuple):
+    since: datetime | None  # `None`: never
+    rule_id: str | None
+
+    def after(self, other: "_Due") -> bool:
+        """Tell whether this is the later one; of equal instants the lower rule id counts, so that runs agree."""
+        if self.since == other.since:
+            return (self.rule_id or "") < (other.rule_id or "")
+        return other.since is not None and (self.since is None or self.since > other.since)
+
+
+def commit_graph(references: References) -> tuple[CommitNode, ...]:
+    """Return every commit, by id, with the branches that reach it, its names, and whether it dangles.
+
+    `dangling` is the seed's: not reachable from any branch's HEAD by main parents, so a merged feature tip dangles
+    although its branch still reaches it by a second parent. The dangling *leaves* from which retention is counted are
+    fewer (see `activity`). Source: seed 004, Dangling Commits.
+    Errors: SourceError for an unknown parent, head or tag target, and for a cycle.
+    """
+    reaching = reaching_branches(references, references.branches.items())
+    heads, tags = _names_by_commit(references.branches), _names_by_commit(references.tags)
+    on_main = main_ancestry(references.commits, references.branches.values())
+    return tuple(
+        CommitNode(
+            commit=commit,
+            branches=reaching[commit_id],
+            head_of=heads.get(commit_id, ()),
+            tags=tags.get(commit_id, ()),
+            dangling=commit_id not in on_main,
+        )
+        for commit_id, commit in sorted(references.commits.items())
+    )
+
+
+def activity(
+    references: References,
+    retention: CommittedRetention | None,
+    as_of: datetime,
+    left: Collection[SeenHead] = (),
+) -> Mapping[str, Activity]:
+    """Return for every commit whether it is active at `as_of` (UTC), since when it is due, and by which rule.
+
+    A commit was the head of a line of history until its main child was made. So a line keeps it until that child's
+    creation plus the line's span: the longest of all starts from which main parents lead to the child. Starts are the
+    branch HEADs, with their branch's span, and the dangling leaves, with the default: those that are neither HEAD nor
+    anyone's main parent. A HEAD is always active; a leaf counts as left at its own creation. Due exactly at `as_of` is
+    not active. Without rules everything is active (H5); tags do not count here.
+
+        a <- b <- c (HEAD)        a: due at created(b) + span, or at created(x) + default, whichever is later
+          <- x <- y (leaf)        x: due at created(y) + default        y: due at created(y) + default
+
+    `left`: heads that earlier plans saw and that are gone now. Each is a start as well, with its branch's span, and
+    counts as left when it was last seen.
+
+    Source: lakeFS facts 4.3, the order-independent statement (H1); DESIGN.md, invariant 11. Errors: as `commit_graph`.
+    """
+    ordered = children_first(references)
+    if retention is None:
+        return {commit.commit_id: Activity(active=True, due_since=None, rule_id=None) for commit in ordered}
+    heads = set(references.branches.values())
+    seen = [(head.commit_id, head.last_seen, retention.span_for(head.name)) for head in left if head.kind == "branch"]
+    due = _due_by_commit(ordered, _kept_by_head(references, retention), retention.default_kept, seen)
+    return {
+        commit.commit_id: _activity(commit.commit_id in heads, due.get(commit.commit_id), as_of) for commit in ordered
+    }
+
+
+def protected_commits(
+    references: References,
+    holds: Collection[Hold],
+    *,
+    tags_protect: bool,
+    as_of: datetime,
+    left_tags: Iterable[SeenHead] = (),
+) -> Mapping[str, str]:
+    """Return the commits that stay whatever the rules say, each with its reasons in one line.
+
+    These are the commits of tags, when tags protect; the commits that a hold in force names by tag or id; and whatever
+    the head of a held branch reaches, by any parent. Holds on prefixes concern paths and are not looked at.
+    `left_tags`: tags that earlier plans saw, that are gone now and still count.
+    Errors: GuardRefused when a hold in force names a branch, tag or commit that does not exist: a slip in a name must
+    not delete. SourceError as `commit_graph`.
+    """
+    require_whole(references)
+    in_force = [hold for hold in holds if hold.in_force(as_of.astimezone(UTC).date())]
+    _require_held_exist(references, in_force)
+    reasons: defaultdict[str, list[str]] = defaultdict(list)
+    if tags_protect:
+        for tag, commit_id in sorted(references.tags.items()):
+            reasons[commit_id].append(f"tag {tag}")
+        for seen in left_tags:
+            reasons[seen.commit_id].append(f"reflog: tag {seen.name}, last seen {seen.last_seen:%Y-%m-%d %H:%M} UTC")
+    for hold in sorted(in_force, key=lambda hold: hold.hold_id):
+        for commit_id in _held_commits(references, hold):
+            reasons[commit_id].append(f"hold {hold.hold_id}: {hold.kind} {hold.value} ({hold.reason})")
+    return {commit_id: "; ".join(texts) for commit_id, texts in reasons.items()}
+
+
+def _names_by_commit(names: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
+    by_commit: defaultdict[str, list[str]] = defaultdict(list)
+    for name, commit_id in sorted(names.items()):
+        by_commit[commit_id].append(name)
+    return {commit_id: tuple(found) for commit_id, found in by_commit.items()}
+
+
+def reaching_branches(references: References, heads: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
+    """Return the names of the branches that reach each commit. `heads`: (name, commit); a name may have several.
+
+    Sets of branches are integers with a bit per branch: a thousand branches over a hundred thousand commits are a
+    hundred thousand or-operations, and commits with equal sets share one tuple.
+    """
+    ordered = children_first(references)
+    named = sorted(heads)
+    names = sorted({name for name, _ in named})
+    place = {name: number for number, name in enumerate(names)}
+    masks = dict.fromkeys(references.commits, 0)
+    for name, commit_id in named:
+        masks[commit_id] |= 1 << place[name]
+    for commit in ordered:
+        for parent in commit.parents:
+            masks[parent] |= masks[commit.commit_id]
+    decoded = {mask: tuple(_names_in(mask, names)) for mask in set(masks.values())}
+    return {commit_id: decoded[mask] for commit_id, mask in masks.items()}
+
+
+def _names_in(mask: int, names: list[str]) -> Iterator[str]:
+    while mask:
+        lowest = mask & -mask
+        yield names[lowest.bit_length() - 1]
+        mask ^= lowest
+
+
+def _kept_by_head(references: References, retention: CommittedRetention) -> dict[str, Kept]:
+    """Return the longest retention of the branches whose HEAD a commit is."""
+    kept: dict[str, Kept] = {}
+    for branch, head in references.branches.items():
+        one = retention.span_for(branch)
+        if head not in kept or one.outlasts(kept[head]):
+            kept[head] = one
+    return kept
+
+
+def _due_by_commit(
+    ordered: list[Commit], kept: dict[str, Kept], default: Kept, left: Iterable[tuple[str, datetime, Kept]]
+) -> Mapping[str, _Due]:
+    """Return when each commit is let go of; HEADs without main children are left out.
+
+    `kept` starts with the HEADs and becomes the longest span of all starts at or above each commit: children come
+    first, so it is complete when a commit is reached. One that nothing has reached by then is a dangling leaf.
+    `left`: commits that were heads, when each was last seen, and how long its branch keeps it.
+    """
+    due: dict[str, _Due] = {}
+    seen: defaultdict[str, list[tuple[datetime, Kept]]] = defaultdict(list)
+    for commit_id, at, span in left:
+        seen[commit_id].append((at, span))
+    for commit in ordered:
+        if commit.commit_id not in kept:
+            kept[commit.commit_id] = default
+            due[commit.commit_id] = _Due(later(commit.created_at, default.span), default.rule_id)
+        for at, span in seen.get(commit.commit_id, ()):
+            _extend(due, commit.commit_id, _Due(later(at, span.span), span.rule_id))
+            if span.outlasts(kept[commit.commit_id]):
+                kept[commit.commit_id] = span
+        parent = commit.main_parent
+        if parent is None:
+            continue
+        span = kept[commit.commit_id]
+        if parent not in kept or span.outlasts(kept[parent]):
+            kept[parent] = span
+        _extend(due, parent, _Due(later(commit.created_at, span.span), span.rule_id))
+    return due
+
+
+def _extend(due: dict[str, _Due], commit_id: str, one: _Due) -> None:
+    if commit_id not in due or one.after(due[commit_id]):
+        due[commit_id] = one
+
+
+def _activity(is_head: bool, due: _Due | None, as_of: datetime) -> Activity:
+    if is_head or due is None:  # only HEADs lack an entry
+        return Activity(active=True, due_since=None, rule_id=None)
+    return Activity(due.since is None or due.since > as_of, due.since, due.rule_id)
+
+
+def _require_held_exist(references: References, in_force: Collection[Hold]) -> None:
+    known: Mapping[str, Mapping[str, object]] = {
+        "branch": references.branches,
+        "tag": references.tags,
+        "commit": references.commits,
+    }
+    unknown = [hold for hold in in_force if hold.kind in known and hold.value not in known[hold.kind]]
+    if unknown:
+        named = "; ".join(f"hold {hold.hold_id!r} names the {hold.kind} {hold.value!r}" for hold in unknown)
+        raise GuardRefused(
+            f"{named}: the repository has none of that name. Nothing was deleted. Correct the name (a commit's whole "
+            f"id), or end the hold with `until`."
+        )
+
+
+def _held_commits(references: References, hold: Hold) -> Iterator[str]:
+    if hold.kind == "branch":
+        yield from all_ancestry(references.commits, references.branches[hold.value])
+    elif hold.kind == "tag":
+        yield references.tags[hold.value]
+    elif hold.kind == "commit":
+        yield hold.value

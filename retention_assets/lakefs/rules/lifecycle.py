@@ -1,0 +1,84 @@
+"""Which (path, address) pairs lifecycle rules let go, and since when. The pure rule is `policy.rules.due_since`.
+
+Source: DESIGN.md, Decisions (Lifecycle); seed 002.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from retention_assets.policy.matching import glob_regex
+from retention_assets.policy.rules import LifecycleRule
+from retention_assets.lakefs.rules.paths import below
+
+_FOR_EVER = 2**62  # microseconds; longer than any calendar, and added to an instant it does not overflow
+_LAST_INSTANT = 253_402_300_799_999_999  # 9999-12-31 in microseconds
+
+
+def with_lifecycle(
+    addresses: DataFrame, rules: Collection[LifecycleRule], branches: Collection[str], as_of: datetime
+) -> DataFrame:
+    """Return the pairs with `lifecycle_due_since` (null: never), `lifecycle_due` and `matched_rules` (due ones).
+
+    `branches` are all branches of the repository, hidden ones and those in `left_branches` too; `as_of` (UTC) is the
+    instant that due is meant at: due exactly then is due. Any rule that is due is enough.
+    """
+    enabled = sorted((rule for rule in rules if rule.enabled), key=lambda rule: rule.rule_id)
+    since = [_due_since(rule, branches) for rule in enabled]
+    due = [F.coalesce(instant <= F.lit(as_of), F.lit(False)) for instant in since]
+    matched = [F.when(is_due, F.lit(rule.rule_id)) for rule, is_due in zip(enabled, due, strict=True)]
+    names = F.array_compact(F.array(*matched)) if matched else F.array().cast("array<string>")
+    return addresses.withColumns(
+        {
+            "lifecycle_due_since": _earliest(since),
+            "lifecycle_due": F.size(names) > 0,
+            "matched_rules": names,
+        }
+    )
+
+
+def covers(rule: LifecycleRule, path: Column) -> Column:
+    """Return whether the rule speaks of `path`: by its prefix, or by its glob."""
+    return below(path, rule.prefix) if rule.glob is None else path.rlike(glob_regex(rule.glob))
+
+
+def _due_since(rule: LifecycleRule, branches: Collection[str]) -> Column:
+    """Return the instant from which the rule lets a pair go, null when it never does or does not speak of it."""
+    left = F.when(F.size("left_branches") > 0, _longest_span(rule, branches, "left_branches")).otherwise(F.lit(0))
+    due = F.unix_micros("added_at") + F.greatest(_longest_span(rule, branches, "branches"), left)
+    return F.when(covers(rule, F.col("key")) & (due <= F.lit(_LAST_INSTANT)), F.timestamp_micros(due))
+
+
+def _longest_span(rule: LifecycleRule, branches: Collection[str], held_by: str) -> Column:
+    """Return the longest span, in microseconds, over the branches in column `held_by`; on no branch, the default.
+
+    Branches are grouped by their span, so that the expression grows with the rule and not with the repository.
+    """
+    own: dict[int, list[str]] = {}
+    for branch in sorted(branches):
+        span = _micros(rule.span_for(branch))
+        if span != _micros(rule.default):
+            own.setdefault(span, []).append(branch)
+    named = [branch for group in own.values() for branch in group]
+    spans = [
+        F.when(F.arrays_overlap(held_by, _texts(group)), F.lit(span)).otherwise(F.lit(0)) for span, group in own.items()
+    ]
+    others = F.size(F.array_except(held_by, _texts(named))) > 0 if named else F.size(held_by) > 0
+    by_default = F.when(others | (F.size(held_by) == 0), F.lit(_micros(rule.default))).otherwise(F.lit(0))
+    return F.greatest(by_default, *spans) if spans else by_default
+
+
+def _micros(span: timedelta | None) -> int:
+    return _FOR_EVER if span is None else min(span // timedelta(microseconds=1), _FOR_EVER)
+
+
+def _texts(values: Sequence[str]) -> Column:
+    return F.array(*(F.lit(value) for value in values))
+
+
+def _earliest(instants: Sequence[Column]) -> Column:
+    if not instants:
+        return F.lit(None).cast("timestamp")
+    return F.least(*instants) if len(instants) > 1 else instants[0]

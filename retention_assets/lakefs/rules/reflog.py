@@ -1,0 +1,123 @@
+"""What earlier plans saw: which commits branches and tags named, and which commits existed.
+
+A branch that is deleted or reset leaves no trace in the repository, and the date of a commit may be set by whoever may
+commit. Both would let retention expire what it promised to keep. So each plan remembers the heads and the commits that
+it saw. Source: DESIGN.md, invariant 11.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Literal
+
+from retention_assets.config.durations import later
+from retention_assets.lakefs.rules.references import References
+from retention_assets.policy.rules import Policy
+
+RefKind = Literal["branch", "tag"]
+TAG_SPAN = timedelta(days=30)  # how long a deleted tag counts where no retention says it; git's reflog has the same
+
+
+@dataclass(frozen=True, slots=True)
+class SeenHead:
+    """A branch or tag as a plan saw it."""
+
+    kind: RefKind
+    name: str
+    commit_id: str
+    last_seen: datetime  # UTC: when the newest plan that saw it read its references
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the plans so far saw. An empty memory is that of a first plan.
+
+    `not_before`: for each commit that a plan knew, the time of the last plan that did not know it; None when the first
+    plan knew it.
+    """
+
+    heads: tuple[SeenHead, ...] = ()
+    not_before: Mapping[str, datetime | None] = field(default_factory=dict)
+    seen_at: datetime | None = None  # UTC: when the last plan read its references; None: there was none
+
+    def branch_names(self, now: Iterable[str]) -> list[str]:
+        """Return the names of the branches there are `now`, and of those that are gone and remembered, sorted."""
+        return sorted({*now, *(head.name for head in self.heads if head.kind == "branch")})
+
+    def earliest(self, commit_id: str) -> datetime | None:
+        """Return an instant before which the commit did not exist; None where nothing is known."""
+        return self.not_before.get(commit_id, self.seen_at)
+
+
+def with_true_ages(references: References, memory: Memory) -> References:
+    """Return the references with commits that are no older than the last plan that did not know them."""
+    if memory.seen_at is None:
+        return references
+    commits = dict(references.commits)
+    for commit_id, commit in references.commits.items():
+        earliest = memory.earliest(commit_id)
+        if earliest is not None and earliest > commit.created_at:
+            commits[commit_id] = replace(commit, created_at=earliest)
+    return replace(references, commits=commits)
+
+
+def left_heads(references: References, memory: Memory) -> tuple[SeenHead, ...]:
+    """Return the remembered heads that a branch or tag of that name does not name any more, and whose commit exists."""
+    now = {"branch": references.branches, "tag": references.tags}
+    return tuple(
+        head
+        for head in memory.heads
+        if head.commit_id in references.commits and now[head.kind].get(head.name) != head.commit_id
+    )
+
+
+def counting_heads(references: References, memory: Memory, policy: Policy, as_of: datetime) -> tuple[SeenHead, ...]:
+    """Return the heads that are gone and still count at `as_of` (UTC)."""
+    ends = [(head, held_until(head, policy)) for head in left_heads(references, memory)]
+    return tuple(head for head, until in ends if until is None or until > as_of)
+
+
+def held_until(head: SeenHead, policy: Policy) -> datetime | None:
+    """Return until when a head that is gone still counts; None is for ever.
+
+    A branch counts for the longest time that a rule gives its name: of committed retention, or of lifecycle. A tag
+    counts for the default of committed retention.
+    """
+    retention = policy.retention
+    if head.kind == "tag":
+        return later(head.last_seen, retention.default_kept.span if retention else TAG_SPAN)
+    spans = [retention.span_for(head.name).span] if retention else []
+    spans += [rule.span_for(head.name) for rule in policy.lifecycle if rule.enabled]
+    ends = [later(head.last_seen, span) for span in spans]
+    return None if None in ends else max((end for end in ends if end is not None), default=head.last_seen)
+
+
+def remember(references: References, memory: Memory, policy: Policy) -> Memory:
+    """Return the memory after a plan of these references.
+
+    A head that moved on is forgotten: the commits after it say how long it is kept. One that is gone stays until it
+    does not count any more. `references`: with the ages of `with_true_ages`.
+    """
+    at = references.taken_at
+    seen = [SeenHead("branch", name, commit_id, at) for name, commit_id in references.branches.items()]
+    seen += [SeenHead("tag", name, commit_id, at) for name, commit_id in references.tags.items()]
+    gone = [
+        head
+        for head in left_heads(references, memory)
+        if not _moved_on(head, references) and ((until := held_until(head, policy)) is None or until > at)
+    ]
+    heads = sorted([*seen, *gone], key=lambda head: (head.kind, head.name, head.commit_id))
+    known = {commit_id: memory.earliest(commit_id) for commit_id in references.commits}
+    return Memory(tuple(heads), known, at if memory.seen_at is None else max(at, memory.seen_at))
+
+
+def _moved_on(head: SeenHead, references: References) -> bool:
+    """Tell whether the branch went on from this commit to one that was made after the branch was last seen here.
+
+    A commit that is older says nothing: the branch may have been reset to `head` and forward again.
+    """
+    child, commit_id = None, references.branches.get(head.name) if head.kind == "branch" else None
+    while commit_id is not None and commit_id != head.commit_id:
+        child = references.commits[commit_id]
+        commit_id = child.main_parent
+    return commit_id is not None and child is not None and child.created_at >= head.last_seen

@@ -1,0 +1,81 @@
+"""Commits as the rows of `commit_graph` and `potential_commits`, and back."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.lakefs.rules.committed import Activity, CommitNode
+from retention_assets.lakefs.rules.references import Commit, References
+from retention_assets.policy.rules import RETENTION_IDS
+from retention_assets.tables import COMMIT_GRAPH, POTENTIAL_COMMITS, STRINGS
+
+
+def commit_graph_rows(nodes: Sequence[CommitNode]) -> pa.Table:
+    """Return one row per commit, dangling ones too."""
+    return pa.table(
+        [
+            pa.array([node.commit.commit_id for node in nodes]),
+            [list(node.commit.parents) for node in nodes],
+            [node.main_parent for node in nodes],
+            [node.commit.created_at for node in nodes],
+            [node.commit.metarange_id for node in nodes],
+            [list(node.branches) for node in nodes],
+            [list(node.head_of) for node in nodes],
+            [list(node.tags) for node in nodes],
+            [node.dangling for node in nodes],
+        ],
+        schema=COMMIT_GRAPH.schema,
+    )
+
+
+def references_of(graph: pa.Table, taken_at: datetime) -> References:
+    """Return the references that `commit_graph` tells: the inverse of writing it."""
+    rows = graph.select(["commit_id", "parents", "main_parent", "created_at", "metarange_id", "head_of", "tags"])
+    commits: dict[str, Commit] = {}
+    branches: dict[str, str] = {}
+    tags: dict[str, str] = {}
+    for commit_id, parents, main, created_at, metarange, heads, tagged in zip(
+        *(column.to_pylist() for column in rows.columns), strict=True
+    ):
+        version = 1 if not parents or parents[0] == main else 0
+        commits[commit_id] = Commit(commit_id, tuple(parents), created_at, metarange, version)
+        branches.update(dict.fromkeys(heads, commit_id))
+        tags.update(dict.fromkeys(tagged, commit_id))
+    return References(commits, branches, tags, taken_at)
+
+
+def potential_commits_rows(
+    graph: pa.Table,
+    activity: Mapping[str, Activity],
+    protected: Mapping[str, str],
+    potential: frozenset[str],
+    left_branches: Mapping[str, Sequence[str]] | None = None,
+) -> pa.Table:
+    """Return one row per commit: whether retention keeps it, something protects it, and it may hold what came due.
+
+    `left_branches`: the branches that are gone and reached the commit; none unless they are given.
+    """
+    ids = graph.column("commit_id").to_pylist()
+    kept = [activity[commit_id] for commit_id in ids]
+    columns = [
+        graph.column("commit_id"),
+        graph.column("branches"),
+        graph.column("created_at"),
+        graph.column("metarange_id"),
+        pa.array([one.active for one in kept], pa.bool_()),
+        pa.array([commit_id in potential for commit_id in ids], pa.bool_()),
+        pa.array([commit_id in protected for commit_id in ids], pa.bool_()),
+        pa.array(
+            [None if one.active else one.due_since for one in kept], POTENTIAL_COMMITS.schema.field("due_since").type
+        ),
+        pa.array(
+            [None if one.active or one.rule_id is None else f"{RETENTION_IDS}{one.rule_id}" for one in kept],
+            pa.string(),
+        ),
+        pc.greater(pc.list_value_length(graph.column("head_of")), 0),
+        pa.array([list((left_branches or {}).get(commit_id, ())) for commit_id in ids], STRINGS),
+    ]
+    cast = [column.cast(field.type) for column, field in zip(columns, POTENTIAL_COMMITS.schema, strict=True)]
+    return pa.table(cast, schema=POTENTIAL_COMMITS.schema)

@@ -1,0 +1,37 @@
+"""The MD5 of objects whose ETag does not tell it: their content is read, on executors."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from retention_assets.errors import ObjectMissing
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.objects import ObjectReader
+
+_ROWS = pa.schema([("address", pa.string()), ("md5", pa.string())])
+_LARGEST = 2**30  # bytes; reading a larger object costs more than keeping it
+
+
+def md5_of(objects: DataFrame, access: StoreAccess) -> DataFrame:
+    """Return (address, md5) of objects (address, size). Null: the object is gone, or larger than 1 GiB.
+
+    Errors: of the store, as the executors meet them.
+    """
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reader = ObjectReader(access)
+        for batch in batches:
+            paths, sizes = batch["address"].to_pylist(), batch["size"].to_pylist()
+            found = [_md5(reader, path) if size <= _LARGEST else None for path, size in zip(paths, sizes, strict=True)]
+            yield pa.record_batch([batch["address"], pa.array(found, pa.string())], schema=_ROWS)
+
+    return objects.select("address", "size").mapInArrow(read, from_arrow_schema(_ROWS))
+
+
+def _md5(reader: ObjectReader, path: str) -> str | None:
+    try:
+        return reader.digest(path, "md5").hex()
+    except ObjectMissing:
+        return None

@@ -1,0 +1,171 @@
+"""Requests to a lakeFS server, answered with plain JSON or with one of our errors. lakefs-sdk signs and sends.
+
+The SDK's models are not used: they refuse answers that the server gives. Source: lakeFS facts, H17.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import lakefs_sdk
+import urllib3
+from lakefs_sdk.exceptions import ApiException
+
+from retention_assets.errors import AccessDenied, ConfigurationError, SourceError
+from retention_assets.objectstore.failures import scrubbed
+
+_PAGE = 1_000  # the server's most
+_CONNECT_SECONDS = 4.0  # three attempts, about a second apart: a server that does not answer is given up within 15 s
+_READ_SECONDS = 60.0
+_API = "/api/v1"
+_MAX_WORDS = 200  # characters of the server's own message
+# Waiting as long as a Retry-After says could be hours. GET alone is sent twice: a second POST starts a second task.
+_RETRIES = urllib3.Retry(
+    total=3, connect=2, read=1, redirect=False, backoff_factor=0.5, status_forcelist=(429, 500, 502, 503, 504),
+    allowed_methods={"GET"}, raise_on_status=False, respect_retry_after_header=False,
+)  # fmt: skip
+
+_HEADERS = {"Accept": "application/json", "Content-Type": "application/json"}
+_CHECK_NAME = "Check source.api.repository, and that source.api.url is the right server."
+_CHECK_LOG = "Run again; if it stays so, the server's log says why."
+
+Json = Mapping[str, Any]
+
+
+class NotFound(SourceError):
+    """The server answered 404, in its own words."""
+
+    def __init__(self, message: str, words: str) -> None:
+        super().__init__(message)
+        self.words = words
+
+    def __reduce__(self) -> tuple[type["NotFound"], tuple[str, str]]:
+        return NotFound, (str(self), self.words)
+
+
+class LakeFSClient:
+    """One server, one pair of keys. The keys are in no message, and not in `repr`."""
+
+    def __init__(self, url: str, access_key: str, secret_key: str) -> None:
+        """`url` is the server's address, with or without `/api/v1`. Errors: ConfigurationError when it is none."""
+        self._address = _checked(url)
+        self._secrets = (access_key, secret_key)
+        configuration: Any = lakefs_sdk.Configuration(
+            host=self._address + _API, username=access_key, password=secret_key
+        )
+        configuration.retries = _RETRIES
+        self._client: Any = lakefs_sdk.ApiClient(configuration)
+
+    def get(self, path: str, names: Mapping[str, str], **query: str | int | bool) -> Json:
+        """Return the answer to a GET; `names` fill the braces of `path`, escaped.
+
+        Errors: NotFound; AccessDenied for 401 and 403; SourceError for the rest, a server that does not answer and
+        an answer that is no JSON object included.
+        """
+        return self._request("GET", path, names, query, None, _READ_SECONDS)
+
+    def post(
+        self, path: str, names: Mapping[str, str], body: Json | None = None, patience: float = _READ_SECONDS
+    ) -> Json:
+        """Return the answer to a POST, waiting `patience` seconds for it. It is sent once. Errors: as `get`."""
+        return self._request("POST", path, names, {}, body, patience)
+
+    def pages(
+        self, path: str, names: Mapping[str, str], amount: int = _PAGE, **query: str | int | bool
+    ) -> Iterator[Sequence[Json]]:
+        """Yield the results of a listing page by page, to the last. Errors: as `get`, and pages that run in circles."""
+        after = ""
+        seen: set[str] = set()
+        while True:
+            page = self.get(path, names, amount=amount, after=after, **query)
+            pagination = self.expect(page, "pagination", dict)
+            yield self.expect(page, "results", list)
+            if not self.expect(pagination, "has_more", bool):
+                return
+            after = self.expect(pagination, "next_offset", str)
+            if not after or after in seen:
+                raise SourceError(
+                    f"{self._address}: the listing {path} does not come to an end: {after!r} follows itself. "
+                    "Nothing was believed. Check what stands between here and the server."
+                )
+            seen.add(after)
+
+    def expect[T](self, answer: Json, key: str, kind: type[T]) -> T:
+        """Return `answer[key]`, which must be a `kind`. Errors: SourceError."""
+        value = answer.get(key) if isinstance(answer, Mapping) else None
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise SourceError(
+                f"{self._address}: the server's answer has no {key!r} of type {kind.__name__}. Nothing was believed. "
+                "Check that the server is a lakeFS of version 1.72 or later."
+            )
+        return value
+
+    def _request(
+        self, method: str, path: str, names: Mapping[str, str], query: Json, body: Json | None, patience: float
+    ) -> Json:
+        try:
+            response = self._client.call_api(
+                path, method, dict(names), list(query.items()), dict(_HEADERS), body=body, response_types_map={},
+                auth_settings=["basic_auth"], _request_timeout=(_CONNECT_SECONDS, patience),
+            )  # fmt: skip
+            status, content = response.status_code, response.raw_data
+        except ApiException as error:
+            status, content = error.status or 0, error.body or str(error.reason)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            status, content = 0, type(getattr(error, "reason", None) or error).__name__
+        except UnicodeDecodeError:
+            status, content = 200, "bytes that are no text"
+        # Judged out here: the SDK's errors, which hold headers, stay out of the traceback.
+        return self._judged(f"{method} {path.format(**names)}", status, content)
+
+    def _judged(self, request: str, status: int, content: str) -> Json:
+        """Return the JSON object in `content`, or raise what `status` and `content` mean. Status 0: no answer."""
+        where = f"{self._address}: {request}"
+        if status == 0:
+            raise SourceError(
+                f"{where}: the server cannot be reached, or broke off ({self._words(content)}). Nothing was believed. "
+                "Check source.api.url and the network between here and the server."
+            )
+        if status in (401, 403):
+            raise AccessDenied(
+                f"{where}: the server refused ({status}: {self._words(content)}). Nothing was read. "
+                "Check source.api.access_key and secret_key, and that their user may do this."
+            )
+        answer = _object(content)
+        if answer is None:
+            raise SourceError(
+                f"{where}: answered {status} with something else than a JSON object. Nothing was believed. "
+                "Check that source.api.url is the address of a lakeFS server."
+            )
+        words = self._words(str(answer.get("message", "")))
+        if status == 404:
+            raise NotFound(f"{where}: {words or 'not found'}. Nothing was believed. {_CHECK_NAME}", words)
+        if not 200 <= status < 300:
+            raise SourceError(f"{where}: the server failed ({status}: {words}). Nothing was believed. {_CHECK_LOG}")
+        return answer
+
+    def _words(self, text: str) -> str:
+        """Return a server's words on one line, cut, without the keys."""
+        message = (_object(text) or {}).get("message", text)
+        return scrubbed(" ".join(str(message).split()), self._secrets)[:_MAX_WORDS]
+
+
+def _object(content: str) -> Json | None:
+    try:
+        answer = json.loads(content)
+    except ValueError:
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
+def _checked(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigurationError("source.api.url must be the address of a lakeFS server: https://host[:port]")
+    if parts.username or parts.password or parts.query:
+        raise ConfigurationError(
+            f"source.api.url: {parts.hostname}: keys in the URL would be shown by messages. "
+            "Write access_key and secret_key beside it."
+        )
+    return url.rstrip("/").removesuffix(_API)

@@ -1,0 +1,144 @@
+"""References from a dump: three tables in the namespace that the server wrote once, and maybe a staged list."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+
+import pyarrow as pa
+
+from retention_assets.errors import ConfigurationError, CorruptFile, ObjectMissing, SourceError
+from retention_assets.lakefs.formats.ranges import read_metarange
+from retention_assets.lakefs.formats.references import read_branches, read_commits, read_tags
+from retention_assets.lakefs.formats.rules import read_gc_rules
+from retention_assets.lakefs.formats.sstable import CONTENT_ID
+from retention_assets.lakefs.rules.references import Commit, References
+from retention_assets.lakefs.source.repository import METADATA, RULES, GCRules, StagedList, require_known_heads, visible_files
+from retention_assets.objectstore.objects import ObjectReader, StoreAccess
+
+_NEW_DUMP = "Make a new dump: `lakectl refs-dump lakefs://REPOSITORY -o FILE`."
+
+Read = Callable[[bytes, str], pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class DumpManifest:
+    """The ids of a dump's three metaranges. Source: lakeFS facts 3.3."""
+
+    commits_meta_range_id: str
+    tags_meta_range_id: str
+    branches_meta_range_id: str
+
+    @classmethod
+    def from_document(cls, document: object, where: str) -> "DumpManifest":
+        """Return the manifest in a parsed JSON document, as `lakectl refs-dump` prints it.
+
+        Errors: ConfigurationError that names `where` and the key; other keys of the document do not matter.
+        """
+        if not isinstance(document, Mapping):
+            raise ConfigurationError(f"{where}: is no JSON object, so no dump. Nothing was read. {_NEW_DUMP}")
+        ids = {field.name: str(document.get(field.name)) for field in fields(cls)}
+        for key, value in ids.items():
+            if not CONTENT_ID.fullmatch(value):
+                raise ConfigurationError(
+                    f"{where}: {key} must be the id of a metarange (64 hexadecimal digits). Nothing was read. "
+                    f"{_NEW_DUMP}"
+                )
+        return cls(**ids)
+
+
+def read_commit_table(reader: ObjectReader, metarange_id: str) -> dict[str, Commit]:
+    """Return the commits of a dump by id. Errors: ObjectMissing, AccessDenied, StoreError, CorruptFile."""
+    columns = ("commit_id", "parents", "created_at", "metarange_id", "version")
+    return {
+        commit_id: Commit(commit_id, tuple(parents), created_at, metarange, version)
+        for batch in _batches(reader, metarange_id, read_commits)
+        for commit_id, parents, created_at, metarange, version in _rows(batch, *columns)
+    }
+
+
+def _heads(reader: ObjectReader, metarange_id: str, read: Read, name: str) -> Mapping[str, str]:
+    return {
+        head: commit_id
+        for batch in _batches(reader, metarange_id, read)
+        for head, commit_id in _rows(batch, name, "commit_id")
+    }
+
+
+def _batches(reader: ObjectReader, metarange_id: str, read: Read) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of each range of a metarange. Each range must have the records that the metarange counts."""
+    name = f"{METADATA}/{metarange_id}"
+    ranges = read_metarange(reader.read(name), reader.describe(name))
+    for range_id, count in _rows(ranges, "range_id", "count"):
+        path = f"{METADATA}/{range_id}"
+        batch = read(reader.read(path), reader.describe(path))
+        if batch.num_rows != count:
+            raise CorruptFile(
+                f"{reader.describe(path)}: {batch.num_rows:,} records where the metarange {metarange_id} counts "
+                f"{count:,}. Nothing in it was believed. {_NEW_DUMP}"
+            )
+        yield batch
+
+
+def _rows(batch: pa.RecordBatch, *names: str) -> Iterator[tuple]:
+    return zip(*(batch[name].to_pylist() for name in names), strict=True)
+
+
+class DumpSource:
+    """A repository as a dump shows it. Nothing asks a server; times are the store's.
+
+    A namespace that was copied carries the times of the copy: then the references seem newer than they are.
+    """
+
+    def __init__(self, access: StoreAccess, document: object, staged: str | None, where: str = "the dump") -> None:
+        """`staged` is a folder of the namespace; `where` names the document in messages."""
+        self._reader = ObjectReader(access)
+        self._manifest = DumpManifest.from_document(document, where)
+        self._staged = staged
+        self._where = where
+
+    def staged(self) -> StagedList | None:
+        """Return the files of the configured folder, taken when the newest was written; None without a folder.
+
+        The server began its scan some minutes before it wrote the newest file: the grace period covers those.
+
+        Errors: SourceError when the folder has no files: that nothing is staged must be said by an empty file.
+        """
+        if self._staged is None:
+            return None
+        files = visible_files(self._reader, self._staged.strip("/"))
+        if not files:
+            raise SourceError(
+                f"{self._reader.describe(self._staged)}: no file there, so what is staged is unknown. Nothing was "
+                "deleted. Name the folder of a prepare_uncommitted run in `staged:`, or leave `staged:` out to plan."
+            )
+        return StagedList(tuple(sorted(files)), max(files.values()))
+
+    def release(self, staged: StagedList) -> None:
+        """See `LakeFSSource`: the folder is not of this source's making, so nothing is removed."""
+
+    def references(self) -> References:
+        """Return what the dump holds, taken when the oldest of its three tables was written."""
+        references = References(
+            commits=read_commit_table(self._reader, self._manifest.commits_meta_range_id),
+            branches=_heads(self._reader, self._manifest.branches_meta_range_id, read_branches, "branch_id"),
+            tags=_heads(self._reader, self._manifest.tags_meta_range_id, read_tags, "tag_id"),
+            taken_at=self._written_at(),
+        )
+        return require_known_heads(self._where, references, _NEW_DUMP)
+
+    def repositories(self) -> Mapping[str, str]:
+        """See `LakeFSSource`. A dump is of one repository."""
+        return {}
+
+    def rules(self) -> GCRules | None:
+        """Return the rules that lie in the namespace; no document and an empty one are no rules."""
+        try:
+            content = self._reader.read(RULES)
+        except ObjectMissing:
+            return None  # without rules every commit is active: only keeping more can follow
+        rules = read_gc_rules(content, self._reader.describe(RULES))
+        return GCRules(*rules) if rules else None
+
+    def _written_at(self) -> datetime:
+        ids = (getattr(self._manifest, field.name) for field in fields(self._manifest))
+        return min(self._reader.head(f"{METADATA}/{metarange_id}").last_modified for metarange_id in ids)

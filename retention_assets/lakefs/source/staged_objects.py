@@ -1,0 +1,67 @@
+"""The server's list of staged objects, read on executors. Source: lakeFS facts 4.4 (Parquet, relative addresses)."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from io import BytesIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from retention_assets.errors import CorruptFile
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.tables import UNCOMMITTED_OBJECTS
+from retention_assets.lakefs.rules.names import canonical_address
+
+_ADDRESS, _CREATED = "physical_address", "creation_date"  # unix seconds, the server's clock
+_FULL_OR_RELATIVE = 0
+
+
+def staged_objects(
+    spark: SparkSession,
+    access: StoreAccess,
+    files: Sequence[str],
+    inside: Sequence[str],
+    shown: Sequence[tuple[str, datetime]] = (),
+) -> DataFrame:
+    """Return (address, created_at) of each staged object, addresses canonical. See `StagedList`, `names.spellings`.
+
+    Errors: CorruptFile naming the file, of the store as executors meet them.
+    """
+    addresses, created = ([pair[place] for pair in shown] for place in (0, 1))
+    rows = spark.createDataFrame(pa.table([addresses, created], schema=UNCOMMITTED_OBJECTS.schema))
+    if files:
+        rows = rows.unionByName(_listed(spark, access, files))
+    address = canonical_address(F.col("address"), F.lit(_FULL_OR_RELATIVE), inside)
+    return rows.withColumn("address", address).distinct()
+
+
+def _listed(spark: SparkSession, access: StoreAccess, files: Sequence[str]) -> DataFrame:
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reader = ObjectReader(access)
+        for batch in batches:
+            for name in batch.column(0).to_pylist():
+                yield from staged_rows(reader.read(name), reader.describe(name))
+
+    names = spark.createDataFrame(pa.table({"name": files}))
+    return names.mapInArrow(read, from_arrow_schema(UNCOMMITTED_OBJECTS.schema))
+
+
+def staged_rows(content: bytes, name: str) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one file: `uncommitted_objects` with addresses as the server spells them."""
+    try:
+        table = pq.ParquetFile(BytesIO(content)).read(columns=[_ADDRESS, _CREATED])
+        seconds = table[_CREATED].cast(pa.int64()).combine_chunks()
+        addresses = table[_ADDRESS].cast(pa.string()).combine_chunks()
+    except (pa.ArrowException, KeyError, OSError) as error:
+        raise CorruptFile(
+            f"{name}: is not a staged list of lakeFS ({error.__class__.__name__}). Nothing was deleted. "
+            "Take the staged list again."
+        ) from error
+    if addresses.null_count:
+        raise CorruptFile(f"{name}: a staged object has no address. Nothing was deleted. Take the staged list again.")
+    created = seconds.cast(pa.timestamp("s", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
+    yield pa.record_batch([addresses, created], schema=UNCOMMITTED_OBJECTS.schema)

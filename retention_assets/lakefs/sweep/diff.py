@@ -1,0 +1,210 @@
+"""What two plans have apart, and what another policy would change of the plan that stands.
+
+The other policy is judged by the planner itself, from the day's stored pictures: nothing is listed anew, no server is
+asked. No plan is written, withdrawn or approved.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from datetime import datetime, timedelta
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from retention_assets.config.configuration import Repository
+from retention_assets.errors import GuardRefused
+from retention_assets.lakefs.rules.references import References
+from retention_assets.lakefs.rules.reflog import Memory
+from retention_assets.lakefs.rules.tables import references_of
+from retention_assets.policy.lint import Finding, lint
+from retention_assets.policy.rules import Policy
+from retention_assets.lakefs.source.ranges import TableCache
+from retention_assets.repositories.opening import open_store
+from retention_assets.state.warehouse import Rows, Warehouse
+from retention_assets.state.approval import planned_terms
+from retention_assets.core.guards import Verdict
+from retention_assets.lakefs.sweep.holdings import Holdings, holdings_of
+from retention_assets.lakefs.sweep.liveness import commits_under
+from retention_assets.state.memory import due_objects_of, read_memory
+from retention_assets.repositories.other_repositories import OtherRepositories
+from retention_assets.state.plan import Amount, Plan, planned_objects
+from retention_assets.lakefs.sweep.planning import REFERENCES_HASH, Pictures, Terms, examine, judge
+from retention_assets.tables import COMMIT_GRAPH, STORAGE_INVENTORY, UNCOMMITTED_OBJECTS
+from retention_assets.lakefs.comparison import (
+    CHANGES,
+    FREED_ALIKE,
+    at_heads,
+    changed_amounts,
+    compared,
+    head_amounts,
+    with_heads,
+)
+from retention_assets.lakefs.rules.names import spellings
+from retention_assets.core.summary import BRANCH, PREFIX, REASON, TOTAL, directory, top_prefix
+
+_MOST = 12  # groups of a change: what a person takes in at a glance
+Groups = Sequence[tuple[str, Amount]]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The objects of one kind of change: all of them, and their largest groups."""
+
+    amount: Amount
+    reasons: Groups
+    prefixes: Groups
+    branches: Groups
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What two sets of candidates have apart. `changes` has every kind, also those without objects."""
+
+    rows: DataFrame  # the objects that are not freed alike, the largest first
+    changes: Mapping[str, Change]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Another policy for a repository, and the plan that stands on the day."""
+
+    repository: Repository
+    policy: Policy
+    plan: Plan
+    now: datetime
+    run_id: str
+    others: Sequence[Repository] = ()  # the other repositories of the configuration
+
+    def terms(self, memory: Memory) -> Terms:
+        """Return what a plan would be made under, if everything had settled."""
+        settings = self.repository.lakefs
+        return Terms(
+            repository=self.repository.name,
+            day=self.plan.day,
+            policy=self.policy,
+            policy_run=self.run_id,
+            grace=settings.grace,
+            token_life=settings.token_life,
+            max_live_shrink=settings.guards.max_live_shrink,
+            legacy_names=settings.legacy_names,
+            now=self.now,
+            run_id=self.run_id,
+            access=open_store(self.repository),
+            settle=timedelta(0),
+            settle_expired=False,
+            memory=memory,
+            settings=planned_terms(self.repository),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a proposal would change of the plan that stands, and what the guards and the linter say of it.
+
+    The endangered objects are the newly freed ones: the plan keeps them. `at_heads` are those of them that a branch
+    or tag has in its version of now; `heads`, how much of it by branch and tag.
+    """
+
+    difference: Difference
+    at_heads: Amount
+    heads: Groups
+    verdicts: Sequence[Verdict]
+    blocked: str | None  # why such a plan could not be carried out
+    findings: Sequence[Finding]
+
+
+def compare_plans(
+    spark: SparkSession, warehouse: Warehouse, first: Plan, second: Plan, *, have_paths: bool = True
+) -> Difference:
+    """Return what `second` frees otherwise than `first`. Errors: GuardRefused when either's objects are not whole.
+
+    `have_paths`: whether the repository's objects do; else the differences are told by directory of the store.
+    """
+    before, after = (planned_objects(spark, warehouse, plan) for plan in (first, second))
+    return _difference(compared(before, after), top_prefix if have_paths else directory)
+
+
+def outlook(spark: SparkSession, warehouse: Warehouse, proposal: Proposal) -> Outlook:
+    """Return what the proposal would change of its plan.
+
+    Errors: TableContractError when a picture of the day is missing, GuardRefused when the pictures are not the plan's
+    or a hold names what is not there, those of the store when a range must be read again.
+    """
+    name, day = proposal.repository.name, proposal.plan.day
+    terms = proposal.terms(read_memory(warehouse, name, proposal.repository.lakefs))
+    planned = due_objects_of(spark, warehouse, proposal.plan)
+    inventory, staged, graph = (
+        warehouse.rows(spark, name, table.name, day) for table in (STORAGE_INVENTORY, UNCOMMITTED_OBJECTS, COMMIT_GRAPH)
+    )
+    _require_same_pictures(proposal.plan, inventory, graph)
+    references = references_of(graph.frame.toArrow(), graph.taken_at)
+    commits, held = _holdings(spark, warehouse, proposal, terms, references)
+    repository, clock = proposal.repository, (lambda: proposal.now)
+    others = OtherRepositories(spark, warehouse, repository, proposal.others, proposal.run_id, clock).for_plan()
+    pairs = Rows(held.pairs().cache(), graph.taken_at, graph.notes)
+    pictures = Pictures(inventory, staged, graph, pairs, others)
+    judgement = judge(terms, pictures, planned=planned)
+    examined = examine(spark, warehouse, terms, pictures, judgement)
+    pairs_at_heads = held.pairs_of(at_heads(commits, graph.frame))
+    difference = _difference(with_heads(compared(planned, judgement.candidates), pairs_at_heads))
+    (_, in_all), *heads = _groups(head_amounts(difference.rows, _MOST)) or [("", Amount())]
+    return Outlook(
+        difference,
+        at_heads=in_all,
+        heads=heads,
+        verdicts=[held.whole(), *examined.verdicts],
+        blocked=pictures.blocked,
+        findings=lint(terms.policy, references.branches, references.tags, references.commits, None, day),
+    )
+
+
+def _holdings(
+    spark: SparkSession, warehouse: Warehouse, proposal: Proposal, terms: Terms, references: References
+) -> tuple[DataFrame, Holdings]:
+    """Return the commits under the proposed policy, and what they hold."""
+    repository = proposal.repository
+    tags_protect = repository.lakefs.tags == "protect"
+    rows = commits_under(
+        proposal.policy, references, (), tags_protect=tags_protect, as_of=terms.as_of, memory=terms.memory
+    )
+    commits = spark.createDataFrame(rows)
+    cache = TableCache(spark, warehouse, repository.name, open_store(repository), proposal.run_id)
+    return commits, holdings_of(cache, spellings(repository.namespace, repository.storage), commits)
+
+
+def _difference(changes: DataFrame, prefix: Callable[[], Column] = top_prefix) -> Difference:
+    changes = changes.cache()
+    found: dict[tuple[str, str], list[tuple[str, Amount]]] = {}
+    for row in changed_amounts(changes, _MOST, prefix).collect():
+        found.setdefault((row["change"], row["by"]), []).append((row["name"], Amount(row["objects"], row["bytes"])))
+    amounts = {change: found.get((change, TOTAL), [("", Amount())])[0][1] for change in CHANGES}
+    rows = changes.where(F.col("change") != FREED_ALIKE).orderBy(F.col("size").desc(), "address")
+    return Difference(
+        rows,
+        {
+            change: Change(amount, *(found.get((change, by), []) for by in (REASON, PREFIX, BRANCH)))
+            for change, amount in amounts.items()
+        },
+    )
+
+
+def _groups(frame: DataFrame) -> list[tuple[str, Amount]]:
+    return [(row["name"], Amount(row["objects"], row["bytes"])) for row in frame.collect()]
+
+
+def _require_same_pictures(plan: Plan, inventory: Rows, graph: Rows) -> None:
+    """Refuse pictures that were taken again since the plan was made: what differs would not be the policy's doing."""
+    if graph.notes[REFERENCES_HASH] != plan.references_hash:
+        raise _other_pictures(plan, f"{COMMIT_GRAPH.name} has other references")
+    listed = inventory.frame.agg(F.count(F.lit(1)), F.coalesce(F.sum("size"), F.lit(0))).first()
+    assert listed is not None
+    known = Amount(*(sum(column) for column in zip(*map(astuple, plan.totals.values()), strict=True)))
+    if Amount(*listed) != known:
+        raise _other_pictures(plan, f"{STORAGE_INVENTORY.name} has other objects")
+
+
+def _other_pictures(plan: Plan, what: str) -> GuardRefused:
+    return GuardRefused(
+        f"{plan.repository} {plan.day}: {what} than the plan was made from. Nothing was compared. "
+        f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+    )

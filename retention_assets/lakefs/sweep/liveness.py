@@ -1,0 +1,206 @@
+"""Which addresses are live now: read again from staged list, references and ranges, just before deleting.
+
+Source: DESIGN.md, invariant 5. The walk is the planner's own: the same history, the same transforms, the same cache.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from retention_assets.config.durations import format_duration
+from retention_assets.errors import GuardRefused
+from retention_assets.lakefs.rules.committed import activity, commit_graph, protected_commits, reaching_branches
+from retention_assets.lakefs.rules.potential import is_potential, thresholds
+from retention_assets.lakefs.rules.references import References
+from retention_assets.lakefs.rules.reflog import Memory, counting_heads, with_true_ages
+from retention_assets.lakefs.rules.tables import commit_graph_rows, potential_commits_rows
+from retention_assets.policy.current import CurrentRule
+from retention_assets.policy.rules import Policy
+from retention_assets.lakefs.source.repository import StagedList
+from retention_assets.lakefs.source.ranges import TableCache
+from retention_assets.repositories.opening import OpenRepository
+from retention_assets.lakefs.source.staged_objects import staged_objects
+from retention_assets.core.guards import heads_present, refusals
+from retention_assets.lakefs.sweep.holdings import holdings_of
+from retention_assets.state.plan import Heads, Plan, references_hash
+from retention_assets.lakefs.rules.candidates import live_addresses
+from retention_assets.lakefs.rules.lifecycle import with_lifecycle
+from retention_assets.lakefs.rules.names import stored_name
+
+_HOUR = timedelta(hours=1)
+_CREATED_AGAIN = "it was created again under its name"
+Clock = Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of a repository: under which policy, as of which day, and what earlier plans saw."""
+
+    opened: OpenRepository
+    policy: Policy
+    day: date
+    memory: Memory
+
+    @property
+    def as_of(self) -> datetime:
+        """The first instant of the day, UTC. Source: DESIGN.md, Decisions (As of)."""
+        return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
+
+    def held_prefixes(self) -> list[str]:
+        """Return the path prefixes that holds in force keep."""
+        return [hold.value for hold in self.policy.holds if hold.kind == "prefix" and hold.in_force(self.day)]
+
+
+def commits_now(question: Question, references: References, rules: Sequence[CurrentRule]) -> pa.Table:
+    """Return `potential_commits` of the references as they are; without lifecycle rules every commit is potential."""
+    tags_protect = question.opened.repository.lakefs.tags == "protect"
+    return commits_under(
+        question.policy,
+        references,
+        rules,
+        tags_protect=tags_protect,
+        as_of=question.as_of,
+        memory=question.memory,
+    )
+
+
+def commits_under(
+    policy: Policy,
+    references: References,
+    rules: Sequence[CurrentRule],
+    *,
+    tags_protect: bool,
+    as_of: datetime,
+    memory: Memory,
+) -> pa.Table:
+    """Return `potential_commits` under `policy`, which need not be the repository's own."""
+    references = with_true_ages(references, memory)
+    left = counting_heads(references, memory, policy, as_of)
+    left_branches = [(head.name, head.commit_id) for head in left if head.kind == "branch"]
+    left_tags = [head for head in left if head.kind == "tag"]
+    nodes = commit_graph(references)
+    graph = commit_graph_rows(nodes)
+    since = thresholds(rules, references.branches)
+    potential = frozenset(
+        node.commit.commit_id
+        for node in nodes
+        if not rules or is_potential(node.commit.created_at, node.branches, since)
+    )
+    kept = activity(references, policy.retention, as_of, left)
+    protected = protected_commits(references, policy.holds, tags_protect=tags_protect, as_of=as_of, left_tags=left_tags)
+    by_left = reaching_branches(references, left_branches) if left_branches and policy.lifecycle else {}
+    return potential_commits_rows(graph, kept, protected, potential, by_left)
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """The addresses that are live, and those that any commit at all holds. One column each: `address`."""
+
+    live: DataFrame
+    committed: DataFrame
+    looked_at: datetime  # this machine's clock, before anything was read
+
+
+class LakeFSLiveness:
+    """Looks at a repository as often as it is asked. What did not change since the last look is not read again."""
+
+    def __init__(self, spark: SparkSession, cache: TableCache, question: Question, clock: Clock) -> None:
+        self._spark = spark
+        self._cache = cache
+        self._question = question
+        self._clock = clock
+        self._pairs: tuple[str, DataFrame] | None = None  # of which references, the pairs of all commits
+        self._staged: StagedList | None = None  # of the last look
+        self._instance: str | None = None  # of the repository that was seen to be the planned one
+
+    def now(self) -> Liveness:
+        """Return what is live at this moment. Errors: GuardRefused when it cannot be known."""
+        looked_at, opened = self._clock(), self._question.opened
+        self.close()  # whoever asks again is done with the look before
+        self._staged = staged = opened.source.staged()
+        references = self._references()
+        if self._instance and references.instance and self._instance != references.instance:
+            raise self._another(_CREATED_AGAIN)
+        if staged is None or staged.taken_at > references.taken_at:
+            raise GuardRefused(
+                f"{opened.repository.name}: the staged list is unknown, or newer than the references. {self._undone} "
+                "Give a staged list and references that were taken after it, then `retention plan "
+                f"{opened.repository.name} --as-of {self._question.day}`."
+            )
+        pairs = self._pairs_of(references)
+        uncommitted = staged_objects(self._spark, opened.access, staged.files, opened.inside, staged.shown)
+        live = live_addresses(pairs, uncommitted, self._question.held_prefixes()).select("address")
+        committed = pairs.select(stored_name(F.col("address")).alias("address")).distinct()
+        return Liveness(live, committed, looked_at)
+
+    def entries(self) -> DataFrame:
+        """Return the addresses (column `address`) of all entries of all commits, absolute ones as they are."""
+        return self._pairs_of(self._references()).select("address")
+
+    def close(self) -> None:
+        """Let go of what the last look read: its rows must not be used any more."""
+        if self._staged is not None:
+            self._question.opened.source.release(self._staged)
+            self._staged = None
+
+    def require_same(self, plan: Plan, heads: Heads) -> None:
+        """Refuse a repository that is not the one that was planned: created again, or restored to an older state.
+
+        Commits are never taken out of a repository, so what branches and tags named at planning is still known.
+        """
+        references = self._references()
+        named = sorted({*heads.branches.items(), *heads.tags.items()})
+        gone = [f"{name} named {commit}" for name, commit in named if commit not in references.commits]
+        other = plan.instance and references.instance and plan.instance != references.instance
+        if gone or other:
+            raise self._another(f"{gone[0]}, which is not known any more" if gone else _CREATED_AGAIN)
+        self._instance = references.instance
+
+    def _references(self) -> References:
+        """Return the references as they are now. Errors: GuardRefused for a dump that is older than is allowed."""
+        references, repository = self._question.opened.source.references(), self._question.opened.repository
+        oldest, age = repository.lakefs.source.oldest_dump, self._clock() - references.taken_at
+        if oldest is not None and age > oldest:
+            name, day = repository.name, self._question.day
+            raise GuardRefused(
+                f"{name}: the dump {repository.lakefs.source.dump} was taken on {references.taken_at:%Y-%m-%d %H:%M} "
+                f"UTC. Objects that came back to life since then are not in it, so it may be at most "
+                f"{format_duration(oldest)} old. {self._undone} Take a new dump in its place and run this again. To "
+                f"sweep from this one: `retention sweep {name} --as-of {day} --dump-age {age // _HOUR + 2}h`, or set "
+                "source.dump_age."
+            )
+        return references
+
+    def _another(self, why: str) -> GuardRefused:
+        name, day = self._question.opened.repository.name, self._question.day
+        return GuardRefused(
+            f"{name} {day}: the repository is not the one that was planned: {why}. {self._undone} "
+            f"Plan again: `retention plan {name} --as-of {day}`."
+        )
+
+    @property
+    def _undone(self) -> str:
+        """What a refusal leaves undone: after the first look something may have been deleted."""
+        return "Nothing more was deleted." if self._pairs else "Nothing was deleted."
+
+    def _pairs_of(self, references: References) -> DataFrame:
+        """Return the (path, address) pairs of all commits, with what lifecycle says of each; ranges are read once."""
+        known = references_hash(references)
+        if self._pairs and self._pairs[0] == known:
+            return self._pairs[1]
+        question = self._question
+        commits = self._spark.createDataFrame(commits_now(question, references, rules=()))
+        held = holdings_of(self._cache, question.opened.inside, commits)
+        if refused := refusals([heads_present(references), held.whole()]):
+            name = question.opened.repository.name
+            raise GuardRefused(f"{name}: {refused[0].guard}: {refused[0].saw}. {self._undone}")
+        branches = question.memory.branch_names(references.branches)
+        pairs = with_lifecycle(held.pairs(), question.policy.lifecycle, branches, question.as_of).cache()
+        if self._pairs:
+            self._pairs[1].unpersist()
+        self._pairs = known, pairs
+        return pairs

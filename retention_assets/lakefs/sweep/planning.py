@@ -1,0 +1,438 @@
+"""Making a plan: judge what is listed, let the guards look, and keep the plan only if none refuses."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from functools import partial, reduce
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from retention_assets.config.durations import format_duration
+from retention_assets.errors import GuardRefused
+from retention_assets.lakefs.rules.references import References
+from retention_assets.lakefs.rules.reflog import Memory, SeenHead, counting_heads, remember, with_true_ages
+from retention_assets.lakefs.rules.tables import references_of
+from retention_assets.policy.rules import Policy
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.lakefs.source.checksums import md5_of
+from retention_assets.objectstore.listing import UNUSUAL
+from retention_assets.inventory.storage import FELL_BACK
+from retention_assets.state.warehouse import Rows, Warehouse
+from retention_assets.core import guards
+from retention_assets.state.acknowledged import acknowledged_addresses, first_of, note_found, note_missing
+from retention_assets.core.guards import LiveListed, Verdict
+from retention_assets.state.ledger import collected_addresses
+from retention_assets.state.memory import due_objects, keep_due, keep_memory
+from retention_assets.state.plan import (
+    Amount,
+    Heads,
+    Plan,
+    hash_of_plan,
+    keep_plan,
+    keep_planned,
+    last_plan,
+    withdraw_plan,
+)
+from retention_assets.lakefs.rules.candidates import (
+    STATES,
+    WAITING,
+    Horizon,
+    candidates,
+    due,
+    holders,
+    judged,
+    live_addresses,
+)
+from retention_assets.lakefs.rules.legacy_names import KINDS, is_own_name, kinds_in_use, with_foreign_names
+from retention_assets.lakefs.rules.lifecycle import with_lifecycle
+from retention_assets.core.other_references import NO_OTHERS, OtherReferences
+from retention_assets.lakefs.rules.same_content import (
+    at_risk,
+    etags_differ,
+    head_contents,
+    keep_same_content,
+    of_same_content,
+    unknown_content,
+    unreferenced,
+)
+from retention_assets.core.settle import settled
+
+POLICY_HASH, REFERENCES_HASH = "policy_hash", "references_hash"  # notes: under which policy, from which references
+INSTANCE = "instance"  # note of `commit_graph`: which repository this is, where the source knows it
+KNOWN = "known"  # note of `uncommitted_objects`: whether the staged list is known at all
+_OLD_REFERENCES = timedelta(days=1)
+_LISTING = timedelta(hours=1)  # the most that a listing's own time counts towards `settle`
+_FEW = 5  # names in a message
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """The tables that a plan is made from, each with the instant it was taken."""
+
+    inventory: Rows
+    staged: Rows
+    graph: Rows
+    addresses: Rows
+    others: OtherReferences = NO_OTHERS
+
+    @property
+    def staged_known(self) -> bool:
+        """Whether there is a staged list. Unknown is not empty."""
+        return self.staged.notes[KNOWN] == "true"
+
+    @property
+    def oldest(self) -> datetime:
+        """The oldest of listing, staged list (when known) and references."""
+        taken = [self.inventory.taken_at, self.graph.taken_at]
+        return min([*taken, self.staged.taken_at] if self.staged_known else taken)
+
+    @property
+    def named_since(self) -> datetime:
+        """Since when these pictures name an object, as `settle` counts: since the store was listed.
+
+        At most an hour before it was known what is staged, though: a delivered inventory may be days old, and says
+        nothing of an operation that began after it and hides objects from the staged list.
+        """
+        looked_at = self.staged.taken_at if self.staged_known else self.graph.taken_at
+        return max(self.oldest, looked_at - _LISTING)
+
+    def references(self) -> References:
+        """Return the commits, and what every branch, hidden ones too, and every tag names."""
+        return references_of(self.graph.frame.toArrow(), self.graph.taken_at)
+
+    @property
+    def blocked(self) -> str | None:
+        """Why deleting by these pictures is refused. Source: DESIGN.md, The way data flows."""
+        if not self.staged_known:
+            return "no staged list is known, so that what is staged cannot be told from what is not."
+        if self.staged.taken_at > self.graph.taken_at:
+            return (
+                f"the staged list ({self.staged.taken_at:%Y-%m-%d %H:%M:%S} UTC) is newer than the references "
+                f"({self.graph.taken_at:%Y-%m-%d %H:%M:%S} UTC): what was committed in between is in neither."
+            )
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a plan is made under."""
+
+    repository: str
+    day: date
+    policy: Policy
+    policy_run: str
+    grace: timedelta
+    token_life: timedelta
+    max_live_shrink: float
+    now: datetime
+    run_id: str
+    access: StoreAccess  # where the objects lie: some are read for their checksums
+    settle: timedelta
+    settle_expired: bool
+    memory: Memory  # what earlier plans saw
+    oldest_dump: timedelta | None = None  # that a sweep takes; None: the references are a server's
+    legacy_names: bool = False  # see `legacy_names.kinds_in_use`
+    settings: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; without them no plan is approved
+
+    @property
+    def as_of(self) -> datetime:
+        """The first instant of the day, UTC. Source: DESIGN.md, Decisions (As of)."""
+        return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
+
+    def counting_heads(self, references: References) -> tuple[SeenHead, ...]:
+        """Return the heads that are gone and still keep commits."""
+        return counting_heads(references, self.memory, self.policy, self.as_of)
+
+    def held_prefixes(self) -> list[str]:
+        """Return the path prefixes that holds in force keep."""
+        return [hold.value for hold in self.policy.holds if hold.kind == "prefix" and hold.in_force(self.day)]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The candidates, none if a guard refused, with the plan and what the guards said."""
+
+    candidates: DataFrame
+    plan: Plan | None
+    verdicts: Sequence[Verdict]
+
+    def numbers(self) -> dict[str, float | str]:
+        """Return what Dagster plots of the plan, by name; bytes are as listed."""
+        if self.plan is None:
+            return {"plan_hash": "none: a guard refused"}
+        states = {f"{state}_objects": amount.objects for state, amount in self.plan.totals.items()}
+        sizes = {f"{state}_bytes": amount.bytes for state, amount in self.plan.totals.items()}
+        return {
+            "plan_hash": self.plan.plan_hash,
+            "live_addresses": self.plan.live,
+            "lost_addresses": self.plan.lost,
+            **states,
+            **sizes,
+        }
+
+
+def require_one_origin(terms: Terms, pictures: Pictures) -> None:
+    """Refuse addresses that were found under another policy, or from other references, than the plan would name.
+
+    So it is when single assets were made again and those between them were not.
+    """
+    origin = {POLICY_HASH: terms.policy.policy_hash, REFERENCES_HASH: pictures.graph.notes[REFERENCES_HASH]}
+    differing = sorted(name for name, value in origin.items() if pictures.addresses.notes.get(name) != value)
+    if differing:
+        raise GuardRefused(
+            f"{terms.repository} {terms.day}: the addresses have another {' and '.join(differing)} than the plan would "
+            f"name. Nothing was deleted. Plan again: `retention plan {terms.repository} --as-of {terms.day}`."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a policy makes of the pictures, before any guard looked and before anything is kept."""
+
+    objects: DataFrame  # every listed object with its state
+    candidates: DataFrame
+    due: DataFrame  # the candidates, and what waits
+    live: DataFrame
+    references: References
+    horizon: Horizon
+    legacy: frozenset[str]  # the kinds of old names that count as generated
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What was counted in a judgement, and what the guards said of it."""
+
+    totals: Mapping[str, Amount]
+    candidates: Amount
+    live: int
+    listed: LiveListed
+    verdicts: Sequence[Verdict]
+    first_wait_ends: datetime | None  # when the first and the last of what waits has settled; None: nothing waits
+    last_wait_ends: datetime | None
+
+
+def judge(
+    terms: Terms, pictures: Pictures, *, earlier: DataFrame | None = None, planned: DataFrame | None = None
+) -> Judgement:
+    """Return what is judged of every listed object; nothing is written.
+
+    The plan, and the answer to what another policy would change, are both made of this. For a plan, `earlier` are the
+    `due_objects` of the last one: what they lack has to settle. Nothing is read but the pictures, and the few objects
+    whose content a head may have where no ETag tells it. For another policy, `planned` are the `due_objects` of the
+    plan that stands: no policy changes what is unreferenced, so the plan tells it and the store is not asked.
+    """
+    horizon = Horizon(pictures.oldest, terms.grace, terms.token_life)
+    prefixes = terms.held_prefixes()
+    inventory, staged = pictures.inventory.frame, pictures.staged.frame
+    references = pictures.references()
+    pairs = with_lifecycle(
+        pictures.addresses.frame, terms.policy.lifecycle, terms.memory.branch_names(references.branches), terms.as_of
+    )
+    known = pictures.staged_known
+    legacy = KINDS if terms.legacy_names else kinds_in_use(pictures.addresses.frame)
+    held = judged(inventory, holders(pairs, prefixes), staged, horizon, staged_known=known)
+    held = pictures.others.keep(with_foreign_names(held, legacy)).cache()
+    if planned is None:
+        hidden = _of_same_content(held, head_contents(pairs), terms.access)
+    else:
+        hidden = unreferenced(held).select("address").join(planned, on="address", how="left_anti")
+    objects = keep_same_content(held, hidden)
+    if earlier is not None:
+        objects = settled(
+            objects,
+            earlier,
+            pictures.named_since,
+            pictures.graph.taken_at,
+            terms.settle,
+            settle_expired=terms.settle_expired,
+        )
+    objects = objects.cache()
+    live = live_addresses(pairs, staged, prefixes).cache()
+    return Judgement(objects, candidates(objects).cache(), due(objects), live, references, horizon, legacy)
+
+
+def _of_same_content(objects: DataFrame, contents: DataFrame, access: StoreAccess) -> DataFrame:
+    """Return the addresses of unreferenced candidates that may be staged. Few objects are asked about."""
+    risky = at_risk(objects, contents)
+    unknown = unknown_content(risky, etags_are_checksums=not etags_differ(objects))
+    return of_same_content(risky, md5_of(unknown, access), contents)
+
+
+def examine(
+    spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures: Pictures, judgement: Judgement
+) -> Examination:
+    """Return what the guards say of a judgement; the plans and ledgers so far are read, nothing is written."""
+    inventory, live, chosen = pictures.inventory.frame, judgement.live, judgement.candidates
+    inside = live.where("certain")
+    totals, *waits = totals_of(judgement.objects)
+    amounts = _amounts_of(listed=inventory, live=inside, candidates=chosen)
+    amount, live_count = amounts["candidates"], amounts["live"].objects
+    before = last_plan(warehouse, terms.repository, terms.day)
+    listed = Horizon(pictures.inventory.taken_at, terms.grace)
+    listed_live = guards.live_listed(
+        inside,
+        inventory,
+        collected_addresses(spark, warehouse, terms.repository),
+        listed,
+        acknowledged_addresses(spark, warehouse, terms.repository),
+    )
+    known = pictures.staged_known
+    verdicts = (
+        listed_live.verdict,
+        guards.live_not_empty(live_count, sum(total.objects for total in totals.values())),
+        guards.live_not_shrunk(live_count, before.live if before else None, terms.max_live_shrink),
+        *guards.candidates_allowed(
+            chosen,
+            live,
+            judgement.horizon,
+            inventory,
+            staged_known=known,
+            generated=partial(is_own_name, legacy=judgement.legacy),
+        ),
+        guards.totals_balance(totals, amounts["listed"].objects, amount),
+    )
+    return Examination(totals, amount, live_count, listed_live, verdicts, *waits)
+
+
+def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures: Pictures) -> Planned:
+    """Return the plan of `terms.day`, kept in the warehouse if no guard refuses it; else nothing stands."""
+    withdraw_plan(warehouse, terms.repository, terms.day)
+    judgement = judge(terms, pictures, earlier=due_objects(spark, warehouse, terms.repository))
+    examined = examine(spark, warehouse, terms, pictures, judgement)
+    chosen, verdicts = judgement.candidates, examined.verdicts
+    if guards.refusals(verdicts):
+        judgement.objects.unpersist()
+        if not examined.listed.verdict.passed:
+            missing = first_of(examined.listed.missing)
+            note_missing(warehouse, terms.repository, "live_listed", missing, terms.now)
+        return Planned(chosen.limit(0), None, verdicts)
+    references = pictures.graph.notes[REFERENCES_HASH]
+    seen = judgement.references
+    plan = Plan(
+        repository=terms.repository,
+        day=terms.day,
+        plan_hash=hash_of_plan(terms.repository, terms.policy.policy_hash, references, chosen),
+        policy_hash=terms.policy.policy_hash,
+        policy_run=terms.policy_run,
+        references_hash=references,
+        candidates=examined.candidates,
+        totals=examined.totals,
+        live=examined.live,
+        collected=examined.listed.collected,
+        warnings=tuple(_warnings(terms, pictures, seen)),
+        blocked=pictures.blocked,
+        instance=pictures.graph.notes.get(INSTANCE) or None,
+        made_at=terms.now,
+        run_id=terms.run_id,
+        terms=terms.settings,
+        first_wait_ends=examined.first_wait_ends,
+        last_wait_ends=examined.last_wait_ends,
+        reflog=tuple(f"{head.kind} {head.name}" for head in terms.counting_heads(seen)),
+        lost=examined.listed.lost,
+    )
+    keep_planned(warehouse, plan, chosen, Heads(seen.branches, seen.tags))
+    keep_due(warehouse, plan, judgement.due)
+    keep_memory(warehouse, plan, remember(with_true_ages(seen, terms.memory), terms.memory, terms.policy))
+    keep_plan(warehouse, plan)
+    note_found(spark, warehouse, terms.repository, pictures.inventory.frame, terms.run_id, terms.now)
+    judgement.objects.unpersist()
+    return Planned(chosen, plan, verdicts)
+
+
+def waits_of(due_objects: DataFrame) -> tuple[datetime | None, datetime | None]:
+    """Return when the first and the last of the waiting objects has settled (UTC); None when nothing waits."""
+    row = due_objects.where(F.col("state") == WAITING).agg(*_wait_ends()).first()
+    assert row is not None
+    return _instant(row["first"]), _instant(row["last"])
+
+
+def _wait_ends() -> tuple[Column, Column]:
+    until = F.unix_micros("waits_until")
+    return F.min(until).alias("first"), F.max(until).alias("last")
+
+
+def _instant(micros: int | None) -> datetime | None:
+    return None if micros is None else datetime.fromtimestamp(micros / 1e6, UTC)
+
+
+def totals_of(objects: DataFrame) -> tuple[Mapping[str, Amount], datetime | None, datetime | None]:
+    """Return objects and bytes by state, and when the first and the last of what waits has settled."""
+    settling = "waits_until" in objects.columns
+    amounts = F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes")
+    rows = objects.groupBy("state").agg(*amounts, *(_wait_ends() if settling else ())).collect()
+    totals = {row["state"]: Amount(row["objects"], row["bytes"]) for row in sorted(rows)}
+    waits = next((row for row in rows if row["state"] == WAITING and settling), {"first": None, "last": None})
+    return totals, _instant(waits["first"]), _instant(waits["last"])
+
+
+def _amounts_of(**tables: DataFrame) -> Mapping[str, Amount]:
+    """Return objects and bytes of several tables, counted at once; a table without sizes has 0 bytes."""
+    parts = [
+        table.select(F.lit(name).alias("name"), (F.col("size") if "size" in table.columns else F.lit(0)).alias("size"))
+        for name, table in tables.items()
+    ]
+    summed = F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes")
+    rows = reduce(DataFrame.unionAll, parts).groupBy("name").agg(*summed).collect()
+    return dict.fromkeys(tables, Amount()) | {row["name"]: Amount(row["objects"], row["bytes"] or 0) for row in rows}
+
+
+def counts_of_states() -> list[Column]:
+    """Return the aggregates of judged objects that `totals_counted` takes once they are observed."""
+    of_state = {state: F.col("state") == state for state in STATES}
+    objects = [F.count_if(is_so).alias(f"{state}_objects") for state, is_so in of_state.items()]
+    return [
+        *objects,
+        *(F.sum(F.when(is_so, F.col("size"))).alias(f"{state}_bytes") for state, is_so in of_state.items()),
+    ]
+
+
+def totals_counted(counted: Observation) -> Mapping[str, Amount]:
+    """Return objects and bytes by state, as they were counted while the rows were made: those are not kept for it."""
+    row = counted.get
+    totals = {state: Amount(row[f"{state}_objects"], row[f"{state}_bytes"] or 0) for state in sorted(STATES)}
+    return {state: amount for state, amount in totals.items() if amount.objects}
+
+
+def amount_of(chosen: DataFrame) -> Amount:
+    """Return how many objects, and their bytes."""
+    row = chosen.agg(F.count(F.lit(1)).alias("objects"), F.coalesce(F.sum("size"), F.lit(0)).alias("bytes")).first()
+    assert row is not None
+    return Amount(row["objects"], row["bytes"])
+
+
+def told_of_names(inventory: Rows) -> list[str]:
+    """Return the warning of keys that are no paths, if there are any."""
+    told = inventory.notes.get(UNUSUAL)
+    return [f"In the store {told}. They count as foreign and stay."] if told else []
+
+
+def _warnings(terms: Terms, pictures: Pictures, references: References) -> list[str]:
+    warnings = []
+    if pictures.blocked:
+        warnings.append(f"This plan cannot be carried out: {pictures.blocked}")
+    taken_at = pictures.graph.taken_at
+    if terms.oldest_dump is not None and terms.now - taken_at > terms.oldest_dump:
+        warnings.append(
+            f"The dump is of {taken_at:%Y-%m-%d %H:%M} UTC, and `retention sweep` refuses one that is older than "
+            f"{format_duration(terms.oldest_dump)}. Objects that came back to life since then are not in it. Take a "
+            "new dump in its place, plan again, and sweep. `retention sweep --dump-age` sweeps from an older dump."
+        )
+    elif terms.oldest_dump is None and terms.now - taken_at > _OLD_REFERENCES:
+        warnings.append(
+            f"The references are of {taken_at:%Y-%m-%d %H:%M} UTC. Objects that came back to life since then are not "
+            "in them."
+        )
+    if reason := pictures.inventory.notes.get(FELL_BACK):
+        warnings.append(f"The whole store was listed, although an optimized run was asked for: {reason}.")
+    if gone := [head for head in terms.counting_heads(references) if head.kind == "branch"]:
+        names = ", ".join(sorted({head.name for head in gone})[:_FEW])
+        warnings.append(
+            f"{len(gone):,} branch heads of earlier plans are gone: {names}. The reflog keeps their commits for "
+            f"the time of each branch. If a branch was deleted by mistake, create it again from its commit: "
+            f"{gone[0].name} was at {gone[0].commit_id}."
+        )
+    warnings += told_of_names(pictures.inventory)
+    if not terms.grace:
+        warnings.append("The grace period is zero: an upload that is not yet linked or committed can be a candidate.")
+    return [*warnings, *pictures.others.warnings]

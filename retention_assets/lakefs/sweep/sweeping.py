@@ -1,0 +1,88 @@
+"""A lakeFS repository's plans carried out and proved: what `execute` needs, put together."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from retention_assets.config.durations import format_duration
+from retention_assets.lakefs.source.ranges import TableCache
+from retention_assets.repositories.opening import OpenRepository
+from retention_assets.sweep.attempt import (
+    Report,
+    Sweep,
+    charge_of,
+    planned_as_approved,
+    require_clock,
+    tell_of_versions,
+)
+from retention_assets.sweep.execute import carry_out
+from retention_assets.core.guards import require_own_names
+from retention_assets.state.ledger import ATTEMPTED, ledger_of_plan, report_of
+from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, Question
+from retention_assets.state.memory import read_memory
+from retention_assets.state.plan import Plan, load_plan, planned_heads
+from retention_assets.lakefs.sweep.results import rule_statistics, write_statistics
+from retention_assets.sweep.spark import Setting, SparkEngine
+
+
+def report(sweep: Sweep[OpenRepository]) -> Report:
+    """Return the report of the day's plan; carry the plan out first, unless the mode is `plan`."""
+    mode = sweep.opened.repository.settings.mode
+    plan = load_plan(sweep.warehouse, sweep.name, sweep.day)
+    if mode != "plan":
+        sweep_plan(sweep, plan, mode)
+    ledger = ledger_of_plan(sweep.spark, sweep.warehouse, sweep.name, sweep.day, plan.plan_hash)
+    return Report(plan, mode, report_of(ledger))
+
+
+def sweep_plan(sweep: Sweep[OpenRepository], plan: Plan, mode: str) -> None:
+    """Carry the plan out. Errors: GuardRefused before anything is touched; see `carry_out` for what comes later."""
+    started = sweep.clock()
+    planned = planned_as_approved(sweep, plan, sweep.opened.policy().policy_hash)
+    require_clock(sweep)
+    question = question_of(sweep)
+    cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, sweep.opened.access, sweep.attempt)
+    liveness = LakeFSLiveness(sweep.spark, cache, question, sweep.clock)
+    others = sweep.other_repositories()
+    setting = Setting(
+        sweep.spark,
+        sweep.warehouse,
+        plan,
+        planned,
+        sweep.opened.access,
+        lambda: others.added_to(liveness.now(), planned),
+        sweep.limits.sweep.round,
+    )
+    engine = SparkEngine(setting, keeps_missing=mode == "quarantine")
+    heads = planned_heads(sweep.warehouse, plan)
+
+    def check() -> None:
+        others.require_known()
+        liveness.require_same(plan, heads)
+        if not sweep.opened.repository.lakefs.legacy_names:
+            require_own_names(plan, planned, liveness.entries)
+
+    charge = replace(charge_of(sweep, plan, mode), dump=dump_of(sweep))
+    try:
+        carried = carry_out(charge, engine, check)
+    finally:
+        liveness.close()
+    tell_of_versions(sweep, mode, carried)
+    if sweep.opened.repository.lakefs.write_results:
+        ledger = engine.ledger().where(f"outcome != '{ATTEMPTED}'")
+        statistics = rule_statistics(planned, ledger, sweep.attempt, plan.plan_hash, started)
+        write_statistics(sweep.opened.access, sweep.day, statistics)
+
+
+def dump_of(sweep: Sweep[OpenRepository]) -> Mapping[str, str] | None:
+    """Return what the record says of the dump that is swept from; None when a server gives the references."""
+    oldest = sweep.opened.repository.lakefs.source.oldest_dump
+    if oldest is None:
+        return None
+    taken_at = sweep.opened.source.references().taken_at
+    return {"taken_at": taken_at.isoformat(), "dump_age": format_duration(oldest)}
+
+
+def question_of(sweep: Sweep[OpenRepository]) -> Question:
+    """Return what is asked of the repository, by a look at what is live and by a proof."""
+    memory = read_memory(sweep.warehouse, sweep.name, sweep.opened.repository.lakefs)
+    return Question(sweep.opened, sweep.opened.policy(), sweep.day, memory)

@@ -1,0 +1,198 @@
+"""Where objects are and how to reach them: a URL and options, secrets among them, that travel to executors."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache
+from typing import Any, NoReturn
+
+from obstore.exceptions import BaseError, UnknownConfigurationKeyError
+from obstore.store import LocalStore, MemoryStore, from_url
+
+from retention_assets.config.configuration import canonical_namespace
+from retention_assets.errors import ConfigurationError, StoreError
+
+_SCHEMES = ("s3", "gs", "az", "azure", "abfs", "abfss", "https", "file", "memory")
+_AZURE_HOST = re.compile(r"https://[^/@]+\.(blob|dfs)\.(core\.windows\.net|fabric\.microsoft\.com)(/|$)")
+_CLOUD = re.compile(r"^(aws|google|azure)_")  # obstore takes its options with and without
+_ADDRESS = re.compile(r"endpoint|base_url$")  # GCS has base_url
+_FLAGS = frozenset({"allow_http", "allow_invalid_certificates"})
+_CLIENT = _FLAGS | {"connect_timeout", "timeout", "read_timeout", "proxy_url", "proxy_excludes", "root_certificate"}
+# obstore panics, instead of raising, when one of its client's names comes among the store's options.
+_CLIENT_NOT_OFFERED = frozenset(
+    {
+        "default_content_type", "http1_only", "http2_keep_alive_interval", "http2_only",
+        "http2_keep_alive_timeout", "http2_keep_alive_while_idle", "http2_max_frame_size", "pool_idle_timeout",
+        "pool_max_idle_per_host", "proxy_ca_certificate", "randomize_addresses", "user_agent",
+    }
+)  # fmt: skip
+# An endpoint that does not answer is given up after about 13 s: attempts start within 10 s, the last takes 3 s.
+# A slow answer is waited for longer: a bulk deletion took up to 100 s. Source: lakeFS facts 9.
+_CLIENT_DEFAULTS = {"connect_timeout": "3s", "read_timeout": "120s", "timeout": "600s"}
+_RETRIES: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=10)}
+NO_RETRIES: Any = {"max_retries": 0}
+
+
+_from_url: Any = from_url  # its overloads want the store's kind known from the types
+
+
+class HiddenOptions(Mapping[str, str]):
+    """Options by name; how they print shows the names only."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
+
+    def __repr__(self) -> str:
+        return "{" + ", ".join(f"{name}: ***" for name in sorted(self._values)) + "}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAccess:
+    """A place of objects: `s3://`, `gs://`, `az://`, `abfs[s]://`, `https://` of Azure, `file://`, `memory://`.
+
+    `options` are obstore's, with their secrets resolved; nothing prints them. `file://` paths are taken literally.
+
+    Raises:
+        ConfigurationError: the URL's scheme is not known, or the URL holds a password or a signature.
+    """
+
+    url: str  # without a trailing slash; s3a:// and s3n:// become s3://
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", _checked(self.url))
+        object.__setattr__(self, "options", HiddenOptions(self.options))
+
+    def __reduce__(self) -> tuple[type["StoreAccess"], tuple[str, dict[str, str]]]:
+        if self.url.startswith("memory://"):
+            raise ConfigurationError(
+                f"{self.url}: what is in this process's memory cannot be read by another. Use file:// or a store."
+            )
+        return StoreAccess, (self.url, dict(self.options))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the objects are files of this machine."""
+        return self.url.startswith("file://")
+
+    @property
+    def lists_in_order(self) -> bool:
+        """Whether names are listed in the order of their bytes: local directories and S3 Express buckets are not."""
+        bucket = self.url.partition("://")[2].partition("/")[0]
+        return not self.is_local and not bucket.endswith("--x-s3")
+
+    @property
+    def lists_from_any_name(self) -> bool:
+        """Whether a listing can begin behind any name: S3 and GCS can do so, Azure gives all from the first."""
+        return self.lists_in_order and self.url.startswith(("s3://", "gs://"))
+
+    def open(self, *, retrying: bool = True) -> Any:
+        """Return obstore's store, rooted at the URL; not `retrying`, each request is sent once.
+
+        Raises:
+            ConfigurationError: an option is not known for this kind of store, or its value makes no sense.
+            StoreError: a local directory is not there.
+        """
+        if self.url.startswith(("file://", "memory://")):
+            return self._open_here()
+        client: dict[str, Any] = dict(_CLIENT_DEFAULTS)
+        options: dict[str, Any] = {}
+        for name, value in self.options.items():
+            plain = _CLOUD.sub("", name.lower())
+            if plain in _CLIENT_NOT_OFFERED:
+                self._refuse(name)
+            elif plain in _CLIENT:
+                client[plain] = self._flag(name, value) if plain in _FLAGS else value
+            else:
+                options[name] = value
+        if any(_ADDRESS.search(name.lower()) and value.startswith("http://") for name, value in options.items()):
+            client.setdefault("allow_http", True)
+        return self._open_remote(options, client, _RETRIES if retrying else NO_RETRIES)
+
+    def _open_here(self) -> LocalStore | MemoryStore:
+        for name in self.options:
+            self._refuse(name)
+        if self.url.startswith("memory://"):
+            return _memory(self.url)
+        try:
+            return LocalStore(self.url.removeprefix("file://"))
+        except BaseError:
+            pass
+        raise StoreError(f"{self.url}: there is no such directory. Nothing was read. Check `storage`.")
+
+    def _open_remote(self, options: dict[str, Any], client: dict[str, Any], retries: Any) -> Any:
+        try:
+            return _from_url(self.url, config=options, client_options=client, retry_config=retries)
+        except UnknownConfigurationKeyError as error:
+            problem = str(error)
+        except (BaseError, ValueError, TypeError):
+            problem = ""
+        for name in options:
+            if f"'{name.lower()}'" in problem.lower():
+                self._refuse(name)
+        names = ", ".join(sorted(self.options)) or "none"
+        raise ConfigurationError(
+            f"{self.url}: cannot be opened with the storage_options given ({names}): one is missing, or its value "
+            f"makes no sense. Nothing was read. On Azure, az:// needs account_name."
+        )
+
+    def _refuse(self, name: str) -> NoReturn:
+        raise ConfigurationError(
+            f"{self.url}: storage_options.{name} is not an option of such a store. Nothing was read. "
+            f"On S3 they are endpoint, region, access_key_id, secret_access_key and obstore's others."
+        )
+
+    def _flag(self, name: str, value: str) -> bool:
+        if value.lower() not in ("true", "false"):
+            raise ConfigurationError(f"{self.url}: storage_options.{name} must be `true` or `false`")
+        return value.lower() == "true"
+
+
+def _checked(url: str) -> str:
+    scheme, separator, rest = canonical_namespace(url).partition("://")
+    if not separator:
+        raise ConfigurationError("`storage` must be a URL such as s3://bucket/prefix or file:///directory")
+    host = rest.split("/", 1)[0]
+    if ":" in host.rpartition("@")[0] or (scheme != "file" and "?" in rest):
+        raise ConfigurationError(
+            f"{scheme}://{host.rpartition('@')[2].partition('?')[0]}: the URL holds a password or a signature, which "
+            "messages would show. Put it into storage_options (sas_key on Azure), as {env: NAME}."
+        )
+    if scheme != "file" and "#" in rest:
+        raise ConfigurationError(
+            f"{scheme}://{rest}: a URL ends before its `#`: this one would open another place. Nothing was read. "
+            "If the name has a `#`, write it as %23."
+        )
+    if scheme == "local":
+        raise ConfigurationError(
+            f"{scheme}://{rest}: only the server knows where a local:// namespace lies. Nothing was read. "
+            "Set `storage:` to its directory, such as file:///var/lakefs/block/repository."
+        )
+    url = f"{scheme}://{rest}"
+    if scheme not in _SCHEMES or (scheme == "https" and not _AZURE_HOST.match(url)):
+        raise ConfigurationError(
+            f"{url}: not a place of objects that is known here. Nothing was read. "
+            "Use s3://, gs://, az://, abfs[s]://, https:// of Azure, or file://."
+        )
+    return url
+
+
+@cache
+def _memory(url: str) -> MemoryStore:
+    """Return the one store of this name in this process."""
+    return MemoryStore()

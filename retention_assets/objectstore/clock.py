@@ -1,0 +1,100 @@
+"""The store's own clock, as the `Date` of an answer tells it. Source: DESIGN.md, invariant 2 and Decisions (As of)."""
+
+import os
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import urllib3
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from retention_assets.config.instants import utc_now
+from retention_assets.objectstore.access import StoreAccess
+
+_TIMEOUT = urllib3.Timeout(connect=3.0, read=10.0)  # seconds
+_AZURITE = "http://127.0.0.1:10000"  # where obstore looks for it when `use_emulator` is set
+
+
+def store_time(access: StoreAccess, here: Callable[[], datetime] = utc_now) -> datetime | None:
+    """Return the time by the store's clock, UTC, or None when it cannot be told.
+
+    In whole seconds, cut off: when it answered, the store's clock showed this instant or up to a second more, up to
+    two where a server renews its date once a second. So an age that is reckoned from it is never too high. Asked is
+    the endpoint alone, without credentials, bucket or path; its refusal has a date as well. For files and memory of
+    this machine its own clock `here` is the store's; a mounted directory may have another. A date from a cache is None.
+    """
+    if access.url.startswith(("file://", "memory://")):
+        return here()
+    address = service_address(access)
+    return _date_of(address, access.open().client_options or {}) if address else None
+
+
+def service_address(access: StoreAccess) -> str | None:
+    """Return scheme, host and port of the service that `access` asks, nothing else; None where that is not known.
+
+    Options count before the environment, as with obstore. Errors: as `StoreAccess.open`.
+    """
+    store = access.open()
+    config: Mapping[str, str] = store.config
+    if isinstance(store, S3Store):
+        address = _environment("AWS_ENDPOINT_URL_S3") or config.get("endpoint")  # so obstore has it
+        address = address or _environment("AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+        address = address or _amazon(config.get("region") or _environment("AWS_REGION", "AWS_DEFAULT_REGION"))
+    elif isinstance(store, GCSStore):
+        address = config.get("base_url") or _environment("GOOGLE_BASE_URL") or "https://storage.googleapis.com"
+    elif isinstance(store, AzureStore):
+        address = config.get("endpoint") or _environment("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
+        address = address or _azure(access.url, config)
+    else:
+        return None
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/" if parts.scheme in ("http", "https") else None
+
+
+def _environment(*names: str) -> str:
+    return next((os.environ[name] for name in names if os.environ.get(name)), "")
+
+
+def _amazon(region: str) -> str:
+    suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    return f"https://s3.{region or 'us-east-1'}.{suffix}"
+
+
+def _azure(url: str, config: Mapping[str, str]) -> str:
+    if config.get("use_emulator") == "true":
+        return _environment("AZURITE_BLOB_STORAGE_URL") or _AZURITE
+    host = urlsplit(url).netloc.rpartition("@")[2]
+    if "." in host:  # abfss:// and https:// name it
+        return f"https://{host}"
+    account = config.get("account_name") or _environment("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_ACCOUNT_NAME")
+    service = "fabric.microsoft.com" if config.get("use_fabric_endpoint") == "true" else "core.windows.net"
+    return f"https://{account}.blob.{service}" if account else ""
+
+
+def _date_of(address: str, client: Mapping[str, Any]) -> datetime | None:
+    try:
+        with _pool(address, client) as pool:
+            answer = pool.request(
+                "HEAD", address, headers={"Cache-Control": "no-cache"}, redirect=False, retries=False, timeout=_TIMEOUT
+            )
+        if answer.headers.get("Age", "0") != "0":
+            return None
+        told = parsedate_to_datetime(answer.headers["Date"])
+    except (urllib3.exceptions.HTTPError, OSError, KeyError, ValueError):
+        return None  # the caller decides what not to know means
+    return told.replace(tzinfo=told.tzinfo or UTC).astimezone(UTC)
+
+
+def _pool(address: str, client: Mapping[str, Any]) -> urllib3.PoolManager:
+    """Return what sends the request the way obstore would: through the proxy, with the certificates of the options."""
+    trust: dict[str, Any] = {}
+    if client.get("allow_invalid_certificates") == "true":
+        trust = {"cert_reqs": "CERT_NONE"}
+    elif client.get("root_certificate"):
+        trust = {"ca_cert_data": client["root_certificate"]}
+    scheme, host = urlsplit(address)[:2]
+    proxy = client.get("proxy_url") or ("" if proxy_bypass(host) else getproxies().get(scheme, ""))
+    return urllib3.ProxyManager(proxy, **trust) if proxy else urllib3.PoolManager(**trust)

@@ -1,0 +1,164 @@
+"""What lies in a namespace, listed on executors, a task per slice. Source: lakeFS facts 1.1; DESIGN.md, Tables."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from retention_assets.icechunk.formats.ids import CHARACTERS
+from retention_assets.icechunk.formats.paths import CHUNKS
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.local_listing import list_named, plain_names
+from retention_assets.objectstore.objects import LISTING, ObjectReader
+from retention_assets.objectstore.spans import Parts, Span, spans
+from retention_assets.lakefs.rules.names import is_unusual
+
+_MOST_READERS = 8  # of one directory of this machine: all of them read all its names
+UNUSUAL = "unusual_names"  # note of an inventory
+_DATA = "data/"
+_INTERNAL = "_lakefs/"
+
+
+@dataclass(frozen=True, slots=True)
+class Prefixes:
+    """What to list: places to the bottom, places whose direct objects count, and parts of large directories."""
+
+    deep: tuple[str, ...]
+    flat: tuple[str, ...]
+    spans: tuple[Span, ...] = ()
+
+
+def prefixes(reader: ObjectReader) -> Prefixes:
+    """Return the places that together hold every object of the namespace, `_lakefs/` left out (invariant 9)."""
+    top = [name for name in reader.prefixes("") if name != _INTERNAL]
+    slices = reader.prefixes(_DATA) if _DATA in top else ()
+    flat = ("", _DATA) if _DATA in top else ("",)
+    return Prefixes((*(name for name in top if name != _DATA), *slices), flat)
+
+
+def icechunk_prefixes(reader: ObjectReader) -> Prefixes:
+    """Return the places that together hold every object of an Icechunk repository; its chunks in parts."""
+    top = [name for name in reader.prefixes("") if name != CHUNKS]
+    return Prefixes(tuple(top), ("",), spans(CHUNKS, CHARACTERS))
+
+
+def list_objects(spark: SparkSession, access: StoreAccess, places: Prefixes) -> DataFrame:
+    """Return (address, size, last_modified, etag, source) of every object in `places`."""
+    width = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
+    tasks = _tasks(access, places, width)
+    shares = [share for worker in range(width) if (share := tasks[worker::width])]
+    # Of two equal plans Spark answers the second from the cached rows of the first: a listing equals no other.
+    rows = pa.table({"tasks": _as_rows(shares), "listing": [str(uuid4())] * len(shares)})
+    frame = spark.createDataFrame(rows)
+    listed = frame.mapInArrow(_lister(access), from_arrow_schema(LISTING)).withColumn("source", F.lit("listing"))
+    # A local file's ETag names its inode: it says nothing of what is in it, and is another on each machine.
+    etag = F.lit(None).cast("string") if access.is_local else F.col("e_tag")
+    return listed.withColumnRenamed("path", "address").withColumn("etag", etag).drop("e_tag")
+
+
+_TEXTS = pa.list_(pa.string())
+_TASK = pa.struct([("place", pa.string()), ("deep", pa.bool_()), ("after", _TEXTS), ("until", _TEXTS)])
+type _Task = tuple[str, bool, tuple[Span, ...]]  # a place, whether to the bottom, and which parts if not all of it
+
+
+def _tasks(access: StoreAccess, places: Prefixes, width: int) -> list[_Task]:
+    """Return what one listing call each is for; a store that lists in no order gives all parts of a place at once.
+
+    Parts of a directory of this machine are shared among `width` workers, who each read all names in it.
+    """
+    whole = [(place, True, ()) for place in places.deep] + [(place, False, ()) for place in places.flat]
+    if access.lists_in_order:
+        return [*whole, *((span.directory, True, (span,)) for span in places.spans)]
+    by_directory: dict[str, list[Span]] = {}
+    for span in places.spans:
+        by_directory.setdefault(span.directory, []).append(span)
+    workers = min(width, _MOST_READERS) if access.is_local else 1
+    shares = [
+        (directory, True, share)
+        for directory, parts in by_directory.items()
+        for worker in range(workers)
+        if (share := tuple(parts[worker::workers]))
+    ]
+    return [*whole, *shares]
+
+
+def _as_rows(shares: Sequence[Sequence[_Task]]) -> pa.Array:
+    """Return the tasks as a column. They are no part of the closure: Spark writes a large one, secrets too, to disk."""
+    rows = [
+        [
+            {"place": place, "deep": deep, "after": [part.after for part in parts], "until": [p.until for p in parts]}
+            for place, deep, parts in share
+        ]
+        for share in shares
+    ]
+    return pa.array(rows, pa.list_(_TASK))
+
+
+def _lister(access: StoreAccess):  # type: ignore[no-untyped-def]  # a closure that Spark ships
+    def list_places(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reader = ObjectReader(access)
+        for batch in batches:
+            for task in batch.column(0).flatten().to_pylist():
+                place, deep = task["place"], task["deep"]
+                parts = [Span(place, *ends) for ends in zip(task["after"], task["until"], strict=True)]
+                if not deep:
+                    yield from reader.list_direct(place)
+                elif not parts:
+                    yield from reader.list(place)
+                elif access.lists_in_order:
+                    yield from reader.list_between(place, parts[0].after, parts[0].until)
+                else:
+                    yield from _in_parts(reader, access, place, Parts(parts))
+
+    return list_places
+
+
+def _in_parts(reader: ObjectReader, access: StoreAccess, place: str, parts: Parts) -> Iterator[pa.RecordBatch]:
+    """Yield what lies in parts of a place that is not listed in order."""
+    root = Path(access.url.removeprefix("file://"))
+    if access.is_local and (names := plain_names(root, place, parts)) is not None:
+        yield from list_named(root, place, names)
+        return
+    for batch in reader.list(place):
+        paths = np.array([path.encode() for path in batch.column(0).to_pylist()])
+        yield batch.filter(pa.array(parts.cover(paths)))
+
+
+def place_of(address: Column) -> Column:
+    """Return the place, as `prefixes` names it, that lists `address`."""
+    top = F.substring_index(address, "/", 1)
+    within = F.when(F.concat(top, F.lit("/")) == _DATA, F.substring_index(address, "/", 2)).otherwise(top)
+    return F.concat(within, F.lit("/"))
+
+
+def top_of(address: Column) -> Column:
+    """Return the place, as `icechunk_prefixes` names it, that lists `address`."""
+    return F.concat(F.substring_index(address, "/", 1), F.lit("/"))
+
+
+def unusual_names(listed: DataFrame) -> dict[str, str]:
+    """Return a note of the keys that are no paths, if there are any: they are foreign, and stay."""
+    unusual = F.when(is_unusual(F.col("address")), F.col("address"))
+    row = listed.agg(F.count(unusual).alias("number"), F.min(unusual).alias("first")).first()
+    assert row is not None
+    if not row["number"]:
+        return {}
+    return {UNUSUAL: f"{row['number']:,} keys, {row['first']!r} first, have a name that is no path"}
+
+
+def unlisted(
+    inventory: DataFrame, places: Prefixes, reader: ObjectReader, place: Callable[[Column], Column] = place_of
+) -> list[str]:
+    """Return the places that hold objects by the store's word, yet gave none to the inventory."""
+    directories = sorted({*places.deep, *(span.directory for span in places.spans)})
+    named = inventory.sparkSession.createDataFrame(pa.table({"place": pa.array(directories, pa.string())}))
+    unseen = named.join(
+        inventory.select(place(F.col("address")).alias("place")).distinct(), on="place", how="left_anti"
+    ).collect()
+    return sorted(row["place"] for row in unseen if reader.holds_objects(row["place"]))

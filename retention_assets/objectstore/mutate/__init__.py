@@ -1,0 +1,1 @@
+"""All that creates, changes or deletes objects in a user's store. Only named modules may import it."""

@@ -1,0 +1,119 @@
+"""Deleting on S3 through boto3: an answer for each key, and a condition for each key where the store takes one."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.failures import Failure, Kind, failure_told
+from retention_assets.objectstore.outcomes import Answer, Doomed, Outcome, answer_of
+from retention_assets.objectstore.s3 import S3_ERRORS, failure_of_s3, s3_bucket
+
+_BULK = 1_000  # keys that one DeleteObjects request may name
+_PRECONDITIONS = ("PreconditionFailed", "412 Precondition Failed", "412")  # the second is a directory bucket's
+_NOT_TAKEN = ("NotImplemented", "MalformedXML", "501")  # what stores that know no conditions answer
+_UNNAMED = Failure(
+    Kind.OTHER, "the store's answer to a deletion in bulk does not name the object", passing=True, unclear=True
+)
+
+
+class S3Deletion:
+    """DeleteObjects, and DeleteObject where the store does not take the other.
+
+    With conditions, the ETag goes along, as S3 has taken it since 2025: only the object that has it is deleted. S3 then
+    wants s3:GetObject besides s3:DeleteObject. A version is named without: S3 takes only one of the two.
+    A store that rejects the condition is asked again without it, and from then on. A store that ignores it deletes
+    whatever is there, and nothing shows it: MinIO does so always, versitygw and moto when they are asked in bulk
+    (`disable_bulk_delete` has them asked for each object, on its condition).
+    """
+
+    def __init__(self, access: StoreAccess, *, conditional: bool, connections: int) -> None:
+        self._access = access
+        self._bucket = s3_bucket(access, connections)
+        self.most = _BULK if self._bucket.in_bulk else 1
+        self.conditional = conditional
+
+    def together(self, doomed: Sequence[Doomed]) -> Sequence[Answer]:
+        """See `DeletingStore`."""
+        conditional = self.conditional and any(map(_has_condition, doomed))
+        told = self._delete_objects(doomed, conditional=conditional)
+        if conditional and isinstance(told, Failure) and told.code in _NOT_TAKEN:
+            told = self._delete_objects(doomed, conditional=False)
+            if not isinstance(told, Failure):  # one that is refused either way says nothing of conditions
+                self.conditional = False
+        if not isinstance(told, Failure):
+            return told
+        alone = not (told.passing or told.kind.is_of_the_store)
+        return [Answer(Outcome.FAILED, told, alone=alone)] * len(doomed)
+
+    def alone(self, doomed: Doomed) -> Answer:
+        """See `DeletingStore`."""
+        conditional = self.conditional and _has_condition(doomed)
+        failure = self._delete_object(doomed, conditional=conditional)
+        if conditional and failure is not None and failure.code in _NOT_TAKEN:
+            failure = self._delete_object(doomed, conditional=False)
+            if failure is None:
+                self.conditional = False
+        return _answer(failure)
+
+    def _delete_objects(self, doomed: Sequence[Doomed], *, conditional: bool) -> Sequence[Answer] | Failure:
+        objects = [self._identifier(one, conditional=conditional) for one in doomed]
+        try:
+            told = self._bucket.client.delete_objects(
+                Bucket=self._bucket.name, Delete={"Objects": objects}, **self._bucket.extra
+            )
+        except S3_ERRORS as error:
+            return failure_of_s3(error, self._access)
+        answers = self._answers(doomed, told)
+        return [answers.get(one, Answer(Outcome.FAILED, _UNNAMED)) for one in doomed]
+
+    def _answers(self, doomed: Sequence[Doomed], told: Mapping[str, Any]) -> dict[Doomed, Answer]:
+        """Return what the answer says of each object. One that it does not name is not known to be deleted."""
+        by_key: dict[str, list[Doomed]] = defaultdict(list)
+        for one in doomed:
+            by_key[self._bucket.key(one.path)].append(one)
+        answers = {one: Answer(Outcome.DELETED) for entry in told.get("Deleted", ()) for one in _named(by_key, entry)}
+        for entry in told.get("Errors", ()):
+            secrets = self._access.options.values()
+            failure = failure_told(str(entry.get("Code", "")), None, str(entry.get("Message", "")), secrets)
+            answers |= dict.fromkeys(_named(by_key, entry), _answer(failure))
+        return answers
+
+    def _delete_object(self, doomed: Doomed, *, conditional: bool) -> Failure | None:
+        parameters = dict(self._bucket.extra)
+        if doomed.version_id:
+            parameters["VersionId"] = doomed.version_id
+        if conditional:
+            parameters["IfMatch"] = f'"{doomed.e_tag}"'
+        try:
+            self._bucket.client.delete_object(Bucket=self._bucket.name, Key=self._bucket.key(doomed.path), **parameters)
+        except S3_ERRORS as error:
+            return failure_of_s3(error, self._access)
+        return None
+
+    def _identifier(self, doomed: Doomed, *, conditional: bool) -> dict[str, str]:
+        identifier = {"Key": self._bucket.key(doomed.path)}
+        if doomed.version_id:
+            identifier["VersionId"] = doomed.version_id
+        if conditional and doomed.e_tag and _has_condition(doomed):
+            identifier["ETag"] = doomed.e_tag
+        return identifier
+
+
+def _has_condition(doomed: Doomed) -> bool:
+    return bool(doomed.e_tag) and not doomed.version_id
+
+
+def _answer(failure: Failure | None) -> Answer:
+    if failure is not None and failure.code in _PRECONDITIONS:
+        return Answer(Outcome.CHANGED, replace(failure, detail=f"another object is there now ({failure.code})"))
+    return answer_of(failure)
+
+
+def _named(by_key: Mapping[str, Sequence[Doomed]], entry: Mapping[str, Any]) -> Sequence[Doomed]:
+    """Return the object that an entry of the answer is about: of several versions of one key, the one it names."""
+    same_key = by_key.get(str(entry.get("Key", "")), ())
+    if len(same_key) == 1:
+        return same_key
+    return [one for one in same_key if one.version_id == entry.get("VersionId")]

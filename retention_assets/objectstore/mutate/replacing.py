@@ -1,0 +1,87 @@
+"""Objects exchanged or removed only while they are still the same, files of this machine included."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+from retention_assets.errors import ObjectMissing, StoreError
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.mutate.deletion import Doomed, ObjectDeleter, Outcome
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.mutate.writing import ObjectWriter
+
+
+class ObjectReplacer:
+    """Replaces and removes objects that have a certain ETag. Only `sweep` calls this.
+
+    Files of this machine know no condition. There a lock of the repository's directory keeps writers of this project
+    apart, the file is looked at under the lock, and it is exchanged by renaming. Icechunk takes no such lock: one of
+    its own writers can come between look and exchange, as its writers do among themselves.
+    Source: Icechunk facts 6, Conditional updates.
+    """
+
+    def __init__(self, access: StoreAccess) -> None:
+        self._access = access
+        self._reader = ObjectReader(access)
+        self._writer = ObjectWriter(access)
+        self._deleter = ObjectDeleter(access)
+
+    def replace(self, path: str, content: bytes, e_tag: str) -> bool:
+        """Write over the object that has this ETag; return False when it is another one, or gone.
+
+        Errors: as `ObjectWriter.replace`; StoreError on files where the platform has no locks.
+        """
+        if not self._access.is_local:
+            return self._writer.replace(path, content, e_tag)
+        with _locked(self._access):
+            if self._e_tag(path) != e_tag:
+                return False
+            self._writer.put(path, content)
+            return True
+
+    def remove(self, path: str, e_tag: str) -> bool:
+        """Delete the object that has this ETag; return False when it is another one. One that is gone is a success.
+
+        Only S3 knows the condition. Elsewhere the object is looked at right before.
+        Errors: StoreError when it is still there, or when that is not known.
+        """
+        with _locked(self._access) if self._access.is_local else nullcontext():
+            found = self._e_tag(path)
+            if found != e_tag:
+                return found is None
+            (done,) = self._deleter.delete_all([Doomed(path, e_tag)])
+        if done.outcome is Outcome.FAILED:
+            raise StoreError(f"{self._reader.describe(path)}: it was not deleted: {done.detail}. Run again.")
+        return done.outcome is not Outcome.CHANGED
+
+    def _e_tag(self, path: str) -> str | None:
+        try:
+            return self._reader.head(path).e_tag
+        except ObjectMissing:
+            return None
+
+
+@contextmanager
+def _locked(access: StoreAccess) -> Iterator[None]:
+    directory = access.url.removeprefix("file://")
+    try:
+        import fcntl
+
+        handle = os.open(directory, os.O_RDONLY)
+    except (ImportError, OSError) as error:
+        raise _no_lock(directory, error) from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError as error:
+            raise _no_lock(directory, error) from None
+        yield
+    finally:
+        os.close(handle)  # which unlocks it
+
+
+def _no_lock(directory: str, error: Exception) -> StoreError:
+    return StoreError(
+        f"{directory}: the directory cannot be locked here ({error}), and without a lock two writers could undo each "
+        f"other's work. Nothing was changed. Keep the repository in an object store, or on a local disk."
+    )

@@ -1,0 +1,264 @@
+"""Objects behind a URL, read: S3, GCS, Azure, local files or this process's memory, through obstore.
+
+Errors are of our own tree, one line each, and never hold a value of the options. `deletion.py` deletes.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from obstore.exceptions import BaseError
+
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.failures import LIST, READ, Action, Failure, Kind, failure_of
+
+__all__ = ["LISTING", "ObjectFacts", "ObjectReader", "OpenStore", "StoreAccess"]
+
+LISTING = pa.schema(
+    (
+        pa.field("path", pa.string(), nullable=False),  # relative to the URL
+        pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=False),  # the store's clock
+        pa.field("size", pa.int64(), nullable=False),  # bytes
+        pa.field("e_tag", pa.string(), nullable=True),  # without the quotes of HTTP, as inventories have it
+    )
+)
+
+_ROWS_PER_BATCH = 10_000
+_ROWS_PER_PAGE = 1_000  # of S3's and GCS's answers: what is read beyond the end of a part
+_CHUNK = 8 * 1024**2  # bytes
+_UNNAMEABLE = "invalid path"  # in obstore's words
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFacts:
+    """One object as the store describes it: bytes, the store's clock, its ETag without quotes."""
+
+    path: str
+    size: int
+    last_modified: datetime
+    e_tag: str | None
+
+
+class OpenStore:
+    """An opened place of objects. Paths are relative to its URL and written without a leading slash."""
+
+    def __init__(self, access: StoreAccess) -> None:
+        self._access = access
+        self._store: Any = access.open()
+
+    @property
+    def _is_s3(self) -> bool:
+        return self._access.url.startswith("s3://")
+
+    def describe(self, path: str) -> str:
+        """Return `path` as messages name it: with the URL that it is relative to."""
+        return f"{self._access.url}/{path}"
+
+    def _failure(self, call: Callable[[], object]) -> Failure | None:
+        try:
+            call()
+        except (BaseError, OSError, ValueError) as error:
+            return failure_of(error, self._access.options.values())
+        return None
+
+
+class ObjectReader(OpenStore):
+    """What may be asked about objects. Nothing here changes any.
+
+    Every method raises ObjectMissing, AccessDenied or, for the rest, StoreError, with the URL, the path and the
+    remedy in one line. A prefix is a directory, with or without a trailing slash: `data` covers `data/x`, not
+    `database/x`; the empty one covers everything.
+    """
+
+    def read(self, path: str) -> bytes:
+        """Return the object's bytes."""
+        return self._call(lambda: bytes(self._store.get(path).bytes()), path, READ)
+
+    def read_with_facts(self, path: str) -> tuple[bytes, ObjectFacts]:
+        """Return the object's bytes, and what the same answer says about them."""
+
+        def read() -> tuple[bytes, ObjectFacts]:
+            found = self._store.get(path)
+            return bytes(found.bytes()), facts_of(found.meta)
+
+        return self._call(read, path, READ)
+
+    def digest(self, path: str, algorithm: str = "sha256") -> bytes:
+        """Return a digest of the object's bytes, which are never held all at once."""
+
+        def digest() -> bytes:
+            found = hashlib.new(algorithm, usedforsecurity=False)
+            for chunk in self._store.get(path).stream(min_chunk_size=_CHUNK):
+                found.update(chunk)
+            return found.digest()
+
+        return self._call(digest, path, READ)
+
+    def head(self, path: str) -> ObjectFacts:
+        """Return what the store says about the object."""
+        return facts_of(self._call(lambda: self._store.head(path), path, READ))
+
+    def list(self, prefix: str = "") -> Iterator[pa.RecordBatch]:
+        """Yield the objects below `prefix`, at any depth, as `LISTING`; where nothing is, nothing comes.
+
+        A failure in the middle raises: a listing is whole, or an error.
+        """
+        return self._listed(prefix, None, _ROWS_PER_BATCH)
+
+    def list_between(self, prefix: str, after: str, until: str) -> Iterator[pa.RecordBatch]:
+        """Yield the objects below `prefix` whose paths come after `after` and not after `until`, as `LISTING`.
+
+        The store must list in order (`StoreAccess.lists_in_order`): what follows `until` is not read.
+        """
+        for batch in self._listed(prefix, after or None, _ROWS_PER_PAGE):
+            paths = batch.column(0)
+            yield batch.filter(pc.and_(pc.greater(paths, after), pc.less_equal(paths, until)))
+            if paths[-1].as_py() > until:
+                return
+
+    def _listed(self, prefix: str, offset: str | None, rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield what obstore lists; on S3 boto3 goes on where a key is met that obstore cannot name, or may misname."""
+        listed: list[pa.Array] = []
+        if not self._names_exactly(prefix):
+            yield from self._listed_exactly(prefix, offset, listed)
+            return
+
+        def ask() -> Any:
+            return self._store.list(prefix or None, offset=offset, chunk_size=rows, return_arrow=True)
+
+        chunks: Any = self._asked(ask)
+        chunk = chunks if isinstance(chunks, Failure) else self._asked(lambda: next(chunks, None))
+        while chunk is not None:
+            if isinstance(chunk, Failure):
+                if not (self._is_s3 and _is_unnameable(chunk)):
+                    raise chunk.as_error(self._access.url, prefix, LIST)
+                yield from self._listed_exactly(prefix, offset, listed)
+                return
+            batch = _conformed(pa.record_batch(chunk))
+            if self._is_s3 and self._may_be_misnamed(batch, listed):
+                yield from self._listed_exactly(prefix, offset, listed)
+                return
+            listed.append(batch.column(0))
+            yield batch
+            chunk = self._asked(lambda: next(chunks, None))
+
+    def _listed_exactly(self, prefix: str, offset: str | None, listed: Sequence[pa.Array]) -> Iterator[pa.RecordBatch]:
+        """Yield the objects below `prefix` under their own keys, without those in `listed`."""
+        from retention_assets.objectstore.s3_listing import list_exactly  # boto3 takes a second, and is seldom needed
+
+        known = pa.chunked_array(listed, pa.string())
+        for entries in list_exactly(self._access, prefix, offset):
+            batch = _batch(entries)
+            yield batch.filter(pc.invert(pc.is_in(batch.column(0), value_set=known)))
+
+    def _names_exactly(self, prefix: str) -> bool:
+        """Return whether obstore can be asked for what lies below `prefix`."""
+        if not self._is_s3 or not prefix:
+            return True
+        segments = prefix.removesuffix("/").split("/")
+        return not ({"", ".", ".."} & {*segments} or _CONTROL.search(prefix))
+
+    def _may_be_misnamed(self, batch: pa.RecordBatch, before: Sequence[pa.Array]) -> bool:
+        """Return whether a name in the batch may lack a slash that its key begins or ends with.
+
+        A key that ends with a slash is a folder's marker, and empty. One that is not, beside an object of the name
+        without it, shows because keys come in order.
+        """
+        if pc.any(pc.equal(batch.column(2), 0), min_count=0).as_py():
+            return True
+        paths = batch.column(0)
+        if not self._access.lists_in_order:
+            return len(pc.unique(paths)) < len(paths)
+        follows = not before or pc.less(before[-1][-1], paths[0]).as_py()
+        return not (follows and pc.all(pc.less(paths[:-1], paths[1:]), min_count=0).as_py())
+
+    def list_direct(self, prefix: str = "") -> Iterator[pa.RecordBatch]:
+        """Yield the objects that lie directly below `prefix`, as `LISTING`."""
+        if objects := self._level(prefix)["objects"]:
+            yield _batch(objects)
+
+    def prefixes(self, prefix: str = "") -> Sequence[str]:
+        """Return the directories directly below `prefix`: whole paths, each with a trailing slash, sorted."""
+        return sorted(f"{name}/" for name in self._level(prefix)["common_prefixes"])
+
+    def holds_objects(self, prefix: str) -> bool:
+        """Return whether anything lies below `prefix`."""
+        return next(self.list(prefix), None) is not None
+
+    def _level(self, prefix: str) -> Mapping[str, Any]:
+        found: Any = None
+        if self._names_exactly(prefix):
+            found = self._asked(lambda: self._store.list_with_delimiter(prefix or None))
+            if not self._is_s3 or (isinstance(found, Failure) and not _is_unnameable(found)):
+                return self._known(found, prefix, LIST)
+            if not isinstance(found, Failure) and not _misnames(found):
+                return found
+        from retention_assets.objectstore.s3_listing import level_exactly  # boto3 takes a second, and is seldom needed
+
+        return level_exactly(self._access, prefix)
+
+    def _call[T](self, call: Callable[[], T], path: str, action: Action) -> T:
+        return self._known(self._asked(call), path, action)
+
+    def _known[T](self, answer: T | Failure, path: str, action: Action) -> T:
+        """Return the answer. Errors: that of a failure, without the store's own, which may hold signed addresses."""
+        if isinstance(answer, Failure):
+            raise answer.as_error(self._access.url, path, action)
+        return answer
+
+    def _asked[T](self, call: Callable[[], T]) -> T | Failure:
+        try:
+            return call()
+        except (BaseError, OSError, ValueError) as error:
+            return failure_of(error, self._access.options.values())
+
+
+def _is_unnameable(failure: Failure) -> bool:
+    """Return whether a listing ended at a key that obstore has no name for."""
+    return failure.kind is Kind.OTHER and _UNNAMEABLE in failure.detail
+
+
+def _misnames(level: Mapping[str, Any]) -> bool:
+    """Return whether obstore may have taken a slash away from a key of one level of directories."""
+    names = [row["path"] for row in level["objects"]]
+    return (
+        "" in level["common_prefixes"]
+        or len(set(names)) < len(names)
+        or any(row["size"] == 0 for row in level["objects"])
+    )
+
+
+def facts_of(meta: Mapping[str, Any]) -> ObjectFacts:
+    """Return one object's facts from obstore's words for them."""
+    return ObjectFacts(meta["path"], meta["size"], meta["last_modified"], _unquoted(meta["e_tag"]))
+
+
+def _conformed(listed: pa.RecordBatch) -> pa.RecordBatch:
+    """Return what obstore listed into Arrow as `LISTING`."""
+    columns = [
+        listed["path"],
+        listed["last_modified"],
+        listed["size"].cast(pa.int64()),
+        pc.utf8_trim(listed["e_tag"], '"'),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=LISTING)
+
+
+def _batch(objects: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    columns = [
+        pa.array([row["path"] for row in objects], pa.string()),
+        pa.array([row["last_modified"] for row in objects], LISTING.field("last_modified").type),
+        pa.array([row["size"] for row in objects], pa.int64()),
+        pa.array([_unquoted(row["e_tag"]) for row in objects], pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=LISTING)
+
+
+def _unquoted(e_tag: str | None) -> str | None:
+    return e_tag.strip('"') if e_tag else None

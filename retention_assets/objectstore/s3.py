@@ -1,0 +1,208 @@
+"""S3 through boto3: the one place that makes its client. It asks where obstore asks, with the credentials it uses.
+
+What lists a bucket and what deletes from it must mean the same bucket: place and options are read from obstore's
+own store, the environment counts as it counts there, and AWS profiles and configuration files do not, as there.
+"""
+
+import atexit
+import os
+import re
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import md5
+from pathlib import Path
+from tempfile import mkstemp
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed leaves it out
+
+import boto3  # type: ignore[import-untyped]
+from botocore import UNSIGNED
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+from botocore.exceptions import ConnectionError as NoConnection
+from botocore.parsers import ResponseParserError
+from botocore.session import Session
+
+from retention_assets.errors import ConfigurationError
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.failures import Failure, failure_told, unreachable
+
+S3_ERRORS = (BotoCoreError, ClientError, ResponseParserError)  # all that a client raises about a request
+
+_NO_ANSWER = (HTTPClientError, NoConnection, ResponseParserError)
+_NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
+_TRUE = frozenset({"1", "true", "yes", "y", "on", "t"})
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_SPAN = re.compile(r"(\d+)\s*(ns|us|ms|[smhd])[a-z]*")  # as obstore writes spans: 3s, 1min 30s, 500ms
+# Obstore finds credentials by these; here only the environment may name them.
+_OF_THE_ENVIRONMENT = (
+    "role_arn", "web_identity_token_file", "metadata_endpoint", "container_credentials_relative_uri",
+    "container_credentials_full_uri", "container_authorization_token_file",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class S3Bucket:
+    """A bucket, the client that reaches it, and the prefix that paths are relative to."""
+
+    client: Any  # boto3's; its errors are S3_ERRORS, it tries nothing again
+    name: str
+    prefix: str  # empty, or with a trailing slash
+    extra: Mapping[str, str]  # parameters that every request carries
+    in_bulk: bool  # whether it may be asked to delete several objects by one request
+
+    def key(self, path: str) -> str:
+        """Return the key of a path."""
+        return self.prefix + path
+
+    def path(self, key: str) -> str:
+        """Return the path of a key below the prefix."""
+        return key.removeprefix(self.prefix)
+
+
+def is_s3(access: StoreAccess) -> bool:
+    """Return whether `access` leads to S3 or to what speaks its language."""
+    return access.url.startswith("s3://")
+
+
+def s3_bucket(access: StoreAccess, connections: int = 10, environment: Mapping[str, str] = os.environ) -> S3Bucket:
+    """Return the bucket that `access` leads to. Nothing is asked of the store.
+
+    The client signs as obstore does: by the options' keys, else those of the environment, a web identity, the
+    container or the machine. It sends each request once, so that its caller sees every refusal.
+
+    Raises:
+        ConfigurationError: an option is wrong, or obstore understands it and boto3 cannot be made to.
+    """
+    store = access.open()
+    options = _settings(store.config, environment)
+    name = str(store.config["bucket"])
+    for option in _OF_THE_ENVIRONMENT:
+        if option in store.config and "access_key_id" not in store.config:
+            raise ConfigurationError(
+                f"{access.url}: storage_options.{option} cannot be used for deleting. Nothing was deleted. "
+                f"Set AWS_{option.upper()} in the environment instead."
+            )
+    endpoint = _endpoint(access, name, options, store.client_options)
+    client = _session().client(
+        "s3",
+        region_name=options.get("region") or options.get("default_region") or "us-east-1",
+        endpoint_url=endpoint,
+        aws_access_key_id=store.config.get("access_key_id"),
+        aws_secret_access_key=store.config.get("secret_access_key"),
+        aws_session_token=store.config.get("session_token"),
+        verify=_verify(store.client_options),
+        config=_config(endpoint, options, store.client_options, connections),
+    )
+    client.meta.events.register("before-call.s3.DeleteObjects", _add_content_md5)
+    extra = {"RequestPayer": "requester"} if options.get("request_payer", "").lower() in _TRUE | {"requester"} else {}
+    in_bulk = not _is_true(options.get("disable_bulk_delete", ""))
+    return S3Bucket(client, name, f"{store.prefix}/" if store.prefix else "", extra, in_bulk)
+
+
+def failure_of_s3(error: Exception, access: StoreAccess) -> Failure:
+    """Return what one of S3_ERRORS means. No value of the options is in its words."""
+    secrets = access.options.values()
+    if isinstance(error, ClientError):
+        told = error.response.get("Error", {})
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return failure_told(str(told.get("Code", "")), status, str(told.get("Message", "")), secrets)
+    if isinstance(error, _NO_CREDENTIALS):
+        return failure_told("", 401, "", secrets)
+    if isinstance(error, _NO_ANSWER):
+        return unreachable()
+    return failure_told("", None, str(error), secrets)
+
+
+def _settings(given: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the options as obstore takes them together: the environment's, over which the given ones count."""
+    named = {name.removeprefix("AWS_").lower(): value for name, value in environment.items() if name[:4] == "AWS_"}
+    if "endpoint_url" in named:
+        named["endpoint"] = named["endpoint_url"]
+    settings = named | {name: str(value) for name, value in given.items()}
+    if "endpoint_url_s3" in named:
+        settings["endpoint"] = named["endpoint_url_s3"]  # obstore lets it win over a given endpoint, too
+    return settings
+
+
+def _endpoint(access: StoreAccess, bucket: str, options: Mapping[str, str], client: Mapping[str, Any]) -> str | None:
+    """Return the endpoint as boto3 wants it, which puts the bucket's name before it by itself."""
+    endpoint = options.get("endpoint")
+    if not endpoint:
+        return None
+    parts = urlsplit(endpoint)
+    if parts.scheme == "http" and not _is_true(client.get("allow_http", "")):
+        raise ConfigurationError(f"{access.url}: the endpoint is http://. Set storage_options.allow_http to `true`.")
+    if not _is_true(options.get("virtual_hosted_style_request", "")):
+        return endpoint
+    if not parts.netloc.startswith(f"{bucket}."):
+        raise ConfigurationError(
+            f"{access.url}: with virtual_hosted_style_request the endpoint must begin with the bucket's name "
+            "for deleting. Nothing was deleted. Set storage_options.endpoint to that, or leave it out."
+        )
+    return urlunsplit(parts._replace(netloc=parts.netloc.removeprefix(f"{bucket}.")))
+
+
+def _config(endpoint: str | None, options: Mapping[str, str], client: Mapping[str, Any], connections: int) -> Config:
+    virtual = _is_true(options.get("virtual_hosted_style_request", "")) or _is_true(options.get("s3_express", ""))
+    proxy, host = client.get("proxy_url"), urlsplit(endpoint or "").hostname or "amazonaws.com"
+    excluded = proxy_bypass_environment(host, {"no": str(client.get("proxy_excludes", ""))})
+    return Config(
+        signature_version=UNSIGNED if _is_true(options.get("skip_signature", "")) else "s3v4",
+        s3={"addressing_style": "virtual" if virtual else "path"},
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        connect_timeout=_seconds(client["connect_timeout"]),
+        read_timeout=_seconds(client["read_timeout"]),
+        max_pool_connections=connections,
+        proxies={"http": proxy, "https": proxy} if proxy and not excluded else None,
+        parameter_validation=False,  # of our own parameters, key by key: a fifth of a bulk deletion's time here
+    )
+
+
+def _session() -> boto3.session.Session:
+    """Return a session of its own that reads no files: one client may be made while another is at work."""
+    nothing = (None, None, os.devnull, None)
+    variables = {"profile": (None, None, None, None), "config_file": nothing, "credentials_file": nothing}
+    return boto3.session.Session(botocore_session=Session(session_vars=variables))
+
+
+def _verify(client: Mapping[str, Any]) -> str | bool | None:
+    if _is_true(client.get("allow_invalid_certificates", "")):
+        return False
+    certificate = client.get("root_certificate")  # obstore gives it back as bytes
+    return _file_of(bytes(certificate)) if certificate else None
+
+
+@cache
+def _file_of(certificate: bytes) -> str:
+    """Return a file that holds a certificate as long as the process lives: botocore takes no other form."""
+    handle, name = mkstemp(suffix=".pem")
+    with os.fdopen(handle, "wb") as file:
+        file.write(certificate)
+    atexit.register(Path(name).unlink, missing_ok=True)
+    return name
+
+
+def _add_content_md5(params: dict[str, Any], **_: object) -> None:
+    """Add the digest that servers older than the other checksums demand of a deletion in bulk."""
+    digest = md5(params["body"], usedforsecurity=False).digest()
+    params["headers"]["Content-MD5"] = b64encode(digest).decode()
+
+
+def _is_true(value: object) -> bool:
+    return str(value).lower() in _TRUE
+
+
+def _seconds(span: object) -> float:
+    """Return the seconds of a span that obstore has accepted."""
+    return sum(int(number) * _SECONDS[unit] for number, unit in _SPAN.findall(str(span)))

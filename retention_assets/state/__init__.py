@@ -1,0 +1,1 @@
+"""All that we write for ourselves: warehouse, plans, approvals, lease, ledgers, records, quarantine places."""

@@ -1,0 +1,178 @@
+"""One sweep of a repository at a time: a lease in the warehouse, taken conditionally, with a fence.
+
+`leases/` holds a chain of numbered documents, each written only if nobody wrote that number before; the last one
+counts. A lease names until when it holds: whoever works under it stops then, and nobody else begins before then.
+A person who stops all sweeps writes the next document too, so that workers find their lease gone. Each document names
+the newest record of its time: no record follows the last one, so this is what shows that it is gone or was changed.
+Source: DESIGN.md, invariants 5 and 8.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from retention_assets.errors import GuardRefused
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.state.records import newest_fingerprint
+
+LEASES = "leases"
+MARGIN = timedelta(minutes=5)  # clocks of two machines differ by less, and no request takes longer
+_NO_END = datetime(9999, 12, 31, tzinfo=UTC)
+_TRIES = 100  # of stopping a sweep that renews its lease at the same moment
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to change one repository's store until `until`; `fence` grows with every sweep that takes it."""
+
+    repository: str
+    holder: str
+    fence: int
+    number: int  # of its newest document
+    until: datetime
+    life: timedelta
+
+
+def take_lease(warehouse: Warehouse, repository: str, holder: str, now: datetime, life: timedelta) -> Lease:
+    """Take the lease.
+
+    Errors: GuardRefused while somebody else has it, when somebody is quicker, and where the warehouse's store ignores
+    conditions.
+    """
+    warehouse.require_conditions()
+    number, document = _newest(warehouse, repository)
+    if document and not document["released"]:
+        _require_over(repository, document, now)
+    return _written(warehouse, Lease(repository, holder, number + 1, number + 1, now + life, life), now)
+
+
+def require_seen_by_all(warehouse: Warehouse, repository: str, access: StoreAccess, *, single_machine: bool) -> None:
+    """Refuse a lease that a sweep on another machine would not see: one on this machine's disk, for a bucket.
+
+    `single_machine`: the configuration says that no other machine sweeps the repository.
+    """
+    if single_machine or not warehouse.is_local or access.is_local:
+        return
+    raise GuardRefused(
+        f"{repository}: the warehouse {warehouse.root} is on this machine, the repository {access.url} is not: a sweep "
+        f"on another machine would not see this one's lease. Nothing was deleted. Put the warehouse into a store that "
+        f"all machines reach. If no other machine ever sweeps this repository, set sweep.single_machine to true."
+    )
+
+
+def renew_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> Lease:
+    """Return the lease with a new end, once a quarter of it is over. Errors: GuardRefused when it is lost."""
+    require_lease(warehouse, lease, now)
+    if lease.until - now > lease.life * 3 / 4:
+        return lease
+    return _written(warehouse, replace(lease, number=lease.number + 1, until=now + lease.life), now)
+
+
+def require_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> None:
+    """Refuse when the lease ran out, or when another's document follows it."""
+    if not holds(warehouse, lease, now):
+        raise _lost(lease)
+
+
+def holds(warehouse: Warehouse, lease: Lease, now: datetime) -> bool:
+    """Return whether the lease is still the newest, its holder's, and has not run out."""
+    return now < lease.until and _is_newest(warehouse, lease)
+
+
+def _is_newest(warehouse: Warehouse, lease: Lease) -> bool:
+    """Return whether the newest document is the one that was written for `lease`."""
+    number, document = _newest(warehouse, lease.repository)
+    if document is None or number != lease.number:
+        return False
+    written = (document["holder"], document["fence"], document["until"], document["released"])
+    return written == (lease.holder, lease.fence, lease.until.isoformat(), False)
+
+
+def release_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> None:
+    """Give the lease back, however often it was renewed; one that was lost meanwhile is another's to give."""
+    number, document = _newest(warehouse, lease.repository)
+    ours = lease.holder, lease.fence
+    if document and (document["holder"], document["fence"]) == ours and not document["released"]:
+        _create(warehouse, replace(lease, number=number + 1), now, released=True)
+
+
+def stop_sweeps(warehouse: Warehouse, repository: str, person: str, now: datetime) -> str | None:
+    """Take every sweep's right away until `resume_sweeps`; return whose it was.
+
+    A worker that is at it ends with the objects in its hands, at most one group.
+    """
+    for _ in range(_TRIES):
+        number, document = _newest(warehouse, repository)
+        stop = Lease(repository, f"{person}, who stopped all sweeps,", number + 1, number + 1, _NO_END, timedelta(0))
+        if _create(warehouse, stop, now, released=False):
+            return None if document is None or document["released"] else str(document["holder"])
+    raise GuardRefused(
+        f"{repository}: its sweeps are not stopped: others wrote a lease {_TRIES} times meanwhile. Nothing was "
+        f"changed. Try again: `retention stop {repository}`."
+    )
+
+
+def resume_sweeps(warehouse: Warehouse, repository: str, now: datetime) -> None:
+    """Let sweeps begin again. Errors: GuardRefused when they are not stopped."""
+    number, document = _newest(warehouse, repository)
+    if document is None or document["until"] != _NO_END.isoformat() or document["released"]:
+        raise GuardRefused(f"{repository}: its sweeps are not stopped. Nothing was changed.")
+    stop = Lease(repository, document["holder"], document["fence"], number + 1, _NO_END, timedelta(0))
+    if not _create(warehouse, stop, now, released=True):
+        raise _lost(stop)
+
+
+def _require_over(repository: str, document: dict[str, Any], now: datetime) -> None:
+    until = datetime.fromisoformat(document["until"])
+    if until == _NO_END:
+        raise GuardRefused(
+            f"{repository}: sweeps were stopped by {document['holder']} at {document['at']}. Nothing was deleted. "
+            f"Let them begin again: `retention resume {repository}`."
+        )
+    if now < until + MARGIN:
+        raise GuardRefused(
+            f"{repository}: {document['holder']} sweeps it since {document['at']}. Nothing was deleted. Wait for its "
+            f"end. If it died, its lease is free at {until + MARGIN:%Y-%m-%d %H:%M:%S} UTC, or at once after "
+            f"`retention stop {repository}` and `retention resume {repository}`."
+        )
+
+
+def _written(warehouse: Warehouse, lease: Lease, now: datetime) -> Lease:
+    """Write the lease's document and read it back: a store may have let another's through as well."""
+    if not _create(warehouse, lease, now, released=False) or not _is_newest(warehouse, lease):
+        raise _lost(lease)
+    return lease
+
+
+def _create(warehouse: Warehouse, lease: Lease, now: datetime, *, released: bool) -> bool:
+    document = {
+        "holder": lease.holder,
+        "fence": lease.fence,
+        "at": now.isoformat(),
+        "until": lease.until.isoformat(),
+        "released": released,
+        "record": newest_fingerprint(warehouse, lease.repository),
+    }
+    return warehouse.create_document(document, lease.repository, LEASES, f"{lease.number:08d}.json")
+
+
+def witnessed_record(warehouse: Warehouse, repository: str) -> str | None:
+    """Return the fingerprint of the record that was the newest when the lease last changed hands; None: of none."""
+    _, document = _newest(warehouse, repository)
+    return document.get("record") if document else None
+
+
+def _newest(warehouse: Warehouse, repository: str) -> tuple[int, dict[str, Any] | None]:
+    names = warehouse.documents(repository, LEASES)
+    if not names:
+        return 0, None
+    return int(names[-1].removesuffix(".json")), warehouse.read_document(repository, LEASES, names[-1])
+
+
+def _lost(lease: Lease) -> GuardRefused:
+    return GuardRefused(
+        f"{lease.repository}: another sweep or a person took its lease, or it ran out. Nothing more was deleted; what "
+        f"was done is in the ledger. Run the same again later: it goes on from there. If a look takes longer than "
+        f"sweep.lease, set that longer."
+    )

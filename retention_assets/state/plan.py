@@ -1,0 +1,261 @@
+"""The plan: what a dry run shows and what a deletion takes; frozen, hashed, kept for ever.
+
+`plans/<day>/current.json` is the plan that may be approved; beside it every plan that was ever made of that day. What
+each names lies in `planned_objects/<hash>`, and what its references were in `planned_heads/<hash>.json`.
+Source: DESIGN.md, invariants 5, 9 and Decisions (Plan hash).
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import date, datetime
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from retention_assets.errors import GuardRefused, TableContractError
+from retention_assets.lakefs.rules.references import References
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.tables import DELETION_CANDIDATES
+from retention_assets.core.digest import candidates_digest
+
+PLANS, PLANNED_OBJECTS, PLANNED_HEADS = "plans", "planned_objects", "planned_heads"
+_CURRENT = "current.json"
+_SHORTEST_HASH = 8  # digits of a hash that a person may write instead of all
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How many objects, and their bytes."""
+
+    objects: int = 0
+    bytes: int = 0
+
+
+def together(amounts: Iterable[Amount]) -> Amount:
+    """Return all amounts as one."""
+    known = list(amounts)
+    return Amount(sum(one.objects for one in known), sum(one.bytes for one in known))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One plan of one repository and day. Bytes are as listed; instants UTC."""
+
+    repository: str
+    day: date
+    plan_hash: str
+    policy_hash: str
+    policy_run: str  # the run whose rows of `policy_table` are this plan's rules
+    references_hash: str
+    candidates: Amount
+    totals: Mapping[str, Amount]  # by state, of everything listed
+    live: int  # live addresses inside the namespace
+    collected: int  # live addresses that our own ledger deleted before
+    warnings: tuple[str, ...]
+    blocked: str | None  # why deleting is refused although planning is not
+    instance: str | None  # of the repository, where its source knows it; see `References`
+    made_at: datetime
+    run_id: str
+    first_wait_ends: datetime | None = None  # when the first of the waiting objects has settled; None: none waits
+    last_wait_ends: datetime | None = None
+    reflog: tuple[str, ...] = ()  # the heads that are gone and still count, each as `kind name`
+    terms: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; empty: an earlier version made the plan
+    lost: int = 0  # live addresses that are not there, as a person acknowledged
+
+    def document(self) -> dict[str, Any]:
+        """Return the plan as JSON writes it."""
+        return {
+            **asdict(self),
+            "day": self.day.isoformat(),
+            "made_at": self.made_at.isoformat(),
+            "warnings": list(self.warnings),
+            "first_wait_ends": self.first_wait_ends and self.first_wait_ends.isoformat(),
+            "last_wait_ends": self.last_wait_ends and self.last_wait_ends.isoformat(),
+            "reflog": list(self.reflog),
+        }
+
+
+def plan_hash(repository: str, policy_hash: str, references_hash: str, digest: str) -> str:
+    """Return the plan's hash: policy, references and candidates; no run id, no clock."""
+    parts = {"repository": repository, "policy": policy_hash, "references": references_hash, "candidates": digest}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def hash_of_plan(repository: str, policy_hash: str, references_hash: str, candidates: DataFrame) -> str:
+    """Return the hash of a plan of these candidates. ETags are left out: an inventory may not have them."""
+    return plan_hash(repository, policy_hash, references_hash, candidates_digest(candidates.drop("etag")))
+
+
+def references_hash(references: References) -> str:
+    """Return a hash of what every branch and every tag names; commits follow from those by their ids."""
+    named = {
+        "branches": dict(references.branches),
+        "tags": dict(references.tags),
+        "commits": sorted(references.commits),
+    }
+    return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """What every branch and every tag named at planning."""
+
+    branches: Mapping[str, str]
+    tags: Mapping[str, str]
+
+
+def keep_planned(warehouse: Warehouse, plan: Plan, candidates: DataFrame, heads: Heads) -> None:
+    """Keep what a plan names, under its hash; a plan that was made before is there already, and the same.
+
+    Errors: TableContractError when not as many rows can be read back as the plan has candidates.
+    """
+    place = plan.repository, PLANNED_OBJECTS, plan.plan_hash
+    planned = plan.candidates.objects
+    if not warehouse.is_complete(*place) or warehouse.row_count(*place) != planned:
+        candidates.write.mode("overwrite").parquet(warehouse.location(*place))
+    if (found := warehouse.row_count(*place)) != planned:
+        raise TableContractError(
+            f"{plan.repository} {plan.day}: {warehouse.location(*place)} has {found:,} rows, and {planned:,} were "
+            f"written. No plan stands. Do all machines of the cluster see one warehouse? Then plan again: "
+            f"`retention plan {plan.repository} --as-of {plan.day}`."
+        )
+    warehouse.write_document(asdict(heads), plan.repository, PLANNED_HEADS, f"{plan.plan_hash}.json")
+
+
+def planned_objects(spark: SparkSession, warehouse: Warehouse, plan: Plan) -> DataFrame:
+    """Return the rows of `deletion_candidates` that the plan names.
+
+    Errors: GuardRefused when they are not there whole, or are not those that give the plan's hash.
+    """
+    again = f"Nothing was deleted. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+    if not warehouse.is_complete(plan.repository, PLANNED_OBJECTS, plan.plan_hash):
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: the objects of {plan.plan_hash} are not there whole. {again}"
+        )
+    rows = warehouse.frame(spark, plan.repository, PLANNED_OBJECTS, plan.plan_hash)
+    if hash_of_plan(plan.repository, plan.policy_hash, plan.references_hash, rows) != plan.plan_hash:
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: the stored deletion_candidates are not the approved ones. {again}"
+        )
+    return rows
+
+
+def planned_of_all(spark: SparkSession, warehouse: Warehouse, plans: Sequence[Plan]) -> DataFrame:
+    """Return the rows that any of the plans names, with its `plan_hash`; of a plan whose rows are gone, none."""
+    columns = ["plan_hash", *DELETION_CANDIDATES.schema.names]
+    found = spark.createDataFrame(DELETION_CANDIDATES.schema.empty_table()).withColumn("plan_hash", F.lit(""))
+    for plan in plans:
+        if warehouse.is_complete(plan.repository, PLANNED_OBJECTS, plan.plan_hash):
+            rows = warehouse.frame(spark, plan.repository, PLANNED_OBJECTS, plan.plan_hash)
+            found = found.unionByName(rows.withColumn("plan_hash", F.lit(plan.plan_hash)))
+    return found.select(*columns)
+
+
+def planned_heads(warehouse: Warehouse, plan: Plan) -> Heads:
+    """Return what the plan's references named."""
+    document = warehouse.read_document(plan.repository, PLANNED_HEADS, f"{plan.plan_hash}.json")
+    if document is None:
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: what branches and tags named at planning is not known any more. Nothing "
+            f"was deleted. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+        )
+    return Heads(**document)
+
+
+def find_plan(warehouse: Warehouse, repository: str, start_of_hash: str, day: date | None = None) -> Plan:
+    """Return the newest plan, of one day or of any, whose hash begins so.
+
+    Errors: GuardRefused unless exactly one hash does.
+    """
+    wanted = start_of_hash.lower()
+    found: dict[str, Plan] = {}
+    days = [day.isoformat()] if day else warehouse.directories(repository, PLANS)
+    for day_of_plan in days if len(wanted) >= _SHORTEST_HASH else ():
+        for name in warehouse.documents(repository, PLANS, day_of_plan):
+            if name == _CURRENT or not _may_name(name, wanted):
+                continue
+            document = warehouse.read_document(repository, PLANS, day_of_plan, name)
+            if document and document["plan_hash"].startswith(wanted):
+                found[document["plan_hash"]] = _plan(document)
+    if len(found) == 1:
+        return next(iter(found.values()))
+    problem = f"{len(found)} plans" if found else "no plan"
+    raise GuardRefused(
+        f"{repository}: {problem} of a hash that begins with {start_of_hash!r} (at least {_SHORTEST_HASH} digits). "
+        f"Nothing was changed. `retention plan {repository}` prints the hash of the plan that it makes."
+    )
+
+
+def _may_name(name: str, wanted: str) -> bool:
+    """Return whether a plan's document may have this hash, by the digits in its name."""
+    digits = name.removesuffix(".json").rpartition("-")[2]
+    return digits.startswith(wanted) or wanted.startswith(digits)
+
+
+def withdraw_plan(warehouse: Warehouse, repository: str, day: date) -> None:
+    """Leave no plan of that day that a sweep would take. Called before a new one is made."""
+    warehouse.remove_document(repository, PLANS, day.isoformat(), _CURRENT)
+
+
+def made_name(plan: Plan) -> str:
+    """Return what tells a plan from all others, in the order in which they were made."""
+    return f"{plan.made_at:%Y%m%dT%H%M%S%f}-{plan.plan_hash[:12]}"
+
+
+def keep_plan(warehouse: Warehouse, plan: Plan) -> None:
+    """Make `plan` the day's plan, and keep it among all that were made."""
+    made = f"{made_name(plan)}.json"
+    warehouse.write_document(plan.document(), plan.repository, PLANS, plan.day.isoformat(), made)
+    warehouse.write_document(plan.document(), plan.repository, PLANS, plan.day.isoformat(), _CURRENT)
+
+
+def load_plan(warehouse: Warehouse, repository: str, day: date) -> Plan:
+    """Return the day's plan. Errors: GuardRefused when there is none that stands."""
+    document = warehouse.read_document(repository, PLANS, day.isoformat(), _CURRENT)
+    if document is None:
+        raise GuardRefused(
+            f"{repository}: there is no plan of {day} that stands. Nothing was deleted. "
+            f"Make one: `retention plan {repository} --as-of {day}`."
+        )
+    return _plan(document)
+
+
+def last_plan(warehouse: Warehouse, repository: str, until: date) -> Plan | None:
+    """Return the plan that was made last of `until` or a day before it; None when there is none."""
+    newest: tuple[str, str] | None = None
+    for day in warehouse.directories(repository, PLANS):
+        if day > until.isoformat():
+            continue
+        made = [name for name in warehouse.documents(repository, PLANS, day) if name != _CURRENT]
+        newest = max([(name, day) for name in made] + ([newest] if newest else []), default=None)
+    if newest is None:
+        return None
+    document = warehouse.read_document(repository, PLANS, newest[1], newest[0])
+    return _plan(document) if document else None
+
+
+def _plan(document: Mapping[str, Any]) -> Plan:
+    fields = {
+        **document,
+        "day": date.fromisoformat(document["day"]),
+        "made_at": datetime.fromisoformat(document["made_at"]),
+        "candidates": Amount(**document["candidates"]),
+        "totals": {state: Amount(**amount) for state, amount in document["totals"].items()},
+        "warnings": tuple(document["warnings"]),
+        "reflog": tuple(document.get("reflog", ())),
+        **{name: _instant(document.get(name)) for name in ("first_wait_ends", "last_wait_ends")},
+    }
+    try:
+        return Plan(**fields)
+    except TypeError as error:
+        raise TableContractError(
+            f"{document['repository']}: the plan of {document['day']} was written by another version. Nothing was "
+            f"deleted. Plan again: `retention plan {document['repository']} --as-of {document['day']}`."
+        ) from error
+
+
+def _instant(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None

@@ -1,0 +1,80 @@
+"""The policy in the warehouse: each version with the run that saw it, and what was last deleted under each rule.
+
+These rows pass through the driver: they are as many as rules and runs, not as objects.
+"""
+
+from collections.abc import Iterable
+from datetime import date
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from retention_assets.policy.current import CurrentRule, RuleRow, current_rules
+from retention_assets.policy.rules import HOLD_IDS, RETENTION_IDS, Policy
+from retention_assets.policy.table import policy_rows
+from retention_assets.state.warehouse import Rows, Warehouse
+from retention_assets.tables import CURRENT_RULES, POLICY_TABLE
+
+POLICY_RUN = "policy_run"  # note of `policy_table`: the run whose rows are the policy of now
+_COMPLETED = "completed"  # a document per plan that was carried out whole
+_RULE_COLUMNS = ["run_id", "prefix", "branch", "date_to_be_deleted"]
+
+
+def policy_versions(
+    spark: SparkSession, warehouse: Warehouse, repository: str, day: date, policy: Policy, run_id: str
+) -> DataFrame:
+    """Return the day's rows so far and those of this run, made of `policy`. Source: seed 002, policy table."""
+    return with_earlier_runs(spark, warehouse, repository, day, policy_rows(policy, day, run_id), run_id)
+
+
+def with_earlier_runs(
+    spark: SparkSession, warehouse: Warehouse, repository: str, day: date, rows: pa.Table, run_id: str
+) -> DataFrame:
+    """Return the day's rows of `policy_table` so far and `rows`; a run that repeats itself replaces its own."""
+    if warehouse.is_complete(repository, POLICY_TABLE.name, day.isoformat()):
+        before = warehouse.frame(spark, repository, POLICY_TABLE.name, day.isoformat())
+        earlier = before.where(before["run_id"] != run_id).select(*POLICY_TABLE.schema.names).toArrow()
+        rows = pa.concat_tables([earlier.cast(POLICY_TABLE.schema), rows])
+    return spark.createDataFrame(rows)
+
+
+def rules_in_force(spark: SparkSession, warehouse: Warehouse, repository: str, policy_table: Rows) -> DataFrame:
+    """Return `current_rules`: the lifecycle rules of `policy_table`'s run, over the history of all days."""
+    days = [
+        warehouse.partition(repository, POLICY_TABLE.name, date.fromisoformat(day))
+        for day in warehouse.directories(repository, POLICY_TABLE.name)
+        if warehouse.is_complete(repository, POLICY_TABLE.name, day)
+    ]
+    history = _rule_rows(spark.read.schema(policy_table.frame.schema).parquet(*days))
+    now = [row for row in history if row.run_id == policy_table.notes[POLICY_RUN]]
+    rules = current_rules(now, history, completed_runs(warehouse, repository))
+    columns = [[getattr(rule, name) for rule in rules] for name in CURRENT_RULES.schema.names]
+    return spark.createDataFrame(pa.table(columns, schema=CURRENT_RULES.schema))
+
+
+def current_rules_of(table: pa.Table) -> list[CurrentRule]:
+    """Return the rows of `current_rules` as values."""
+    return [CurrentRule(**row) for row in table.select(CURRENT_RULES.schema.names).to_pylist()]
+
+
+def note_completed(warehouse: Warehouse, repository: str, day: date, plan_hash: str, policy_run: str) -> None:
+    """Note that a plan was carried out whole, under the rules of `policy_run`."""
+    document = {"policy_run": policy_run, "plan_hash": plan_hash, "day": day.isoformat()}
+    warehouse.write_document(document, repository, _COMPLETED, f"{day}-{plan_hash[:16]}.json")
+
+
+def completed_runs(warehouse: Warehouse, repository: str) -> frozenset[str]:
+    """Return the runs whose rules were carried out whole."""
+    documents = (
+        warehouse.read_document(repository, _COMPLETED, name) for name in warehouse.documents(repository, _COMPLETED)
+    )
+    return frozenset(document["policy_run"] for document in documents if document)
+
+
+def _rule_rows(frame: DataFrame) -> list[RuleRow]:
+    table = frame.select("rule_id", *_RULE_COLUMNS).toArrow()
+    return [RuleRow(*(row[name] for name in _RULE_COLUMNS)) for row in _lifecycle(table.to_pylist())]
+
+
+def _lifecycle(rows: Iterable[dict]) -> list[dict]:
+    return [row for row in rows if not row["rule_id"].startswith((RETENTION_IDS, HOLD_IDS))]

@@ -1,1 +1,0 @@
-"""Pure `DataFrame -> DataFrame` functions. No Dagster, no store, no `sparkContext`, no RDD."""

@@ -41,20 +41,21 @@ from s3 import BUCKET, S3, s3_server
 
 from retention_assets.assets.resources import session, spark_resource
 from retention_assets.config.limits import BudgetSettings, Limits
+from retention_assets.core.amounts import Amount
+from retention_assets.core.digest import candidates_digest
+from retention_assets.core.liveness import Liveness
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.deletion_work import AT_ONCE
 from retention_assets.objectstore.listing import Prefixes, list_objects
+from retention_assets.objectstore.mutate.deletion_work import AT_ONCE
+from retention_assets.state.plan import Heads, Plan, keep_plan, keep_planned, plan_hash, planned_objects
+from retention_assets.state.records import read_records
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.deeds import Delete
 from retention_assets.sweep.engine import Done, Round, width
 from retention_assets.sweep.execute import Charge, carry_out
-from retention_assets.lakefs.sweep.liveness import Liveness
-from retention_assets.state.plan import Amount, Heads, Plan, keep_plan, keep_planned, plan_hash, planned_objects
-from retention_assets.state.records import read_records
 from retention_assets.sweep.spark import Setting, SparkEngine
 from retention_assets.sweep.work import Orders
 from retention_assets.tables import DELETION_CANDIDATES
-from retention_assets.core.digest import candidates_digest
 
 _NAME = "lake"
 _PER_SLICE = 5_000  # objects that were written to one of lakeFS's slices

@@ -11,9 +11,9 @@ import dagster as dg
 from retention_assets.assets.io_manager import WarehouseIOManager
 from retention_assets.assets.lakefs import lakefs_assets
 from retention_assets.assets.resources import spark_resource
-from retention_assets.assets.workbench import Clock, Workbench
+from retention_assets.assets.workbench import Workbench
 from retention_assets.config.configuration import Configuration, load_configuration
-from retention_assets.config.instants import utc_now
+from retention_assets.config.instants import Clock, utc_now
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition as Job

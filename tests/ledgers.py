@@ -5,8 +5,8 @@ from datetime import date, datetime
 
 import pyarrow as pa
 
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.state.ledger import LedgerPlace
+from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import LEDGER
 
 

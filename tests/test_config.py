@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from retention_assets.config.configuration import Configuration, canonical_namespace, load_configuration
-from retention_assets.errors import ConfigurationError
 from retention_assets.config.settings import FromEnvironment
+from retention_assets.errors import ConfigurationError
 
 DEMO = Path(__file__).parent.parent / "demo" / "retention.yaml"
 ORCHARD: dict[str, Any] = {

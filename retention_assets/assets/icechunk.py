@@ -13,18 +13,13 @@ from retention_assets.assets.icechunk_sweep import deletion_proof, deletion_repo
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Workbench, checked
-from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS
-from retention_assets.policy.snapshot_table import snapshot_policy_rows
-from retention_assets.icechunk.source.history import history_notes, history_rows
-from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
-from retention_assets.objectstore.listing import icechunk_prefixes, list_objects, top_of, unlisted, unusual_names
-from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.state.policies import POLICY_RUN, with_earlier_runs
-from retention_assets.state.warehouse import Rows
 from retention_assets.core import guards
-from retention_assets.state.approval import planned_terms
-from retention_assets.sweep.attempt import clocks
-from retention_assets.state.binding import require_same_place
+from retention_assets.core.age import Horizon, tells_no_time
+from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS
+from retention_assets.icechunk.rules.reach import KINDS, chunks_of, manifests_of, refs_of
+from retention_assets.icechunk.source.history import history_notes, history_rows
+from retention_assets.icechunk.source.places import icechunk_prefixes, top_of
+from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
 from retention_assets.icechunk.sweep.decisions import decision_rows
 from retention_assets.icechunk.sweep.guards import manifests_whole, referenced_exist
 from retention_assets.icechunk.sweep.planning import (
@@ -41,10 +36,16 @@ from retention_assets.icechunk.sweep.planning import (
     scene_of,
 )
 from retention_assets.icechunk.sweep.reach import holders, others
-from retention_assets.state.plan import withdraw_plan
-from retention_assets.lakefs.sweep.planning import POLICY_HASH
-from retention_assets.lakefs.rules.candidates import Horizon
-from retention_assets.icechunk.rules.reach import KINDS, chunks_of, manifests_of, refs_of
+from retention_assets.inventory.unusual import unusual_names
+from retention_assets.objectstore.listing import list_objects, unlisted
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.policy.snapshot_table import snapshot_policy_rows
+from retention_assets.state.approval import planned_terms
+from retention_assets.state.binding import require_same_place
+from retention_assets.state.plan import POLICY_HASH, withdraw_plan
+from retention_assets.state.policies import POLICY_RUN, with_earlier_runs
+from retention_assets.state.warehouse import Rows
+from retention_assets.sweep.attempt import clocks
 
 
 def icechunk_assets(bench: Workbench) -> list[dg.AssetsDefinition]:
@@ -161,7 +162,7 @@ def reachable_manifests(bench: Workbench) -> dg.AssetsDefinition:
         there = metadata.select("address", F.lit(True).alias("there"))
         every = manifests_of(snapshots, named).join(there, on="address", how="left")
         found = every.where(F.col("live") | F.col("there")).drop("there").cache()
-        listed_at = Horizon(storage_inventory.taken_at, bench.repository.settings.grace)
+        listed_at = Horizon(storage_inventory.taken_at, bench.repository.settings.grace, issued=tells_no_time)
         stay = others(session(pyspark), scene.stand).where(F.col("address").startswith(SNAPSHOTS))
         live = found.where("live").select("address").unionByName(stay)
         access = bench.open_icechunk().access
@@ -195,7 +196,7 @@ def reachable_chunks(bench: Workbench) -> dg.AssetsDefinition:
         named, reading = cache.rows(manifests, manifest_chunks())
         found = chunks_of(manifests, named, cache.place).cache()
         opened, inventory = bench.open_icechunk(), storage_inventory.frame
-        listed_at = Horizon(storage_inventory.taken_at, bench.repository.settings.grace)
+        listed_at = Horizon(storage_inventory.taken_at, bench.repository.settings.grace, issued=tells_no_time)
         refs = refs_of(named).cache()
         must_exist = found.where("live AND certain")
         referenced = referenced_exist("chunks_exist", must_exist, inventory, opened.access, listed_at, lost)

@@ -7,11 +7,11 @@ from dagster_pyspark import LazyPySparkResource
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Workbench, checked
-from retention_assets.state.warehouse import Rows
-from retention_assets.sweep.attempt import Sweep
 from retention_assets.icechunk.sweep import proof
 from retention_assets.icechunk.sweep.sweeping import IcechunkSweep, report
 from retention_assets.lakefs.sweep.proof import by_check
+from retention_assets.state.warehouse import Rows
+from retention_assets.sweep.attempt import Sweep
 from retention_assets.tables import DELETION_PROOF
 
 
@@ -44,5 +44,5 @@ def deletion_proof(bench: Workbench) -> dg.AssetsDefinition:
 
 def _sweep(bench: Workbench, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> IcechunkSweep:
     opened, day = bench.open_icechunk(), day_of(context)
-    log, others = context.log.info, bench.others()
+    log, others = context.log.info, bench.elsewhere(context, pyspark)
     return Sweep(session(pyspark), bench.warehouse, opened, day, context.run_id, log, bench.clock, others)

@@ -9,9 +9,9 @@ from pyspark.sql.types import StructType
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.config.configuration import require_seen_by_executors
+from retention_assets.state.conform import conform
 from retention_assets.state.warehouse import Facts, Rows, Warehouse
 from retention_assets.tables import TABLES
-from retention_assets.state.conform import conform
 
 
 class WarehouseIOManager(dg.ConfigurableIOManager):

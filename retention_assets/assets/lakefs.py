@@ -11,30 +11,24 @@ from retention_assets.assets import pictures
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Workbench, checked
-from retention_assets.lakefs.rules.tables import references_of
-from retention_assets.state.policies import POLICY_RUN, current_rules_of
-from retention_assets.lakefs.source.ranges import metaranges, ranges
-from retention_assets.state.warehouse import Rows
-from retention_assets.core import guards
-from retention_assets.lakefs.sweep import proof
-from retention_assets.state.approval import planned_terms
-from retention_assets.sweep.attempt import Sweep, evidence_of
-from retention_assets.lakefs.sweep.sweeping import question_of, report
-from retention_assets.lakefs.sweep.liveness import Question, commits_now
-from retention_assets.repositories.other_repositories import not_configured
-from retention_assets.lakefs.sweep.planning import (
-    POLICY_HASH,
-    REFERENCES_HASH,
-    Pictures,
-    Terms,
-    make_plan,
-    require_one_origin,
-)
-from retention_assets.lakefs.sweep.results import write_results
-from retention_assets.tables import DELETION_PROOF
 from retention_assets.lakefs.rules.addresses import addresses as pairs_of
 from retention_assets.lakefs.rules.addresses import canonical
 from retention_assets.lakefs.rules.ranges import active_ranges as ranges_of
+from retention_assets.lakefs.rules.tables import references_of
+from retention_assets.lakefs.source.ranges import metaranges, ranges
+from retention_assets.lakefs.sweep import proof
+from retention_assets.lakefs.sweep.guards import ranges_complete
+from retention_assets.lakefs.sweep.liveness import Question, commits_now
+from retention_assets.lakefs.sweep.planning import Pictures, Terms, make_plan, require_one_origin
+from retention_assets.lakefs.sweep.results import write_results
+from retention_assets.lakefs.sweep.sweeping import question_of, report
+from retention_assets.repositories.other_repositories import not_configured
+from retention_assets.state.approval import planned_terms
+from retention_assets.state.plan import POLICY_HASH, REFERENCES_HASH
+from retention_assets.state.policies import POLICY_RUN, current_rules_of
+from retention_assets.state.warehouse import Rows
+from retention_assets.sweep.attempt import Sweep, evidence_of
+from retention_assets.tables import DELETION_PROOF
 
 PLAN_GUARDS = (
     "live_listed",
@@ -116,7 +110,7 @@ def addresses(bench: Workbench) -> dg.AssetsDefinition:
         entries, reading = cache.rows(active_ranges.frame, ranges())
         named = potential_commits.frame.where("metarange_id != ''")
         of_commits = cache.known_rows(named, metaranges())  # `active_ranges` was made of them
-        verdict = guards.ranges_complete(of_commits, entries, active_ranges.frame)
+        verdict = ranges_complete(of_commits, entries, active_ranges.frame)
         pairs = pairs_of(active_ranges.frame, canonical(entries, bench.open().inside))
         rows = Rows(pairs, active_ranges.taken_at, active_ranges.notes)
         return checked(rows, [verdict], {"ranges_read": reading.files, "range_bytes": reading.bytes})
@@ -179,7 +173,14 @@ def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
         """The ledger of the day's plan: what became of each candidate; no rows while the mode is `plan`."""
         log, day = context.log.info, day_of(context)
         sweep = Sweep(
-            session(pyspark), bench.warehouse, bench.open(), day, context.run_id, log, bench.clock, bench.others()
+            session(pyspark),
+            bench.warehouse,
+            bench.open(),
+            day,
+            context.run_id,
+            log,
+            bench.clock,
+            bench.elsewhere(context, pyspark),
         )
         reported = report(sweep)
         notes = {"plan_hash": reported.plan.plan_hash}
@@ -195,7 +196,16 @@ def deletion_proof(bench: Workbench) -> dg.AssetsDefinition:
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
         """What exists, held against what is referenced and against every ledger: all read again, nothing cached."""
         spark, log, day, began = session(pyspark), context.log.info, day_of(context), bench.clock()
-        sweep = Sweep(spark, bench.warehouse, bench.open(), day, context.run_id, log, bench.clock, bench.others())
+        sweep = Sweep(
+            spark,
+            bench.warehouse,
+            bench.open(),
+            day,
+            context.run_id,
+            log,
+            bench.clock,
+            bench.elsewhere(context, pyspark),
+        )
         verdicts = proof.prove(evidence_of(sweep), question_of(sweep))
         rows = [{"check": one.guard, "passed": one.passed, "saw": one.saw} for one in verdicts]
         table = pa.Table.from_pylist(rows, schema=DELETION_PROOF.schema)

@@ -9,20 +9,24 @@ from dagster_pyspark import LazyPySparkResource
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Workbench, checked
-from retention_assets.lakefs.rules.committed import commit_graph as graph_of
-from retention_assets.lakefs.rules.tables import commit_graph_rows
-from retention_assets.objectstore.listing import unlisted, unusual_names
-from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.state.policies import POLICY_RUN, policy_versions, rules_in_force
-from retention_assets.lakefs.source.staged_objects import staged_objects
-from retention_assets.inventory.storage import Studio, take_picture
-from retention_assets.state.warehouse import Rows
 from retention_assets.core import guards
-from retention_assets.sweep.attempt import clocks
+from retention_assets.inventory.unusual import unusual_names
+from retention_assets.lakefs.rules.committed import commit_graph as graph_of
+from retention_assets.lakefs.rules.references import references_hash
+from retention_assets.lakefs.rules.tables import commit_graph_rows
+from retention_assets.lakefs.source.places import place_of
+from retention_assets.lakefs.source.staged_objects import staged_objects
+from retention_assets.lakefs.source.storage import Studio, take_picture
+from retention_assets.lakefs.sweep.guards import heads_present
+from retention_assets.lakefs.sweep.planning import INSTANCE, KNOWN
+from retention_assets.objectstore.listing import unlisted
+from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.binding import require_same_place
 from retention_assets.state.ledger import collected_since
-from retention_assets.state.plan import references_hash, withdraw_plan
-from retention_assets.lakefs.sweep.planning import INSTANCE, KNOWN, POLICY_HASH, REFERENCES_HASH
+from retention_assets.state.plan import POLICY_HASH, REFERENCES_HASH, withdraw_plan
+from retention_assets.state.policies import POLICY_RUN, policy_versions, rules_in_force
+from retention_assets.state.warehouse import Rows
+from retention_assets.sweep.attempt import clocks
 
 
 def policy_table(bench: Workbench) -> dg.AssetsDefinition:
@@ -66,7 +70,7 @@ def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
         listed = picture.frame.cache()
         notes = {**picture.notes, **unusual_names(listed)}
         verdicts = [
-            guards.listing_complete(unlisted(listed, picture.places, ObjectReader(opened.access))),
+            guards.listing_complete(unlisted(listed, picture.places, ObjectReader(opened.access), place_of)),
             guards.namespaces_apart(bench.name, bench.places()),
             clocks(opened, bench.clock),
         ]
@@ -111,6 +115,6 @@ def commit_graph(bench: Workbench) -> dg.AssetsDefinition:
         notes = {REFERENCES_HASH: references_hash(references), INSTANCE: references.instance or ""}
         rows = Rows(frame, references.taken_at, notes)
         numbers = {"branches": len(references.branches), "tags": len(references.tags)}
-        return checked(rows, [guards.heads_present(references)], numbers)
+        return checked(rows, [heads_present(references)], numbers)
 
     return asset

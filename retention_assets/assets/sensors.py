@@ -9,9 +9,9 @@ from dagster_aws.s3 import S3Resource
 from retention_assets.assets.arrivals import arrivals, recent
 from retention_assets.assets.workbench import Workbench
 from retention_assets.config.settings import FromEnvironment, InventorySettings, Text
-from retention_assets.objectstore.access import StoreAccess
-from retention_assets.inventory.deliveries import Deliveries, S3Deliveries
 from retention_assets.inventory.delivered import Inventory
+from retention_assets.inventory.deliveries import Deliveries, S3Deliveries
+from retention_assets.objectstore.access import StoreAccess
 
 _EVERY = 300  # seconds between two looks: inventories come daily or weekly
 

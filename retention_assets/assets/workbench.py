@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import date
 from typing import Any
 
 import dagster as dg
@@ -12,29 +12,24 @@ from pyspark.sql import DataFrame
 from retention_assets.assets.partitions import daily
 from retention_assets.assets.resources import session
 from retention_assets.config.configuration import Configuration, Repository
+from retention_assets.config.instants import Clock, utc_now
+from retention_assets.core.guards import Verdict, refusals
+from retention_assets.core.other_references import OtherReferences
 from retention_assets.errors import GuardRefused
+from retention_assets.icechunk.source.opening import OpenIcechunk, open_icechunk
+from retention_assets.icechunk.sweep.guards import Referenced
 from retention_assets.lakefs.rules.reflog import Memory
-from retention_assets.config.instants import utc_now
+from retention_assets.lakefs.source.opening import OpenRepository, open_repository
+from retention_assets.lakefs.sweep.memory import read_memory
+from retention_assets.objectstore.access import open_store
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
-from retention_assets.lakefs.source.ranges import TableCache
-from retention_assets.repositories.opening import (
-    OpenIcechunk,
-    OpenRepository,
-    open_icechunk,
-    open_repository,
-    open_store,
-)
-from retention_assets.state.warehouse import REFUSED, Rows, Warehouse
-from retention_assets.state.acknowledged import acknowledged_addresses, note_missing
-from retention_assets.core.guards import Verdict, refusals
-from retention_assets.icechunk.sweep.guards import Referenced
-from retention_assets.state.memory import read_memory
 from retention_assets.repositories.other_repositories import OtherRepositories
-from retention_assets.lakefs.sweep.planning import POLICY_HASH
-from retention_assets.core.other_references import OtherReferences
+from retention_assets.state.acknowledged import acknowledged_addresses, note_missing
+from retention_assets.state.plan import POLICY_HASH
+from retention_assets.state.table_cache import TableCache
+from retention_assets.state.warehouse import REFUSED, Rows, Warehouse
 
-Clock = Callable[[], datetime]
 FULL = "retention/full"  # tag of a run that believes no earlier reading
 ROWS = dg.PythonObjectDagsterType(Rows, name="Rows")
 
@@ -104,10 +99,6 @@ class Workbench:
         """Return where each configured repository lies: its namespace and its storage."""
         return {name: (other.namespace, other.storage) for name, other in self.configuration.repositories.items()}
 
-    def others(self) -> tuple[Repository, ...]:
-        """Return the other repositories of the configuration."""
-        return self.configuration.others(self.name)
-
     def lost(self, pyspark: LazyPySparkResource, inventory: Rows) -> DataFrame:
         """Return the addresses that are acknowledged as lost and are not listed, one column."""
         acknowledged = acknowledged_addresses(session(pyspark), self.warehouse, self.name)
@@ -121,9 +112,12 @@ class Workbench:
 
     def other_references(self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> OtherReferences:
         """Return what a plan knows of what other repositories refer to."""
-        spark, clock = session(pyspark), self.clock
-        others = OtherRepositories(spark, self.warehouse, self.repository, self.others(), context.run_id, clock)
-        return others.for_plan()
+        return self.elsewhere(context, pyspark).for_plan()
+
+    def elsewhere(self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> OtherRepositories:
+        """Return what tells what other repositories refer to."""
+        spark, others = session(pyspark), self.configuration.others(self.name)
+        return OtherRepositories(spark, self.warehouse, self.repository, others, context.run_id, self.clock)
 
     def asset(
         self, name: str, *, after: Sequence[str] = (), reads: Sequence[str] = (), checks: Sequence[str] = ()

@@ -16,8 +16,8 @@ import pyarrow as pa
 from retention_assets.cli.group import as_json, as_of, cli, configuration_of, day_of, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS, print_rows
 from retention_assets.config.configuration import Configuration
-from retention_assets.errors import ConfigurationError
 from retention_assets.config.instants import utc_now
+from retention_assets.errors import ConfigurationError
 from retention_assets.state.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -120,16 +120,18 @@ def _propose(
 ) -> None:
     """Print what the policy in `files` would change. Errors: GuardRefused, after that, when a guard would refuse it."""
     from retention_assets.cli.differences import outlook_document, require_no_refusal, show_outlook, warnings_of
-    from retention_assets.repositories.opening import policy_in
+    from retention_assets.lakefs.source.opening import policy_in
     from retention_assets.lakefs.sweep.diff import Proposal, outlook
+    from retention_assets.repositories.other_repositories import OtherRepositories
     from retention_assets.state.plan import load_plan
 
     warehouse, policy = Warehouse(configuration.warehouse), policy_in(files)
     plan = load_plan(warehouse, repository, day)
-    others = configuration.others(repository)
-    proposal = Proposal(configuration.repository(repository), policy, plan, utc_now(), str(uuid4()), others)
+    proposal = Proposal(configuration.repository(repository), policy, plan, utc_now(), str(uuid4()))
     with progress.status(f"{repository} {day}: judging by the other policy"):
-        found = outlook(_session(configuration), warehouse, proposal)
+        spark, clock, others = _session(configuration), (lambda: proposal.now), configuration.others(repository)
+        elsewhere = OtherRepositories(spark, warehouse, proposal.repository, others, proposal.run_id, clock)
+        found = outlook(spark, warehouse, proposal, elsewhere.for_plan())
     if wanted.csv:
         _print_csv(found.difference.rows, wanted.limit)
     elif wanted.json:

@@ -9,11 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from retention_assets.cli.rendering import AS_IT_IS, human_bytes, monthly_cost, print_amounts
-from retention_assets.errors import GuardRefused
-from retention_assets.lakefs.sweep.diff import Change, Difference, Groups, Outlook, Proposal
+from retention_assets.core.amounts import Amount
 from retention_assets.core.guards import refusals
-from retention_assets.state.plan import Amount, Plan
+from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.comparison import FREED_ALIKE, FREED_OTHERWISE, NEWLY_FREED, NO_LONGER_FREED
+from retention_assets.lakefs.sweep.diff import Change, Difference, Groups, Outlook, Proposal
+from retention_assets.state.plan import Plan
 
 _SHORT = 12  # digits of a hash on a screen
 _TOLD = {

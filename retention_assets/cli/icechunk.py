@@ -13,8 +13,8 @@ import click
 from retention_assets.cli.group import as_json, cli, configuration_of, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS
 from retention_assets.config.configuration import Repository
-from retention_assets.errors import ConfigurationError
 from retention_assets.config.instants import utc_now
+from retention_assets.errors import ConfigurationError
 
 _REPOSITORY = "retention_assets.repository"  # in the context's notes
 _snapshot = click.argument("snapshot", metavar="SNAPSHOT")
@@ -113,10 +113,10 @@ def status(context: click.Context, wanted: str | None, reason: str | None, json_
 @click.pass_context
 def log(context: click.Context, limit: int, json_wanted: bool) -> None:
     """Show the repository's own log, newest first. Format 1 has none."""
-    from retention_assets.icechunk.source.repository import IcechunkSource
     from retention_assets.icechunk.source.log import ops_log
+    from retention_assets.icechunk.source.repository import IcechunkSource
+    from retention_assets.objectstore.access import open_store
     from retention_assets.objectstore.objects import ObjectReader
-    from retention_assets.repositories.opening import open_store
 
     access = open_store(_repository(context))
     source = IcechunkSource(access, utc_now)
@@ -138,10 +138,10 @@ def log(context: click.Context, limit: int, json_wanted: bool) -> None:
 @click.pass_context
 def upgrade(context: click.Context, dry_run: bool) -> None:
     """Upgrade the repository to format 2, or end an upgrade that was cut off. Stop all its writers before."""
-    from retention_assets.repositories.opening import open_store
-    from retention_assets.objectstore.mutate.writing import ObjectWriter
     from retention_assets.icechunk.sweep.recorded import recorded
     from retention_assets.icechunk.sweep.upgrade import upgrade as upgrade_to_format_2
+    from retention_assets.objectstore.access import open_store
+    from retention_assets.objectstore.mutate.writing import ObjectWriter
 
     repository = _repository(context)
     access = open_store(repository)
@@ -162,10 +162,10 @@ def upgrade(context: click.Context, dry_run: bool) -> None:
 
 
 def _operate(context: click.Context, what: str, act: Callable[[Any], int]) -> None:
-    from retention_assets.repositories.opening import open_store
-    from retention_assets.objectstore.mutate.writing import ObjectWriter
     from retention_assets.icechunk.sweep.operations import Operations
     from retention_assets.icechunk.sweep.recorded import recorded
+    from retention_assets.objectstore.access import open_store
+    from retention_assets.objectstore.mutate.writing import ObjectWriter
 
     repository = _repository(context)
     access = open_store(repository)
@@ -181,12 +181,12 @@ def _operate(context: click.Context, what: str, act: Callable[[Any], int]) -> No
 
 
 def _desk(context: click.Context, repository: Repository):  # type: ignore[no-untyped-def]  # imported late
-    from retention_assets.repositories.opening import open_store
-    from retention_assets.state.warehouse import Warehouse
-    from retention_assets.state.approval import person
     from retention_assets.icechunk.sweep.recorded import Desk
+    from retention_assets.objectstore.access import open_store
+    from retention_assets.state.approval import person
     from retention_assets.state.lease import require_seen_by_all
     from retention_assets.state.records import seal_of
+    from retention_assets.state.warehouse import Warehouse
 
     warehouse = Warehouse(configuration_of(context).warehouse)
     sweep = repository.settings.sweep
@@ -203,7 +203,7 @@ def _repository(context: click.Context) -> Repository:
 
 def _standing(repository: Repository) -> dict[str, Any]:
     from retention_assets.icechunk.source.repository import IcechunkSource
-    from retention_assets.repositories.opening import open_store
+    from retention_assets.objectstore.access import open_store
 
     state = IcechunkSource(open_store(repository), utc_now).state()
     found: dict[str, Any] = {

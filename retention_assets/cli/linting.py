@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 from retention_assets.config.configuration import Repository
 from retention_assets.config.durations import format_duration
-from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.config.instants import utc_now
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.source.opening import open_icechunk
+from retention_assets.lakefs.source.api import ApiSource
+from retention_assets.lakefs.source.opening import OpenRepository, open_repository
 from retention_assets.policy.lint import Finding, lint
 from retention_assets.policy.snapshot_lint import lint_snapshots
-from retention_assets.lakefs.source.api import ApiSource
-from retention_assets.repositories.opening import OpenRepository, open_icechunk, open_repository
 from retention_assets.repositories.other_repositories import not_configured
 
 

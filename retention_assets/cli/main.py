@@ -10,19 +10,18 @@ from typing import Any
 
 import click
 
-from retention_assets.cli import acknowledging
-from retention_assets.cli import comparing
-from retention_assets.cli import icechunk
-from retention_assets.cli import undoing# noqa: F401 - their commands join the group
+from retention_assets.cli import (
+    undoing,  # noqa: F401 - their commands join the group
+)
 from retention_assets.cli.group import as_json, as_of, cli, configuration_of, day_of, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS, column_order, human_bytes, print_amounts, print_rows
 from retention_assets.config.configuration import Configuration, Repository, load_configuration
 from retention_assets.config.durations import parse_span
-from retention_assets.errors import ConfigurationError, StoreError, TableContractError, own_error
 from retention_assets.config.instants import utc_now
+from retention_assets.errors import ConfigurationError, StoreError, TableContractError, own_error
 from retention_assets.policy.lint import Finding
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.state.ledger import ATTEMPTED, FAILED, a_failure, sweeps_of
+from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_REPORT, SHOWN
 
 _FORMS = click.Choice(["table", "csv", "json"])
@@ -300,8 +299,8 @@ def demo(only_prepare: bool) -> None:
 
 def _is_placed(samples: Path, repository: Repository) -> bool:
     """Put a sample in its place, and return whether it is there; one line says why not."""
-    from retention_assets.demo.sample import place_sample
     from retention_assets.demo.field import NEEDED, can_make_field, make_field
+    from retention_assets.demo.sample import place_sample
 
     target = Path(repository.storage.removeprefix("file://"))
     if not repository.is_icechunk:

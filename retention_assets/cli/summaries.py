@@ -15,17 +15,8 @@ from retention_assets.assets.resources import session, spark_resource
 from retention_assets.cli.rendering import AS_IT_IS, human_bytes, print_amounts
 from retention_assets.cli.tables import open_table
 from retention_assets.config.configuration import Configuration
-from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.config.instants import utc_now
-from retention_assets.repositories.opening import open_repository
-from retention_assets.state.warehouse import Warehouse
-from retention_assets.icechunk.sweep.edits import planned_edits
-from retention_assets.state.memory import due_objects_of
-from retention_assets.state.plan import Plan, load_plan
-from retention_assets.tables import ADDRESSES, COMMIT_GRAPH, DELETION_CANDIDATES
-from retention_assets.lakefs.rules.candidates import CANDIDATE, WAITING
-from retention_assets.lakefs.rules.duplicates import kept_by_duplicates
-from retention_assets.lakefs.rules.lifecycle import with_lifecycle
+from retention_assets.core.states import CANDIDATE, WAITING
 from retention_assets.core.summary import (
     BRANCH,
     PREFIX,
@@ -35,6 +26,15 @@ from retention_assets.core.summary import (
     largest_groups,
     top_prefix,
 )
+from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.icechunk.sweep.edits import planned_edits
+from retention_assets.lakefs.rules.duplicates import kept_by_duplicates
+from retention_assets.lakefs.rules.lifecycle import with_lifecycle
+from retention_assets.lakefs.source.opening import open_repository
+from retention_assets.state.memory import due_objects_of
+from retention_assets.state.plan import Plan, load_plan
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.tables import ADDRESSES, COMMIT_GRAPH, DELETION_CANDIDATES
 
 _FEW = 3  # examples
 _MOST = 12  # rows of a summary: what a person takes in at a glance

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.state.memory import due_objects_place
 from retention_assets.state.plan import load_plan
+from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DUE_OBJECTS, REFERENCE_ADDRESSES, SHOWN
 
 

@@ -11,11 +11,11 @@ import click
 from retention_assets.cli.group import as_json, cli, configuration_of, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS, human_bytes, print_amounts
 from retention_assets.config.configuration import Configuration
-from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.config.instants import utc_now
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.core.amounts import Amount
+from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.state.approval import person
-from retention_assets.state.plan import Amount
+from retention_assets.state.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from retention_assets.sweep.undo import Undone

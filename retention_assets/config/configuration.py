@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 from pydantic import Field, ValidationError, field_validator
 
-from retention_assets.errors import ConfigurationError
 from retention_assets.config.settings import (
     CommonSettings,
     IcechunkSettings,
@@ -26,6 +25,7 @@ from retention_assets.config.settings import (
     require_no_spark_secret,
     resolve,
 )
+from retention_assets.errors import ConfigurationError
 
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 # Every process of these masters is on this machine. `local-cluster` starts its workers here too.

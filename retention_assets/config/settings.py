@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from retention_assets.config.durations import parse_grace
-from retention_assets.errors import ConfigurationError
 from retention_assets.config.limits import Duration, Limits, Span
+from retention_assets.errors import ConfigurationError
 
 _SECRET_OPTION = re.compile(
     r"secret|password|token|sas|account_key|private_key|credential|access_key(?!_id)|master_key|encryption_key|customer_key",

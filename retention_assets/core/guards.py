@@ -12,12 +12,9 @@ from urllib.parse import unquote
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.errors import GuardRefused
-from retention_assets.lakefs.rules.references import References
-from retention_assets.state.plan import Amount, Plan
-from retention_assets.lakefs.rules.candidates import CANDIDATE, STATES, UNREFERENCED, Horizon
-from retention_assets.lakefs.rules.legacy_names import is_own_name, kinds_in_use
-from retention_assets.lakefs.rules.names import is_generated, issued_at
+from retention_assets.core.age import Horizon
+from retention_assets.core.amounts import Amount
+from retention_assets.core.states import CANDIDATE, STATES, UNREFERENCED
 
 ACKNOWLEDGE = "If they are lost for good, `retention acknowledge` lets plans go on"
 
@@ -29,35 +26,6 @@ class Verdict:
     guard: str
     passed: bool
     saw: str
-
-
-def heads_present(references: References) -> Verdict:
-    """Every branch and every tag names a commit that is there; else commits are missing that keep objects."""
-    named = {**references.branches, **{f"tag {tag}": commit for tag, commit in references.tags.items()}}
-    unknown = sorted(name for name, commit in named.items() if commit not in references.commits)
-    if not references.branches:
-        return Verdict("heads_present", False, "there is no branch at all, not even the default one")
-    saw = f"{unknown[0]} names a commit that is not among those read" if unknown else f"{len(named):,} heads, all there"
-    return Verdict("heads_present", not unknown, saw)
-
-
-def ranges_complete(metarange_ranges: DataFrame, range_entries: DataFrame, ranges: DataFrame) -> Verdict:
-    """Every range has as many entries as its metarange says; else live addresses are missing.
-
-    A range of which no metarange tells is not whole either: unknown is not zero.
-    """
-    told = ranges.select("range_id").join(metarange_ranges.select("range_id", "count"), on="range_id", how="left")
-    found = range_entries.groupBy("range_id").agg(F.count(F.lit(1)).alias("found"))
-    row = (
-        told.distinct()
-        .join(found, on="range_id", how="left")
-        .where(~F.col("count").eqNullSafe(F.coalesce("found", F.lit(0))))
-        .agg(F.count(F.lit(1)).alias("short"), F.min("range_id").alias("first"))
-        .first()
-    )
-    assert row is not None
-    saw = f"{row['short']:,} ranges, {row['first']} first, lack entries" if row["short"] else "every range is whole"
-    return Verdict("ranges_complete", not row["short"], saw)
 
 
 def listing_complete(unlisted: Sequence[str]) -> Verdict:
@@ -113,7 +81,7 @@ def live_listed(
     What is younger than the listing's horizon may have come after it. `acknowledged`: the addresses that a person
     acknowledged as lost; None: there are none. Source: DESIGN.md, invariant 7.
     """
-    known_since = F.coalesce(issued_at(F.col("address")), F.col("last_modified"))
+    known_since = F.coalesce(listed_at.issued(F.col("address")), F.col("last_modified"))
     must_be_there = known_since.isNull() | listed_at.passed_by(known_since)  # unknown is not young here
     known = collected.limit(0) if acknowledged is None else acknowledged
     unlisted = (
@@ -187,11 +155,11 @@ def candidates_allowed(
     inventory: DataFrame,
     *,
     staged_known: bool,
-    generated: Callable[[Column], Column] = is_generated,
+    generated: Callable[[Column], Column],
 ) -> tuple[Verdict, ...]:
     """Return the guards that look at each candidate: old enough, of a generated name, not live, known, listed once.
 
-    `generated`: whether the system makes such names; lakeFS unless it is said otherwise.
+    `generated`: whether the system makes such names.
     """
     as_planned = (F.col("size") == F.col("listed_size")) & (F.col("last_modified") == F.col("listed_at"))
     marks = {
@@ -234,26 +202,6 @@ def candidates_allowed(
         )
         for name in marks
     )
-
-
-def require_own_names(plan: Plan, planned: DataFrame, committed: Callable[[], DataFrame]) -> None:
-    """Refuse a plan that names an object of an old kind of name which no entry of the repository has.
-
-    Args:
-        plan: the plan that a sweep is about to carry out.
-        planned: its objects.
-        committed: returns the addresses that any commit holds. It is called only if the plan has old names.
-    """
-    old = planned.where(~is_own_name(F.col("address"), legacy=frozenset()))
-    if old.isEmpty():
-        return
-    foreign = old.where(~is_own_name(F.col("address"), legacy=kinds_in_use(committed()))).orderBy("address").first()
-    if foreign is not None:
-        raise GuardRefused(
-            f"{plan.repository} {plan.day}: the plan names {foreign['address']}. No entry of the repository has a name "
-            f"of this kind, so the file may be another system's. Nothing was deleted. Plan again: "
-            f"`retention plan {plan.repository} --as-of {plan.day}`."
-        )
 
 
 def totals_balance(totals: Mapping[str, Amount], listed: int, candidates: Amount) -> Verdict:

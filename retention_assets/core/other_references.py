@@ -12,8 +12,8 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.lakefs.rules.candidates import CANDIDATE, HELD
-from retention_assets.icechunk.rules.reach import spelled
+from retention_assets.core.paths import spelled
+from retention_assets.core.states import CANDIDATE, HELD
 
 _LAST = "last_part"
 # At least the last part of every name that lakeFS or Icechunk generates for files that may go.

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.lakefs.rules.candidates import CANDIDATE, UNREFERENCED, WAITING
+from retention_assets.core.states import CANDIDATE, UNREFERENCED, WAITING
 
 _SAME_OBJECT = ("address", "size", "last_modified")
 

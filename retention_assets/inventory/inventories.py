@@ -11,10 +11,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from retention_assets.config.configuration import Repository
 from retention_assets.errors import ConfigurationError, ObjectMissing
-from retention_assets.inventory.manifest import InventoryFile, Manifest
 from retention_assets.inventory.addresses import addresses_below, require_bucket_listed
-from retention_assets.objectstore.access import StoreAccess
 from retention_assets.inventory.delivered import Inventory
+from retention_assets.inventory.manifest import InventoryFile, Manifest
+from retention_assets.objectstore.access import StoreAccess
 from retention_assets.tables import STORAGE_INVENTORY
 
 _FILES = pa.schema([("place", pa.int64()), ("key", pa.string()), ("size", pa.int64()), ("md5", pa.string())])

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.lakefs.rules.ranges import union_of
+from retention_assets.core.aggregates import union_of
 from retention_assets.core.summary import largest_groups, top_prefix
 
 NEWLY_FREED, NO_LONGER_FREED = "newly_freed", "no_longer_freed"  # named by the later side only, by the earlier only

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from obstore.exceptions import BaseError, UnknownConfigurationKeyError
 from obstore.store import LocalStore, MemoryStore, from_url
 
-from retention_assets.config.configuration import canonical_namespace
+from retention_assets.config.configuration import Repository, canonical_namespace
 from retention_assets.errors import ConfigurationError, StoreError
 
 _SCHEMES = ("s3", "gs", "az", "azure", "abfs", "abfss", "https", "file", "memory")
@@ -196,3 +196,8 @@ def _checked(url: str) -> str:
 def _memory(url: str) -> MemoryStore:
     """Return the one store of this name in this process."""
     return MemoryStore()
+
+
+def open_store(repository: Repository) -> StoreAccess:
+    """Return how the repository's objects are reached; nothing is asked of its source."""
+    return StoreAccess(repository.storage, repository.storage_options())

@@ -11,18 +11,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from retention_assets.icechunk.formats.ids import CHARACTERS
-from retention_assets.icechunk.formats.paths import CHUNKS
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.local_listing import list_named, plain_names
 from retention_assets.objectstore.objects import LISTING, ObjectReader
-from retention_assets.objectstore.spans import Parts, Span, spans
-from retention_assets.lakefs.rules.names import is_unusual
+from retention_assets.objectstore.spans import Parts, Span
 
 _MOST_READERS = 8  # of one directory of this machine: all of them read all its names
-UNUSUAL = "unusual_names"  # note of an inventory
-_DATA = "data/"
-_INTERNAL = "_lakefs/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +26,6 @@ class Prefixes:
     deep: tuple[str, ...]
     flat: tuple[str, ...]
     spans: tuple[Span, ...] = ()
-
-
-def prefixes(reader: ObjectReader) -> Prefixes:
-    """Return the places that together hold every object of the namespace, `_lakefs/` left out (invariant 9)."""
-    top = [name for name in reader.prefixes("") if name != _INTERNAL]
-    slices = reader.prefixes(_DATA) if _DATA in top else ()
-    flat = ("", _DATA) if _DATA in top else ("",)
-    return Prefixes((*(name for name in top if name != _DATA), *slices), flat)
-
-
-def icechunk_prefixes(reader: ObjectReader) -> Prefixes:
-    """Return the places that together hold every object of an Icechunk repository; its chunks in parts."""
-    top = [name for name in reader.prefixes("") if name != CHUNKS]
-    return Prefixes(tuple(top), ("",), spans(CHUNKS, CHARACTERS))
 
 
 def list_objects(spark: SparkSession, access: StoreAccess, places: Prefixes) -> DataFrame:
@@ -130,30 +110,8 @@ def _in_parts(reader: ObjectReader, access: StoreAccess, place: str, parts: Part
         yield batch.filter(pa.array(parts.cover(paths)))
 
 
-def place_of(address: Column) -> Column:
-    """Return the place, as `prefixes` names it, that lists `address`."""
-    top = F.substring_index(address, "/", 1)
-    within = F.when(F.concat(top, F.lit("/")) == _DATA, F.substring_index(address, "/", 2)).otherwise(top)
-    return F.concat(within, F.lit("/"))
-
-
-def top_of(address: Column) -> Column:
-    """Return the place, as `icechunk_prefixes` names it, that lists `address`."""
-    return F.concat(F.substring_index(address, "/", 1), F.lit("/"))
-
-
-def unusual_names(listed: DataFrame) -> dict[str, str]:
-    """Return a note of the keys that are no paths, if there are any: they are foreign, and stay."""
-    unusual = F.when(is_unusual(F.col("address")), F.col("address"))
-    row = listed.agg(F.count(unusual).alias("number"), F.min(unusual).alias("first")).first()
-    assert row is not None
-    if not row["number"]:
-        return {}
-    return {UNUSUAL: f"{row['number']:,} keys, {row['first']!r} first, have a name that is no path"}
-
-
 def unlisted(
-    inventory: DataFrame, places: Prefixes, reader: ObjectReader, place: Callable[[Column], Column] = place_of
+    inventory: DataFrame, places: Prefixes, reader: ObjectReader, place: Callable[[Column], Column]
 ) -> list[str]:
     """Return the places that hold objects by the store's word, yet gave none to the inventory."""
     directories = sorted({*places.deep, *(span.directory for span in places.spans)})

@@ -8,16 +8,19 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config.configuration import Repository
-from retention_assets.lakefs.source.ranges import TableCache
-from retention_assets.repositories.opening import open_icechunk, open_repository
+from retention_assets.config.instants import Clock
+from retention_assets.core.liveness import Liveness
+from retention_assets.icechunk.source.opening import open_icechunk
+from retention_assets.icechunk.sweep.proof import files_kept
+from retention_assets.lakefs.source.opening import open_repository
+from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, Question
+from retention_assets.lakefs.sweep.memory import read_memory
+from retention_assets.repositories.other_repositories import OtherRepositories
+from retention_assets.state.ledger import plans_with_ledgers, read_ledgers
+from retention_assets.state.table_cache import TableCache
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.attempt import Sweep
-from retention_assets.sweep.execute import Clock, Log
-from retention_assets.icechunk.sweep.proof import files_kept
-from retention_assets.state.ledger import plans_with_ledgers, read_ledgers
-from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, Liveness, Question
-from retention_assets.state.memory import read_memory
-from retention_assets.repositories.other_repositories import OtherRepositories
+from retention_assets.sweep.execute import Log
 
 
 def kept_now(

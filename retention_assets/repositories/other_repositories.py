@@ -14,17 +14,22 @@ from pyspark.sql import functions as F
 
 from retention_assets.config.configuration import Repository, canonical_namespace
 from retention_assets.config.durations import format_duration
+from retention_assets.core.liveness import Liveness
+from retention_assets.core.other_references import OtherReferences, last_parts, referenced
+from retention_assets.core.paths import below_any
 from retention_assets.errors import AccessDenied, ConfigurationError, GuardRefused
+from retention_assets.icechunk.source.opening import snapshot_policy
+from retention_assets.icechunk.source.tables import manifest_chunks
+from retention_assets.lakefs.rules.lifecycle import with_lifecycle
+from retention_assets.lakefs.rules.names import is_outside
+from retention_assets.lakefs.source.opening import SERVER, policy_of_files
+from retention_assets.lakefs.source.repository import LakeFSSource
+from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
-from retention_assets.objectstore.access import StoreAccess
-from retention_assets.icechunk.source.tables import manifest_chunks
-from retention_assets.lakefs.source.repository import LakeFSSource
-from retention_assets.lakefs.source.ranges import TableCache
-from retention_assets.repositories.opening import SERVER, policy_of_files, snapshot_policy
+from retention_assets.state.plan import POLICY_HASH, REFERENCES_HASH
+from retention_assets.state.table_cache import TableCache
 from retention_assets.state.warehouse import FACTS, REFUSED, Warehouse
-from retention_assets.lakefs.sweep.liveness import Liveness
-from retention_assets.lakefs.sweep.planning import POLICY_HASH, REFERENCES_HASH
 from retention_assets.tables import (
     ADDRESSES,
     COMMIT_GRAPH,
@@ -32,10 +37,6 @@ from retention_assets.tables import (
     REACHABLE_MANIFESTS,
     UNCOMMITTED_OBJECTS,
 )
-from retention_assets.lakefs.rules.lifecycle import with_lifecycle
-from retention_assets.lakefs.rules.names import is_outside
-from retention_assets.core.other_references import OtherReferences, last_parts, referenced
-from retention_assets.lakefs.rules.paths import below_any
 
 _LEAST_AGE = timedelta(days=1)  # repositories that are planned daily must be able to sweep, whatever their grace is
 _Policy = Policy | SnapshotPolicy

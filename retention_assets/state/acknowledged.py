@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.errors import TableContractError
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.state.records import Record, write_record
+from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import INSTANT
 
 ACKNOWLEDGED, MISSING = "acknowledged", "missing_live.json"

@@ -15,11 +15,12 @@ from typing import Any
 
 from retention_assets.config.configuration import Repository
 from retention_assets.config.durations import format_duration
-from retention_assets.errors import GuardRefused
 from retention_assets.config.limits import ApprovalSettings, BudgetSettings
-from retention_assets.state.warehouse import Warehouse
-from retention_assets.state.plan import Amount, Plan, load_plan
+from retention_assets.core.amounts import Amount
+from retention_assets.errors import GuardRefused
+from retention_assets.state.plan import Plan, load_plan
 from retention_assets.state.quarantine import quarantine_url
+from retention_assets.state.warehouse import Warehouse
 
 APPROVALS = "approvals"
 APPROVER = "RETENTION_APPROVER"  # the variable that names who approves, where the system's user does not

@@ -6,9 +6,9 @@ nothing of it: an object that was deleted there may live here.
 
 from retention_assets.config.configuration import Repository
 from retention_assets.errors import GuardRefused
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.state.ledger import plans_with_ledgers
 from retention_assets.state.memory import forget
+from retention_assets.state.warehouse import Warehouse
 
 _PLACE = "place.json"
 

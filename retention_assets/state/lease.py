@@ -13,8 +13,8 @@ from typing import Any
 
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.state.records import newest_fingerprint
+from retention_assets.state.warehouse import Warehouse
 
 LEASES = "leases"
 MARGIN = timedelta(minutes=5)  # clocks of two machines differ by less, and no request takes longer

@@ -15,23 +15,16 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from retention_assets.core.amounts import Amount
+from retention_assets.core.digest import candidates_digest
+from retention_assets.core.guards import Verdict
 from retention_assets.errors import GuardRefused, TableContractError
-from retention_assets.lakefs.rules.references import References
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_CANDIDATES
-from retention_assets.core.digest import candidates_digest
 
 PLANS, PLANNED_OBJECTS, PLANNED_HEADS = "plans", "planned_objects", "planned_heads"
 _CURRENT = "current.json"
 _SHORTEST_HASH = 8  # digits of a hash that a person may write instead of all
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """How many objects, and their bytes."""
-
-    objects: int = 0
-    bytes: int = 0
 
 
 def together(amounts: Iterable[Amount]) -> Amount:
@@ -87,16 +80,6 @@ def plan_hash(repository: str, policy_hash: str, references_hash: str, digest: s
 def hash_of_plan(repository: str, policy_hash: str, references_hash: str, candidates: DataFrame) -> str:
     """Return the hash of a plan of these candidates. ETags are left out: an inventory may not have them."""
     return plan_hash(repository, policy_hash, references_hash, candidates_digest(candidates.drop("etag")))
-
-
-def references_hash(references: References) -> str:
-    """Return a hash of what every branch and every tag names; commits follow from those by their ids."""
-    named = {
-        "branches": dict(references.branches),
-        "tags": dict(references.tags),
-        "commits": sorted(references.commits),
-    }
-    return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,3 +242,29 @@ def _plan(document: Mapping[str, Any]) -> Plan:
 
 def _instant(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
+
+
+POLICY_HASH, REFERENCES_HASH = "policy_hash", "references_hash"  # notes: under which policy, from which references
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The candidates, none if a guard refused, with the plan and what the guards said."""
+
+    candidates: DataFrame
+    plan: Plan | None
+    verdicts: Sequence[Verdict]
+
+    def numbers(self) -> dict[str, float | str]:
+        """Return what Dagster plots of the plan, by name; bytes are as listed."""
+        if self.plan is None:
+            return {"plan_hash": "none: a guard refused"}
+        states = {f"{state}_objects": amount.objects for state, amount in self.plan.totals.items()}
+        sizes = {f"{state}_bytes": amount.bytes for state, amount in self.plan.totals.items()}
+        return {
+            "plan_hash": self.plan.plan_hash,
+            "live_addresses": self.plan.live,
+            "lost_addresses": self.plan.lost,
+            **states,
+            **sizes,
+        }

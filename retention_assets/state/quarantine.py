@@ -18,8 +18,8 @@ from retention_assets.config.configuration import Repository
 from retention_assets.errors import ConfigurationError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.copying import VerifiedCopy
-from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.mutate.writing import ObjectWriter
+from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.plan import Plan
 
 OBJECTS, MANIFESTS = "objects", "manifest"  # below the folder of a plan

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from retention_assets.config.configuration import Repository
-from retention_assets.errors import ConfigurationError, GuardRefused, StoreError
 from retention_assets.config.settings import FromEnvironment
+from retention_assets.errors import ConfigurationError, GuardRefused, StoreError
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.objectstore.mutate.writing import ObjectWriter
 
 RECORDS = "records"
 SIGNATURE = "signature"  # of a record's document: over all its other fields

@@ -1,7 +1,7 @@
 """One attempt at the plan of a day, whatever kind of repository: what it is given, and what every such attempt does."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, Protocol
 
@@ -9,26 +9,27 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.config.configuration import Repository
-from retention_assets.errors import GuardRefused
+from retention_assets.config.instants import Clock
 from retention_assets.config.limits import Limits
+from retention_assets.core.guards import Verdict, clock_agrees
+from retention_assets.core.liveness import Elsewhere, NothingElsewhere
+from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.clock import store_time
 from retention_assets.objectstore.s3 import is_s3
-from retention_assets.objectstore.mutate.versions import keeps_versions
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.objectstore.versions import keeps_versions
 from retention_assets.state.approval import approved_terms
 from retention_assets.state.binding import require_same_place
-from retention_assets.sweep.deeds import Delete, Quarantine
-from retention_assets.sweep.engine import width
-from retention_assets.sweep.execute import Carried, Charge, Clock, Log
-from retention_assets.core.guards import Verdict, clock_agrees
 from retention_assets.state.lease import Lease, require_seen_by_all, witnessed_record
 from retention_assets.state.ledger import QUARANTINED, plans_with_ledgers, read_ledgers
-from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.state.plan import Plan, find_plan, planned_objects
-from retention_assets.lakefs.sweep.proof import Evidence
 from retention_assets.state.quarantine import place_of_plan
 from retention_assets.state.records import read_records, seal_of
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.sweep.deeds import Delete, Quarantine
+from retention_assets.sweep.engine import width
+from retention_assets.sweep.execute import Carried, Charge, Log
+from retention_assets.sweep.proof import Evidence
 from retention_assets.sweep.spark import amounts_of
 from retention_assets.sweep.work import Deed
 from retention_assets.tables import REFERENCE_ADDRESSES
@@ -74,17 +75,12 @@ class Sweep[Kind: Opened]:
     attempt: str  # the run's id
     log: Log
     clock: Clock
-    others: Sequence[Repository] = ()  # the other repositories of the configuration
+    others: Elsewhere = field(default_factory=NothingElsewhere)  # what other repositories refer to
 
     @property
     def name(self) -> str:
         """The repository's name."""
         return self.opened.repository.name
-
-    def other_repositories(self) -> OtherRepositories:
-        """Return what tells what other repositories refer to."""
-        opened = self.opened.repository
-        return OtherRepositories(self.spark, self.warehouse, opened, self.others, self.attempt, self.clock)
 
     @property
     def limits(self) -> Limits:

@@ -21,7 +21,7 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.listing import Prefixes, list_objects
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.presence import presence
-from retention_assets.objectstore.mutate.versions import all_versions
+from retention_assets.objectstore.versions import all_versions
 from retention_assets.state.ledger import DELETED, ENDED, PURGED, QUARANTINED
 from retention_assets.state.quarantine import MANIFESTS, OBJECTS, QuarantinePlace
 

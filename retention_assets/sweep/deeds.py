@@ -22,7 +22,7 @@ from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Deletion, Doomed, Outcome
 from retention_assets.objectstore.pace import Pace
-from retention_assets.objectstore.mutate.versions import all_versions, noncurrent_versions
+from retention_assets.objectstore.versions import all_versions, noncurrent_versions
 from retention_assets.state.ledger import ATTEMPTED, DELETED, FAILED, MISSING, PURGED, QUARANTINED, RESTORED, SKIPPED
 from retention_assets.state.quarantine import MANIFESTS, QuarantinePlace
 from retention_assets.sweep.work import Ended, InTime

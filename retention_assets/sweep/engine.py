@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from retention_assets.state.plan import Amount
+from retention_assets.core.amounts import Amount
 from retention_assets.sweep.work import OBJECTS, TALLY, Orders, work
 
 

@@ -11,13 +11,11 @@ from itertools import count
 from typing import Any
 
 from retention_assets.config.durations import format_duration
-from retention_assets.errors import GuardRefused, RetentionError, StoreError, brief
-from retention_assets.config.instants import utc_now
+from retention_assets.config.instants import Clock, utc_now
 from retention_assets.config.limits import Limits
-from retention_assets.state.policies import note_completed
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.core.amounts import Amount
+from retention_assets.errors import GuardRefused, RetentionError, StoreError, brief
 from retention_assets.state.approval import Approval, Terms, require_approval, require_same_world
-from retention_assets.sweep.engine import Done, Engine
 from retention_assets.state.lease import Lease, release_lease, renew_lease, require_lease, take_lease
 from retention_assets.state.ledger import (
     ATTEMPTED,
@@ -30,14 +28,16 @@ from retention_assets.state.ledger import (
     LedgerPlace,
     sweeps_of,
 )
-from retention_assets.state.plan import Amount, Plan, load_plan
-from retention_assets.sweep.progress import Progress
+from retention_assets.state.plan import Plan, load_plan
+from retention_assets.state.policies import note_completed
 from retention_assets.state.records import NO_SEAL, Record, Seal, write_record
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.sweep.engine import Done, Engine
+from retention_assets.sweep.progress import Progress
 from retention_assets.sweep.work import Deed, Orders
 
 _SUCCESS = {DELETED, QUARANTINED, PURGED, RESTORED}  # missing or skipped may also be what a look alone found
 
-Clock = Callable[[], datetime]
 Log = Callable[[str], None]
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from retention_assets.sweep.engine import Done
 from retention_assets.state.ledger import LedgerPlace
+from retention_assets.sweep.engine import Done
 
 _EVERY = 10.0  # seconds between two lines
 Log = Callable[[str], None]

@@ -8,16 +8,17 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from retention_assets.core.amounts import Amount
+from retention_assets.core.digest import candidates_digest
+from retention_assets.core.liveness import Liveness
+from retention_assets.core.states import UNREFERENCED
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.state.ledger import ATTEMPTED, ENDED, FAILED, SKIPPED, ledger_of_plan, read_ledgers
+from retention_assets.state.plan import Plan
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.engine import Done, Round, run_on_spark
 from retention_assets.sweep.facts import Facts
-from retention_assets.state.ledger import ATTEMPTED, ENDED, FAILED, SKIPPED, ledger_of_plan, read_ledgers
-from retention_assets.lakefs.sweep.liveness import Liveness
-from retention_assets.state.plan import Amount, Plan
 from retention_assets.sweep.work import OBJECTS, Orders
-from retention_assets.lakefs.rules.candidates import UNREFERENCED
-from retention_assets.core.digest import candidates_digest
 
 _REVIVED = "came back to life since it was planned"
 _COMMITTED = "was committed since it was planned"

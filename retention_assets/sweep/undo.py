@@ -15,16 +15,15 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from retention_assets.config.configuration import Repository
+from retention_assets.config.instants import Clock
+from retention_assets.core.amounts import Amount
+from retention_assets.core.digest import candidates_digest
+from retention_assets.core.paths import below_any
 from retention_assets.errors import ConfigurationError, GuardRefused
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.presence import presence
-from retention_assets.objectstore.mutate.versions import all_versions, keeps_versions, lists_versions
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.objectstore.versions import all_versions, keeps_versions, lists_versions
 from retention_assets.state.approval import Approval
-from retention_assets.sweep.copies import Lying, Times, held_and_surplus, in_folders, lying, unnamed
-from retention_assets.sweep.deeds import OF_COPY, Purge, RemoveVersions, Restore, remove_manifests
-from retention_assets.sweep.engine import Done, Round, run_on_spark, width
-from retention_assets.sweep.execute import Carried, Charge, Clock, Log, work_and_conclude
 from retention_assets.state.lease import MARGIN, Lease, release_lease, require_seen_by_all, take_lease
 from retention_assets.state.ledger import (
     ATTEMPTED,
@@ -41,14 +40,17 @@ from retention_assets.state.ledger import (
     plans_with_ledgers,
     read_ledgers,
 )
-from retention_assets.state.plan import Amount, Plan, find_plan, planned_objects, together
+from retention_assets.state.plan import Plan, find_plan, planned_objects, together
 from retention_assets.state.quarantine import OBJECTS as COPIES
 from retention_assets.state.quarantine import QuarantinePlace, place_of_plan, quarantine_access
 from retention_assets.state.records import seal_of
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.sweep.copies import Lying, Times, held_and_surplus, in_folders, lying, unnamed
+from retention_assets.sweep.deeds import OF_COPY, Purge, RemoveVersions, Restore, remove_manifests
+from retention_assets.sweep.engine import Done, Round, run_on_spark, width
+from retention_assets.sweep.execute import Carried, Charge, Log, work_and_conclude
 from retention_assets.sweep.spark import amounts_of, ledger_digest
 from retention_assets.sweep.work import OBJECTS, Deed, Orders
-from retention_assets.core.digest import candidates_digest
-from retention_assets.lakefs.rules.paths import below_any
 
 _NEEDED = "came back to life, and is not where it was: these are its last bytes"
 _ALONE = "the object is not in its place any more: this copy may hold its last bytes"

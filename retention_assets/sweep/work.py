@@ -13,12 +13,12 @@ from typing import ClassVar, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.config.instants import utc_now
+from retention_assets.config.instants import Clock, utc_now
 from retention_assets.objectstore.pace import Pace
-from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.facts import Facts
 from retention_assets.state.lease import Lease, holds
 from retention_assets.state.ledger import ATTEMPTED, DONE, LedgerPlace
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.sweep.facts import Facts
 from retention_assets.tables import INSTANT, LEDGER
 
 _GROUP = 10_000  # objects between two lines of the ledger: what a crash leaves unknown, and ten bulk requests at once
@@ -103,9 +103,6 @@ class Orders:
     def group(self) -> int:
         """How many objects are worked on between two looks at deadline and lease."""
         return _GROUP if self.rate is None else max(1, min(_GROUP, int(self.rate * _SECONDS_PER_GROUP)))
-
-
-Clock = Callable[[], datetime]
 
 
 def work(

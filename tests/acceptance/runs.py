@@ -8,22 +8,26 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config.configuration import Repository
+from retention_assets.core.age import Horizon
+from retention_assets.core.states import UNREFERENCED
+from retention_assets.lakefs.rules.addresses import addresses, canonical
+from retention_assets.lakefs.rules.candidates import candidates, holders, judged
+from retention_assets.lakefs.rules.lifecycle import with_lifecycle
+from retention_assets.lakefs.rules.names import issued_at
+from retention_assets.lakefs.rules.ranges import active_ranges
 from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory
-from retention_assets.policy.rules import Policy
-from retention_assets.lakefs.source.ranges import TableCache, metaranges, ranges
-from retention_assets.repositories.opening import OpenRepository, open_repository
+from retention_assets.lakefs.source.opening import OpenRepository, open_repository
+from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.staged_objects import staged_objects
-from retention_assets.inventory.storage import StoragePicture, Studio, take_picture
-from retention_assets.state.warehouse import Facts, Warehouse
-from retention_assets.state.ledger import collected_since
+from retention_assets.lakefs.source.storage import StoragePicture, Studio, take_picture
 from retention_assets.lakefs.sweep.liveness import Question, commits_now
-from retention_assets.tables import STORAGE_INVENTORY
-from retention_assets.lakefs.rules.addresses import addresses, canonical
-from retention_assets.lakefs.rules.candidates import UNREFERENCED, Horizon, candidates, holders, judged
+from retention_assets.policy.rules import Policy
 from retention_assets.state.conform import conform
-from retention_assets.lakefs.rules.lifecycle import with_lifecycle
-from retention_assets.lakefs.rules.ranges import active_ranges
+from retention_assets.state.ledger import collected_since
+from retention_assets.state.table_cache import TableCache
+from retention_assets.state.warehouse import Facts, Warehouse
+from retention_assets.tables import STORAGE_INVENTORY
 from tests import ledgers
 
 Found = tuple[str, int, str]  # address, bytes, reason
@@ -96,7 +100,7 @@ class Run:
         staged, known, staged_at = self.staged()
         oldest = min([picture.taken_at, references_at] + ([staged_at] if known else []))
         settings = self.repository.settings
-        horizon = Horizon(oldest, settings.grace, settings.token_life)
+        horizon = Horizon(oldest, settings.grace, settings.token_life, issued=issued_at)
         as_of = datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
         holding = holders(with_lifecycle(pairs, policy.lifecycle, branches, as_of), ())
         objects = judged(picture.frame, holding, staged, horizon, staged_known=known)

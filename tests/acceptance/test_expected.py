@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config.configuration import Configuration
 from retention_assets.lakefs.rules.references import References
+from retention_assets.lakefs.source.storage import FELL_BACK, StoragePicture
 from retention_assets.policy.lint import lint
 from retention_assets.policy.rules import Policy
-from retention_assets.inventory.storage import FELL_BACK, StoragePicture
 from retention_assets.state.warehouse import Warehouse
 from tests.acceptance.places import CASES, DAY, SAVED_AT, Case, Place, placed
 from tests.acceptance.runs import Run, kinds, objects_in

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.state.ledger import DELETED, FAILED, SKIPPED
+from retention_assets.state.warehouse import Warehouse
 from tests.acceptance.runs import Run, objects_in, write_ledger
 from tests.end_to_end.command import Answer
 from tests.end_to_end.command import run as retention

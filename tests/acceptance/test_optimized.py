@@ -12,10 +12,12 @@ from random import Random
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.inventory.storage import FELL_BACK, StoragePicture
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.core.age import Horizon
+from retention_assets.lakefs.rules.candidates import candidates, holders, judged
+from retention_assets.lakefs.rules.names import issued_at
+from retention_assets.lakefs.source.storage import FELL_BACK, StoragePicture
 from retention_assets.state.ledger import DELETED
-from retention_assets.lakefs.rules.candidates import Horizon, candidates, holders, judged
+from retention_assets.state.warehouse import Warehouse
 from tests.acceptance.runs import Found, Run, found_in, objects_in, write_ledger
 from tests.transforms.frames import Pair, Staged, pairs, staged
 from tests.worlds import BuiltRepository, Version, address, build_repository
@@ -87,7 +89,7 @@ class Lake:
         for name in self.stored.keys() - live:
             reason = "expired" if name in self.expired else "unreferenced"
             newest = max(self.stored[name], self.issued[name].replace(microsecond=0))
-            if newest + SECOND < self.now - max(GRACE, TOKEN_LIFE):  # all its times are whole seconds
+            if newest + SECOND < self.now - max(GRACE, TOKEN_LIFE, issued=issued_at):  # all its times are whole seconds
                 gone.add((name, SIZE, reason))
         return gone
 
@@ -116,7 +118,7 @@ def judged_by(run: Run, picture: StoragePicture, lake: Lake) -> set[Found]:
     active = set().union(*lake.branches.values())
     held = [Pair(name, f"path/{name}", active=name in active) for name in sorted(active | lake.expired)]
     uncommitted = staged(run.spark, *(Staged(name) for name in sorted(lake.staged)))
-    horizon = Horizon(picture.taken_at, GRACE, TOKEN_LIFE)
+    horizon = Horizon(picture.taken_at, GRACE, TOKEN_LIFE, issued=issued_at)
     holding = holders(pairs(run.spark, *held), ())
     return found_in(candidates(judged(picture.frame, holding, uncommitted, horizon, staged_known=True)))
 

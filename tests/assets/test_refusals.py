@@ -11,12 +11,11 @@ import pytest
 import yaml
 from pyspark.sql import DataFrame
 
-from retention_assets.assets import io_manager
-from retention_assets.assets import pictures
+from retention_assets.assets import io_manager, pictures
 from retention_assets.errors import ConfigurationError
+from retention_assets.lakefs.source.opening import open_repository
+from retention_assets.lakefs.source.storage import StoragePicture, Studio, take_picture
 from retention_assets.policy.documents import from_server
-from retention_assets.repositories.opening import open_repository
-from retention_assets.inventory.storage import StoragePicture, Studio, take_picture
 from tests.assets.conftest import AFTER_TAGS, TwicePlanned
 from tests.assets.lake import DAY, NOW, SLICE, Lake, Run
 

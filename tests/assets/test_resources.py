@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from retention_assets.assets.resources import session, spark_resource
 from retention_assets.config.configuration import load_configuration
+from retention_assets.config.settings import FromEnvironment
 from retention_assets.definitions import build_definitions
 from retention_assets.errors import ConfigurationError
-from retention_assets.config.settings import FromEnvironment
 from tests.assets.graph import REPOSITORY
 
 KEY = "spark.hadoop.fs.s3a.secret.key"

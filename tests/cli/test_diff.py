@@ -12,9 +12,9 @@ import pytest
 
 from retention_assets.cli.differences import warnings_of
 from retention_assets.cli.rendering import human_cost
-from retention_assets.policy.lint import Finding
+from retention_assets.core.amounts import Amount
 from retention_assets.lakefs.sweep.diff import Difference, Outlook
-from retention_assets.state.plan import Amount
+from retention_assets.policy.lint import Finding
 from tests.end_to_end.command import DAY, Answer, Json, Place, files_below, orchard_on_disk, run
 from tests.repositories import api, objects_by_commit
 

@@ -18,12 +18,12 @@ from typing import Any
 import numba
 import numpy as np
 
-from retention_assets.errors import CorruptFile
-from retention_assets.lakefs.formats import blocks
 from retention_assets.core import kernels
+from retention_assets.errors import CorruptFile
 from retention_assets.icechunk.formats.manifests import read_manifest, read_manifest_chunks
 from retention_assets.icechunk.formats.snapshots import read_snapshot
 from retention_assets.icechunk.formats.transactions import read_transaction_log
+from retention_assets.lakefs.formats import blocks
 from retention_assets.lakefs.formats.ranges import read_metarange, read_range
 from retention_assets.lakefs.formats.references import read_branches, read_commits, read_tags
 from retention_assets.lakefs.formats.sstable import SSTable, read_table

@@ -7,12 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_assets.errors import CorruptFile
-from retention_assets.lakefs.formats import blocks
 from retention_assets.core import kernels
-from retention_assets.lakefs.formats import sstable
+from retention_assets.errors import CorruptFile
+from retention_assets.lakefs.formats import blocks, sstable
 from retention_assets.lakefs.formats.sstable import SSTable, read_table
-from retention_assets.lakefs.formats.writer import TRAILER, TableFile, footer, graveler_value, sealed, uvarint, write_table
+from retention_assets.lakefs.formats.writer import (
+    TRAILER,
+    TableFile,
+    footer,
+    graveler_value,
+    sealed,
+    uvarint,
+    write_table,
+)
 from tests.formats.tables import assembled, data_block, one_record, raw_block, real, record
 
 VALUE = graveler_value(b"id", b"data")

@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 
 from retention_assets.lakefs.formats.ranges import read_metarange, read_range
 from retention_assets.lakefs.formats.sstable import read_table
-from retention_assets.lakefs.formats.writer import Entry, Range, shared_length, write_metarange, write_range, write_table
+from retention_assets.lakefs.formats.writer import (
+    Entry,
+    Range,
+    shared_length,
+    write_metarange,
+    write_range,
+    write_table,
+)
 from tests.formats.tables import real
 
 

@@ -8,27 +8,29 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from retention_assets.core.guards import refusals
+from retention_assets.lakefs.rules.addresses import addresses, canonical
 from retention_assets.lakefs.rules.committed import commit_graph
+from retention_assets.lakefs.rules.ranges import active_ranges
+from retention_assets.lakefs.rules.references import references_hash
 from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.rules.tables import commit_graph_rows
-from retention_assets.policy.current import CurrentRule
-from retention_assets.state.policies import POLICY_RUN, current_rules_of, policy_versions, rules_in_force
-from retention_assets.lakefs.source.ranges import TableCache, metaranges, ranges
-from retention_assets.repositories.opening import OpenRepository, open_repository
+from retention_assets.lakefs.source.opening import OpenRepository, open_repository
+from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.staged_objects import staged_objects
-from retention_assets.inventory.storage import Studio, take_picture
-from retention_assets.state.warehouse import Facts, Rows, Warehouse
-from retention_assets.state.approval import approve, approved_terms, planned_terms
-from retention_assets.core.guards import refusals
-from retention_assets.lakefs.sweep.sweeping import Sweep, report
-from retention_assets.state.ledger import collected_since
+from retention_assets.lakefs.source.storage import Studio, take_picture
 from retention_assets.lakefs.sweep.liveness import Question, commits_now
-from retention_assets.state.plan import Plan, references_hash
 from retention_assets.lakefs.sweep.planning import KNOWN, Pictures, Terms, make_plan
-from retention_assets.tables import DELETION_CANDIDATES, POLICY_TABLE, STORAGE_INVENTORY, TABLES
-from retention_assets.lakefs.rules.addresses import addresses, canonical
+from retention_assets.lakefs.sweep.sweeping import Sweep, report
+from retention_assets.policy.current import CurrentRule
+from retention_assets.state.approval import approve, approved_terms, planned_terms
 from retention_assets.state.conform import conform
-from retention_assets.lakefs.rules.ranges import active_ranges
+from retention_assets.state.ledger import collected_since
+from retention_assets.state.plan import Plan
+from retention_assets.state.policies import POLICY_RUN, current_rules_of, policy_versions, rules_in_force
+from retention_assets.state.table_cache import TableCache
+from retention_assets.state.warehouse import Facts, Rows, Warehouse
+from retention_assets.tables import DELETION_CANDIDATES, POLICY_TABLE, STORAGE_INVENTORY, TABLES
 from tests.ledgers import write_ledger
 from tests.models.truth import Rules
 from tests.models.world import World

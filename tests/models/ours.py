@@ -10,17 +10,19 @@ from zlib import crc32
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from retention_assets.core.age import Horizon
+from retention_assets.lakefs.rules.addresses import addresses
+from retention_assets.lakefs.rules.candidates import candidates, holders, judged, live_addresses
 from retention_assets.lakefs.rules.committed import activity, commit_graph, protected_commits
+from retention_assets.lakefs.rules.lifecycle import with_lifecycle
+from retention_assets.lakefs.rules.names import issued_at
+from retention_assets.lakefs.rules.ranges import active_ranges
 from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.lakefs.rules.tables import commit_graph_rows, potential_commits_rows
+from retention_assets.lakefs.source.ranges import METARANGE_RANGES, RANGE_ENTRIES
 from retention_assets.policy.documents import join, read_document
 from retention_assets.policy.rules import Policy
-from retention_assets.lakefs.source.ranges import METARANGE_RANGES, RANGE_ENTRIES
 from retention_assets.tables import STORAGE_INVENTORY, UNCOMMITTED_OBJECTS
-from retention_assets.lakefs.rules.addresses import addresses
-from retention_assets.lakefs.rules.candidates import Horizon, candidates, holders, judged, live_addresses
-from retention_assets.lakefs.rules.lifecycle import with_lifecycle
-from retention_assets.lakefs.rules.ranges import active_ranges
 from tests.models.truth import Truth
 from tests.models.walks import BRANCHES
 from tests.models.world import Objects, World
@@ -52,7 +54,7 @@ def found(spark: SparkSession, truths: Sequence[Truth]) -> Found:
     pairs = with_lifecycle(addresses(held, tables.entries(spark)), policy.lifecycle, BRANCHES, as_of).cache()
     staged = _staged(spark, [truth.world for truth in truths])
     inventory = _inventory(spark, [truth.world for truth in truths])
-    horizon = Horizon(now, rules.grace, rules.token_life)
+    horizon = Horizon(now, rules.grace, rules.token_life, issued=issued_at)
     objects = judged(inventory, holders(pairs, prefixes), staged, horizon, staged_known=True)
     chosen = {row["address"]: row["reason"] for row in candidates(objects).select("address", "reason").collect()}
     live = {row["address"] for row in live_addresses(pairs, staged, prefixes).select("address").collect()}

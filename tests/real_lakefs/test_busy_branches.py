@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from retention_assets.objectstore.access import StoreAccess
-from retention_assets.lakefs.source.repository import StagedList
 from retention_assets.lakefs.source.api import ApiSource
+from retention_assets.lakefs.source.repository import StagedList
+from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 from tests.real_lakefs.client import ACCESS_KEY, SECRET_KEY
 from tests.real_lakefs.repository import Repository

@@ -12,9 +12,9 @@ import pytest
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.carriers import OTHER_OBJECT, carrier
 from retention_assets.objectstore.mutate.copying import Copied, Copy, ObjectCopier, Outcome
+from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.pace import Pace
-from retention_assets.objectstore.mutate.writing import ObjectWriter
 from tests.faulty_s3 import Faults, FaultyS3, Request, faulty_s3
 from tests.stores.places import Place
 from tests.stores.s3 import Bucket

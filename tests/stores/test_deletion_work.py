@@ -7,8 +7,8 @@ from threading import Barrier, BrokenBarrierError, Event, Lock, Timer
 import pytest
 
 from retention_assets.errors import StoreError
-from retention_assets.objectstore.mutate.deletion_work import DeletionWork
 from retention_assets.objectstore.failures import Failure, Kind, failure_told, unreachable
+from retention_assets.objectstore.mutate.deletion_work import DeletionWork
 from retention_assets.objectstore.outcomes import Answer, Doomed, Outcome
 from retention_assets.objectstore.pace import Pace, Patience
 from tests.stores.fake_clock import FakeClock

@@ -6,9 +6,9 @@ from pathlib import Path
 import icechunk as ic
 import pytest
 
-from retention_assets.objectstore.access import StoreAccess
-from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
 from retention_assets.icechunk.source.history import history_hash, history_notes, history_rows, state_of
+from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
+from retention_assets.objectstore.access import StoreAccess
 from tests.icechunk_repositories import FORMATS, Format, build_varied, create_repository, open_repository
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -7,8 +7,8 @@ import pytest
 
 from retention_assets.errors import CorruptFile, ObjectMissing
 from retention_assets.inventory.addresses import addresses_below
-from retention_assets.objectstore.access import StoreAccess
 from retention_assets.inventory.delivered import Delivery, Inventory, covering_deliveries, scan_start
+from retention_assets.objectstore.access import StoreAccess
 from tests.inventories import MadeInventory, Row, listed_rows, make_inventory, with_manifest
 
 DAY = date(2026, 11, 2)

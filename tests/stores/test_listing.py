@@ -12,8 +12,9 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.icechunk.formats.ids import CHARACTERS
+from retention_assets.icechunk.source.places import icechunk_prefixes
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.listing import Prefixes, icechunk_prefixes, list_objects
+from retention_assets.objectstore.listing import Prefixes, list_objects
 from retention_assets.objectstore.local_listing import Names, list_named, plain_names
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.spans import Parts, Span, span_of, spans

@@ -7,9 +7,9 @@ import pytest
 
 from retention_assets.errors import StoreError
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.mutate.replacing import ObjectReplacer
 from retention_assets.objectstore.mutate.writing import ObjectWriter
+from retention_assets.objectstore.objects import ObjectReader
 from tests.stores.s3 import Bucket
 
 

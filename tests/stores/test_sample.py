@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.errors import CorruptFile, StoreError
 from retention_assets.demo.sample import place_sample
+from retention_assets.errors import CorruptFile, StoreError
 from tests.repositories import DATA, REPOSITORIES, listing
 
 PROJECT = Path(__file__).parents[2]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.errors import StoreError
 from retention_assets.demo import field as sample_field
 from retention_assets.demo.field import can_make_field, make_field
+from retention_assets.errors import StoreError
 from tests.icechunk_repositories import open_repository
 
 GRACE_ENDS = datetime(2026, 11, 1, tzinfo=UTC).timestamp()

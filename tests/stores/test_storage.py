@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.inventory.storage import FELL_BACK, Older, StoragePicture, Studio, _carried
-from retention_assets.state.warehouse import FACTS, Warehouse
+from retention_assets.lakefs.source.storage import FELL_BACK, Older, StoragePicture, Studio, _carried
 from retention_assets.state.ledger import DELETED, collected_since
+from retention_assets.state.warehouse import FACTS, Warehouse
 from retention_assets.tables import STORAGE_INVENTORY
 from tests.acceptance.runs import Run, objects_in, write_ledger
 from tests.worlds import NAME, BuiltRepository, Version, address, build_repository

@@ -8,9 +8,11 @@ from moto.s3.models import s3_backends
 from pyspark.sql import SparkSession
 
 from retention_assets.errors import StoreError
-from retention_assets.objectstore.listing import UNUSUAL, list_objects, prefixes, unlisted, unusual_names
+from retention_assets.inventory.unusual import UNUSUAL, is_unusual, unusual_names
+from retention_assets.lakefs.rules.names import is_generated
+from retention_assets.lakefs.source.places import place_of, prefixes
+from retention_assets.objectstore.listing import list_objects, unlisted
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.lakefs.rules.names import is_generated, is_unusual
 from tests.faulty_s3 import Faults, FaultyS3, faulty_s3
 from tests.stores.s3 import Bucket
 
@@ -124,7 +126,7 @@ def test_they_are_foreign_told_of_and_missed_in_no_place(spark: SparkSession, bu
     places = prefixes(ObjectReader(access))
     listed = list_objects(spark, access, places).cache()
     assert sorted(row["address"] for row in listed.collect()) == sorted([*USUAL, *unusual])
-    assert unlisted(listed, places, ObjectReader(access)) == []
+    assert unlisted(listed, places, ObjectReader(access), place_of) == []
     marked = listed.select("address", is_unusual(listed["address"]), is_generated(listed["address"])).collect()
     assert {row[0] for row in marked if row[1]} == set(unusual)
     assert {row[0] for row in marked if row[2]} == {name for name in USUAL if name.startswith(SLICE)}

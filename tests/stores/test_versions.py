@@ -8,7 +8,13 @@ import pytest
 
 from retention_assets.errors import AccessDenied, ConfigurationError, StoreError
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.versions import VERSIONS, all_versions, keeps_versions, lists_versions, noncurrent_versions
+from retention_assets.objectstore.versions import (
+    VERSIONS,
+    all_versions,
+    keeps_versions,
+    lists_versions,
+    noncurrent_versions,
+)
 from tests.faulty_s3 import Faults, FaultyS3, faulty_s3
 from tests.stores.s3 import Bucket
 from tests.stores.servers import server_that_answers

@@ -6,12 +6,13 @@ from datetime import date, datetime, timedelta
 
 from pyspark.sql import SparkSession
 
+from retention_assets.core.amounts import Amount
 from retention_assets.lakefs.rules.reflog import Memory
-from retention_assets.policy.rules import CommittedRetention, Policy
+from retention_assets.lakefs.sweep.planning import KNOWN, Pictures, Terms, make_plan
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.policy.rules import CommittedRetention, Policy
+from retention_assets.state.plan import Plan, Planned, plan_hash
 from retention_assets.state.warehouse import Rows, Warehouse
-from retention_assets.state.plan import Amount, Plan, plan_hash
-from retention_assets.lakefs.sweep.planning import KNOWN, Pictures, Planned, Terms, make_plan
 from retention_assets.tables import COMMIT_GRAPH
 from tests.transforms import frames
 from tests.transforms.frames import NOW, OLD, Listed, Pair, Staged, address

@@ -14,10 +14,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.config.configuration import Repository, load_configuration
-from retention_assets.errors import GuardRefused
 from retention_assets.config.limits import ApprovalSettings, BudgetSettings
-from retention_assets.repositories.opening import open_repository
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.core.amounts import Amount
+from retention_assets.core.digest import candidates_digest
+from retention_assets.errors import GuardRefused
+from retention_assets.lakefs.source.opening import open_repository
+from retention_assets.lakefs.sweep.sweeping import Sweep, report
 from retention_assets.state.approval import (
     APPROVALS,
     APPROVER,
@@ -31,18 +33,16 @@ from retention_assets.state.approval import (
     require_same_world,
     withdraw_approval,
 )
-from retention_assets.lakefs.sweep.sweeping import Sweep, report
 from retention_assets.state.plan import (
     PLANNED_HEADS,
     PLANNED_OBJECTS,
-    Amount,
     Plan,
     keep_plan,
     load_plan,
     plan_hash,
     withdraw_plan,
 )
-from retention_assets.core.digest import candidates_digest
+from retention_assets.state.warehouse import Warehouse
 from tests.repositories import api, place_repository, policy_file
 from tests.sweep.small_world import DAY, SETTINGS, TERMS, a_plan
 from tests.transforms.frames import NOW, Candidate, address, candidates

@@ -8,16 +8,17 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.config.limits import BudgetSettings
+from retention_assets.core.amounts import Amount
+from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.objectstore.pace import Pace
-from retention_assets.state.policies import completed_runs
-from retention_assets.sweep.engine import Done, Round
-from retention_assets.sweep.execute import Carried, carry_out, require_balance
 from retention_assets.state.lease import Lease
 from retention_assets.state.ledger import ATTEMPTED, OUTCOMES
-from retention_assets.state.plan import Amount, keep_plan
+from retention_assets.state.plan import keep_plan
+from retention_assets.state.policies import completed_runs
 from retention_assets.state.records import read_records
+from retention_assets.sweep.engine import Done, Round
+from retention_assets.sweep.execute import Carried, carry_out, require_balance
 from retention_assets.sweep.work import Ended, InTime, Orders
 from tests.sweep.crashes.engine import EngineHere
 from tests.sweep.crashes.runs import charge, sweep

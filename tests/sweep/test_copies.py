@@ -13,8 +13,8 @@ import yaml
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config.configuration import load_configuration
+from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused
-from retention_assets.sweep import undo as undoing
 from retention_assets.state.lease import release_lease, take_lease
 from retention_assets.state.ledger import (
     ATTEMPTED,
@@ -27,10 +27,11 @@ from retention_assets.state.ledger import (
     SURPLUS_LEDGERS,
     LedgerPlace,
 )
-from retention_assets.state.plan import Amount, Plan, keep_plan
-from retention_assets.lakefs.sweep.proof import Evidence, copies_in_quarantine
+from retention_assets.state.plan import Plan, keep_plan
 from retention_assets.state.quarantine import QuarantinePlace
 from retention_assets.state.records import read_records
+from retention_assets.sweep import undo as undoing
+from retention_assets.sweep.proof import Evidence, copies_in_quarantine
 from retention_assets.sweep.undo import Undo, due_for_purge, purge, restore
 from retention_assets.tables import LEDGER
 from tests.stores.places import Place, versitygw_place

@@ -11,14 +11,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.assets.lakefs import PLAN_GUARDS
+from retention_assets.core import guards
+from retention_assets.core.age import Horizon
+from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused
+from retention_assets.lakefs.rules.names import is_generated, issued_at
 from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.lakefs.source.ranges import METARANGE_RANGES, RANGE_ENTRIES
-from retention_assets.state.warehouse import Warehouse
-from retention_assets.core import guards
 from retention_assets.lakefs.sweep import planning
-from retention_assets.state.plan import Amount, keep_plan, last_plan, load_plan
-from retention_assets.lakefs.rules.candidates import Horizon
+from retention_assets.state.plan import keep_plan, last_plan, load_plan
+from retention_assets.state.warehouse import Warehouse
 from tests.sweep import small_world
 from tests.sweep.small_world import (
     ALSO_LIVE,
@@ -36,7 +38,7 @@ from tests.transforms import frames
 from tests.transforms.frames import NOW, OLD, Listed
 
 WORLD = World()
-HORIZON = Horizon(NOW, timedelta(hours=24))
+HORIZON = Horizon(NOW, timedelta(hours=24), issued=issued_at)
 
 
 @dataclass(frozen=True)
@@ -361,5 +363,7 @@ def test_an_object_that_is_listed_twice_is_refused(spark: SparkSession, warehous
 def test_a_candidate_of_unknown_age_is_young_to_the_guard(spark: SparkSession) -> None:
     chosen = frames.candidates(spark, frames.Candidate(DEAD)).withColumn("last_modified", F.lit(None).cast("timestamp"))
     inventory, none_live = frames.inventory(spark, Listed(DEAD)), live(spark, LIVE, OLD)
-    verdicts = guards.candidates_allowed(chosen, none_live, HORIZON, inventory, staged_known=True)
+    verdicts = guards.candidates_allowed(
+        chosen, none_live, HORIZON, inventory, staged_known=True, generated=is_generated
+    )
     assert "nothing_young" in {verdict.guard for verdict in guards.refusals(verdicts)}

@@ -17,7 +17,6 @@ from obstore.store import LocalStore
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.conditional import Conditional
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.state.lease import (
     LEASES,
     Lease,
@@ -30,6 +29,7 @@ from retention_assets.state.lease import (
     stop_sweeps,
     take_lease,
 )
+from retention_assets.state.warehouse import Warehouse
 from tests.transforms.frames import NOW
 
 LIFE, MARGIN = timedelta(minutes=30), timedelta(minutes=5)

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.errors import TableContractError
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.state.ledger import DONE, LedgerPlace, a_failure, collected_addresses, ledger_of_plan, report_of
+from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_REPORT, LEDGER
 from tests.ledgers import write_ledger
 from tests.transforms.frames import NOW, as_dicts

@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 
 from retention_assets.config.configuration import load_configuration
 from retention_assets.errors import TableContractError
-from retention_assets.state.warehouse import Facts, Warehouse
 from retention_assets.repositories.other_repositories import OtherRepositories
-from retention_assets.lakefs.sweep.planning import POLICY_HASH, REFERENCES_HASH
-from retention_assets.tables import ADDRESSES
 from retention_assets.state.conform import conform
+from retention_assets.state.plan import POLICY_HASH, REFERENCES_HASH
+from retention_assets.state.warehouse import Facts, Warehouse
+from retention_assets.tables import ADDRESSES
 from tests.transforms import frames
 from tests.transforms.frames import NOW, Pair, address
 

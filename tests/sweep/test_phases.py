@@ -11,14 +11,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config.limits import BudgetSettings
+from retention_assets.core.amounts import Amount
+from retention_assets.core.liveness import Liveness
+from retention_assets.icechunk.sweep.layout import IcechunkLayout
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.pace import Pace
+from retention_assets.state.ledger import ATTEMPTED
+from retention_assets.state.plan import keep_plan
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.execute import Carried, carry_out
-from retention_assets.icechunk.sweep.layout import IcechunkLayout
-from retention_assets.state.ledger import ATTEMPTED
-from retention_assets.lakefs.sweep.liveness import Liveness
-from retention_assets.state.plan import Amount, keep_plan
 from retention_assets.sweep.spark import Setting, SparkEngine
 from retention_assets.sweep.work import Ended, InTime
 from tests.ledgers import write_ledger

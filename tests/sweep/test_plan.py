@@ -9,19 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.errors import GuardRefused
-from retention_assets.lakefs.rules.references import Commit, References
+from retention_assets.lakefs.rules.references import Commit, References, references_hash
 from retention_assets.policy.rules import CommittedRetention, Hold, Policy
+from retention_assets.state.plan import PLANS, Plan, keep_plan, last_plan, load_plan, plan_hash, withdraw_plan
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.state.plan import (
-    PLANS,
-    Plan,
-    keep_plan,
-    last_plan,
-    load_plan,
-    plan_hash,
-    references_hash,
-    withdraw_plan,
-)
 from tests.sweep.small_world import DAY, DEAD, UNREFERENCED, World, a_plan
 from tests.transforms.frames import NOW, OLD
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from retention_assets.core.amounts import Amount
+from retention_assets.state.ledger import LedgerPlace
 from retention_assets.sweep import progress
 from retention_assets.sweep.engine import Done
-from retention_assets.state.ledger import LedgerPlace
-from retention_assets.state.plan import Amount
 from retention_assets.sweep.progress import Progress
 from retention_assets.tables import LEDGER
 from tests.transforms.frames import NOW

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.pace import Pace
-from retention_assets.objectstore.mutate.writing import ObjectWriter
+from retention_assets.state.quarantine import QuarantinePlace
 from retention_assets.sweep import deeds
 from retention_assets.sweep.deeds import Quarantine
-from retention_assets.state.quarantine import QuarantinePlace
 from retention_assets.sweep.work import OBJECTS, Ended
 from tests.faulty_s3 import FaultyS3, faulty_s3
 from tests.stores.s3 import Bucket

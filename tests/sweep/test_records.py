@@ -12,14 +12,14 @@ import pytest
 import yaml
 
 from retention_assets.config.configuration import Repository, load_configuration
+from retention_assets.core.guards import Verdict
 from retention_assets.errors import ConfigurationError, GuardRefused, StoreError
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.state.lease import release_lease, take_lease, witnessed_record
+from retention_assets.state.records import NO_SEAL, Record, Seal, fingerprint, read_records, seal_of, write_record
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.execute import carry_out
-from retention_assets.core.guards import Verdict
-from retention_assets.state.lease import release_lease, take_lease, witnessed_record
-from retention_assets.lakefs.sweep.proof import Evidence, records_copied, records_signed
-from retention_assets.state.records import NO_SEAL, Record, Seal, fingerprint, read_records, seal_of, write_record
+from retention_assets.sweep.proof import Evidence, records_copied, records_signed
 from tests.sweep.crashes.engine import EngineHere
 from tests.sweep.crashes.runs import charge
 from tests.sweep.crashes.world import REPOSITORY, World

@@ -11,11 +11,11 @@ import yaml
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config.configuration import load_configuration
+from retention_assets.core.liveness import Liveness
 from retention_assets.errors import GuardRefused
-from retention_assets.repositories.opening import policy_of_files
-from retention_assets.state.warehouse import REFUSED, Facts, Warehouse
-from retention_assets.lakefs.sweep.liveness import Liveness
+from retention_assets.lakefs.source.opening import policy_of_files
 from retention_assets.repositories.other_repositories import OtherRepositories
+from retention_assets.state.warehouse import REFUSED, Facts, Warehouse
 from retention_assets.tables import COMMIT_GRAPH
 from tests.transforms import frames
 from tests.transforms.frames import DAY, NOW, Pair, Staged, address

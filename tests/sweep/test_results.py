@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.errors import AccessDenied, StoreError
+from retention_assets.lakefs.sweep.results import rule_statistics, write_results, write_statistics
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.state.ledger import DELETED, FAILED, MISSING, SKIPPED
-from retention_assets.lakefs.sweep.results import rule_statistics, write_results, write_statistics
 from retention_assets.tables import DELETION_REPORT
 from tests.transforms.frames import NOW, Candidate, address, candidates
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from retention_assets.core.liveness import Liveness
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.lakefs.sweep.liveness import Liveness
 from retention_assets.sweep.spark import Setting, SparkEngine, fates, pack, place
 from retention_assets.sweep.work import OBJECTS
 from retention_assets.tables import DELETION_CANDIDATES

@@ -12,11 +12,12 @@ import yaml
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config.configuration import load_configuration
-from retention_assets.errors import GuardRefused
 from retention_assets.config.limits import QuarantineSettings
+from retention_assets.core.amounts import Amount
+from retention_assets.errors import GuardRefused
 from retention_assets.state.lease import LEASES
 from retention_assets.state.ledger import FAILED, MISSING, PURGED, QUARANTINED, RESTORED, SKIPPED, LedgerPlace
-from retention_assets.state.plan import Amount, keep_plan
+from retention_assets.state.plan import keep_plan
 from retention_assets.state.records import read_records
 from retention_assets.sweep.undo import Selection, Undo, due_for_purge, purge, restore
 from retention_assets.tables import LEDGER

@@ -12,9 +12,9 @@ import pytest
 
 from retention_assets.errors import StoreError, TableContractError
 from retention_assets.objectstore.pace import Pace
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.state.lease import Lease, release_lease, stop_sweeps, take_lease
 from retention_assets.state.ledger import LedgerPlace
+from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.work import OBJECTS, Ended, InTime, Orders, groups, work
 from tests.transforms.frames import NOW
 

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 from retention_assets.tables import (
     ADDRESSES,
     DELETION_CANDIDATES,
@@ -16,7 +17,6 @@ from retention_assets.tables import (
     UNCOMMITTED_OBJECTS,
     Table,
 )
-from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

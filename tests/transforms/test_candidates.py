@@ -6,14 +6,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.tables import INSTANT
+from retention_assets.core.age import Horizon
 from retention_assets.lakefs.rules import candidates as judging
-from retention_assets.lakefs.rules.candidates import Horizon, holders, judged, live_addresses
+from retention_assets.lakefs.rules.candidates import holders, judged, live_addresses
+from retention_assets.lakefs.rules.names import issued_at
+from retention_assets.tables import INSTANT
 from tests.transforms import frames
 from tests.transforms.frames import DAY, MICROSECOND, NOW, OLD, Listed, Pair, Staged, address, as_dicts, of
 
 GRACE = timedelta(hours=24)
-HORIZON = Horizon(NOW, GRACE)
+HORIZON = Horizon(NOW, GRACE, issued=issued_at)
 SECOND = timedelta(seconds=1)
 HALF = timedelta(milliseconds=500)
 
@@ -42,12 +44,12 @@ def test_an_instant_passes_when_it_and_the_grace_period_lie_before_the_oldest_pi
     [pytest.param(SECOND, False, id="at_its_end"), pytest.param(SECOND + MICROSECOND, True, id="just_after_its_end")],
 )
 def test_a_whole_second_counts_as_its_end(spark: SparkSession, limit_after: timedelta, passed: bool) -> None:
-    horizon = Horizon(OLD + GRACE + limit_after, GRACE)
+    horizon = Horizon(OLD + GRACE + limit_after, GRACE, issued=issued_at)
     assert of(spark, [OLD], INSTANT, horizon.passed_by) == [passed]
 
 
 def test_without_a_grace_period_what_is_older_than_the_picture_passes(spark: SparkSession) -> None:
-    horizon = Horizon(NOW, timedelta(0))
+    horizon = Horizon(NOW, timedelta(0), issued=issued_at)
     assert of(spark, [NOW - MICROSECOND, NOW], INSTANT, horizon.passed_by) == [True, False]
 
 
@@ -65,7 +67,7 @@ def test_without_a_grace_period_what_is_older_than_the_picture_passes(spark: Spa
 def test_the_younger_of_storing_and_issuing_must_clear_the_horizon_of_the_reason(
     spark: SparkSession, reason: str, modified: datetime, issued: datetime, cleared: bool
 ) -> None:
-    horizon = Horizon(NOW, GRACE, timedelta(days=3))
+    horizon = Horizon(NOW, GRACE, timedelta(days=3), issued=issued_at)
     frame = frames.candidates(spark, frames.Candidate(address(1, issued), last_modified=modified, reason=reason))
     assert [row[0] for row in frame.select(horizon.clears(frame["reason"])).collect()] == [cleared]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from retention_assets.tables import DELETION_CANDIDATES
 from retention_assets.core.digest import candidates_digest
+from retention_assets.tables import DELETION_CANDIDATES
 from tests.transforms.frames import MICROSECOND, OLD, Candidate, address, candidates
 
 ROWS = tuple(Candidate(address(number), size=number) for number in range(300))

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from retention_assets.core.age import Horizon, tells_no_time
 from retention_assets.icechunk.formats.paths import Backup, Original
+from retention_assets.icechunk.rules.candidates import candidates, holding_of, judged
+from retention_assets.icechunk.rules.reach import chunks_of, manifests_of, refs_of
 from retention_assets.icechunk.source.tables import MANIFEST_CHUNKS, SNAPSHOT_MANIFESTS
 from retention_assets.icechunk.sweep.guards import manifests_whole
 from retention_assets.tables import INSTANT, STORAGE_INVENTORY, STRINGS
-from retention_assets.lakefs.rules.candidates import Horizon
-from retention_assets.icechunk.rules.reach import chunks_of, manifests_of, refs_of
-from retention_assets.icechunk.rules.candidates import candidates, holding_of, judged
 
 CUTOFF = datetime(2026, 11, 1, tzinfo=UTC)
 MICROSECOND, SECOND, DAY = timedelta(microseconds=1), timedelta(seconds=1), timedelta(days=1)
@@ -157,7 +157,7 @@ def test_every_listed_object_has_one_state(
     chunks = manifests.where("false")
     holding = holding_of(manifests, chunks, spark.createDataFrame(stay), leaving)
     inventory = frame(spark, listed, STORAGE_INVENTORY.schema)
-    objects = judged(inventory, holding, Horizon(CUTOFF, timedelta(0)), collect).cache()
+    objects = judged(inventory, holding, Horizon(CUTOFF, timedelta(0), issued=tells_no_time), collect).cache()
     states = {row["address"]: row["state"] for row in objects.select("address", "state").collect()}
     expected = {address: state for address, _, state in JUDGED}
     if collect is None:

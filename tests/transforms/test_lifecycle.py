@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from retention_assets.policy.rules import LifecycleRule, due_since
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
+from retention_assets.policy.rules import LifecycleRule, due_since
 from tests.transforms import frames
 from tests.transforms.frames import DAY, MICROSECOND, Pair
 

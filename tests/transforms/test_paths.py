@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from retention_assets.core.paths import below, below_any
 from retention_assets.policy.matching import glob_matches, glob_regex, prefix_covers
-from retention_assets.lakefs.rules.paths import below, below_any
 from tests.transforms.frames import of
 
 # Few letters, so that paths meet prefixes; and what regular expressions, SQL or lines make special.

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from retention_assets.lakefs.source.ranges import METARANGE_RANGES, RANGE_ENTRIES
-from retention_assets.tables import ACTIVE_RANGES, ADDRESSES
 from retention_assets.lakefs.rules.addresses import addresses
-from retention_assets.state.conform import conform
 from retention_assets.lakefs.rules.ranges import active_ranges
+from retention_assets.lakefs.source.ranges import METARANGE_RANGES, RANGE_ENTRIES
+from retention_assets.state.conform import conform
+from retention_assets.tables import ACTIVE_RANGES, ADDRESSES
 from tests.transforms.frames import DAY, NOW, OLD, CommitRow, as_dicts, commits
 
 #   first  {r1}      10 days ago, due 3 days ago by `default`

@@ -6,7 +6,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.lakefs.rules.candidates import Horizon, holders, judged
+from retention_assets.core.age import Horizon
+from retention_assets.lakefs.rules.candidates import holders, judged
+from retention_assets.lakefs.rules.names import issued_at
 from retention_assets.lakefs.rules.same_content import (
     at_risk,
     etags_differ,
@@ -19,7 +21,7 @@ from tests.transforms import frames
 from tests.transforms.frames import DAY, NOW, Listed, Pair, address
 
 MD5, OTHER, MULTIPART = "a" * 32, "b" * 32, f"{'a' * 32}-5"
-HORIZON = Horizon(NOW, DAY, DAY)
+HORIZON = Horizon(NOW, DAY, DAY, issued=issued_at)
 UNREFERENCED = address(1)
 
 

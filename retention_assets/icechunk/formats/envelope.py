@@ -5,8 +5,8 @@ from enum import IntEnum
 
 import pyarrow as pa
 
-from retention_assets.errors import CorruptFile
 from retention_assets.core.corruption import corrupt
+from retention_assets.errors import CorruptFile
 
 MAGIC = "ICE🧊CHUNK".encode()
 HEADER = 39  # bytes

@@ -3,12 +3,15 @@
 Source: Icechunk facts 1 and 4; DESIGN.md, invariants 1, 2, 9 and 10.
 """
 
+from dataclasses import replace
 from datetime import timedelta
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from retention_assets.core.age import Horizon
+from retention_assets.core.states import CANDIDATE, EXPIRED, FOREIGN, HELD, KEPT, UNREFERENCED, WAITING, YOUNG
 from retention_assets.icechunk.formats.ids import CANONICAL
 from retention_assets.icechunk.formats.paths import (
     CHUNKS,
@@ -20,19 +23,8 @@ from retention_assets.icechunk.formats.paths import (
     TRANSACTIONS,
     YEAR_3000,
 )
-from retention_assets.tables import DELETION_CANDIDATES
-from retention_assets.lakefs.rules.candidates import (
-    CANDIDATE,
-    EXPIRED,
-    FOREIGN,
-    HELD,
-    KEPT,
-    UNREFERENCED,
-    WAITING,
-    YOUNG,
-    Horizon,
-)
 from retention_assets.icechunk.rules.reach import held_by
+from retention_assets.tables import DELETION_CANDIDATES
 
 _END = r"\z"  # not `$`, which in Java also stands before a line end
 _FILE = f"^(?:{SNAPSHOTS}|{TRANSACTIONS}|{MANIFESTS}|{CHUNKS}){CANONICAL}{_END}"
@@ -124,7 +116,7 @@ def due(judged_objects: DataFrame) -> DataFrame:
 def _backup_due(horizon: Horizon, collect_overwritten: timedelta | None) -> Column:
     if collect_overwritten is None:
         return F.lit(False)
-    aged = Horizon(horizon.oldest_picture, max(horizon.grace, collect_overwritten))
+    aged = replace(horizon, grace=max(horizon.grace, collect_overwritten), token_life=timedelta(0))
     left = F.nullif(F.regexp_extract("address", _BACKUP, 1), F.lit("")).cast("long")
     made = F.timestamp_millis(F.lit(YEAR_3000) - left)
     return aged.passed_by(F.col("last_modified")) & aged.passed_by(made)

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from retention_assets.core.aggregates import union_of
+from retention_assets.core.paths import spelled
 from retention_assets.icechunk.formats.ids import CANONICAL
 from retention_assets.icechunk.formats.paths import CHUNKS, MANIFESTS
-from retention_assets.lakefs.rules.ranges import union_of
 
 _END = r"\z"  # not `$`, which in Java also stands before a line end
 _LAST_SEGMENT = rf"/({CANONICAL}){_END}"
@@ -59,12 +60,6 @@ def refs_of(manifest_chunks: DataFrame) -> DataFrame:
 def lies_in(location: Column, place: str) -> Column:
     """Return whether a virtual reference, as `spelled`, names an object of `place`, a URL without a trailing slash."""
     return F.coalesce(location.startswith(f"{place}/"), F.lit(False))
-
-
-def spelled(location: Column) -> Column:
-    """Return the location of a virtual reference as configurations spell places, its escapes taken back."""
-    plain = F.regexp_replace(F.regexp_replace(location, "[?#].*", ""), r"\+", "%2B")
-    return F.regexp_replace(F.coalesce(F.try_url_decode(plain), location), "^gcs://", "gs://")
 
 
 def held_by(rows: DataFrame, key: str = "address", facts: Sequence[Column] = ()) -> DataFrame:

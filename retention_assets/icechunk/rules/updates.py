@@ -6,8 +6,8 @@ Source: Icechunk facts 2, Writing a `repo` object; 3, Timestamp invariants.
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from retention_assets.errors import GuardRefused
 from retention_assets.core.corruption import corrupt
+from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.flexbuffer import read_flexbuffer
 from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, Update
 from retention_assets.icechunk.rules.snapshots import micros_of

@@ -29,9 +29,9 @@ from retention_assets.icechunk.rules.snapshots import (
     reachable,
     require_whole,
 )
-from retention_assets.objectstore.access import StoreAccess
 from retention_assets.icechunk.source.log import ops_log
 from retention_assets.icechunk.source.references import References, read_references, reference_facts
+from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 
 _AT_ONCE = 16  # snapshot files read at once

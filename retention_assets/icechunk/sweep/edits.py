@@ -5,8 +5,8 @@ import json
 
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.state.plan import Plan
+from retention_assets.state.warehouse import Warehouse
 
 PLANNED_EDITS = "planned_edits"
 _CLOCK = "cutoff"  # what differs between two plans of the same world

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from retention_assets.core.age import Horizon
+from retention_assets.core.guards import ACKNOWLEDGE, Verdict, hole
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.presence import presence
-from retention_assets.core.guards import ACKNOWLEDGE, Verdict, hole
-from retention_assets.lakefs.rules.candidates import Horizon
 
 _MOST_ASKED = 100_000  # unlisted objects that the store is asked about one by one: some minutes
 _NAMED = 3  # of those that are missing

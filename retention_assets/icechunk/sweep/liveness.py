@@ -10,16 +10,16 @@ from datetime import datetime
 
 from pyspark.sql import SparkSession
 
+from retention_assets.core.liveness import Liveness
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
-from retention_assets.lakefs.source.ranges import TableCache
 from retention_assets.icechunk.sweep.reach import reach_of
 from retention_assets.icechunk.sweep.stand import Stand, held_ids, stand_of, standing
-from retention_assets.lakefs.sweep.liveness import Liveness
+from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.plan import Heads, Plan
+from retention_assets.state.table_cache import TableCache
 
 
 @dataclass(frozen=True, slots=True)

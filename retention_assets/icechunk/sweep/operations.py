@@ -15,11 +15,11 @@ from retention_assets.icechunk.formats.model import Availability
 from retention_assets.icechunk.formats.paths import SNAPSHOTS
 from retention_assets.icechunk.formats.snapshots import read_snapshot
 from retention_assets.icechunk.rules import operations as edits
-from retention_assets.objectstore.access import StoreAccess
 from retention_assets.icechunk.source.repository import IcechunkSource
-from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.icechunk.sweep.commits import Edit, RepoCommits
 from retention_assets.icechunk.sweep.references import ReferenceFiles
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.objects import ObjectReader
 
 
 class Operations:

@@ -7,45 +7,41 @@ from datetime import UTC, date, datetime, timedelta
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from retention_assets.core import guards
+from retention_assets.core.age import Horizon, tells_no_time
+from retention_assets.core.amounts import Amount
+from retention_assets.core.guards import Verdict
+from retention_assets.core.other_references import NO_OTHERS, OtherReferences
+from retention_assets.core.settle import settled
+from retention_assets.core.states import CANDIDATE
+from retention_assets.core.totals import amount_of, counts_of_states, totals_counted, waits_of
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.rules.candidates import due, hold_content, holding_of, is_generated, judged
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.policy.snapshots import SnapshotPolicy
-from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.source.history import AVAILABILITY, LIMITS, TAGS_DELETABLE, history_hash, state_of
-from retention_assets.state.warehouse import Rows, Warehouse
-from retention_assets.core import guards
-from retention_assets.state.acknowledged import note_found
-from retention_assets.core.guards import Verdict
+from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.edits import hash_with_edits, keep_edits
 from retention_assets.icechunk.sweep.reach import holders, live_addresses, others
 from retention_assets.icechunk.sweep.stand import Stand, edits_of, stand_of
+from retention_assets.inventory.unusual import told_of_names
+from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.state.acknowledged import note_found
 from retention_assets.state.memory import due_objects, keep_due
 from retention_assets.state.plan import (
-    Amount,
+    POLICY_HASH,
+    REFERENCES_HASH,
     Heads,
     Plan,
+    Planned,
     hash_of_plan,
     keep_plan,
     keep_planned,
     last_plan,
     withdraw_plan,
 )
-from retention_assets.lakefs.sweep.planning import (
-    POLICY_HASH,
-    REFERENCES_HASH,
-    Planned,
-    amount_of,
-    counts_of_states,
-    told_of_names,
-    totals_counted,
-    waits_of,
-)
+from retention_assets.state.warehouse import Rows, Warehouse
 from retention_assets.tables import DELETION_CANDIDATES
-from retention_assets.lakefs.rules.candidates import CANDIDATE, Horizon
-from retention_assets.icechunk.rules.candidates import due, hold_content, holding_of, is_generated, judged
-from retention_assets.core.other_references import NO_OTHERS, OtherReferences
-from retention_assets.core.settle import settled
 
 LOST, UNREAD = "lost", "unread"  # notes: files acknowledged as lost; those of them that no run ever read
 CUTOFF = "cutoff"  # note of `repository_history`: files that the store wrote before it may go
@@ -95,7 +91,7 @@ class Scene:
     @property
     def horizon(self) -> Horizon:
         """The youngest file that may go, for Spark."""
-        return Horizon(self.cutoff, timedelta(0))
+        return Horizon(self.cutoff, timedelta(0), issued=tells_no_time)
 
     @property
     def blocked(self) -> str | None:

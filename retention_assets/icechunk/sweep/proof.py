@@ -9,20 +9,21 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from retention_assets.core.guards import Verdict
 from retention_assets.icechunk.formats.paths import TRANSACTIONS
 from retention_assets.icechunk.rules.snapshots import require_whole
+from retention_assets.icechunk.source.places import icechunk_prefixes
 from retention_assets.icechunk.source.repository import IcechunkState
-from retention_assets.objectstore.listing import icechunk_prefixes, list_objects
-from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.lakefs.source.ranges import TableCache
-from retention_assets.state.acknowledged import acknowledged_addresses
-from retention_assets.sweep.attempt import evidence_of
-from retention_assets.core.guards import Verdict
 from retention_assets.icechunk.sweep.reach import reach_of
 from retention_assets.icechunk.sweep.stand import held_ids, standing
 from retention_assets.icechunk.sweep.sweeping import IcechunkSweep
+from retention_assets.objectstore.listing import list_objects
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.state.acknowledged import acknowledged_addresses
 from retention_assets.state.ledger import ABSENT
-from retention_assets.lakefs.sweep.proof import what_was_done
+from retention_assets.state.table_cache import TableCache
+from retention_assets.sweep.attempt import evidence_of
+from retention_assets.sweep.proof import what_was_done
 
 CHECKS = (
     "references_resolve",

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.rules.snapshots import History
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.icechunk.sweep.publishing import Published
 from retention_assets.state.lease import Lease
 from retention_assets.state.ledger import DELETED, MISSING
 from retention_assets.state.plan import Plan
+from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_REPORT, REFERENCE_ADDRESSES
 
 PUBLICATIONS = "publications"

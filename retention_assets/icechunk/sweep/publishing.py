@@ -6,9 +6,9 @@ go of since the plan stays, for nobody approved it. Source: DESIGN.md, Invariant
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 
+from retention_assets.config.instants import Clock
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo
@@ -20,13 +20,12 @@ from retention_assets.icechunk.rules.planned import PlannedEdits, more_than_plan
 from retention_assets.icechunk.rules.retention import Unapproved
 from retention_assets.icechunk.rules.snapshots import History, history_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
-from retention_assets.policy.snapshots import SnapshotPolicy
-from retention_assets.objectstore.access import StoreAccess
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.icechunk.sweep.commits import RepoCommits
 from retention_assets.icechunk.sweep.rewriting import carry_out_v1
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.policy.snapshots import SnapshotPolicy
 
-Clock = Callable[[], datetime]
 Log = Callable[[str], None]
 
 

@@ -12,11 +12,11 @@ from pyspark.sql import functions as F
 
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS, TRANSACTIONS
-from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
-from retention_assets.lakefs.source.ranges import TableCache
-from retention_assets.icechunk.sweep.stand import Stand
-from retention_assets.tables import INSTANT, STRINGS
 from retention_assets.icechunk.rules.reach import chunks_of, manifests_of
+from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
+from retention_assets.icechunk.sweep.stand import Stand
+from retention_assets.state.table_cache import TableCache
+from retention_assets.tables import INSTANT, STRINGS
 
 _HOLDERS = pa.schema(
     [

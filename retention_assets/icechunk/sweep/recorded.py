@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.state.lease import release_lease, take_lease
 from retention_assets.state.records import NO_SEAL, Record, Seal, write_record
+from retention_assets.state.warehouse import Warehouse
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import MAIN
 from retention_assets.icechunk.formats.references import ReferenceFile, ReferenceKind, read_reference, write_reference
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.mutate.replacing import ObjectReplacer
 from retention_assets.objectstore.mutate.writing import ObjectWriter
+from retention_assets.objectstore.objects import ObjectReader
 
 _PLAIN = re.compile(r"[\w.+=@-]+", re.ASCII)  # icechunk loses sight of names that a path must escape
 

@@ -18,8 +18,8 @@ from retention_assets.icechunk.rules.planned import PlannedEdits, unapproved
 from retention_assets.icechunk.rules.reachable import Kept, kept_transaction_logs, kept_v1, kept_v2
 from retention_assets.icechunk.rules.retention import NOTHING_UNAPPROVED, Unapproved, held_snapshots
 from retention_assets.icechunk.rules.snapshots import History
-from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.icechunk.source.repository import IcechunkState
+from retention_assets.policy.snapshots import SnapshotPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,20 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.policy.snapshots import SnapshotPolicy
-from retention_assets.lakefs.source.ranges import TableCache
-from retention_assets.repositories.opening import OpenIcechunk
-from retention_assets.objectstore.mutate.writing import ObjectWriter
-from retention_assets.state.acknowledged import acknowledged_addresses
-from retention_assets.sweep.attempt import (
-    Report,
-    Sweep,
-    charge_of,
-    planned_as_approved,
-    require_clock,
-    tell_of_versions,
-)
-from retention_assets.sweep.execute import Carried, carry_out
+from retention_assets.icechunk.source.opening import OpenIcechunk
 from retention_assets.icechunk.sweep.edits import planned_edits
 from retention_assets.icechunk.sweep.layout import IcechunkLayout, characters
 from retention_assets.icechunk.sweep.liveness import IcechunkLiveness, IcechunkQuestion
@@ -35,9 +22,22 @@ from retention_assets.icechunk.sweep.publications import (
     without_those_there,
 )
 from retention_assets.icechunk.sweep.publishing import publish
+from retention_assets.objectstore.mutate.writing import ObjectWriter
+from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.state.acknowledged import acknowledged_addresses
 from retention_assets.state.lease import Lease
 from retention_assets.state.ledger import FAILED, ledger_of_plan, report_of
 from retention_assets.state.plan import Plan, load_plan, planned_heads
+from retention_assets.state.table_cache import TableCache
+from retention_assets.sweep.attempt import (
+    Report,
+    Sweep,
+    charge_of,
+    planned_as_approved,
+    require_clock,
+    tell_of_versions,
+)
+from retention_assets.sweep.execute import Carried, carry_out
 from retention_assets.sweep.spark import Setting, SparkEngine
 
 IcechunkSweep = Sweep[OpenIcechunk]
@@ -69,7 +69,7 @@ def sweep_plan(sweep: IcechunkSweep, plan: Plan, mode: str) -> None:
     charge = charge_of(sweep, plan, mode, beside=_beside(edits), publish=partial(_publish, sweep, plan, edits, policy))
 
     def check() -> None:
-        sweep.other_repositories().require_known()
+        sweep.others.require_known()
         liveness.require_same(plan, heads)
 
     carried = carry_out(charge, engine, check)
@@ -80,7 +80,7 @@ def sweep_plan(sweep: IcechunkSweep, plan: Plan, mode: str) -> None:
 def _engine(
     sweep: IcechunkSweep, plan: Plan, candidates: DataFrame, liveness: IcechunkLiveness, *, keeps_missing: bool
 ) -> SparkEngine:
-    most, others = sweep.limits.sweep.round, sweep.other_repositories()
+    most, others = sweep.limits.sweep.round, sweep.others
     listed = sum(amount.objects for amount in plan.totals.values())
     setting = Setting(
         sweep.spark,

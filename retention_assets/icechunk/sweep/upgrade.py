@@ -16,13 +16,13 @@ from retention_assets.icechunk.formats.model import SnapshotInfo
 from retention_assets.icechunk.formats.paths import CONFIG, REPO, SNAPSHOTS
 from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.rules.upgrade import Upgrade, Version1, upgraded
+from retention_assets.icechunk.source.references import References, reference_facts
+from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import Doomed, ObjectDeleter, Outcome
-from retention_assets.icechunk.source.repository import IcechunkSource
-from retention_assets.icechunk.source.references import References, reference_facts
-from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.mutate.replacing import ObjectReplacer
 from retention_assets.objectstore.mutate.writing import ObjectWriter
+from retention_assets.objectstore.objects import ObjectReader
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from retention_assets.core.aggregates import union_of
 from retention_assets.lakefs.rules.names import canonical_address
-from retention_assets.lakefs.rules.ranges import release, union_of
+from retention_assets.lakefs.rules.ranges import release
 
 
 def canonical(range_entries: DataFrame, inside: Sequence[str]) -> DataFrame:

@@ -4,59 +4,28 @@ Source: DESIGN.md, invariants 1, 2, 9 and 10, and Decisions (Deduplication, Reas
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from datetime import datetime, timedelta
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from retention_assets.core.age import Horizon
+from retention_assets.core.aggregates import union_of
+from retention_assets.core.paths import below_any
+from retention_assets.core.states import (
+    CANDIDATE,
+    EXPIRED,
+    FOREIGN,
+    HELD,
+    KEPT,
+    LIFECYCLE,
+    UNREFERENCED,
+    WAITING,
+    YOUNG,
+)
+from retention_assets.lakefs.rules.names import is_generated, is_outside, stored_name
 from retention_assets.tables import DELETION_CANDIDATES
-from retention_assets.lakefs.rules.names import is_generated, is_outside, issued_at, stored_name
-from retention_assets.lakefs.rules.paths import below_any
-from retention_assets.lakefs.rules.ranges import union_of
 
-FOREIGN, KEPT, HELD, YOUNG, CANDIDATE = "foreign", "kept", "held", "young", "candidate"
-MAY_BE_STAGED = "may_be_staged"  # no commit holds it, and a head has its content: see `same_content`
-WAITING = "waiting"  # would be a candidate, but no plan named it long enough ago: see `settle`
-STATES = (KEPT, YOUNG, HELD, FOREIGN, MAY_BE_STAGED, WAITING, CANDIDATE)
-EXPIRED, LIFECYCLE, UNREFERENCED = "expired", "lifecycle", "unreferenced"
-
-_WHOLE_SECOND = 1_000_000  # microseconds
 _TEXTS = "array<string>"
-
-
-@dataclass(frozen=True, slots=True)
-class Horizon:
-    """The youngest object that may be judged: by the store's clock and by the time inside its address.
-
-    `oldest_picture` is the oldest of listing, staged list and references (UTC). `grace` keeps every object that is
-    younger; `token_life` one that no commit holds: until then its upload may still be linked.
-    Source: DESIGN.md, invariant 2; lakeFS facts 1.1 (link addresses).
-    """
-
-    oldest_picture: datetime
-    grace: timedelta
-    token_life: timedelta = timedelta(0)
-
-    def passed_by(self, instant: Column) -> Column:
-        """Return whether `instant` + grace lies before the oldest picture; a whole second counts as its end."""
-        return self._passed(instant, self.grace)
-
-    def clears(self, reason: Column) -> Column:
-        """Return whether an object (columns `address`, `last_modified`) is old enough to go for `reason`."""
-        unlinked = self._object_passed(max(self.grace, self.token_life))
-        return F.when(reason == UNREFERENCED, unlinked).otherwise(self._object_passed(self.grace))
-
-    def _object_passed(self, grace: timedelta) -> Column:
-        issued = F.coalesce(issued_at(F.col("address")), F.col("last_modified"))
-        return self._passed(F.col("last_modified"), grace) & self._passed(issued, grace)
-
-    def _passed(self, instant: Column, grace: timedelta) -> Column:
-        micros = F.unix_micros(instant)
-        whole = micros % F.lit(_WHOLE_SECOND) == 0
-        end = F.when(whole, micros + F.lit(_WHOLE_SECOND)).otherwise(micros)
-        limit = F.unix_micros(F.lit(self.oldest_picture)) - F.lit(grace // timedelta(microseconds=1))
-        return F.coalesce(end < limit, F.lit(False))  # of unknown age: young
 
 
 def holders(pairs: DataFrame, held_prefixes: Collection[str]) -> DataFrame:

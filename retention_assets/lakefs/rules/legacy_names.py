@@ -9,8 +9,9 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.lakefs.rules.candidates import FOREIGN
-from retention_assets.lakefs.rules.names import END, LINKED_OF_OLD, ROOT_OF_OLD, is_generated
+from retention_assets.core.paths import END
+from retention_assets.core.states import FOREIGN
+from retention_assets.lakefs.rules.names import LINKED_OF_OLD, ROOT_OF_OLD, is_generated
 
 _PATTERNS = {"root": f"^{ROOT_OF_OLD}{END}", "linked": f"^{LINKED_OF_OLD}{END}"}
 KINDS = frozenset(_PATTERNS)

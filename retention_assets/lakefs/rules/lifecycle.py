@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from retention_assets.core.paths import below
 from retention_assets.policy.matching import glob_regex
 from retention_assets.policy.rules import LifecycleRule
-from retention_assets.lakefs.rules.paths import below
 
 _FOR_EVER = 2**62  # microseconds; longer than any calendar, and added to an instant it does not overflow
 _LAST_INSTANT = 253_402_300_799_999_999  # 9999-12-31 in microseconds

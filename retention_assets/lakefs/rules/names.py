@@ -10,13 +10,14 @@ from urllib.parse import quote, unquote
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from retention_assets.core.paths import END
+
 _XID = "[0-9a-v]{20}"
 _SIGNATURE = "(,[A-Za-z0-9_-]{43})?"  # a link address keeps its HMAC-SHA256 as part of the name
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _SLICED = f"data/(![0-9a-z]{{2}}/[0-9a-z]/)?{_XID}/{_XID}{_SIGNATURE}"
 LINKED_OF_OLD = f"data/[A-Za-z0-9_.-]+:{_UUID}/[A-Za-z0-9_-]{{20,21}}"
 ROOT_OF_OLD = "[0-9a-f]{32}"
-END = r"\z"  # not `$`, which in Java also stands before a line end: a foreign name may have one
 GENERATED = f"^({_SLICED}|{LINKED_OF_OLD}|{ROOT_OF_OLD}){END}"
 
 _ABSOLUTE = "^[a-zA-Z][a-zA-Z0-9+.-]*://"
@@ -30,11 +31,6 @@ _XID_SECONDS_DIGITS = 7  # 7 digits of base 32 hold 35 bits: 32 of seconds, 3 of
 def is_generated(address: Column) -> Column:
     """Return whether lakeFS itself makes such names; anything else is foreign and stays."""
     return address.rlike(GENERATED)
-
-
-def is_unusual(address: Column) -> Column:
-    """Return whether a name has an empty, `.` or `..` segment, ends with a slash, or has a control character."""
-    return address.rlike(rf"(^|/)\.{{0,2}}(/|{END})|[\x00-\x1f\x7f]")
 
 
 def is_outside(address: Column) -> Column:

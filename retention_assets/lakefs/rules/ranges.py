@@ -3,10 +3,7 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-
-def union_of(column: str) -> Column:
-    """Return the sorted union of a column of lists over a group."""
-    return F.array_sort(F.array_distinct(F.flatten(F.collect_set(column))))
+from retention_assets.core.aggregates import union_of
 
 
 def release() -> list[Column]:

@@ -1,5 +1,7 @@
 """What a repository refers to at one moment: commits, branches, tags."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,3 +34,13 @@ class References:
     tags: Mapping[str, str]
     taken_at: datetime  # aware, UTC: nothing that happened before this instant is missing here
     instance: str | None = None  # what tells the repository from another of its name, where the source knows it
+
+
+def references_hash(references: References) -> str:
+    """Return a hash of what every branch and every tag names; commits follow from those by their ids."""
+    named = {
+        "branches": dict(references.branches),
+        "tags": dict(references.tags),
+        "commits": sorted(references.commits),
+    }
+    return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()

@@ -9,7 +9,7 @@ entry of its content. Source: lakeFS facts, H20; DESIGN.md, invariant 1.
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.lakefs.rules.candidates import CANDIDATE, MAY_BE_STAGED, UNREFERENCED
+from retention_assets.core.states import CANDIDATE, MAY_BE_STAGED, UNREFERENCED
 
 _MD5 = r"^[0-9a-f]{32}\z"
 _OF_STORES = r"^([0-9a-f]{32}(-[0-9]+)?|0x[0-9A-F]+)\z"  # S3's, in parts or not; Azure's

@@ -14,6 +14,8 @@ from retention_assets.config.configuration import canonical_namespace
 from retention_assets.errors import RetentionError, SourceError
 from retention_assets.lakefs.formats.sstable import CONTENT_ID
 from retention_assets.lakefs.rules.references import Commit, References
+from retention_assets.lakefs.source.client import Json, LakeFSClient, NotFound
+from retention_assets.lakefs.source.dump import read_commit_table
 from retention_assets.lakefs.source.repository import (
     METADATA,
     GCRules,
@@ -22,8 +24,6 @@ from retention_assets.lakefs.source.repository import (
     staged_folder,
     visible_files,
 )
-from retention_assets.lakefs.source.client import Json, LakeFSClient, NotFound
-from retention_assets.lakefs.source.dump import read_commit_table
 from retention_assets.lakefs.source.staged_list import StagedScan
 from retention_assets.objectstore.objects import ObjectReader, StoreAccess
 

@@ -12,7 +12,14 @@ from retention_assets.lakefs.formats.references import read_branches, read_commi
 from retention_assets.lakefs.formats.rules import read_gc_rules
 from retention_assets.lakefs.formats.sstable import CONTENT_ID
 from retention_assets.lakefs.rules.references import Commit, References
-from retention_assets.lakefs.source.repository import METADATA, RULES, GCRules, StagedList, require_known_heads, visible_files
+from retention_assets.lakefs.source.repository import (
+    METADATA,
+    RULES,
+    GCRules,
+    StagedList,
+    require_known_heads,
+    visible_files,
+)
 from retention_assets.objectstore.objects import ObjectReader, StoreAccess
 
 _NEW_DUMP = "Make a new dump: `lakectl refs-dump lakefs://REPOSITORY -o FILE`."

@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from retention_assets.errors import CorruptFile
+from retention_assets.lakefs.rules.names import canonical_address
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.tables import UNCOMMITTED_OBJECTS
-from retention_assets.lakefs.rules.names import canonical_address
 
 _ADDRESS, _CREATED = "physical_address", "creation_date"  # unix seconds, the server's clock
 _FULL_OR_RELATIVE = 0

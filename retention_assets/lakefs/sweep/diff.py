@@ -12,24 +12,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.config.configuration import Repository
-from retention_assets.errors import GuardRefused
-from retention_assets.lakefs.rules.references import References
-from retention_assets.lakefs.rules.reflog import Memory
-from retention_assets.lakefs.rules.tables import references_of
-from retention_assets.policy.lint import Finding, lint
-from retention_assets.policy.rules import Policy
-from retention_assets.lakefs.source.ranges import TableCache
-from retention_assets.repositories.opening import open_store
-from retention_assets.state.warehouse import Rows, Warehouse
-from retention_assets.state.approval import planned_terms
+from retention_assets.core.amounts import Amount
 from retention_assets.core.guards import Verdict
-from retention_assets.lakefs.sweep.holdings import Holdings, holdings_of
-from retention_assets.lakefs.sweep.liveness import commits_under
-from retention_assets.state.memory import due_objects_of, read_memory
-from retention_assets.repositories.other_repositories import OtherRepositories
-from retention_assets.state.plan import Amount, Plan, planned_objects
-from retention_assets.lakefs.sweep.planning import REFERENCES_HASH, Pictures, Terms, examine, judge
-from retention_assets.tables import COMMIT_GRAPH, STORAGE_INVENTORY, UNCOMMITTED_OBJECTS
+from retention_assets.core.other_references import NO_OTHERS, OtherReferences
+from retention_assets.core.summary import BRANCH, PREFIX, REASON, TOTAL, directory, top_prefix
+from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.comparison import (
     CHANGES,
     FREED_ALIKE,
@@ -40,7 +27,22 @@ from retention_assets.lakefs.comparison import (
     with_heads,
 )
 from retention_assets.lakefs.rules.names import spellings
-from retention_assets.core.summary import BRANCH, PREFIX, REASON, TOTAL, directory, top_prefix
+from retention_assets.lakefs.rules.references import References
+from retention_assets.lakefs.rules.reflog import Memory
+from retention_assets.lakefs.rules.tables import references_of
+from retention_assets.lakefs.sweep.holdings import Holdings, holdings_of
+from retention_assets.lakefs.sweep.liveness import commits_under
+from retention_assets.lakefs.sweep.memory import read_memory
+from retention_assets.lakefs.sweep.planning import Pictures, Terms, examine, judge
+from retention_assets.objectstore.access import open_store
+from retention_assets.policy.lint import Finding, lint
+from retention_assets.policy.rules import Policy
+from retention_assets.state.approval import planned_terms
+from retention_assets.state.memory import due_objects_of
+from retention_assets.state.plan import REFERENCES_HASH, Plan, planned_objects
+from retention_assets.state.table_cache import TableCache
+from retention_assets.state.warehouse import Rows, Warehouse
+from retention_assets.tables import COMMIT_GRAPH, STORAGE_INVENTORY, UNCOMMITTED_OBJECTS
 
 _MOST = 12  # groups of a change: what a person takes in at a glance
 Groups = Sequence[tuple[str, Amount]]
@@ -73,7 +75,6 @@ class Proposal:
     plan: Plan
     now: datetime
     run_id: str
-    others: Sequence[Repository] = ()  # the other repositories of the configuration
 
     def terms(self, memory: Memory) -> Terms:
         """Return what a plan would be made under, if everything had settled."""
@@ -124,8 +125,10 @@ def compare_plans(
     return _difference(compared(before, after), top_prefix if have_paths else directory)
 
 
-def outlook(spark: SparkSession, warehouse: Warehouse, proposal: Proposal) -> Outlook:
-    """Return what the proposal would change of its plan.
+def outlook(
+    spark: SparkSession, warehouse: Warehouse, proposal: Proposal, others: OtherReferences = NO_OTHERS
+) -> Outlook:
+    """Return what the proposal would change of its plan. `others`: what other repositories refer to.
 
     Errors: TableContractError when a picture of the day is missing, GuardRefused when the pictures are not the plan's
     or a hold names what is not there, those of the store when a range must be read again.
@@ -139,8 +142,6 @@ def outlook(spark: SparkSession, warehouse: Warehouse, proposal: Proposal) -> Ou
     _require_same_pictures(proposal.plan, inventory, graph)
     references = references_of(graph.frame.toArrow(), graph.taken_at)
     commits, held = _holdings(spark, warehouse, proposal, terms, references)
-    repository, clock = proposal.repository, (lambda: proposal.now)
-    others = OtherRepositories(spark, warehouse, repository, proposal.others, proposal.run_id, clock).for_plan()
     pairs = Rows(held.pairs().cache(), graph.taken_at, graph.notes)
     pictures = Pictures(inventory, staged, graph, pairs, others)
     judgement = judge(terms, pictures, planned=planned)

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from retention_assets.lakefs.source.ranges import TableCache, metaranges, ranges
-from retention_assets.core.guards import Verdict, ranges_complete
+from retention_assets.core.guards import Verdict
 from retention_assets.lakefs.rules.addresses import addresses, canonical
 from retention_assets.lakefs.rules.ranges import active_ranges
+from retention_assets.lakefs.source.ranges import metaranges, ranges
+from retention_assets.lakefs.sweep.guards import ranges_complete
+from retention_assets.state.table_cache import TableCache
 
 
 @dataclass(frozen=True, slots=True)

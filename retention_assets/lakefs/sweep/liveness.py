@@ -3,7 +3,7 @@
 Source: DESIGN.md, invariant 5. The walk is the planner's own: the same history, the same transforms, the same cache.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
@@ -12,28 +12,30 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.config.durations import format_duration
+from retention_assets.config.instants import Clock
+from retention_assets.core.guards import refusals
+from retention_assets.core.liveness import Liveness
 from retention_assets.errors import GuardRefused
-from retention_assets.lakefs.rules.committed import activity, commit_graph, protected_commits, reaching_branches
-from retention_assets.lakefs.rules.potential import is_potential, thresholds
-from retention_assets.lakefs.rules.references import References
-from retention_assets.lakefs.rules.reflog import Memory, counting_heads, with_true_ages
-from retention_assets.lakefs.rules.tables import commit_graph_rows, potential_commits_rows
-from retention_assets.policy.current import CurrentRule
-from retention_assets.policy.rules import Policy
-from retention_assets.lakefs.source.repository import StagedList
-from retention_assets.lakefs.source.ranges import TableCache
-from retention_assets.repositories.opening import OpenRepository
-from retention_assets.lakefs.source.staged_objects import staged_objects
-from retention_assets.core.guards import heads_present, refusals
-from retention_assets.lakefs.sweep.holdings import holdings_of
-from retention_assets.state.plan import Heads, Plan, references_hash
 from retention_assets.lakefs.rules.candidates import live_addresses
+from retention_assets.lakefs.rules.committed import activity, commit_graph, protected_commits, reaching_branches
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 from retention_assets.lakefs.rules.names import stored_name
+from retention_assets.lakefs.rules.potential import is_potential, thresholds
+from retention_assets.lakefs.rules.references import References, references_hash
+from retention_assets.lakefs.rules.reflog import Memory, counting_heads, with_true_ages
+from retention_assets.lakefs.rules.tables import commit_graph_rows, potential_commits_rows
+from retention_assets.lakefs.source.opening import OpenRepository
+from retention_assets.lakefs.source.repository import StagedList
+from retention_assets.lakefs.source.staged_objects import staged_objects
+from retention_assets.lakefs.sweep.guards import heads_present
+from retention_assets.lakefs.sweep.holdings import holdings_of
+from retention_assets.policy.current import CurrentRule
+from retention_assets.policy.rules import Policy
+from retention_assets.state.plan import Heads, Plan
+from retention_assets.state.table_cache import TableCache
 
 _HOUR = timedelta(hours=1)
 _CREATED_AGAIN = "it was created again under its name"
-Clock = Callable[[], datetime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +96,6 @@ def commits_under(
     protected = protected_commits(references, policy.holds, tags_protect=tags_protect, as_of=as_of, left_tags=left_tags)
     by_left = reaching_branches(references, left_branches) if left_branches and policy.lifecycle else {}
     return potential_commits_rows(graph, kept, protected, potential, by_left)
-
-
-@dataclass(frozen=True, slots=True)
-class Liveness:
-    """The addresses that are live, and those that any commit at all holds. One column each: `address`."""
-
-    live: DataFrame
-    committed: DataFrame
-    looked_at: datetime  # this machine's clock, before anything was read
 
 
 class LakeFSLiveness:

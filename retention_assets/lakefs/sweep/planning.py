@@ -3,50 +3,29 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from functools import partial, reduce
+from functools import partial
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config.durations import format_duration
-from retention_assets.errors import GuardRefused
-from retention_assets.lakefs.rules.references import References
-from retention_assets.lakefs.rules.reflog import Memory, SeenHead, counting_heads, remember, with_true_ages
-from retention_assets.lakefs.rules.tables import references_of
-from retention_assets.policy.rules import Policy
-from retention_assets.objectstore.access import StoreAccess
-from retention_assets.lakefs.source.checksums import md5_of
-from retention_assets.objectstore.listing import UNUSUAL
-from retention_assets.inventory.storage import FELL_BACK
-from retention_assets.state.warehouse import Rows, Warehouse
 from retention_assets.core import guards
-from retention_assets.state.acknowledged import acknowledged_addresses, first_of, note_found, note_missing
+from retention_assets.core.age import Horizon
+from retention_assets.core.amounts import Amount
 from retention_assets.core.guards import LiveListed, Verdict
-from retention_assets.state.ledger import collected_addresses
-from retention_assets.state.memory import due_objects, keep_due, keep_memory
-from retention_assets.state.plan import (
-    Amount,
-    Heads,
-    Plan,
-    hash_of_plan,
-    keep_plan,
-    keep_planned,
-    last_plan,
-    withdraw_plan,
+from retention_assets.core.other_references import NO_OTHERS, OtherReferences
+from retention_assets.core.settle import settled
+from retention_assets.core.totals import (
+    _amounts_of,
+    totals_of,
 )
-from retention_assets.lakefs.rules.candidates import (
-    STATES,
-    WAITING,
-    Horizon,
-    candidates,
-    due,
-    holders,
-    judged,
-    live_addresses,
-)
+from retention_assets.errors import GuardRefused
+from retention_assets.inventory.unusual import told_of_names
+from retention_assets.lakefs.rules.candidates import candidates, due, holders, judged, live_addresses
 from retention_assets.lakefs.rules.legacy_names import KINDS, is_own_name, kinds_in_use, with_foreign_names
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
-from retention_assets.core.other_references import NO_OTHERS, OtherReferences
+from retention_assets.lakefs.rules.names import issued_at
+from retention_assets.lakefs.rules.references import References
+from retention_assets.lakefs.rules.reflog import Memory, SeenHead, counting_heads, remember, with_true_ages
 from retention_assets.lakefs.rules.same_content import (
     at_risk,
     etags_differ,
@@ -56,9 +35,29 @@ from retention_assets.lakefs.rules.same_content import (
     unknown_content,
     unreferenced,
 )
-from retention_assets.core.settle import settled
+from retention_assets.lakefs.rules.tables import references_of
+from retention_assets.lakefs.source.checksums import md5_of
+from retention_assets.lakefs.source.storage import FELL_BACK
+from retention_assets.lakefs.sweep.memory import keep_memory
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.policy.rules import Policy
+from retention_assets.state.acknowledged import acknowledged_addresses, first_of, note_found, note_missing
+from retention_assets.state.ledger import collected_addresses
+from retention_assets.state.memory import due_objects, keep_due
+from retention_assets.state.plan import (
+    POLICY_HASH,
+    REFERENCES_HASH,
+    Heads,
+    Plan,
+    Planned,
+    hash_of_plan,
+    keep_plan,
+    keep_planned,
+    last_plan,
+    withdraw_plan,
+)
+from retention_assets.state.warehouse import Rows, Warehouse
 
-POLICY_HASH, REFERENCES_HASH = "policy_hash", "references_hash"  # notes: under which policy, from which references
 INSTANCE = "instance"  # note of `commit_graph`: which repository this is, where the source knows it
 KNOWN = "known"  # note of `uncommitted_objects`: whether the staged list is known at all
 _OLD_REFERENCES = timedelta(days=1)
@@ -149,29 +148,6 @@ class Terms:
         return [hold.value for hold in self.policy.holds if hold.kind == "prefix" and hold.in_force(self.day)]
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """The candidates, none if a guard refused, with the plan and what the guards said."""
-
-    candidates: DataFrame
-    plan: Plan | None
-    verdicts: Sequence[Verdict]
-
-    def numbers(self) -> dict[str, float | str]:
-        """Return what Dagster plots of the plan, by name; bytes are as listed."""
-        if self.plan is None:
-            return {"plan_hash": "none: a guard refused"}
-        states = {f"{state}_objects": amount.objects for state, amount in self.plan.totals.items()}
-        sizes = {f"{state}_bytes": amount.bytes for state, amount in self.plan.totals.items()}
-        return {
-            "plan_hash": self.plan.plan_hash,
-            "live_addresses": self.plan.live,
-            "lost_addresses": self.plan.lost,
-            **states,
-            **sizes,
-        }
-
-
 def require_one_origin(terms: Terms, pictures: Pictures) -> None:
     """Refuse addresses that were found under another policy, or from other references, than the plan would name.
 
@@ -222,7 +198,7 @@ def judge(
     whose content a head may have where no ETag tells it. For another policy, `planned` are the `due_objects` of the
     plan that stands: no policy changes what is unreferenced, so the plan tells it and the store is not asked.
     """
-    horizon = Horizon(pictures.oldest, terms.grace, terms.token_life)
+    horizon = Horizon(pictures.oldest, terms.grace, terms.token_life, issued=issued_at)
     prefixes = terms.held_prefixes()
     inventory, staged = pictures.inventory.frame, pictures.staged.frame
     references = pictures.references()
@@ -269,7 +245,7 @@ def examine(
     amounts = _amounts_of(listed=inventory, live=inside, candidates=chosen)
     amount, live_count = amounts["candidates"], amounts["live"].objects
     before = last_plan(warehouse, terms.repository, terms.day)
-    listed = Horizon(pictures.inventory.taken_at, terms.grace)
+    listed = Horizon(pictures.inventory.taken_at, terms.grace, issued=issued_at)
     listed_live = guards.live_listed(
         inside,
         inventory,
@@ -338,73 +314,6 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures:
     note_found(spark, warehouse, terms.repository, pictures.inventory.frame, terms.run_id, terms.now)
     judgement.objects.unpersist()
     return Planned(chosen, plan, verdicts)
-
-
-def waits_of(due_objects: DataFrame) -> tuple[datetime | None, datetime | None]:
-    """Return when the first and the last of the waiting objects has settled (UTC); None when nothing waits."""
-    row = due_objects.where(F.col("state") == WAITING).agg(*_wait_ends()).first()
-    assert row is not None
-    return _instant(row["first"]), _instant(row["last"])
-
-
-def _wait_ends() -> tuple[Column, Column]:
-    until = F.unix_micros("waits_until")
-    return F.min(until).alias("first"), F.max(until).alias("last")
-
-
-def _instant(micros: int | None) -> datetime | None:
-    return None if micros is None else datetime.fromtimestamp(micros / 1e6, UTC)
-
-
-def totals_of(objects: DataFrame) -> tuple[Mapping[str, Amount], datetime | None, datetime | None]:
-    """Return objects and bytes by state, and when the first and the last of what waits has settled."""
-    settling = "waits_until" in objects.columns
-    amounts = F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes")
-    rows = objects.groupBy("state").agg(*amounts, *(_wait_ends() if settling else ())).collect()
-    totals = {row["state"]: Amount(row["objects"], row["bytes"]) for row in sorted(rows)}
-    waits = next((row for row in rows if row["state"] == WAITING and settling), {"first": None, "last": None})
-    return totals, _instant(waits["first"]), _instant(waits["last"])
-
-
-def _amounts_of(**tables: DataFrame) -> Mapping[str, Amount]:
-    """Return objects and bytes of several tables, counted at once; a table without sizes has 0 bytes."""
-    parts = [
-        table.select(F.lit(name).alias("name"), (F.col("size") if "size" in table.columns else F.lit(0)).alias("size"))
-        for name, table in tables.items()
-    ]
-    summed = F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes")
-    rows = reduce(DataFrame.unionAll, parts).groupBy("name").agg(*summed).collect()
-    return dict.fromkeys(tables, Amount()) | {row["name"]: Amount(row["objects"], row["bytes"] or 0) for row in rows}
-
-
-def counts_of_states() -> list[Column]:
-    """Return the aggregates of judged objects that `totals_counted` takes once they are observed."""
-    of_state = {state: F.col("state") == state for state in STATES}
-    objects = [F.count_if(is_so).alias(f"{state}_objects") for state, is_so in of_state.items()]
-    return [
-        *objects,
-        *(F.sum(F.when(is_so, F.col("size"))).alias(f"{state}_bytes") for state, is_so in of_state.items()),
-    ]
-
-
-def totals_counted(counted: Observation) -> Mapping[str, Amount]:
-    """Return objects and bytes by state, as they were counted while the rows were made: those are not kept for it."""
-    row = counted.get
-    totals = {state: Amount(row[f"{state}_objects"], row[f"{state}_bytes"] or 0) for state in sorted(STATES)}
-    return {state: amount for state, amount in totals.items() if amount.objects}
-
-
-def amount_of(chosen: DataFrame) -> Amount:
-    """Return how many objects, and their bytes."""
-    row = chosen.agg(F.count(F.lit(1)).alias("objects"), F.coalesce(F.sum("size"), F.lit(0)).alias("bytes")).first()
-    assert row is not None
-    return Amount(row["objects"], row["bytes"])
-
-
-def told_of_names(inventory: Rows) -> list[str]:
-    """Return the warning of keys that are no paths, if there are any."""
-    told = inventory.notes.get(UNUSUAL)
-    return [f"In the store {told}. They count as foreign and stay."] if told else []
 
 
 def _warnings(terms: Terms, pictures: Pictures, references: References) -> list[str]:

@@ -15,11 +15,11 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.errors import ObjectMissing
 from retention_assets.config.instants import utc_now
+from retention_assets.errors import ObjectMissing
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.mutate.writing import ObjectWriter
+from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.ledger import DELETED, FAILED, MISSING, PURGED, QUARANTINED, SKIPPED
 
 _LIFECYCLE = "_lakefs/retention/lc"

@@ -4,8 +4,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from retention_assets.config.durations import format_duration
-from retention_assets.lakefs.source.ranges import TableCache
-from retention_assets.repositories.opening import OpenRepository
+from retention_assets.lakefs.source.opening import OpenRepository
+from retention_assets.lakefs.sweep.guards import require_own_names
+from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, Question
+from retention_assets.lakefs.sweep.memory import read_memory
+from retention_assets.lakefs.sweep.results import rule_statistics, write_statistics
+from retention_assets.state.ledger import ATTEMPTED, ledger_of_plan, report_of
+from retention_assets.state.plan import Plan, load_plan, planned_heads
+from retention_assets.state.table_cache import TableCache
 from retention_assets.sweep.attempt import (
     Report,
     Sweep,
@@ -15,12 +21,6 @@ from retention_assets.sweep.attempt import (
     tell_of_versions,
 )
 from retention_assets.sweep.execute import carry_out
-from retention_assets.core.guards import require_own_names
-from retention_assets.state.ledger import ATTEMPTED, ledger_of_plan, report_of
-from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, Question
-from retention_assets.state.memory import read_memory
-from retention_assets.state.plan import Plan, load_plan, planned_heads
-from retention_assets.lakefs.sweep.results import rule_statistics, write_statistics
 from retention_assets.sweep.spark import Setting, SparkEngine
 
 
@@ -42,7 +42,7 @@ def sweep_plan(sweep: Sweep[OpenRepository], plan: Plan, mode: str) -> None:
     question = question_of(sweep)
     cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, sweep.opened.access, sweep.attempt)
     liveness = LakeFSLiveness(sweep.spark, cache, question, sweep.clock)
-    others = sweep.other_repositories()
+    others = sweep.others
     setting = Setting(
         sweep.spark,
         sweep.warehouse,

@@ -11,8 +11,8 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, MemoryStore
 
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.carriers import OTHER_OBJECT, carrier
 from retention_assets.objectstore.failures import Failure, Kind, failure_of
+from retention_assets.objectstore.mutate.carriers import OTHER_OBJECT, carrier
 from retention_assets.objectstore.objects import ObjectFacts, OpenStore, facts_of
 from retention_assets.objectstore.pace import Pace, Patience, Trials
 from retention_assets.objectstore.s3 import S3_ERRORS, is_s3, s3_bucket

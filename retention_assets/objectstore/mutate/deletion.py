@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from random import Random
 
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.failures import Failure, Kind
 from retention_assets.objectstore.mutate.deletion_obstore import ObstoreDeletion
 from retention_assets.objectstore.mutate.deletion_s3 import S3Deletion
 from retention_assets.objectstore.mutate.deletion_work import AT_ONCE, DeletionWork, InTime
-from retention_assets.objectstore.failures import Failure, Kind
 from retention_assets.objectstore.outcomes import Answer, Deletion, Doomed, Outcome
 from retention_assets.objectstore.pace import Pace, Patience
 from retention_assets.objectstore.s3 import is_s3

@@ -11,9 +11,9 @@ from itertools import batched
 
 import pyarrow as pa
 
-from retention_assets.sweep.engine import Done, Round
+from retention_assets.core.amounts import Amount
 from retention_assets.state.ledger import ATTEMPTED, DELETED, ENDED, MISSING, PURGED, RESTORED, SKIPPED
-from retention_assets.state.plan import Amount
+from retention_assets.sweep.engine import Done, Round
 from retention_assets.sweep.work import OBJECTS, Orders, work
 from tests.sweep.crashes.effects import aside
 from tests.sweep.crashes.world import PLANNED, Row, World, address, content

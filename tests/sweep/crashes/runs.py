@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from retention_assets.sweep.execute import Carried, Charge, carry_out
 from retention_assets.state.ledger import ENDED, QUARANTINED
+from retention_assets.sweep.execute import Carried, Charge, carry_out
 from retention_assets.sweep.undo import Undo, _carry
 from tests.sweep.crashes.engine import EngineHere, EngineOfQuarantine, Hooks, latest
 from tests.sweep.crashes.world import World, name_of

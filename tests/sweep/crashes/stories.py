@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from retention_assets.state.policies import completed_runs
-from retention_assets.sweep.execute import Carried
+from retention_assets.core.amounts import Amount
 from retention_assets.state.ledger import ABSENT, DELETED, MISSING, PURGED, QUARANTINED, RESTORED, SKIPPED
-from retention_assets.state.plan import Amount
+from retention_assets.state.policies import completed_runs
 from retention_assets.state.records import read_records
+from retention_assets.sweep.execute import Carried
 from tests.sweep.crashes.engine import amounts, latest, ledger_digest, standing
 from tests.sweep.crashes.runs import sweep, undo
 from tests.sweep.crashes.world import (

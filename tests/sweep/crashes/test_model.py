@@ -11,7 +11,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.state.ledger import (
     ABSENT,
     ATTEMPTED,
@@ -24,6 +23,7 @@ from retention_assets.state.ledger import (
     newest_of,
     read_ledgers,
 )
+from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.spark import Setting, SparkEngine
 from retention_assets.tables import LEDGER
 from tests.sweep.crashes.engine import latest, standing

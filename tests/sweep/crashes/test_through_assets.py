@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 
 from retention_assets.config.configuration import load_configuration
 from retention_assets.definitions import build_definitions, sweep_job
-from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep import attempt
 from retention_assets.state.ledger import DELETED, MISSING, QUARANTINED, collected_addresses
 from retention_assets.state.records import read_records
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.sweep import attempt
 from retention_assets.sweep.work import Deed
 from tests.end_to_end.command import DAY, Place, files_below, sample
 from tests.sweep.crashes.effects import Effect, Effects, Moment, Point, points, watched

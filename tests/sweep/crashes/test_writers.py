@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from retention_assets.errors import GuardRefused, RetentionError
 from retention_assets.config.limits import ApprovalSettings
+from retention_assets.errors import GuardRefused, RetentionError
 from retention_assets.state.lease import resume_sweeps, stop_sweeps, take_lease
 from retention_assets.state.ledger import DELETED, MISSING, QUARANTINED, SKIPPED
 from retention_assets.state.plan import keep_plan, withdraw_plan

@@ -11,12 +11,13 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from retention_assets.config.limits import Limits
+from retention_assets.core.amounts import Amount
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.state.ledger import LEDGERS
+from retention_assets.state.plan import Plan, keep_plan
+from retention_assets.state.quarantine import QuarantinePlace
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.deeds import Delete, Purge, Quarantine, Restore
-from retention_assets.state.ledger import LEDGERS
-from retention_assets.state.plan import Amount, Plan, keep_plan
-from retention_assets.state.quarantine import QuarantinePlace
 from retention_assets.sweep.work import Deed
 from tests.sweep.crashes.effects import Effect
 from tests.sweep.small_world import a_plan

@@ -17,10 +17,10 @@ from retention_assets.icechunk.rules.expiration import Expiration
 from retention_assets.icechunk.rules.expire_v1 import expire_v1
 from retention_assets.icechunk.rules.expire_v2 import expiration_v2
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.policy.snapshots import SnapshotPolicy, everything_older
-from retention_assets.objectstore.access import StoreAccess
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
 from retention_assets.icechunk.sweep.publishing import Published, publish
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.policy.snapshots import SnapshotPolicy, everything_older
 from tests.icechunk_repositories import Commit, Format, build_history, open_repository
 from tests.stores.s3 import Bucket
 

@@ -12,11 +12,11 @@ from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT
 from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.rules.operations import create_tag
 from retention_assets.icechunk.rules.updates import Stamp
-from retention_assets.objectstore.access import StoreAccess
 from retention_assets.icechunk.source.log import ops_log
-from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.icechunk.sweep import commits
 from retention_assets.icechunk.sweep.commits import RepoCommits
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.objects import ObjectReader
 from tests.faulty_s3 import Faults, Request, faulty_s3
 from tests.icechunk_repositories import INITIAL, create_repository, open_repository
 from tests.stores.s3 import Bucket

@@ -12,13 +12,13 @@ import zarr
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.rules.reachable import is_old
-from retention_assets.policy.snapshots import everything_older
-from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.deletion import ObjectDeleter, Outcome
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
 from retention_assets.icechunk.sweep.publishing import publish
 from retention_assets.icechunk.sweep.stand import Stand, edits_of, held_ids, stand_of, standing
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter, Outcome
+from retention_assets.policy.snapshots import everything_older
 from tests.icechunk_repositories import FORMATS, Format, open_repository
 from tests.sweep.icechunk.repositories import now
 from tests.sweep.icechunk.stories import START, STORED, Story, arrays, files, lines

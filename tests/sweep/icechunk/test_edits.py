@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.icechunk.sweep.edits import hash_with_edits, keep_edits, planned_edits
-from retention_assets.state.plan import Amount, Plan
+from retention_assets.state.plan import Plan
+from retention_assets.state.warehouse import Warehouse
 
 MADE = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ONE, OTHER = "1CECHNKREP0F1RSTCMT0", "000G40R40M30E209185G"

@@ -8,9 +8,9 @@ from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.rules.snapshots import History
-from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.liveness import IcechunkLiveness, IcechunkQuestion
+from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.plan import Heads
 from tests.history.icechunk.graphs import at, history, snapshot_id
 from tests.sweep.small_world import a_plan

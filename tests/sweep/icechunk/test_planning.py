@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.state.warehouse import Rows
 from retention_assets.icechunk.sweep.planning import Scene
+from retention_assets.state.warehouse import Rows
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.icechunk.sweep.publications import (
     begin_publication,
     keep_publication,
@@ -16,6 +15,7 @@ from retention_assets.icechunk.sweep.publications import (
 )
 from retention_assets.icechunk.sweep.publishing import Published
 from retention_assets.state.lease import Lease
+from retention_assets.state.warehouse import Warehouse
 from tests.history.icechunk.graphs import history
 from tests.sweep.small_world import a_plan
 from tests.transforms.frames import NOW

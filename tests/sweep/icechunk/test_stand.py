@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from retention_assets.icechunk.formats.ids import decode_id, encode_id
-from retention_assets.policy.rules import Hold
-from retention_assets.policy.snapshots import Keep, SnapshotPolicy
-from retention_assets.objectstore.access import StoreAccess
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
 from retention_assets.icechunk.sweep.stand import Stand, edits_of, held_ids, stand_of, standing
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.policy.rules import Hold
+from retention_assets.policy.snapshots import Keep, SnapshotPolicy
 from tests.icechunk_repositories import FORMATS, INITIAL, Commit, Format, build_history, set_stored_at
 
 AS_OF = datetime(2026, 11, 1, tzinfo=UTC)

@@ -5,8 +5,8 @@ from pathlib import Path
 import icechunk as ic
 
 from retention_assets.icechunk.formats.repo_reader import read_repo
-from retention_assets.objectstore.access import StoreAccess
 from retention_assets.icechunk.sweep.unguarded import unguarded_writers
+from retention_assets.objectstore.access import StoreAccess
 from tests.icechunk_repositories import create_repository
 from tests.stores.s3 import Bucket
 from tests.sweep.icechunk.writer import storage_of

@@ -11,9 +11,9 @@ from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.flexbuffer import read_flexbuffer
 from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.formats.repo_reader import read_repo
-from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.icechunk.sweep.upgrade import upgrade
+from retention_assets.objectstore.mutate.writing import ObjectWriter
+from retention_assets.objectstore.objects import ObjectReader
 from tests.icechunk_repositories import build_varied, create_repository, open_repository
 from tests.stores.s3 import Bucket
 from tests.sweep.icechunk.repositories import Place, histories, now, tree, uploaded, values

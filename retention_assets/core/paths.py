@@ -22,3 +22,12 @@ def below(path: Column, prefix: str) -> Column:
 def below_any(path: Column, prefixes: Collection[str]) -> Column:
     """Return whether any of `prefixes` covers `path`; none covers nothing."""
     return reduce(Column.__or__, (below(path, prefix) for prefix in prefixes), F.lit(False))
+
+
+def spelled(location: Column) -> Column:
+    """Return the location of a virtual reference as configurations spell places, its escapes taken back."""
+    plain = F.regexp_replace(F.regexp_replace(location, "[?#].*", ""), r"\+", "%2B")
+    return F.regexp_replace(F.coalesce(F.try_url_decode(plain), location), "^gcs://", "gs://")
+
+
+END = r"\z"  # not `$`, which in Java also stands before a line end: a foreign name may have one

@@ -1,26 +1,22 @@
-"""A configured repository, opened: its store, its source of references, its policy."""
+"""A configured lakeFS repository, opened: its store, its source of references, its policy."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from retention_assets.config.configuration import Repository
+from retention_assets.config.instants import Clock
+from retention_assets.config.policies import policy_text, to_correct
 from retention_assets.errors import ConfigurationError
+from retention_assets.lakefs.rules.names import spellings
+from retention_assets.lakefs.source.dump import DumpSource
+from retention_assets.lakefs.source.repository import GCRules, LakeFSSource
+from retention_assets.objectstore.access import StoreAccess, open_store
+from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.policy.documents import Document, from_server, join, read_document
 from retention_assets.policy.rules import Policy
-from retention_assets.policy.snapshot_documents import join_snapshot_documents, read_snapshot_document
-from retention_assets.policy.snapshots import SnapshotPolicy
-from retention_assets.objectstore.access import StoreAccess
-from retention_assets.icechunk.source.repository import IcechunkSource
-from retention_assets.lakefs.source.repository import GCRules, LakeFSSource
-from retention_assets.lakefs.source.dump import DumpSource
-from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.lakefs.rules.names import spellings
-
-Clock = Callable[[], datetime]
 
 SERVER = "server"
 
@@ -46,27 +42,7 @@ class OpenRepository:
         if name == SERVER:
             rules = self.source.rules()
             return Document(SERVER, Policy(None, (), ())) if rules is None else from_server(*_days(rules))
-        return _document_in(self.repository.path(name), _correct(self.repository))
-
-
-@dataclass(frozen=True, slots=True)
-class OpenIcechunk:
-    """What a run needs of an Icechunk repository."""
-
-    repository: Repository
-    access: StoreAccess
-    source: IcechunkSource
-
-    def policy(self) -> SnapshotPolicy:
-        """Return the policy that the files in `policy:` make together. Errors: ConfigurationError, file and key."""
-        return snapshot_policy(self.repository)
-
-
-def snapshot_policy(repository: Repository) -> SnapshotPolicy:
-    """Return the policy of an Icechunk repository; its store is not opened. Errors: ConfigurationError."""
-    paths = [repository.path(name) for name in repository.settings.policy]
-    texts = [(_text_in(path, _correct(repository)), str(path)) for path in paths]
-    return join_snapshot_documents([read_snapshot_document(text, source) for text, source in texts])
+        return _document_in(self.repository.path(name), to_correct(self.repository))
 
 
 def policy_of_files(repository: Repository) -> Policy:
@@ -79,38 +55,14 @@ def policy_in(files: Sequence[Path]) -> Policy:
     return join([_document_in(path, "Name a policy file") for path in files])
 
 
-def _correct(repository: Repository) -> str:
-    return f"Correct repositories.{repository.name}.policy in {repository.file}"
-
-
 def _document_in(path: Path, remedy: str) -> Document:
-    return read_document(_text_in(path, remedy), str(path))
-
-
-def _text_in(path: Path, remedy: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            f"{path}: cannot be read ({error.__class__.__name__}). Nothing was deleted. {remedy}."
-        ) from error
-
-
-def open_store(repository: Repository) -> StoreAccess:
-    """Return how the repository's objects are reached; nothing is asked of its source."""
-    return StoreAccess(repository.storage, repository.storage_options())
+    return read_document(policy_text(path, remedy), str(path))
 
 
 def open_repository(repository: Repository, clock: Clock) -> OpenRepository:
     """Open the store and the source of `repository`; nothing is fetched yet but a dump's own file."""
     access = open_store(repository)
     return OpenRepository(repository, access, _source(repository, access, clock))
-
-
-def open_icechunk(repository: Repository, clock: Clock) -> OpenIcechunk:
-    """Open the store of an Icechunk repository; nothing is fetched yet."""
-    access = open_store(repository)
-    return OpenIcechunk(repository, access, IcechunkSource(access, clock))
 
 
 def _source(repository: Repository, access: StoreAccess, clock: Clock) -> LakeFSSource:

@@ -12,12 +12,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from retention_assets.config.instants import Clock
 from retention_assets.errors import TableContractError
 from retention_assets.inventory.inventories import delivered_inventory
-from retention_assets.objectstore.listing import Prefixes, list_objects, place_of, prefixes
-from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.repositories.opening import Clock, OpenRepository
+from retention_assets.lakefs.source.opening import OpenRepository
+from retention_assets.lakefs.source.places import place_of, prefixes
 from retention_assets.lakefs.source.slices import is_closed
+from retention_assets.objectstore.listing import Prefixes, list_objects
+from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.warehouse import FACTS, REFUSED, Warehouse
 from retention_assets.tables import STORAGE_INVENTORY
 

@@ -1,0 +1,37 @@
+"""A configured Icechunk repository, opened: its store, its source, its policy."""
+
+from dataclasses import dataclass
+
+from retention_assets.config.configuration import Repository
+from retention_assets.config.instants import Clock
+from retention_assets.config.policies import policy_text, to_correct
+from retention_assets.icechunk.source.repository import IcechunkSource
+from retention_assets.objectstore.access import StoreAccess, open_store
+from retention_assets.policy.snapshot_documents import join_snapshot_documents, read_snapshot_document
+from retention_assets.policy.snapshots import SnapshotPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIcechunk:
+    """What a run needs of an Icechunk repository."""
+
+    repository: Repository
+    access: StoreAccess
+    source: IcechunkSource
+
+    def policy(self) -> SnapshotPolicy:
+        """Return the policy that the files in `policy:` make together. Errors: ConfigurationError, file and key."""
+        return snapshot_policy(self.repository)
+
+
+def snapshot_policy(repository: Repository) -> SnapshotPolicy:
+    """Return the policy of an Icechunk repository; its store is not opened. Errors: ConfigurationError."""
+    paths = [repository.path(name) for name in repository.settings.policy]
+    texts = [(policy_text(path, to_correct(repository)), str(path)) for path in paths]
+    return join_snapshot_documents([read_snapshot_document(text, source) for text, source in texts])
+
+
+def open_icechunk(repository: Repository, clock: Clock) -> OpenIcechunk:
+    """Open the store of an Icechunk repository; nothing is fetched yet."""
+    access = open_store(repository)
+    return OpenIcechunk(repository, access, IcechunkSource(access, clock))

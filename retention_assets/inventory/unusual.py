@@ -1,0 +1,31 @@
+"""Keys that are no paths: they are foreign, and stay."""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from retention_assets.core.paths import END
+from retention_assets.state.warehouse import Rows
+
+
+def is_unusual(address: Column) -> Column:
+    """Return whether a name has an empty, `.` or `..` segment, ends with a slash, or has a control character."""
+    return address.rlike(rf"(^|/)\.{{0,2}}(/|{END})|[\x00-\x1f\x7f]")
+
+
+UNUSUAL = "unusual_names"  # note of an inventory
+
+
+def unusual_names(listed: DataFrame) -> dict[str, str]:
+    """Return a note of the keys that are no paths, if there are any: they are foreign, and stay."""
+    unusual = F.when(is_unusual(F.col("address")), F.col("address"))
+    row = listed.agg(F.count(unusual).alias("number"), F.min(unusual).alias("first")).first()
+    assert row is not None
+    if not row["number"]:
+        return {}
+    return {UNUSUAL: f"{row['number']:,} keys, {row['first']!r} first, have a name that is no path"}
+
+
+def told_of_names(inventory: Rows) -> list[str]:
+    """Return the warning of keys that are no paths, if there are any."""
+    told = inventory.notes.get(UNUSUAL)
+    return [f"In the store {told}. They count as foreign and stay."] if told else []

@@ -1,0 +1,27 @@
+"""The places that together hold every object of a lakeFS namespace. Source: lakeFS facts 1.1."""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from retention_assets.objectstore.listing import Prefixes
+from retention_assets.objectstore.objects import ObjectReader
+
+_DATA = "data/"
+
+
+_INTERNAL = "_lakefs/"
+
+
+def prefixes(reader: ObjectReader) -> Prefixes:
+    """Return the places that together hold every object of the namespace, `_lakefs/` left out (invariant 9)."""
+    top = [name for name in reader.prefixes("") if name != _INTERNAL]
+    slices = reader.prefixes(_DATA) if _DATA in top else ()
+    flat = ("", _DATA) if _DATA in top else ("",)
+    return Prefixes((*(name for name in top if name != _DATA), *slices), flat)
+
+
+def place_of(address: Column) -> Column:
+    """Return the place, as `prefixes` names it, that lists `address`."""
+    top = F.substring_index(address, "/", 1)
+    within = F.when(F.concat(top, F.lit("/")) == _DATA, F.substring_index(address, "/", 2)).otherwise(top)
+    return F.concat(within, F.lit("/"))

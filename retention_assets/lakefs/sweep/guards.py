@@ -1,0 +1,61 @@
+"""The guards that only lakeFS has."""
+
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from retention_assets.core.guards import Verdict
+from retention_assets.errors import GuardRefused
+from retention_assets.lakefs.rules.legacy_names import is_own_name, kinds_in_use
+from retention_assets.lakefs.rules.references import References
+from retention_assets.state.plan import Plan
+
+
+def heads_present(references: References) -> Verdict:
+    """Every branch and every tag names a commit that is there; else commits are missing that keep objects."""
+    named = {**references.branches, **{f"tag {tag}": commit for tag, commit in references.tags.items()}}
+    unknown = sorted(name for name, commit in named.items() if commit not in references.commits)
+    if not references.branches:
+        return Verdict("heads_present", False, "there is no branch at all, not even the default one")
+    saw = f"{unknown[0]} names a commit that is not among those read" if unknown else f"{len(named):,} heads, all there"
+    return Verdict("heads_present", not unknown, saw)
+
+
+def ranges_complete(metarange_ranges: DataFrame, range_entries: DataFrame, ranges: DataFrame) -> Verdict:
+    """Every range has as many entries as its metarange says; else live addresses are missing.
+
+    A range of which no metarange tells is not whole either: unknown is not zero.
+    """
+    told = ranges.select("range_id").join(metarange_ranges.select("range_id", "count"), on="range_id", how="left")
+    found = range_entries.groupBy("range_id").agg(F.count(F.lit(1)).alias("found"))
+    row = (
+        told.distinct()
+        .join(found, on="range_id", how="left")
+        .where(~F.col("count").eqNullSafe(F.coalesce("found", F.lit(0))))
+        .agg(F.count(F.lit(1)).alias("short"), F.min("range_id").alias("first"))
+        .first()
+    )
+    assert row is not None
+    saw = f"{row['short']:,} ranges, {row['first']} first, lack entries" if row["short"] else "every range is whole"
+    return Verdict("ranges_complete", not row["short"], saw)
+
+
+def require_own_names(plan: Plan, planned: DataFrame, committed: Callable[[], DataFrame]) -> None:
+    """Refuse a plan that names an object of an old kind of name which no entry of the repository has.
+
+    Args:
+        plan: the plan that a sweep is about to carry out.
+        planned: its objects.
+        committed: returns the addresses that any commit holds. It is called only if the plan has old names.
+    """
+    old = planned.where(~is_own_name(F.col("address"), legacy=frozenset()))
+    if old.isEmpty():
+        return
+    foreign = old.where(~is_own_name(F.col("address"), legacy=kinds_in_use(committed()))).orderBy("address").first()
+    if foreign is not None:
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: the plan names {foreign['address']}. No entry of the repository has a name "
+            f"of this kind, so the file may be another system's. Nothing was deleted. Plan again: "
+            f"`retention plan {plan.repository} --as-of {plan.day}`."
+        )

@@ -1,0 +1,62 @@
+"""What each plan leaves for the next ones: the heads and commits that it saw."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from retention_assets.config.settings import LakeFSSettings
+from retention_assets.lakefs.rules.reflog import Memory, SeenHead
+from retention_assets.state.memory import _STAY, MEMORY
+from retention_assets.state.plan import Plan, made_name
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.tables import INSTANT
+
+_COMMITS, _HEADS = "commits.parquet", "heads.json"
+
+
+_KNOWN = pa.schema([("commit_id", pa.string()), ("not_before", INSTANT)])
+
+
+def read_memory(warehouse: Warehouse, repository: str, settings: LakeFSSettings) -> Memory:
+    """Return what the plans so far saw; nothing when the reflog is switched off, or no plan left a memory.
+
+    Errors: TableContractError when a part of it is not there.
+    """
+    names = warehouse.directories(repository, MEMORY) if settings.keeps_reflog else []
+    for name in reversed(names):
+        document = warehouse.read_document(repository, MEMORY, name, _HEADS)
+        if document is not None:  # written last: without it the plan was cut off
+            return _memory(document, warehouse.read_rows(repository, MEMORY, name, _COMMITS))
+    return Memory()
+
+
+def keep_memory(warehouse: Warehouse, plan: Plan, memory: Memory) -> None:
+    """Keep what a plan saw, and remove what no later plan reads."""
+    name = made_name(plan)
+    if warehouse.read_document(plan.repository, MEMORY, name, _HEADS) is not None:
+        return
+    commits = sorted(memory.not_before.items())
+    columns = [[commit for commit, _ in commits], [at for _, at in commits]]
+    warehouse.append_rows(pa.table(columns, schema=_KNOWN), plan.repository, MEMORY, name, _COMMITS)
+    heads = [
+        {"kind": head.kind, "name": head.name, "commit_id": head.commit_id, "last_seen": head.last_seen.isoformat()}
+        for head in memory.heads
+    ]
+    seen_at = memory.seen_at.isoformat() if memory.seen_at else None
+    warehouse.write_document({"seen_at": seen_at, "heads": heads}, plan.repository, MEMORY, name, _HEADS)
+    for old in warehouse.directories(plan.repository, MEMORY)[:-_STAY]:
+        warehouse.remove_directory(plan.repository, MEMORY, old)
+
+
+def _memory(document: dict[str, Any], commits: pa.Table) -> Memory:
+    heads = [
+        SeenHead(head["kind"], head["name"], head["commit_id"], _instant(head["last_seen"]))
+        for head in document["heads"]
+    ]
+    known = dict(zip(commits["commit_id"].to_pylist(), commits["not_before"].to_pylist(), strict=True))
+    return Memory(tuple(heads), known, _instant(document["seen_at"]) if document["seen_at"] else None)
+
+
+def _instant(text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone(UTC)

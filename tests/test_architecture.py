@@ -1,0 +1,62 @@
+"""docs/architecture.md is true: its rooms are the package's, its files exist, and the way of an address is one."""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "retention_assets"
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    return PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def imported_by(path: Path) -> set[str]:
+    """Return the package's modules that a module imports, as paths below the package."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("retention_assets"):
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    paths = {name.removeprefix("retention_assets").lstrip(".").replace(".", "/") + ".py" for name in names}
+    return {path for path in paths if (PACKAGE / path).is_file()}
+
+
+def rooms() -> list[str]:
+    return re.findall(r"^\| `(\w+)` \|", section("Rooms").split("are built alike")[0], re.MULTILINE)
+
+
+def test_every_room_of_the_package_is_on_the_page() -> None:
+    there = {path.stem for path in PACKAGE.iterdir() if path.name[0] != "_"}
+    assert set(rooms()) == there
+
+
+def test_the_rooms_are_in_the_order_of_the_import_contract() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    layers = [room.strip() for layer in contracts[0]["layers"] for room in layer.split("|")]
+    assert rooms() == layers
+
+
+def test_both_systems_are_built_alike() -> None:
+    inside = set(re.findall(r"^\| `(\w+)` \|", section("Rooms").split("are built alike")[1], re.MULTILINE))
+    for system in ("lakefs", "icechunk"):
+        assert inside == {path.name for path in (PACKAGE / system).iterdir() if path.is_dir() and path.name[0] != "_"}
+
+
+def test_every_file_that_the_page_names_exists() -> None:
+    named = re.findall(r"`((?:\w+/)+\w+\.py)`", PAGE)
+    missing = [path for path in named if not (PACKAGE / path).is_file() and not (ROOT / path).is_file()]
+    assert named
+    assert not missing
+
+
+def test_each_module_on_the_way_of_an_address_is_tied_to_another_on_the_way() -> None:
+    way = list(dict.fromkeys(re.findall(r"`((?:\w+/)+\w+\.py)`", section("The way of one address"))))
+    imports = {path: imported_by(PACKAGE / path) for path in way}
+    loose = [path for path in way if not any(path in imports[other] or other in imports[path] for other in way)]
+    assert not loose
+    assert f"These are {len(way)} modules and" in PAGE

@@ -14,11 +14,11 @@ from retention_assets.assets.resources import spark_resource
 from retention_assets.assets.workbench import Workbench
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.config.instants import Clock, utc_now
+from retention_assets.demo.placing import demo_configuration
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition as Job
 
-DEMO = Path(__file__).resolve().parent.parent / "demo" / "retention.yaml"
 REPORT, PROOF = "deletion_report", "deletion_proof"
 
 
@@ -121,4 +121,4 @@ def _schedules(bench: Workbench, plan: "Job", sweep: "Job", _verify: "Job") -> l
 def defs() -> dg.Definitions:
     """Return the definitions of the configuration that RETENTION_CONFIG names, by default the demo's."""
     warnings.filterwarnings("ignore", category=dg.BetaWarning)
-    return build_definitions(load_configuration(Path(os.environ.get("RETENTION_CONFIG", DEMO))))
+    return build_definitions(load_configuration(Path(os.environ.get("RETENTION_CONFIG") or demo_configuration())))

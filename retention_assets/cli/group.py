@@ -28,10 +28,10 @@ def cli(context: click.Context, file: Path | None) -> None:
 
 def configuration_of(context: click.Context) -> Configuration:
     """Return the configuration: --config, RETENTION_CONFIG, ./retention.yaml, or else the demo's."""
-    from retention_assets.definitions import DEMO
+    from retention_assets.demo.placing import demo_configuration
 
     here = Path("retention.yaml")
-    named = context.obj or os.environ.get("RETENTION_CONFIG") or (here if here.is_file() else DEMO)
+    named = context.obj or os.environ.get("RETENTION_CONFIG") or (here if here.is_file() else demo_configuration())
     return load_configuration(Path(named))
 
 

@@ -289,10 +289,11 @@ def _report(configuration: Configuration, repository: str, day: date) -> tuple[i
 @click.option("--prepare", "only_prepare", is_flag=True, help="Only lay out the samples.")
 def demo(only_prepare: bool) -> None:
     """Plan the embedded sample repositories as of 2026-11-01; nothing else needs to run."""
-    from retention_assets.definitions import DEMO
+    from retention_assets.demo.placing import lay_out_demo
 
-    configuration = load_configuration(DEMO)
-    placed = [name for name, repository in configuration.repositories.items() if _is_placed(DEMO.parent, repository)]
+    file = lay_out_demo()
+    configuration = load_configuration(file)
+    placed = [name for name, repository in configuration.repositories.items() if _is_placed(file.parent, repository)]
     for name in () if only_prepare else placed:
         _plan(configuration, name, _DEMO_DAY)
 

@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from retention_assets.assets.descriptions import column_description
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.config.configuration import require_seen_by_executors
@@ -53,7 +54,7 @@ def _metadata(obj: Rows, table: str, target: str, count: int, size: int) -> dict
     metadata: dict[str, dg.MetadataValue] = {
         "dagster/row_count": dg.MetadataValue.int(count),
         "dagster/partition_row_count": dg.MetadataValue.int(count),
-        "dagster/column_schema": dg.MetadataValue.table_schema(_column_schema(obj.frame.schema)),
+        "dagster/column_schema": dg.MetadataValue.table_schema(_column_schema(obj.frame.schema, table)),
         "dagster/table_name": dg.MetadataValue.text(table),
         "dagster/uri": dg.MetadataValue.text(target),
         "taken_at": dg.MetadataValue.timestamp(obj.taken_at),
@@ -63,5 +64,11 @@ def _metadata(obj: Rows, table: str, target: str, count: int, size: int) -> dict
     return metadata
 
 
-def _column_schema(schema: StructType) -> dg.TableSchema:
-    return dg.TableSchema([dg.TableColumn(field.name, field.dataType.simpleString()) for field in schema.fields])
+def _column_schema(schema: StructType, table: str) -> dg.TableSchema:
+    name = table.rpartition(".")[2]
+    return dg.TableSchema(
+        [
+            dg.TableColumn(field.name, field.dataType.simpleString(), column_description(name, field.name))
+            for field in schema.fields
+        ]
+    )

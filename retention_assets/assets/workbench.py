@@ -9,6 +9,7 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import DataFrame
 
+from retention_assets.assets.descriptions import CHECKS
 from retention_assets.assets.partitions import daily
 from retention_assets.assets.resources import session
 from retention_assets.config.configuration import Configuration, Repository
@@ -133,7 +134,9 @@ class Workbench:
             partitions_def=daily,
             ins={other: dg.AssetIn([self.name, other], dagster_type=ROWS) for other in reads},
             deps=[dg.AssetKey([self.name, other]) for other in after],
-            check_specs=[dg.AssetCheckSpec(guard, asset=key, blocking=True) for guard in checks],
+            check_specs=[
+                dg.AssetCheckSpec(guard, asset=key, blocking=True, description=CHECKS[guard]) for guard in checks
+            ],
             dagster_type=ROWS,
             code_version="1",
             kinds={"pyspark", "parquet"},

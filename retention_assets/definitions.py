@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from retention_assets.assets.io_manager import WarehouseIOManager
+from retention_assets.assets.jobs import plan_job, sweep_job, verify_job
 from retention_assets.assets.lakefs import lakefs_assets
 from retention_assets.assets.resources import spark_resource
 from retention_assets.assets.workbench import Workbench
@@ -20,21 +21,6 @@ if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition as Job
 
 REPORT, PROOF = "deletion_report", "deletion_proof"
-
-
-def plan_job(repository: str) -> str:
-    """Return the name of the job that plans: everything up to the candidates."""
-    return f"{repository}_plan"
-
-
-def sweep_job(repository: str) -> str:
-    """Return the name of the job that carries a plan out, or reports its totals in `plan` mode."""
-    return f"{repository}_sweep"
-
-
-def verify_job(repository: str) -> str:
-    """Return the name of the job that proves what was done."""
-    return f"{repository}_verify"
 
 
 def build_definitions(

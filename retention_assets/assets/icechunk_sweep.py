@@ -9,9 +9,9 @@ from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Workbench, checked
 from retention_assets.icechunk.sweep import proof
 from retention_assets.icechunk.sweep.sweeping import IcechunkSweep, report
-from retention_assets.lakefs.sweep.proof import by_check
 from retention_assets.state.warehouse import Rows
 from retention_assets.sweep.attempt import Sweep
+from retention_assets.sweep.proof import by_check
 from retention_assets.tables import DELETION_PROOF
 
 
@@ -20,8 +20,11 @@ def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
 
     @bench.asset("deletion_report", after=["deletion_candidates"])
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
-        """What became of each candidate and of each reference that was to go; no rows while the mode is `plan`."""
-        reported = report(_sweep(bench, context, pyspark))
+        """What became of each candidate and of each reference that was to go; no rows while the mode is `plan`.
+
+        Only a run that was started to sweep executes the plan first: "Materialize all" deletes nothing.
+        """
+        reported = report(_sweep(bench, context, pyspark), execute=bench.may_sweep(context))
         notes = {"plan_hash": reported.plan.plan_hash}
         return checked(Rows(reported.ledger, bench.clock(), notes), numbers=reported.numbers())
 

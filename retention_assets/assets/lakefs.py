@@ -28,6 +28,7 @@ from retention_assets.state.plan import POLICY_HASH, REFERENCES_HASH
 from retention_assets.state.policies import POLICY_RUN, current_rules_of
 from retention_assets.state.warehouse import Rows
 from retention_assets.sweep.attempt import Sweep, evidence_of
+from retention_assets.sweep.proof import by_check
 from retention_assets.tables import DELETION_PROOF
 
 PLAN_GUARDS = (
@@ -170,7 +171,10 @@ def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
 
     @bench.asset("deletion_report", after=["deletion_candidates"])
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
-        """The ledger of the day's plan: what became of each candidate; no rows while the mode is `plan`."""
+        """The ledger of the day's plan: what became of each candidate; no rows while the mode is `plan`.
+
+        Only a run that was started to sweep executes the plan first: "Materialize all" deletes nothing.
+        """
         log, day = context.log.info, day_of(context)
         sweep = Sweep(
             session(pyspark),
@@ -182,7 +186,7 @@ def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
             bench.clock,
             bench.elsewhere(context, pyspark),
         )
-        reported = report(sweep)
+        reported = report(sweep, execute=bench.may_sweep(context))
         notes = {"plan_hash": reported.plan.plan_hash}
         return checked(Rows(reported.ledger, bench.clock(), notes), numbers=reported.numbers())
 
@@ -209,6 +213,6 @@ def deletion_proof(bench: Workbench) -> dg.AssetsDefinition:
         verdicts = proof.prove(evidence_of(sweep), question_of(sweep))
         rows = [{"check": one.guard, "passed": one.passed, "saw": one.saw} for one in verdicts]
         table = pa.Table.from_pylist(rows, schema=DELETION_PROOF.schema)
-        return checked(Rows(spark.createDataFrame(table), began), proof.by_check(verdicts))
+        return checked(Rows(spark.createDataFrame(table), began), by_check(verdicts, proof.CHECKS))
 
     return asset

@@ -10,6 +10,7 @@ from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import DataFrame
 
 from retention_assets.assets.descriptions import CHECKS
+from retention_assets.assets.jobs import SWEEP, sweep_job
 from retention_assets.assets.partitions import daily
 from retention_assets.assets.resources import session
 from retention_assets.config.configuration import Configuration, Repository
@@ -119,6 +120,10 @@ class Workbench:
         """Return what tells what other repositories refer to."""
         spark, others = session(pyspark), self.configuration.others(self.name)
         return OtherRepositories(spark, self.warehouse, self.repository, others, context.run_id, self.clock)
+
+    def may_sweep(self, context: dg.AssetExecutionContext) -> bool:
+        """Return whether the run was started on purpose to sweep: by the sweep's job or schedule, or with the tag."""
+        return context.run.job_name == sweep_job(self.name) or context.run.tags.get(SWEEP) == "true"
 
     def asset(
         self, name: str, *, after: Sequence[str] = (), reads: Sequence[str] = (), checks: Sequence[str] = ()

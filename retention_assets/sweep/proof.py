@@ -225,3 +225,14 @@ def _is_unrecorded(evidence: Evidence, plan: Plan) -> bool:
 
 def _of(check: str, plan: Plan) -> str:
     return f"{check} {plan.day} {plan.plan_hash[:12]}"
+
+
+def by_check(verdicts: Sequence[Verdict], checks: Sequence[str]) -> list[Verdict]:
+    """Return one verdict for each of `checks`; of those that look at each plan, what failed, or how many hold."""
+    merged = []
+    for check in checks:
+        alike = [verdict for verdict in verdicts if verdict.guard.partition(" ")[0] == check]
+        failed = [f"{verdict.guard}: {verdict.saw}" for verdict in alike if not verdict.passed]
+        saw = alike[0].saw if len(alike) == 1 else f"{len(alike):,} plans"
+        merged.append(Verdict(check, not failed, "; ".join(failed) or saw))
+    return merged

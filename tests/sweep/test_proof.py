@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.core.guards import Verdict
-from retention_assets.lakefs.sweep.proof import CHECKS, by_check, live_exist
+from retention_assets.lakefs.sweep.proof import CHECKS, live_exist
 from retention_assets.state.ledger import LedgerPlace
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.proof import Evidence, deleted_are_gone, what_was_done
+from retention_assets.sweep.proof import Evidence, by_check, deleted_are_gone, what_was_done
 from retention_assets.tables import LEDGER
 from tests.sweep.small_world import a_plan
 from tests.transforms import frames

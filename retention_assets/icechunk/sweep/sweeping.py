@@ -43,11 +43,11 @@ from retention_assets.sweep.spark import Setting, SparkEngine
 IcechunkSweep = Sweep[OpenIcechunk]
 
 
-def report(sweep: IcechunkSweep) -> Report:
-    """Return the report of the day's plan, with removed references; carry it out first, unless the mode is `plan`."""
+def report(sweep: IcechunkSweep, *, execute: bool = True) -> Report:
+    """Return the report of the day's plan, with removed references; `execute`: see the report of lakeFS."""
     mode = sweep.opened.repository.settings.mode
     plan = load_plan(sweep.warehouse, sweep.name, sweep.day)
-    if mode != "plan":
+    if execute and mode != "plan":
         sweep_plan(sweep, plan, mode)
     objects = report_of(ledger_of_plan(sweep.spark, sweep.warehouse, sweep.name, sweep.day, plan.plan_hash))
     references = sweep.spark.createDataFrame(removed_references(sweep.warehouse, plan))

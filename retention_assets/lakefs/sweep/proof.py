@@ -4,8 +4,6 @@ Nothing is taken from a cache. References are read before the listing, so what t
 what it saw; none changes anything. Source: DESIGN.md, invariants 1, 7 and 9.
 """
 
-from collections.abc import Sequence
-
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -130,14 +128,3 @@ def live_exist(
             f"{row['missing']:,} held objects are not in the store, first {row['first']}; from quarantine, restore them"
         )
     return Verdict("live_exist", not row["missing"], saw)
-
-
-def by_check(verdicts: Sequence[Verdict], checks: Sequence[str] = CHECKS) -> list[Verdict]:
-    """Return one verdict for each of `checks`; of those that look at each plan, what failed, or how many hold."""
-    merged = []
-    for check in checks:
-        alike = [verdict for verdict in verdicts if verdict.guard.partition(" ")[0] == check]
-        failed = [f"{verdict.guard}: {verdict.saw}" for verdict in alike if not verdict.passed]
-        saw = alike[0].saw if len(alike) == 1 else f"{len(alike):,} plans"
-        merged.append(Verdict(check, not failed, "; ".join(failed) or saw))
-    return merged

@@ -24,11 +24,11 @@ from retention_assets.sweep.execute import carry_out
 from retention_assets.sweep.spark import Setting, SparkEngine
 
 
-def report(sweep: Sweep[OpenRepository]) -> Report:
-    """Return the report of the day's plan; carry the plan out first, unless the mode is `plan`."""
+def report(sweep: Sweep[OpenRepository], *, execute: bool = True) -> Report:
+    """Return the report of the day's plan; with `execute`, carry it out first, unless the mode is `plan`."""
     mode = sweep.opened.repository.settings.mode
     plan = load_plan(sweep.warehouse, sweep.name, sweep.day)
-    if mode != "plan":
+    if execute and mode != "plan":
         sweep_plan(sweep, plan, mode)
     ledger = ledger_of_plan(sweep.spark, sweep.warehouse, sweep.name, sweep.day, plan.plan_hash)
     return Report(plan, mode, report_of(ledger))

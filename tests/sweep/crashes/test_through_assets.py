@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from retention_assets.assets.jobs import SWEEP
 from retention_assets.config.configuration import load_configuration
 from retention_assets.definitions import build_definitions, sweep_job
 from retention_assets.state.ledger import DELETED, MISSING, QUARANTINED, collected_addresses
@@ -141,3 +142,24 @@ def test_a_death_in_the_middle_of_the_job_loses_nothing_and_the_next_run_ends_we
     assert swept(place, timedelta(hours=1))
     assert files_below(lake) == {path: facts for path, facts in before.items() if path not in doomed}
     requires_a_good_end(place, mode, doomed, gone)
+
+
+def test_materialize_all_reports_and_deletes_nothing_though_the_plan_is_approved(
+    approved: Place, tmp_path: Path
+) -> None:
+    place = copied(approved, tmp_path / "all", "delete")
+    before = files_below(place.directory / "lake")
+    job = build_definitions(load_configuration(place.file)).resolve_implicit_global_asset_job_def()
+    assets = [dg.AssetKey([place.name, "deletion_report"])]
+    with dg.DagsterInstance.ephemeral() as instance:
+        ended = job.execute_in_process(
+            partition_key=DAY, instance=instance, asset_selection=assets, raise_on_error=False
+        )
+        assert ended.success
+        assert files_below(place.directory / "lake") == before
+        assert report(place) == {}
+        tagged = job.execute_in_process(
+            partition_key=DAY, instance=instance, asset_selection=assets, tags={SWEEP: "true"}, raise_on_error=False
+        )
+    assert tagged.success
+    assert report(place).keys() == planned(place)

@@ -89,7 +89,7 @@ class Lake:
         for name in self.stored.keys() - live:
             reason = "expired" if name in self.expired else "unreferenced"
             newest = max(self.stored[name], self.issued[name].replace(microsecond=0))
-            if newest + SECOND < self.now - max(GRACE, TOKEN_LIFE, issued=issued_at):  # all its times are whole seconds
+            if newest + SECOND < self.now - max(GRACE, TOKEN_LIFE):  # all its times are whole seconds
                 gone.add((name, SIZE, reason))
         return gone
 

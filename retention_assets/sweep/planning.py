@@ -255,8 +255,8 @@ def judge(
 def _of_same_content(objects: DataFrame, contents: DataFrame, access: StoreAccess) -> DataFrame:
     """Return the addresses of unreferenced candidates that may be staged. Few objects are asked about."""
     risky = at_risk(objects, contents)
-    unknown = unknown_content(risky, etags_are_checksums=not etags_differ(objects))
-    return of_same_content(risky, md5_of(unknown, access), contents)
+    unknown = unknown_content(objects, risky, contents, etags_are_checksums=not etags_differ(objects))
+    return of_same_content(risky, md5_of(unknown, access).cache(), contents)
 
 
 def examine(

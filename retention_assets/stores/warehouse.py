@@ -232,7 +232,7 @@ class Warehouse:
 
     def read_rows(self, *parts: str) -> pa.Table:
         """Return what `append_rows` wrote."""
-        return pq.read_table(BytesIO(self._store.get("/".join(parts)).bytes()))
+        return pq.read_table(_of_arrow(self._store.get("/".join(parts)).bytes()))
 
     def read_document(self, *parts: str) -> dict[str, Any] | None:
         """Return a JSON document, or None when there is none."""
@@ -277,6 +277,17 @@ class Warehouse:
 
 def _text(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False).encode()
+
+
+def _of_arrow(content: bytes) -> pa.BufferReader:
+    """Return a reader of a copy of the content that belongs to Arrow alone.
+
+    Arrow's threads may release what they read after the reading function has returned. A file or bytes of Python's are
+    released under Python's lock. A thread that waits for this lock while the process ends aborts the process.
+    """
+    copy = pa.BufferOutputStream()
+    copy.write(content)
+    return pa.BufferReader(copy.getvalue())
 
 
 def _maker(table: str) -> str:

@@ -1,5 +1,7 @@
 """Documents of the warehouse that only one of several writers may write, and tables that have lost rows."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
@@ -47,6 +49,28 @@ def test_where_it_cannot_be_written_nothing_is_said_to_be_there(tmp_path: Path) 
     (tmp_path / "orchard").write_text("no directory")
     with pytest.raises(StoreError, match=r"cannot write 'orchard/leases/00000001\.json'"):
         warehouse.create_document({"holder": "a"}, *PLACE)
+
+
+# A reading that leaves Python objects to Arrow's threads aborts one such process in five.
+_ENDS_RIGHT_AFTER_READING = """
+import os, sys
+import pyarrow.dataset  # once, not in each child
+from retention_assets.stores.warehouse import Warehouse
+for _ in range(40):
+    child = os.fork()
+    if not child:
+        Warehouse(sys.argv[1]).read_rows(*sys.argv[2:])
+        sys.exit(3)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_process_that_ends_right_after_it_read_rows_has_its_own_exit_status(tmp_path: Path) -> None:
+    rows = pa.table({name: ["x"] * 10 for name in ("address", "size", "outcome", "detail", "at", "fence")})
+    Warehouse(str(tmp_path)).append_rows(rows, "orchard", "ledgers", "part.parquet")
+    script = [sys.executable, "-c", _ENDS_RIGHT_AFTER_READING, str(tmp_path), "orchard", "ledgers", "part.parquet"]
+    done = subprocess.run(script, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["3"] * 40, done.stderr
 
 
 # ---- rows

@@ -132,6 +132,12 @@ class OtherRepositories:
         live = reduce(DataFrame.unionByName, self._kept_by.values(), liveness.live)
         return Liveness(live.distinct(), liveness.committed, liveness.looked_at)
 
+    def release(self) -> None:
+        """Let go of what was read: what `added_to` returned must not be used any more."""
+        for found in self._kept_by.values():
+            found.unpersist()
+        self._kept_by.clear()
+
     def _require_one(self, other: Repository) -> None:
         """Refuse when no table of `other` was read, since its day is being planned again."""
         if self._may_refer(other) and other.name not in {table.repository for table in self._kept_by}:

@@ -2,7 +2,9 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -11,6 +13,7 @@ from pyspark.sql import SparkSession
 from retention_assets.config import load_configuration
 from retention_assets.errors import TableContractError
 from retention_assets.stores.warehouse import Facts, Warehouse
+from retention_assets.sweep.liveness import Liveness
 from retention_assets.sweep.other_repositories import OtherRepositories
 from retention_assets.sweep.planning import POLICY_HASH, REFERENCES_HASH
 from retention_assets.tables import ADDRESSES
@@ -48,6 +51,18 @@ def test_what_another_repository_refers_to_is_known_by_its_last_plan(others: Oth
     parts = others.last_parts()
     assert parts is not None
     assert parts.distinct().count() == len(HERE)
+
+
+def test_what_was_found_to_be_referred_to_is_released(spark: SparkSession, others: OtherRepositories) -> None:
+    objects = spark.createDataFrame(pa.table({"address": [address(0), address(9)]}))
+    nothing = objects.limit(0)
+    context: Any = spark.sparkContext
+    before = context._jsc.getPersistentRDDs().size()
+    live = others.added_to(Liveness(nothing, nothing, NOW), objects).live
+    assert [row["address"] for row in live.collect()] == [address(0)]
+    assert context._jsc.getPersistentRDDs().size() > before
+    others.release()
+    assert context._jsc.getPersistentRDDs().size() == before
 
 
 def test_references_of_another_repository_are_not_read_from_a_table_that_has_lost_rows(

@@ -186,7 +186,9 @@ class OtherRepositories:
         return (self._of_icechunk if other.is_icechunk else self._of_lakefs)(other, table, policy)
 
     def _of_lakefs(self, other: Repository, table: _Table, policy: _Policy | None) -> DataFrame:
-        pairs = self._rows(other, ADDRESSES.name, table).where(is_outside(F.col("address")))
+        pairs = self._rows(other, ADDRESSES.name, table, ["address"]).where(is_outside(F.col("address")))
+        if set(ADDRESSES.schema.names) - set(pairs.columns):
+            policy = None  # an older version wrote the table: then every reference counts, which only keeps more
         graph = self._table(other, COMMIT_GRAPH.name, table.day)
         same = graph is not None and graph.notes.get(REFERENCES_HASH) == table.notes.get(REFERENCES_HASH)
         if isinstance(policy, Policy) and same:
@@ -214,8 +216,8 @@ class OtherRepositories:
         named, _ = cache.rows(manifests, manifest_chunks())
         return named.where("location IS NOT NULL").select(F.col("location").alias("address"))
 
-    def _rows(self, other: Repository, name: str, table: _Table) -> DataFrame:
-        return self.warehouse.rows(self.spark, other.name, name, table.day).frame
+    def _rows(self, other: Repository, name: str, table: _Table, needed: Sequence[str] | None = None) -> DataFrame:
+        return self.warehouse.rows(self.spark, other.name, name, table.day, needed).frame
 
 
 def not_configured(source: LakeFSSource, configured: Collection[Repository]) -> str | None:

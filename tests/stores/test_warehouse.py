@@ -4,15 +4,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from retention_assets.errors import StoreError, TableContractError
 from retention_assets.stores import warehouse as module
-from retention_assets.stores.warehouse import Warehouse
+from retention_assets.stores.warehouse import Facts, Warehouse
 from tests.stores.s3 import Bucket
 
 PLACE = ("orchard", "leases", "00000001.json")
@@ -120,3 +121,20 @@ def test_a_file_that_was_cut_off_is_named(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-5])
     with pytest.raises(TableContractError, match=r"part-00000\.snappy\.parquet: is cut off, or no Parquet file"):
         warehouse.row_count(*TABLE)
+
+
+def test_a_table_that_lacks_columns_is_refused_with_the_command_that_makes_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A version before wrote it: Spark alone would complain of a column that cannot be resolved."""
+    warehouse = Warehouse(str(tmp_path))
+    write_parts(warehouse, 3, 40)
+    tmp_path.joinpath(*TABLE, "_SUCCESS").touch()
+    warehouse.write_facts("orchard", "addresses", DAY, Facts(datetime.now(UTC), 43, "a-run"))
+    with pytest.raises(TableContractError) as refused:
+        warehouse.rows(spark, "orchard", "addresses", DAY)
+    told = str(refused.value)
+    assert "orchard: addresses of 2026-11-01 lacks the columns active, added_at, at_head, branches, due_since," in told
+    assert "another version made it. Nothing was deleted" in told
+    assert "`retention plan orchard --as-of 2026-11-01`" in told
+    assert warehouse.rows(spark, "orchard", "addresses", DAY, ["address"]).frame.count() == 43

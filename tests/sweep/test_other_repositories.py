@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from retention_assets.config import load_configuration
 from retention_assets.errors import TableContractError
+from retention_assets.stores.repositories import policy_of_files
 from retention_assets.stores.warehouse import Facts, Warehouse
 from retention_assets.sweep.liveness import Liveness
 from retention_assets.sweep.other_repositories import OtherRepositories
@@ -45,6 +46,21 @@ def others(spark: SparkSession, tmp_path: Path) -> OtherRepositories:
     warehouse.write_facts("there", ADDRESSES.name, DAY, Facts(NOW, len(HERE), "a-run", notes))
     here, there = configuration.repositories.values()
     return OtherRepositories(spark, warehouse, here, [there], "a-run", lambda: NOW)
+
+
+def test_references_count_that_a_table_of_an_older_version_has(others: OtherRepositories, tmp_path: Path) -> None:
+    """Else no plan could be made after an upgrade before all other repositories were planned."""
+    policy_hash = policy_of_files(others.others[0]).policy_hash
+    notes = {POLICY_HASH: policy_hash, REFERENCES_HASH: "e" * 64}
+    target = Path(others.warehouse.partition("there", ADDRESSES.name, DAY))
+    rows = pq.read_table(target).drop_columns(["at_head", "left_branches", "etag"])
+    for part in target.glob("*.parquet"):
+        part.unlink()
+    pq.write_table(rows, target / "part.parquet")
+    others.warehouse.write_facts("there", ADDRESSES.name, DAY, Facts(NOW, rows.num_rows, "a-run", notes))
+    parts = others.last_parts()
+    assert parts is not None
+    assert parts.distinct().count() == len(HERE)
 
 
 def test_what_another_repository_refers_to_is_known_by_its_last_plan(others: OtherRepositories) -> None:

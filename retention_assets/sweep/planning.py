@@ -51,9 +51,12 @@ from retention_assets.transforms.same_content import (
     at_risk,
     etags_differ,
     head_contents,
+    is_checksum_of,
     keep_same_content,
     of_same_content,
+    smallest_committed,
     unknown_content,
+    unproven_heads,
     unreferenced,
 )
 from retention_assets.transforms.settle import settled
@@ -255,8 +258,19 @@ def judge(
 def _of_same_content(objects: DataFrame, contents: DataFrame, access: StoreAccess) -> DataFrame:
     """Return the addresses of unreferenced candidates that may be staged. Few objects are asked about."""
     risky = at_risk(objects, contents)
-    unknown = unknown_content(objects, risky, contents, etags_are_checksums=not etags_differ(objects))
-    return of_same_content(risky, md5_of(unknown, access).cache(), contents)
+    believed = not etags_differ(objects)
+    unread = unknown_content(risky, etags_are_checksums=believed)
+    heads = unproven_heads(objects, risky, contents, etags_are_checksums=believed).cache()
+    if not heads.isEmpty() and _contents_agree(objects, access):
+        unread = unread.unionByName(heads)
+    return of_same_content(risky, md5_of(unread, access).cache(), contents)
+
+
+def _contents_agree(objects: DataFrame, access: StoreAccess) -> bool:
+    """Return whether any content gives its entry's checksum: where none does, equal contents say nothing of entries."""
+    few = smallest_committed(objects).cache()
+    rows = few.join(md5_of(few, access), on="address", how="inner").collect()
+    return any(is_checksum_of(row["md5"], row["entry_etag"]) for row in rows)
 
 
 def examine(

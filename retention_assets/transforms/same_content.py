@@ -6,6 +6,8 @@ neither the diff nor the staged list shows it. An object that no commit holds is
 entry of its content. Source: lakeFS facts, H20; DESIGN.md, invariant 1.
 """
 
+import hashlib
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -14,6 +16,7 @@ from retention_assets.transforms.names import is_outside, stored_name
 
 _MD5 = r"^[0-9a-f]{32}\z"
 _OF_PARTS = r"^([0-9a-f]{32})-[0-9]+\z"  # lakeFS takes what stands before the dash as the checksum
+_SMALL, _FEW = 2**20, 20  # bytes, objects
 _OF_STORES = r"^([0-9a-f]{32}(-[0-9]+)?|0x[0-9A-F]+)\z"  # S3's, in parts or not; Azure's
 
 
@@ -46,23 +49,38 @@ def etags_differ(objects: DataFrame) -> bool:
     return not objects.where(both & (F.col("etag") != F.col("entry_etag"))).isEmpty()
 
 
-def unknown_content(
+def unknown_content(risky: DataFrame, *, etags_are_checksums: bool) -> DataFrame:
+    """Return those objects at risk (address, size) whose ETag does not tell the MD5 of their content."""
+    unknown = risky.where(~_matches(F.col("etag"), _MD5)) if etags_are_checksums else risky
+    return unknown.select("address", "size")
+
+
+def unproven_heads(
     objects: DataFrame, risky: DataFrame, contents: DataFrame, *, etags_are_checksums: bool
 ) -> DataFrame:
-    """Return the objects (address, size) whose content must be read, for no ETag tells its MD5.
+    """Return the objects of heads (address, size), of a size at risk, whose checksum may not be the MD5 of the content.
 
-    These are objects at risk, and objects of heads of their sizes: the checksum of an upload in parts is no MD5 of the
-    content, and a copy takes its source's checksum along.
+    That of an upload in parts is not, and a copy takes its source's checksum along.
     """
-    etag = F.col("etag")
-    unknown = risky.where(~_matches(etag, _MD5)) if etags_are_checksums else risky
     of_stores = contents.where(_matches(F.col("head_checksum"), _OF_STORES))
     heads = of_stores.join(risky.select("size").distinct(), on="size", how="left_semi").join(
         objects.select(F.col("address").alias("head_address"), "etag"), on="head_address", how="inner"
     )
+    etag = F.col("etag")
     is_proven = _matches(etag, _MD5) & (etag == F.col("head_checksum")) & F.lit(etags_are_checksums)
-    unproven = heads.where(~is_proven).select(F.col("head_address").alias("address"), "size").distinct()
-    return unknown.select("address", "size").unionByName(unproven)
+    return heads.where(~is_proven).select(F.col("head_address").alias("address"), "size").distinct()
+
+
+def smallest_committed(objects: DataFrame) -> DataFrame:
+    """Return a few small committed objects (address, size, entry_etag) whose checksum looks like an MD5."""
+    size = F.col("size")
+    small = objects.where(_matches(F.col("entry_etag"), _MD5) & (size > 0) & (size < _SMALL))
+    return small.orderBy("size", "address").limit(_FEW).select("address", "size", "entry_etag")
+
+
+def is_checksum_of(md5: str | None, checksum: str) -> bool:
+    """Return whether lakeFS gives content of this MD5 the checksum when it is uploaded whole, or in one part."""
+    return md5 is not None and checksum in (md5, hashlib.md5(bytes.fromhex(md5), usedforsecurity=False).hexdigest())
 
 
 def of_same_content(risky: DataFrame, digests: DataFrame, contents: DataFrame) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import md5
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -12,9 +13,12 @@ from retention_assets.transforms.same_content import (
     at_risk,
     etags_differ,
     head_contents,
+    is_checksum_of,
     keep_same_content,
     of_same_content,
+    smallest_committed,
     unknown_content,
+    unproven_heads,
 )
 from tests.transforms import frames
 from tests.transforms.frames import DAY, NOW, Listed, Pair, address
@@ -72,7 +76,9 @@ def test_content_of_a_head_keeps_an_unreferenced_object(
     made, contents = objects(spark, listed, [entry])
     risky = at_risk(made, contents)
     read = {UNREFERENCED: found.md5, address(2): head.md5}
-    digests = unknown_content(made, risky, contents, etags_are_checksums=True).select(
+    unread = unknown_content(risky, etags_are_checksums=True)
+    heads = unproven_heads(made, risky, contents, etags_are_checksums=True)
+    digests = unread.unionByName(heads).select(
         "address", F.create_map(*(F.lit(each) for pair in read.items() for each in pair))[F.col("address")].alias("md5")
     )
     kept = keep_same_content(made, of_same_content(risky, digests, contents))
@@ -84,9 +90,28 @@ def test_of_uploads_in_one_piece_nothing_is_read(spark: SparkSession) -> None:
     entry = Pair(address(2), active=True, at_head=True, etag=MD5)
     made, contents = objects(spark, [Listed(UNREFERENCED, etag=OTHER), Listed(address(2), etag=MD5)], [entry])
     risky = at_risk(made, contents)
-    assert unknown_content(made, risky, contents, etags_are_checksums=True).isEmpty()
-    asked = unknown_content(made, risky, contents, etags_are_checksums=False)
-    assert {row["address"] for row in asked.collect()} == {UNREFERENCED, address(2)}
+    for believed in (True, False):
+        unread = unknown_content(risky, etags_are_checksums=believed)
+        heads = unproven_heads(made, risky, contents, etags_are_checksums=believed)
+        asked = {row["address"] for row in unread.unionByName(heads).collect()}
+        assert asked == (set() if believed else {UNREFERENCED, address(2)})
+
+
+def test_a_checksum_is_of_content_that_was_uploaded_whole_or_in_one_part() -> None:
+    whole = md5(b"content", usedforsecurity=False)
+    in_one_part = md5(whole.digest(), usedforsecurity=False).hexdigest()
+    assert is_checksum_of(whole.hexdigest(), whole.hexdigest())
+    assert is_checksum_of(whole.hexdigest(), in_one_part)
+    assert not is_checksum_of(whole.hexdigest(), MD5)
+    assert not is_checksum_of(None, MD5)
+
+
+def test_small_committed_objects_tell_whether_contents_give_checksums(spark: SparkSession) -> None:
+    sizes = {address(number): size for number, size in enumerate([0, 5, 2**20, 7, 9], start=1)}
+    pairs = [Pair(name, size=size, active=True, etag=MD5) for name, size in sizes.items()]
+    pairs[4] = Pair(address(5), size=9, active=True, etag="made-up")
+    made, _ = objects(spark, [Listed(name, size) for name, size in sizes.items()], pairs)
+    assert [row["address"] for row in smallest_committed(made).collect()] == [address(2), address(4)]
 
 
 def test_content_that_no_head_has_any_more_keeps_nothing(spark: SparkSession) -> None:

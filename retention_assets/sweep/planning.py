@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from retention_assets.durations import format_duration
 from retention_assets.errors import GuardRefused
 from retention_assets.history.references import References
-from retention_assets.history.reflog import Memory, SeenHead, counting_heads, remember, with_true_ages
+from retention_assets.history.reflog import Memory, SeenHead, counting_heads
 from retention_assets.history.tables import references_of
 from retention_assets.policy.rules import Policy
 from retention_assets.stores.access import StoreAccess
@@ -347,7 +347,7 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures:
     )
     keep_planned(warehouse, plan, chosen, Heads(seen.branches, seen.tags))
     keep_due(warehouse, plan, judgement.due)
-    keep_memory(warehouse, plan, remember(with_true_ages(seen, terms.memory), terms.memory, terms.policy))
+    keep_memory(warehouse, plan, seen, terms.policy)
     keep_plan(warehouse, plan)
     note_found(spark, warehouse, terms.repository, pictures.inventory.frame, terms.run_id, terms.now)
     judgement.objects.unpersist()

@@ -190,6 +190,9 @@ def test_what_a_branch_kept_stays_after_the_branch_was_deleted_by_mistake(lakefs
     retention = Retention(tmp_path, repository, policy=FOREVER_ON_GOLD, settle="0s", reflog=True)
     retention.plan()
     repository.delete_branch("gold")
+    retention.write(reflog=False)
+    retention.plan()  # one plan without the reflog forgets nothing
+    retention.write(reflog=True)
     for _ in range(2):
         lakefs.clock.forward(days=10)
         retention.plan_and_sweep()

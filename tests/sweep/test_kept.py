@@ -1,5 +1,6 @@
 """What a repository keeps is asked before each pass of a purge: the source is opened once, and no rows stay cached."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,20 @@ from retention_assets.instants import utc_now
 from retention_assets.stores.warehouse import Warehouse
 from retention_assets.sweep import kept as module
 from retention_assets.sweep.kept import kept_now
-from tests.end_to_end.command import orchard_on_disk
+from tests.end_to_end.command import orchard_on_disk, staged_folder
 from tests.icechunk_places import ago, field_place
 from tests.icechunk_repositories import Commit
 
 
 def orchard(directory: Path) -> Path:
     return orchard_on_disk(directory).file
+
+
+def add_a_file_to_the_staged_list(directory: Path) -> None:
+    """Let Spark read other files than before, of the same rows: a frame like one that is cached is not cached anew."""
+    folder = directory / "lake" / staged_folder()
+    for file in list(folder.iterdir()) if folder.is_dir() else ():
+        shutil.copy2(file, file.with_name(f"{file.name}-again"))
 
 
 def field(directory: Path) -> Path:
@@ -53,6 +61,7 @@ def test_the_source_is_opened_once_and_what_was_read_is_released(
         assert opened == []
         first = {row["address"] for row in kept().collect()}
         after_first = cached(spark)
+        add_a_file_to_the_staged_list(tmp_path)
         assert {row["address"] for row in kept().collect()} == first
         assert cached(spark) == after_first
     assert first

@@ -67,7 +67,8 @@ class OtherRepositories:
     def last_parts(self) -> DataFrame | None:
         """Return `last_part` of what the others refer to by their newest tables; None when there is no such table.
 
-        What their policies let go does not count, unless the policy is another one than the table was made under.
+        What their policies let go does not count, unless the mode is `plan` or the policy is another one than the table
+        was made under.
         """
         found = [self._references(other, table) for other in self.others if (table := self._newest(other))]
         return last_parts(found)
@@ -181,7 +182,7 @@ class OtherRepositories:
     def _references(self, other: Repository, table: _Table) -> DataFrame:
         """Return what `other` refers to by full address or by virtual chunk references (column `address`)."""
         policy = _policy(other)
-        if not _is_of(table, other, policy):
+        if other.settings.mode == "plan" or not _is_of(table, other, policy):  # mode `plan` lets nothing go
             policy = None  # then the references of every commit and manifest count, which only keeps more
         return (self._of_icechunk if other.is_icechunk else self._of_lakefs)(other, table, policy)
 

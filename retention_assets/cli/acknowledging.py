@@ -47,6 +47,7 @@ def acknowledge(
     """
     from retention_assets.state.acknowledged import acknowledge as acknowledge_lost
     from retention_assets.state.acknowledged import known_addresses, missing_addresses
+    from retention_assets.state.records import seal_of
 
     if addresses and file:
         raise click.UsageError("Name addresses or a file, not both.")
@@ -69,7 +70,7 @@ def acknowledge(
     if not (yes or addresses or file):
         click.confirm(f"Acknowledge that these {len(wanted):,} live objects are lost?", abort=True, err=True)
     by, now = person(), utc_now()
-    acknowledge_lost(warehouse, repository, wanted, by, now, str(uuid4()))
+    acknowledge_lost(warehouse, repository, wanted, by, now, str(uuid4()), seal_of(configured))
     if json_wanted:
         click.echo(json.dumps({"acknowledged_by": by, "at": now.isoformat(), "addresses": wanted}, indent=2))
         return

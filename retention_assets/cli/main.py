@@ -71,10 +71,10 @@ def plan(context: click.Context, repository: str, given: datetime | None, json_w
 def _plan(
     configuration: Configuration, repository: str, day: date, *, json_wanted: bool = False, full: bool = False
 ) -> None:
+    from retention_assets.assets.jobs import plan_job
     from retention_assets.assets.workbench import FULL
     from retention_assets.cli.runs import run_job
     from retention_assets.cli.summaries import summary_of
-    from retention_assets.definitions import plan_job
     from retention_assets.state.plan import load_plan
 
     configuration.repository(repository)
@@ -181,8 +181,8 @@ def withdraw(context: click.Context, repository: str, given: datetime | None) ->
 @click.pass_context
 def sweep(context: click.Context, repository: str, given: datetime | None, dump_age: str | None) -> None:
     """Carry out the approved plan of REPOSITORY: its mode is `quarantine` or `delete`."""
+    from retention_assets.assets.jobs import sweep_job
     from retention_assets.cli.runs import run_job
-    from retention_assets.definitions import sweep_job
 
     configuration = configuration_of(context)
     if configuration.repository(repository).settings.mode == "plan":
@@ -221,9 +221,10 @@ def verify(context: click.Context, repository: str, given: datetime | None, json
 
     Exit status 1 when anything that is held does not exist, or anything else does not fit.
     """
+    from retention_assets.assets.jobs import verify_job
     from retention_assets.cli.runs import run_job
     from retention_assets.cli.tables import open_table
-    from retention_assets.definitions import PROOF, verify_job
+    from retention_assets.definitions import PROOF
 
     configuration = configuration_of(context)
     configuration.repository(repository)

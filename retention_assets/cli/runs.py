@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.status import Status
 
 from retention_assets import errors
+from retention_assets.assets.jobs import verify_job
 from retention_assets.assets.partitions import daily
 from retention_assets.assets.resources import spark_resource, start_early
 from retention_assets.config.configuration import Configuration
-from retention_assets.definitions import build_definitions, verify_job
+from retention_assets.definitions import build_definitions
 from retention_assets.errors import ConfigurationError, GuardRefused, RetentionError, error_named_in
 
 _OWN_ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}

@@ -129,7 +129,8 @@ def purge(context: click.Context, repository: str, versions: bool, approved: str
     undo, others = _undo(configuration, repository), configuration.others(repository)
     if approved:
         asked = undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.log, undo.clock
-        _tell(repository, "purged", delete_for_good(undo, approved, lambda: kept_now(*asked), versions=versions))
+        with kept_now(*asked) as kept:
+            _tell(repository, "purged", delete_for_good(undo, approved, kept, versions=versions))
         return
     due = due_for_purge(undo, versions=versions)
     what = "are gone, and may be there still as versions" if versions else "are past their time in quarantine"

@@ -3,14 +3,16 @@
 Source: DESIGN.md, invariants 1 and 5.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config.configuration import Repository
 from retention_assets.config.instants import Clock
 from retention_assets.core.liveness import Liveness
-from retention_assets.icechunk.source.opening import open_icechunk
+from retention_assets.icechunk.source.opening import OpenIcechunk, open_icechunk
 from retention_assets.icechunk.sweep.proof import files_kept
 from retention_assets.lakefs.source.opening import open_repository
 from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, Question
@@ -23,6 +25,7 @@ from retention_assets.sweep.attempt import Sweep
 from retention_assets.sweep.execute import Log
 
 
+@contextmanager
 def kept_now(
     spark: SparkSession,
     warehouse: Warehouse,
@@ -31,33 +34,82 @@ def kept_now(
     run_id: str,
     log: Log,
     clock: Clock,
-) -> DataFrame:
-    """Return what must stay (column `address`), as a sweep's look tells it; of Icechunk every file is read anew.
+) -> Iterator[Callable[[], DataFrame]]:
+    """Give a function that returns what must stay (column `address`), as the liveness check of a sweep finds it.
 
-    Of what `others` refer to, the objects count that sweeps of this repository worked on.
-    Errors: GuardRefused when it is not known; of the source and the store, where something cannot be read.
+    Each call reads the repository's references again. The rows of a call are released by the next one, and at the end
+    of the block. Policy and day are those of the first call. Of what `others` refer to, the objects count that sweeps
+    of this repository worked on.
+    Errors of a call: GuardRefused when it is not known what must stay; of the source and the store.
     """
-    elsewhere = OtherRepositories(spark, warehouse, repository, others, run_id, clock)
-    elsewhere.require_known()
-    kept = _kept_here(spark, warehouse, repository, run_id, log, clock)
-    worked_on = read_ledgers(spark, warehouse, repository.name, plans_with_ledgers(warehouse, repository.name))
-    return elsewhere.added_to(Liveness(kept, kept, clock()), worked_on).live
+    kept = _Kept(spark, warehouse, repository, others, run_id, log, clock)
+    try:
+        yield kept.now
+    finally:
+        kept.release()
 
 
-def _kept_here(
-    spark: SparkSession, warehouse: Warehouse, repository: Repository, run_id: str, log: Log, clock: Clock
-) -> DataFrame:
-    log(f"{repository.name}: looking at what is live")
-    day = clock().date()
-    if repository.is_icechunk:
-        opened = open_icechunk(repository, clock)
-        return files_kept(Sweep(spark, warehouse, opened, day, run_id, log, clock), opened.source.state())
-    of_lakefs = open_repository(repository, clock)
-    cache = TableCache(spark, warehouse, repository.name, of_lakefs.access, run_id)
-    memory = read_memory(warehouse, repository.name, repository.lakefs)
-    question = Question(of_lakefs, of_lakefs.policy(), day, memory)
-    liveness = LakeFSLiveness(spark, cache, question, clock)
-    live = liveness.now().live.cache()
-    live.count()  # after `close` it could not be read again
-    liveness.close()
-    return live
+class _Kept:
+    """See `kept_now`. The source is opened once, by the first call: what one call read the next one need not read."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        warehouse: Warehouse,
+        repository: Repository,
+        others: Sequence[Repository],
+        run_id: str,
+        log: Log,
+        clock: Clock,
+    ) -> None:
+        self._spark = spark
+        self._warehouse = warehouse
+        self._repository = repository
+        self._elsewhere = OtherRepositories(spark, warehouse, repository, others, run_id, clock)
+        self._run_id = run_id
+        self._log = log
+        self._clock = clock
+        self._rows: DataFrame | None = None  # of the last call
+
+    def now(self) -> DataFrame:
+        self._elsewhere.require_known()
+        self._log(f"{self._repository.name}: looking at what is live")
+        self._release_rows()
+        if self._repository.is_icechunk:
+            kept = files_kept(self._sweep, self._sweep.opened.source.state()).cache()
+        else:
+            kept = self._liveness.now().live.cache()
+            kept.count()  # after `close` it could not be read again
+            self._liveness.close()
+        self._rows = kept
+        return self._elsewhere.added_to(Liveness(kept, kept, self._clock()), self._worked_on).live
+
+    def release(self) -> None:
+        self._release_rows()
+        self._elsewhere.release()
+        if "_liveness" in self.__dict__:  # it was opened
+            self._liveness.release()
+
+    def _release_rows(self) -> None:
+        if self._rows is not None:
+            self._rows.unpersist()
+            self._rows = None
+
+    @cached_property
+    def _liveness(self) -> LakeFSLiveness:
+        opened = open_repository(self._repository, self._clock)
+        cache = TableCache(self._spark, self._warehouse, self._repository.name, opened.access, self._run_id)
+        memory = read_memory(self._warehouse, self._repository.name, self._repository.lakefs)
+        question = Question(opened, opened.policy(), self._clock().date(), memory)
+        return LakeFSLiveness(self._spark, cache, question, self._clock)
+
+    @cached_property
+    def _sweep(self) -> Sweep[OpenIcechunk]:
+        opened = open_icechunk(self._repository, self._clock)
+        day = self._clock().date()
+        return Sweep(self._spark, self._warehouse, opened, day, self._run_id, self._log, self._clock)
+
+    @cached_property
+    def _worked_on(self) -> DataFrame:
+        name = self._repository.name
+        return read_ledgers(self._spark, self._warehouse, name, plans_with_ledgers(self._warehouse, name))

@@ -68,7 +68,8 @@ class OtherRepositories:
     def last_parts(self) -> DataFrame | None:
         """Return `last_part` of what the others refer to by their newest tables; None when there is no such table.
 
-        What their policies let go does not count, unless the policy is another one than the table was made under.
+        What their policies let go does not count, unless the mode is `plan` or the policy is another one than the table
+        was made under.
         """
         found = [self._references(other, table) for other in self.others if (table := self._newest(other))]
         return last_parts(found)
@@ -133,6 +134,12 @@ class OtherRepositories:
         live = reduce(DataFrame.unionByName, self._kept_by.values(), liveness.live)
         return Liveness(live.distinct(), liveness.committed, liveness.looked_at)
 
+    def release(self) -> None:
+        """Let go of what was read: what `added_to` returned must not be used any more."""
+        for found in self._kept_by.values():
+            found.unpersist()
+        self._kept_by.clear()
+
     def _require_one(self, other: Repository) -> None:
         """Refuse when no table of `other` was read, since its day is being planned again."""
         if self._may_refer(other) and other.name not in {table.repository for table in self._kept_by}:
@@ -176,12 +183,14 @@ class OtherRepositories:
     def _references(self, other: Repository, table: _Table) -> DataFrame:
         """Return what `other` refers to by full address or by virtual chunk references (column `address`)."""
         policy = _policy(other)
-        if not _is_of(table, other, policy):
+        if other.settings.mode == "plan" or not _is_of(table, other, policy):  # mode `plan` lets nothing go
             policy = None  # then the references of every commit and manifest count, which only keeps more
         return (self._of_icechunk if other.is_icechunk else self._of_lakefs)(other, table, policy)
 
     def _of_lakefs(self, other: Repository, table: _Table, policy: _Policy | None) -> DataFrame:
-        pairs = self._rows(other, ADDRESSES.name, table).where(is_outside(F.col("address")))
+        pairs = self._rows(other, ADDRESSES.name, table, ["address"]).where(is_outside(F.col("address")))
+        if set(ADDRESSES.schema.names) - set(pairs.columns):
+            policy = None  # an older version wrote the table: then every reference counts, which only keeps more
         graph = self._table(other, COMMIT_GRAPH.name, table.day)
         same = graph is not None and graph.notes.get(REFERENCES_HASH) == table.notes.get(REFERENCES_HASH)
         if isinstance(policy, Policy) and same:
@@ -209,8 +218,8 @@ class OtherRepositories:
         named, _ = cache.rows(manifests, manifest_chunks())
         return named.where("location IS NOT NULL").select(F.col("location").alias("address"))
 
-    def _rows(self, other: Repository, name: str, table: _Table) -> DataFrame:
-        return self.warehouse.rows(self.spark, other.name, name, table.day).frame
+    def _rows(self, other: Repository, name: str, table: _Table, needed: Sequence[str] | None = None) -> DataFrame:
+        return self.warehouse.rows(self.spark, other.name, name, table.day, needed).frame
 
 
 def not_configured(source: LakeFSSource, configured: Collection[Repository]) -> str | None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.errors import TableContractError
-from retention_assets.state.records import Record, write_record
+from retention_assets.state.records import NO_SEAL, Record, Seal, write_record
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import INSTANT
 
@@ -64,9 +64,16 @@ def write_acknowledgement(
 
 
 def acknowledge(
-    warehouse: Warehouse, repository: str, addresses: Sequence[str], by: str, at: datetime, run_id: str
+    warehouse: Warehouse,
+    repository: str,
+    addresses: Sequence[str],
+    by: str,
+    at: datetime,
+    run_id: str,
+    seal: Seal = NO_SEAL,
 ) -> None:
     """Write down that a person acknowledged these objects as lost, and add that to the chain of records."""
+    seal.copy_records(warehouse, repository)  # where records cannot be copied, nothing is acknowledged
     name = write_acknowledgement(warehouse, repository, addresses, LOST, by, at)
     record = Record(
         kind="acknowledge",
@@ -88,7 +95,7 @@ def acknowledge(
         ledger_digest=None,
         published={"file": f"{ACKNOWLEDGED}/{name}", "addresses": len(addresses), "digest": _digest(addresses)},
     )
-    write_record(warehouse, record)
+    write_record(warehouse, record, seal)
 
 
 def note_found(

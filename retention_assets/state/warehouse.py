@@ -91,8 +91,10 @@ class Warehouse:
             )
         return self.partition(repository, table, day)
 
-    def rows(self, spark: SparkSession, repository: str, table: str, day: date) -> Rows:
-        """Return a partition with its facts.
+    def rows(
+        self, spark: SparkSession, repository: str, table: str, day: date, needed: Sequence[str] | None = None
+    ) -> Rows:
+        """Return a partition with its facts. `needed`: columns that it must have; None: all of its table.
 
         Errors: TableContractError naming the command that makes it, also when the files have not as many rows as were
         written, or lack columns; GuardRefused when a guard refused what is in it.
@@ -104,7 +106,9 @@ class Warehouse:
                 f"Make it again: `retention {_maker(table)} {repository} --as-of {day}`."
             )
         files = self.require_rows(repository, table, day, facts.rows)
-        self._require_columns(files, repository, table, day)
+        if needed is None:
+            needed = TABLES[table].schema.names if table in TABLES else []
+        self._require_columns(files, needed, repository, table, day)
         return Rows(self._frame(spark, files, repository, table, day.isoformat()), facts.taken_at, facts.notes)
 
     def frame(self, spark: SparkSession, *parts: str) -> DataFrame:
@@ -116,8 +120,9 @@ class Warehouse:
         reader = spark.read.schema(from_arrow_schema(files[0].schema.to_arrow_schema())) if files else spark.read
         return reader.parquet(self.location(*parts))
 
-    def _require_columns(self, files: Sequence[pq.FileMetaData], repository: str, table: str, day: date) -> None:
-        needed = TABLES[table].schema.names if table in TABLES else []
+    def _require_columns(
+        self, files: Sequence[pq.FileMetaData], needed: Sequence[str], repository: str, table: str, day: date
+    ) -> None:
         lacking = sorted({name for file in files for name in set(needed) - set(file.schema.to_arrow_schema().names)})
         if lacking:
             raise TableContractError(
@@ -232,7 +237,7 @@ class Warehouse:
 
     def read_rows(self, *parts: str) -> pa.Table:
         """Return what `append_rows` wrote."""
-        return pq.read_table(BytesIO(self._store.get("/".join(parts)).bytes()))
+        return pq.read_table(_of_arrow(self._store.get("/".join(parts)).bytes()))
 
     def read_document(self, *parts: str) -> dict[str, Any] | None:
         """Return a JSON document, or None when there is none."""
@@ -277,6 +282,17 @@ class Warehouse:
 
 def _text(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False).encode()
+
+
+def _of_arrow(content: bytes) -> pa.BufferReader:
+    """Return a reader of a copy of the content that belongs to Arrow alone.
+
+    Arrow's threads may release what they read after the reading function has returned. A file or bytes of Python's are
+    released under Python's lock. A thread that waits for this lock while the process ends aborts the process.
+    """
+    copy = pa.BufferOutputStream()
+    copy.write(content)
+    return pa.BufferReader(copy.getvalue())
 
 
 def _maker(table: str) -> str:

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from retention_assets.assets.jobs import plan_job
 from retention_assets.config.configuration import Configuration, load_configuration
-from retention_assets.definitions import build_definitions, plan_job
+from retention_assets.definitions import build_definitions
 from retention_assets.state.warehouse import Warehouse
 from tests.repositories import api, place_repository, policy_file
 

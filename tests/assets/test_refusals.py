@@ -145,6 +145,16 @@ def test_a_table_that_lacks_rows_of_those_that_were_written_is_refused(lake: Lak
     assert f"and {written:,} were written. Nothing was deleted" in run.errors
 
 
+def test_a_table_of_an_older_version_that_lacks_columns_is_refused_with_the_remedy(lake: Lake) -> None:
+    """Only the candidates are made again, from the addresses that a version before wrote."""
+    for part in (lake.root / "warehouse/orchard/addresses" / DAY).glob("*.parquet"):
+        pq.write_table(pq.read_table(part).drop_columns(["at_head", "left_branches"]), part)
+    run = lake.make("deletion_candidates")
+    assert not run.success
+    assert "orchard: addresses of 2026-11-01 lacks the columns at_head, left_branches" in run.errors
+    assert "`retention plan orchard --as-of 2026-11-01`" in run.errors
+
+
 def test_a_table_of_which_a_part_cannot_be_read_back_is_not_complete(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

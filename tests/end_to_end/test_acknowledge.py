@@ -6,8 +6,11 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+import yaml
 from pyspark.sql import SparkSession
 
+from retention_assets.config.configuration import load_configuration
+from retention_assets.state.records import seal_of
 from tests.end_to_end.command import Place, orchard_on_disk, run
 
 pytestmark = pytest.mark.usefixtures("spark", "forgetful")
@@ -124,3 +127,24 @@ def test_what_is_no_address_of_an_object_is_refused(planned: tuple[Place, list[s
     answer = acknowledge(planned[0], address)
     assert answer.status == 2
     assert "Nothing was acknowledged" in answer.err
+
+
+def test_an_acknowledgement_is_signed_and_copied_like_every_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, witness = orchard_on_disk(tmp_path), tmp_path / "witness"
+    monkeypatch.setenv("RECORDS_KEY", "0123456789abcdef" * 2)
+    protected = {"signing_key": {"env": "RECORDS_KEY"}, "witness": str(witness)}
+    settings = yaml.safe_load(place.file.read_text(encoding="utf-8"))
+    place.file.write_text(yaml.safe_dump({**settings, "records": protected}), encoding="utf-8")
+    witness.write_text("no directory")
+    assert acknowledge(place, "data/lost").status == 3
+    assert not (place.warehouse / place.name).exists()
+    witness.unlink()
+    done = acknowledge(place, "data/lost")
+    assert done.status == 0, done.err
+    (record,) = (place.warehouse / place.name / "records").iterdir()
+    (copy,) = (witness / place.name).iterdir()
+    document = json.loads(record.read_text(encoding="utf-8"))
+    assert seal_of(load_configuration(place.file).repository(place.name)).verifies(document)
+    assert json.loads(copy.read_text(encoding="utf-8")) == document

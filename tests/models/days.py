@@ -21,7 +21,7 @@ from retention_assets.lakefs.source.staged_objects import staged_objects
 from retention_assets.lakefs.source.storage import Studio, take_picture
 from retention_assets.lakefs.sweep.liveness import Question, commits_now
 from retention_assets.lakefs.sweep.planning import KNOWN, Pictures, Terms, make_plan
-from retention_assets.lakefs.sweep.sweeping import Sweep, report
+from retention_assets.lakefs.sweep.sweeping import report
 from retention_assets.policy.current import CurrentRule
 from retention_assets.state.approval import approve, approved_terms, planned_terms
 from retention_assets.state.conform import conform
@@ -30,6 +30,7 @@ from retention_assets.state.plan import Plan
 from retention_assets.state.policies import POLICY_RUN, current_rules_of, policy_versions, rules_in_force
 from retention_assets.state.table_cache import TableCache
 from retention_assets.state.warehouse import Facts, Rows, Warehouse
+from retention_assets.sweep.attempt import Sweep
 from retention_assets.tables import DELETION_CANDIDATES, POLICY_TABLE, STORAGE_INVENTORY, TABLES
 from tests.ledgers import write_ledger
 from tests.models.truth import Rules

@@ -5,12 +5,26 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
 
+import boto3  # type: ignore[import-untyped]
 import urllib3
+from botocore.config import Config  # type: ignore[import-untyped]
 
 ACCESS_KEY = "AKIAIOSFODNN7EXAMPLE"
 SECRET_KEY = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 
 Json = dict[str, Any]
+
+
+def s3_gateway(url: str) -> Any:
+    """Return boto3's client of the S3 gateway: a bucket is a repository, and a key begins with a branch."""
+    return boto3.client(
+        "s3",
+        endpoint_url=url,
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=SECRET_KEY,
+        region_name="us-east-1",
+        config=Config(s3={"addressing_style": "path"}, request_checksum_calculation="when_required"),
+    )
 
 
 class Refused(Exception):

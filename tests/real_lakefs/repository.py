@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from tests.real_lakefs.client import Client, Json, Refused
+from tests.real_lakefs.client import Client, Json, Refused, s3_gateway
 from tests.real_lakefs.hooks import UnderWay, Webhook
 from tests.real_lakefs.stores import issued_at
 
@@ -48,6 +48,17 @@ class Repository:
         """Upload an object through the server, and return its address."""
         answer = self._ask("POST", f"/branches/{branch}/objects", {"path": path}, content)
         return self.address_of(answer)
+
+    def upload_in_parts(self, branch: str, path: str, *parts: bytes) -> str:
+        """Upload an object in parts, as S3's clients do through the server's gateway, and return its address."""
+        gateway, name = s3_gateway(self.server.url), {"Bucket": self.name, "Key": f"{branch}/{path}"}
+        upload = gateway.create_multipart_upload(**name)["UploadId"]
+        sent = [
+            {"PartNumber": number, **_etag(gateway.upload_part(**name, UploadId=upload, PartNumber=number, Body=part))}
+            for number, part in enumerate(parts, start=1)
+        ]
+        gateway.complete_multipart_upload(**name, UploadId=upload, MultipartUpload={"Parts": sent})
+        return self.address_of(self.stat(branch, path))
 
     def delete(self, branch: str, path: str) -> None:
         """Delete a path."""
@@ -307,3 +318,7 @@ class Repository:
 
     def _ask(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None) -> Any:
         return self.client.ask(method, self._path(path), query, body)
+
+
+def _etag(answer: Json) -> Json:
+    return {"ETag": answer["ETag"]}

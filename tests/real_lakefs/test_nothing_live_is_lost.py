@@ -90,6 +90,24 @@ def test_an_object_that_was_uploaded_again_with_the_same_content_stays(
     require_all_readable(repository, gone)
 
 
+@pytest.mark.parametrize("server", ["lakefs", pytest.param("lakefs_on_s3", marks=pytest.mark.slow)])
+def test_an_object_that_was_uploaded_again_in_parts_or_copied_again_stays(
+    request: pytest.FixtureRequest, tmp_path: Path, server: str
+) -> None:
+    """The checksum of an upload in parts is no MD5 of the content, and a copy takes its source's checksum along."""
+    repository = request.getfixturevalue(server).new_repository("parts")
+    gone = garbage(repository)
+    repository.upload_in_parts("main", "table", b"in one part")
+    repository.copy("main", "table", "copy")
+    repository.commit("main")
+    again = {repository.upload_in_parts("main", "table", b"in one part"), repository.copy("main", "table", "copy")}
+    assert repository.diff("main") == []
+    repository.server.clock.forward(days=3)
+    Retention(tmp_path, repository, settle="0s").plan_and_sweep()
+    assert again <= set(repository.stored())
+    require_all_readable(repository, gone)
+
+
 # ---- operations that began before anybody looked
 
 
@@ -172,6 +190,9 @@ def test_what_a_branch_kept_stays_after_the_branch_was_deleted_by_mistake(lakefs
     retention = Retention(tmp_path, repository, policy=FOREVER_ON_GOLD, settle="0s", reflog=True)
     retention.plan()
     repository.delete_branch("gold")
+    retention.write(reflog=False)
+    retention.plan()  # one plan without the reflog forgets nothing
+    retention.write(reflog=True)
     for _ in range(2):
         lakefs.clock.forward(days=10)
         retention.plan_and_sweep()

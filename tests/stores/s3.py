@@ -6,7 +6,7 @@ from typing import Any
 
 import boto3  # type: ignore[import-untyped]
 
-from retention_assets.objectstore.objects import StoreAccess
+from retention_assets.objectstore.access import StoreAccess
 
 REGION = "us-east-1"
 

@@ -16,9 +16,10 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.clock import store_time
 from retention_assets.objectstore.mutate.copying import Copied, Copy, ObjectCopier
 from retention_assets.objectstore.mutate.copying import Outcome as Copying
-from retention_assets.objectstore.mutate.deletion import Deletion, Doomed, ObjectDeleter, Outcome
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter, Outcome
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import LISTING, ObjectReader
+from retention_assets.objectstore.outcomes import Deletion, Doomed
 from retention_assets.sweep.facts import Facts
 from retention_assets.sweep.work import OBJECTS
 from tests.stores.places import ANOTHER_BUCKET, KINDS, LOCAL, MEMORY, Kind, Place

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.deletion import Deletion, Doomed, ObjectDeleter, Outcome
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter, Outcome
+from retention_assets.objectstore.outcomes import Deletion, Doomed
 from retention_assets.objectstore.pace import Pace, Patience
 from tests.stores.fake_clock import FakeClock
 from tests.stores.s3 import Bucket

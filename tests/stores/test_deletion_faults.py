@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.deletion import Deletion, Doomed, ObjectDeleter, Outcome
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter, Outcome
+from retention_assets.objectstore.outcomes import Deletion, Doomed
 from retention_assets.objectstore.pace import Pace, Patience
 from tests.faulty_s3 import Faults, FaultyS3, Request, faulty_s3
 from tests.stores.fake_clock import FakeClock

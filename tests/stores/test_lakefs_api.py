@@ -15,8 +15,9 @@ from retention_assets.errors import CorruptFile, ObjectMissing, SourceError
 from retention_assets.lakefs.source import api as lakefs_api
 from retention_assets.lakefs.source.api import ApiSource
 from retention_assets.lakefs.source.repository import GCRules, StagedList, staged_folder
-from retention_assets.objectstore.mutate.deletion import Deletion, ObjectDeleter, Outcome
-from retention_assets.objectstore.objects import StoreAccess
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter, Outcome
+from retention_assets.objectstore.outcomes import Deletion
 from tests.repositories import api, place_repository
 from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, Answer, LakeFSServer, serving
 from tests.stores.lakefs_world import Repository, bare, saved

@@ -12,7 +12,7 @@ from retention_assets.lakefs.formats.ranges import read_metarange
 from retention_assets.lakefs.formats.writer import Range, write_metarange
 from retention_assets.lakefs.source.dump import DumpSource
 from retention_assets.lakefs.source.repository import RULES
-from retention_assets.objectstore.objects import StoreAccess
+from retention_assets.objectstore.access import StoreAccess
 from tests.repositories import api, place_repository
 from tests.stores.s3 import Bucket
 

@@ -13,7 +13,7 @@ from retention_assets.lakefs.rules.references import Commit
 from retention_assets.lakefs.source.api import ApiSource
 from retention_assets.lakefs.source.dump import DumpSource
 from retention_assets.lakefs.source.repository import GCRules, LakeFSSource, staged_folder
-from retention_assets.objectstore.objects import StoreAccess
+from retention_assets.objectstore.access import StoreAccess
 from tests.repositories import REPOSITORIES, api, listing, place_repository
 from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
 from tests.stores.lakefs_world import saved

@@ -1,16 +1,19 @@
 """Documents of the warehouse that only one of several writers may write, and tables that have lost rows."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from retention_assets.errors import StoreError, TableContractError
 from retention_assets.state import warehouse as module
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.state.warehouse import Facts, Warehouse
 from tests.stores.s3 import Bucket
 
 PLACE = ("orchard", "leases", "00000001.json")
@@ -47,6 +50,28 @@ def test_where_it_cannot_be_written_nothing_is_said_to_be_there(tmp_path: Path) 
     (tmp_path / "orchard").write_text("no directory")
     with pytest.raises(StoreError, match=r"cannot write 'orchard/leases/00000001\.json'"):
         warehouse.create_document({"holder": "a"}, *PLACE)
+
+
+# A reading that leaves Python objects to Arrow's threads aborts one such process in five.
+_ENDS_RIGHT_AFTER_READING = """
+import os, sys
+import pyarrow.dataset  # once, not in each child
+from retention_assets.state.warehouse import Warehouse
+for _ in range(40):
+    child = os.fork()
+    if not child:
+        Warehouse(sys.argv[1]).read_rows(*sys.argv[2:])
+        sys.exit(3)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_process_that_ends_right_after_it_read_rows_has_its_own_exit_status(tmp_path: Path) -> None:
+    rows = pa.table({name: ["x"] * 10 for name in ("address", "size", "outcome", "detail", "at", "fence")})
+    Warehouse(str(tmp_path)).append_rows(rows, "orchard", "ledgers", "part.parquet")
+    script = [sys.executable, "-c", _ENDS_RIGHT_AFTER_READING, str(tmp_path), "orchard", "ledgers", "part.parquet"]
+    done = subprocess.run(script, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["3"] * 40, done.stderr
 
 
 # ---- rows
@@ -96,3 +121,20 @@ def test_a_file_that_was_cut_off_is_named(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-5])
     with pytest.raises(TableContractError, match=r"part-00000\.snappy\.parquet: is cut off, or no Parquet file"):
         warehouse.row_count(*TABLE)
+
+
+def test_a_table_that_lacks_columns_is_refused_with_the_command_that_makes_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A version before wrote it: Spark alone would complain of a column that cannot be resolved."""
+    warehouse = Warehouse(str(tmp_path))
+    write_parts(warehouse, 3, 40)
+    tmp_path.joinpath(*TABLE, "_SUCCESS").touch()
+    warehouse.write_facts("orchard", "addresses", DAY, Facts(datetime.now(UTC), 43, "a-run"))
+    with pytest.raises(TableContractError) as refused:
+        warehouse.rows(spark, "orchard", "addresses", DAY)
+    told = str(refused.value)
+    assert "orchard: addresses of 2026-11-01 lacks the columns active, added_at, at_head, branches, due_since," in told
+    assert "another version made it. Nothing was deleted" in told
+    assert "`retention plan orchard --as-of 2026-11-01`" in told
+    assert warehouse.rows(spark, "orchard", "addresses", DAY, ["address"]).frame.count() == 43

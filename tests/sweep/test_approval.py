@@ -19,7 +19,7 @@ from retention_assets.core.amounts import Amount
 from retention_assets.core.digest import candidates_digest
 from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.source.opening import open_repository
-from retention_assets.lakefs.sweep.sweeping import Sweep, report
+from retention_assets.lakefs.sweep.sweeping import report
 from retention_assets.state.approval import (
     APPROVALS,
     APPROVER,
@@ -43,6 +43,7 @@ from retention_assets.state.plan import (
     withdraw_plan,
 )
 from retention_assets.state.warehouse import Warehouse
+from retention_assets.sweep.attempt import Sweep
 from tests.repositories import api, place_repository, policy_file
 from tests.sweep.small_world import DAY, SETTINGS, TERMS, a_plan
 from tests.transforms.frames import NOW, Candidate, address, candidates

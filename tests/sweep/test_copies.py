@@ -12,6 +12,7 @@ import pytest
 import yaml
 from pyspark.sql import DataFrame, SparkSession
 
+from retention_assets.cli import undoing as commands
 from retention_assets.config.configuration import load_configuration
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused
@@ -34,6 +35,7 @@ from retention_assets.sweep import undo as undoing
 from retention_assets.sweep.proof import Evidence, copies_in_quarantine
 from retention_assets.sweep.undo import Undo, due_for_purge, purge, restore
 from retention_assets.tables import LEDGER
+from tests.end_to_end.command import Answer, run
 from tests.stores.places import Place, versitygw_place
 from tests.stores.s3 import Bucket
 from tests.sweep.crashes.runs import sweep
@@ -288,6 +290,44 @@ def test_what_a_run_was_at_when_it_died_is_purged_in_the_end(spark: SparkSession
     assert world.copies() == {}
     assert outcome(world, "e") == PURGED
     assert files(world) == set()
+
+
+# ---- the commands
+
+
+def command(spark: SparkSession, world: World, name: str, *arguments: str) -> Answer:
+    undo(spark, world)  # writes the configuration
+    return run("--config", world.root / "retention.yaml", name, REPOSITORY, *arguments)
+
+
+def test_quarantined_shows_surplus_copies_and_copies_that_no_ledger_names(spark: SparkSession, tmp_path: Path) -> None:
+    world = a_world(tmp_path)
+    plan = another_plan(world, 1)
+    copied_not_deleted(world, plan)
+    lay_copy(world, plan, "never-tried", b"???")
+    assert command(spark, world, "quarantined", "--json").document() == [
+        {"plan": f"{plan.day} {plan.plan_hash}", "objects": 1, "bytes": len(content("a")), "surplus": True},
+        {"plan": place(world, plan).folder, "objects": 1, "bytes": 3, "unknown": True},
+    ]
+    shown = command(spark, world, "quarantined").out
+    assert "nothing is in quarantine" in shown
+    assert "A sweep made these copies, and their objects are still in the repository" in shown
+    assert "No command touches them" in shown
+
+
+@pytest.mark.parametrize("keeps", [False, None])
+def test_purge_promises_to_delete_for_good_only_where_versions_are_known(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool | None
+) -> None:
+    world = a_world(tmp_path)
+    copied_not_deleted(world, another_plan(world, 1))
+    world.wait(hours=1)
+    monkeypatch.setattr(commands, "utc_now", world.clock)
+    monkeypatch.setattr(undoing, "_keeps_versions", lambda _: keeps)
+    shown = command(spark, world, "purge").out
+    assert "are surplus: their originals are still in the repository" in shown
+    assert ("Delete them for good:" in shown) is (keeps is not None)
+    assert ("It is unknown whether the quarantine's store keeps versions" in shown) is (keeps is None)
 
 
 # ---- the proof

@@ -2,14 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 from pyspark.sql import SparkSession
 
 from retention_assets.config.configuration import load_configuration
+from retention_assets.core.liveness import Liveness
 from retention_assets.errors import TableContractError
+from retention_assets.lakefs.source.opening import policy_of_files
 from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.state.conform import conform
 from retention_assets.state.plan import POLICY_HASH, REFERENCES_HASH
@@ -44,10 +48,37 @@ def others(spark: SparkSession, tmp_path: Path) -> OtherRepositories:
     return OtherRepositories(spark, warehouse, here, [there], "a-run", lambda: NOW)
 
 
+def test_references_count_that_a_table_of_an_older_version_has(others: OtherRepositories, tmp_path: Path) -> None:
+    """Else no plan could be made after an upgrade before all other repositories were planned."""
+    policy_hash = policy_of_files(others.others[0]).policy_hash
+    notes = {POLICY_HASH: policy_hash, REFERENCES_HASH: "e" * 64}
+    target = Path(others.warehouse.partition("there", ADDRESSES.name, DAY))
+    rows = pq.read_table(target).drop_columns(["at_head", "left_branches", "etag"])
+    for part in target.glob("*.parquet"):
+        part.unlink()
+    pq.write_table(rows, target / "part.parquet")
+    others.warehouse.write_facts("there", ADDRESSES.name, DAY, Facts(NOW, rows.num_rows, "a-run", notes))
+    parts = others.last_parts()
+    assert parts is not None
+    assert parts.distinct().count() == len(HERE)
+
+
 def test_what_another_repository_refers_to_is_known_by_its_last_plan(others: OtherRepositories) -> None:
     parts = others.last_parts()
     assert parts is not None
     assert parts.distinct().count() == len(HERE)
+
+
+def test_what_was_found_to_be_referred_to_is_released(spark: SparkSession, others: OtherRepositories) -> None:
+    objects = spark.createDataFrame(pa.table({"address": [address(0), address(9)]}))
+    nothing = objects.limit(0)
+    context: Any = spark.sparkContext
+    before = context._jsc.getPersistentRDDs().size()
+    live = others.added_to(Liveness(nothing, nothing, NOW), objects).live
+    assert [row["address"] for row in live.collect()] == [address(0)]
+    assert context._jsc.getPersistentRDDs().size() > before
+    others.release()
+    assert context._jsc.getPersistentRDDs().size() == before
 
 
 def test_references_of_another_repository_are_not_read_from_a_table_that_has_lost_rows(

@@ -34,7 +34,9 @@ class Pairing:
         self.warehouse = Warehouse(str(directory / "warehouse"))
         self.configure()
 
-    def configure(self, policy: Any = None, there: str = "s3://lake/there", **settings: Any) -> None:
+    def configure(
+        self, policy: Any = None, there: str = "s3://lake/there", mode_there: str = "delete", **settings: Any
+    ) -> None:
         """Write the configuration; `policy` is that of `there`."""
         (self.directory / "here.json").write_text(json.dumps(_POLICY), encoding="utf-8")
         (self.directory / "there.json").write_text(json.dumps(policy or _POLICY), encoding="utf-8")
@@ -43,7 +45,7 @@ class Pairing:
             "warehouse": "warehouse",
             "repositories": {
                 "here": {**entry, "namespace": "s3://lake/here", "policy": "here.json", **settings},
-                "there": {**entry, "namespace": there, "policy": "there.json"},
+                "there": {**entry, "namespace": there, "policy": "there.json", "mode": mode_there},
             },
         }
         (self.directory / "retention.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
@@ -104,6 +106,15 @@ def test_what_live_entries_and_staged_ones_name_is_kept(pairing: Pairing) -> Non
         staged=f"s3://lake/here/{address(6)}",
     )
     assert pairing.kept() == {address(number) for number in (0, 1, 4, 6)}
+
+
+def test_what_a_policy_lets_go_that_nobody_may_carry_out_is_kept(pairing: Pairing) -> None:
+    policy = {"lifecycle": [{"id": "old", "prefix": "old", "keep": "10d"}]}
+    pairs = named(0, active=True), named(1), named(2, "old/2", active=True)
+    for mode, kept in (("plan", (0, 1, 2)), ("quarantine", (0,))):
+        pairing.configure(policy, mode_there=mode)
+        pairing.plan(*pairs)
+        assert pairing.kept() == {address(number) for number in kept}
 
 
 @pytest.mark.parametrize("change", ["another_policy", "other_references"])

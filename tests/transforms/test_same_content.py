@@ -1,6 +1,8 @@
 """An unreferenced object stays while a head has its content: it may be staged though no list names it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import md5
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -13,15 +15,20 @@ from retention_assets.lakefs.rules.same_content import (
     at_risk,
     etags_differ,
     head_contents,
+    is_checksum_of,
     keep_same_content,
     of_same_content,
+    smallest_committed,
     unknown_content,
+    unproven_heads,
 )
 from tests.transforms import frames
 from tests.transforms.frames import DAY, NOW, Listed, Pair, address
 
 MD5, OTHER, MULTIPART = "a" * 32, "b" * 32, f"{'a' * 32}-5"
 HORIZON = Horizon(NOW, DAY, DAY, issued=issued_at)
+MD5, OTHER, THIRD, PARTS = "a" * 32, "b" * 32, "c" * 32, f"{'a' * 32}-5"
+HORIZON = Horizon(NOW, DAY, DAY)
 UNREFERENCED = address(1)
 
 
@@ -31,31 +38,84 @@ def objects(spark: SparkSession, listed: Sequence[Listed], pairs: Sequence[Pair]
     return made, head_contents(rows)
 
 
+@dataclass(frozen=True)
+class Stored:
+    """An object: the store's ETag, the MD5 of its content, the checksum of its entry."""
+
+    etag: str | None
+    md5: str | None = None  # None: it cannot be read, or need not be
+    checksum: str = ""
+    size: int = 10
+
+
 @pytest.mark.parametrize(
-    ("size", "checksum", "head_size", "head_checksum", "stays"),
+    ("found", "head", "stays"),
     [
-        pytest.param(10, MD5, 10, MD5, True, id="same_size_and_checksum"),
-        pytest.param(10, OTHER, 10, MD5, False, id="same_size_and_another_checksum"),
-        pytest.param(11, MD5, 10, MD5, False, id="another_size"),
-        pytest.param(10, None, 10, OTHER, True, id="no_etag_and_the_content_is_the_same"),
-        pytest.param(10, None, 10, MD5, False, id="no_etag_and_the_content_is_another"),
-        pytest.param(10, MULTIPART, 10, MULTIPART, True, id="uploaded_in_the_same_parts"),
-        pytest.param(10, MULTIPART, 10, OTHER, True, id="uploaded_in_parts_with_the_same_content"),
-        pytest.param(10, MULTIPART, 10, MD5, False, id="uploaded_in_parts_with_another_content"),
-        pytest.param(10, OTHER, 10, "made-up", True, id="a_client_made_the_checksum_up"),
-        pytest.param(10, OTHER, 10, "", True, id="the_entry_has_no_checksum"),
+        pytest.param(Stored(MD5), Stored(MD5, checksum=MD5), True, id="same_size_and_checksum"),
+        pytest.param(Stored(OTHER), Stored(MD5, checksum=MD5), False, id="same_size_and_another_checksum"),
+        pytest.param(Stored(MD5, size=11), Stored(MD5, checksum=MD5), False, id="another_size"),
+        pytest.param(Stored(None, OTHER), Stored(None, OTHER, OTHER), True, id="no_etag_and_the_content_is_the_same"),
+        pytest.param(Stored(None, OTHER), Stored(None, MD5, MD5), False, id="no_etag_and_the_content_is_another"),
+        pytest.param(
+            Stored(PARTS, OTHER), Stored(PARTS, MD5, PARTS), True, id="linked_with_the_etag_of_an_upload_in_parts"
+        ),
+        pytest.param(Stored(PARTS, OTHER), Stored(PARTS, MD5, MD5), True, id="uploaded_in_parts_through_lakefs"),
+        pytest.param(Stored(PARTS, OTHER), Stored(OTHER, checksum=OTHER), True, id="in_parts_and_the_head_is_not"),
+        pytest.param(Stored(PARTS, OTHER), Stored(THIRD, checksum=THIRD), False, id="in_parts_and_another_content"),
+        pytest.param(Stored(OTHER), Stored(PARTS, OTHER, MD5), True, id="a_copy_of_an_upload_in_parts"),
+        pytest.param(Stored(OTHER), Stored(OTHER, OTHER, MD5), True, id="a_copy_of_such_a_copy"),
+        pytest.param(Stored(None, OTHER), Stored(None, OTHER, MD5), True, id="no_etag_and_the_head_is_of_parts"),
+        pytest.param(Stored(OTHER), Stored(PARTS, THIRD, MD5), False, id="the_head_is_of_parts_and_another_content"),
+        pytest.param(Stored(OTHER), Stored(PARTS, None, MD5), True, id="the_head_cannot_be_read"),
+        pytest.param(Stored(None), Stored(MD5, checksum=MD5), True, id="it_cannot_be_read"),
+        pytest.param(Stored(OTHER), Stored(MD5, checksum="made-up"), True, id="a_client_made_the_checksum_up"),
+        pytest.param(Stored(OTHER), Stored(MD5), True, id="the_entry_has_no_checksum"),
     ],
 )
 def test_content_of_a_head_keeps_an_unreferenced_object(
-    spark: SparkSession, size: int, checksum: str | None, head_size: int, head_checksum: str, stays: bool
+    spark: SparkSession, found: Stored, head: Stored, stays: bool
 ) -> None:
-    head = Pair(address(2), size=head_size, active=True, at_head=True, etag=head_checksum)
-    made, contents = objects(spark, [Listed(UNREFERENCED, size, etag=checksum), Listed(address(2), head_size)], [head])
+    entry = Pair(address(2), size=head.size, active=True, at_head=True, etag=head.checksum)
+    listed = [Listed(UNREFERENCED, found.size, etag=found.etag), Listed(address(2), head.size, etag=head.etag)]
+    made, contents = objects(spark, listed, [entry])
     risky = at_risk(made, contents)
-    digests = unknown_content(risky, etags_are_checksums=True).select("address", F.lit(OTHER).alias("md5"))
+    read = {UNREFERENCED: found.md5, address(2): head.md5}
+    unread = unknown_content(risky, etags_are_checksums=True)
+    heads = unproven_heads(made, risky, contents, etags_are_checksums=True)
+    digests = unread.unionByName(heads).select(
+        "address", F.create_map(*(F.lit(each) for pair in read.items() for each in pair))[F.col("address")].alias("md5")
+    )
     kept = keep_same_content(made, of_same_content(risky, digests, contents))
     states = {row["address"]: row["state"] for row in kept.select("address", "state").collect()}
     assert states == {UNREFERENCED: "may_be_staged" if stays else "candidate", address(2): "kept"}
+
+
+def test_of_uploads_in_one_piece_nothing_is_read(spark: SparkSession) -> None:
+    entry = Pair(address(2), active=True, at_head=True, etag=MD5)
+    made, contents = objects(spark, [Listed(UNREFERENCED, etag=OTHER), Listed(address(2), etag=MD5)], [entry])
+    risky = at_risk(made, contents)
+    for believed in (True, False):
+        unread = unknown_content(risky, etags_are_checksums=believed)
+        heads = unproven_heads(made, risky, contents, etags_are_checksums=believed)
+        asked = {row["address"] for row in unread.unionByName(heads).collect()}
+        assert asked == (set() if believed else {UNREFERENCED, address(2)})
+
+
+def test_a_checksum_is_of_content_that_was_uploaded_whole_or_in_one_part() -> None:
+    whole = md5(b"content", usedforsecurity=False)
+    in_one_part = md5(whole.digest(), usedforsecurity=False).hexdigest()
+    assert is_checksum_of(whole.hexdigest(), whole.hexdigest())
+    assert is_checksum_of(whole.hexdigest(), in_one_part)
+    assert not is_checksum_of(whole.hexdigest(), MD5)
+    assert not is_checksum_of(None, MD5)
+
+
+def test_small_committed_objects_tell_whether_contents_give_checksums(spark: SparkSession) -> None:
+    sizes = {address(number): size for number, size in enumerate([0, 5, 2**20, 7, 9], start=1)}
+    pairs = [Pair(name, size=size, active=True, etag=MD5) for name, size in sizes.items()]
+    pairs[4] = Pair(address(5), size=9, active=True, etag="made-up")
+    made, _ = objects(spark, [Listed(name, size) for name, size in sizes.items()], pairs)
+    assert [row["address"] for row in smallest_committed(made).collect()] == [address(2), address(4)]
 
 
 def test_content_that_no_head_has_any_more_keeps_nothing(spark: SparkSession) -> None:
@@ -69,7 +129,7 @@ def test_content_that_no_head_has_any_more_keeps_nothing(spark: SparkSession) ->
     [
         pytest.param(MD5, MD5, False, id="equal"),
         pytest.param(OTHER, MD5, True, id="an_encrypted_store"),
-        pytest.param(MULTIPART, MD5, False, id="an_upload_in_parts_says_nothing"),
+        pytest.param(PARTS, MD5, False, id="an_upload_in_parts_says_nothing"),
         pytest.param(None, MD5, False, id="no_etag_says_nothing"),
     ],
 )
@@ -78,11 +138,3 @@ def test_etags_that_are_no_checksums_are_noticed_at_committed_objects(
 ) -> None:
     made, _ = objects(spark, [Listed(address(2), etag=etag)], [Pair(address(2), active=True, etag=entry)])
     assert etags_differ(made) is differ
-
-
-def test_the_size_decides_where_the_content_cannot_be_read(spark: SparkSession) -> None:
-    head = Pair(address(2), active=True, at_head=True, etag=MD5)
-    made, contents = objects(spark, [Listed(UNREFERENCED)], [head])
-    risky = at_risk(made, contents)
-    digests = risky.select("address", F.lit(None).cast("string").alias("md5"))
-    assert [row["address"] for row in of_same_content(risky, digests, contents).collect()] == [UNREFERENCED]

@@ -19,10 +19,11 @@ from retention_assets.icechunk.rules.upgrade import Upgrade, Version1, upgraded
 from retention_assets.icechunk.source.references import References, reference_facts
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.deletion import Doomed, ObjectDeleter, Outcome
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter, Outcome
 from retention_assets.objectstore.mutate.replacing import ObjectReplacer
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.outcomes import Doomed
 
 
 @dataclass(frozen=True, slots=True)

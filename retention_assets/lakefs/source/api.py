@@ -25,7 +25,8 @@ from retention_assets.lakefs.source.repository import (
     visible_files,
 )
 from retention_assets.lakefs.source.staged_list import StagedScan
-from retention_assets.objectstore.objects import ObjectReader, StoreAccess
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.objects import ObjectReader
 
 _LOG = logging.getLogger(__name__)
 _CLOCKS_DIFFER = timedelta(minutes=5)  # this machine's clock and the store's; what differs more leaves files behind

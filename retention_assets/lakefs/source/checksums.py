@@ -6,16 +6,17 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from retention_assets.errors import ObjectMissing
+from retention_assets.errors import ObjectMissing, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 
 _ROWS = pa.schema([("address", pa.string()), ("md5", pa.string())])
+_ARCHIVED = ("InvalidObjectState", "BlobArchived")  # how S3 and Azure say that an object must be restored first
 _LARGEST = 2**30  # bytes; reading a larger object costs more than keeping it
 
 
 def md5_of(objects: DataFrame, access: StoreAccess) -> DataFrame:
-    """Return (address, md5) of objects (address, size). Null: the object is gone, or larger than 1 GiB.
+    """Return (address, md5) of objects (address, size). Null: the object is gone, archived, or larger than 1 GiB.
 
     Errors: of the store, as the executors meet them.
     """
@@ -35,3 +36,7 @@ def _md5(reader: ObjectReader, path: str) -> str | None:
         return reader.digest(path, "md5").hex()
     except ObjectMissing:
         return None
+    except StoreError as error:
+        if any(code in str(error) for code in _ARCHIVED):
+            return None
+        raise

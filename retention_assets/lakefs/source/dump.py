@@ -20,7 +20,8 @@ from retention_assets.lakefs.source.repository import (
     require_known_heads,
     visible_files,
 )
-from retention_assets.objectstore.objects import ObjectReader, StoreAccess
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.objects import ObjectReader
 
 _NEW_DUMP = "Make a new dump: `lakectl refs-dump lakefs://REPOSITORY -o FILE`."
 

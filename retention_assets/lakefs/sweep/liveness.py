@@ -140,6 +140,13 @@ class LakeFSLiveness:
             self._question.opened.source.release(self._staged)
             self._staged = None
 
+    def release(self) -> None:
+        """Let go of all that was read: what was returned must not be used any more."""
+        self.close()
+        if self._pairs:
+            self._pairs[1].unpersist()
+            self._pairs = None
+
     def require_same(self, plan: Plan, heads: Heads) -> None:
         """Refuse a repository that is not the one that was planned: created again, or restored to an older state.
 

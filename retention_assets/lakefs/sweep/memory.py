@@ -6,7 +6,9 @@ from typing import Any
 import pyarrow as pa
 
 from retention_assets.config.settings import LakeFSSettings
-from retention_assets.lakefs.rules.reflog import Memory, SeenHead
+from retention_assets.lakefs.rules.references import References
+from retention_assets.lakefs.rules.reflog import Memory, SeenHead, remember, with_true_ages
+from retention_assets.policy.rules import Policy
 from retention_assets.state.memory import _STAY, MEMORY
 from retention_assets.state.plan import Plan, made_name
 from retention_assets.state.warehouse import Warehouse
@@ -23,17 +25,27 @@ def read_memory(warehouse: Warehouse, repository: str, settings: LakeFSSettings)
 
     Errors: TableContractError when a part of it is not there.
     """
-    names = warehouse.directories(repository, MEMORY) if settings.keeps_reflog else []
-    for name in reversed(names):
+    return _newest(warehouse, repository) if settings.keeps_reflog else Memory()
+
+
+def _newest(warehouse: Warehouse, repository: str) -> Memory:
+    for name in reversed(warehouse.directories(repository, MEMORY)):
         document = warehouse.read_document(repository, MEMORY, name, _HEADS)
         if document is not None:  # written last: without it the plan was cut off
             return _memory(document, warehouse.read_rows(repository, MEMORY, name, _COMMITS))
     return Memory()
 
 
-def keep_memory(warehouse: Warehouse, plan: Plan, memory: Memory) -> None:
-    """Keep what a plan saw, and remove what no later plan reads."""
-    name = made_name(plan)
+def keep_memory(warehouse: Warehouse, plan: Plan, references: References, policy: Policy) -> None:
+    """Keep what the plans so far saw and what this one saw, and remove what no later plan reads.
+
+    So it is also while the reflog is switched off: one plan without it must not forget what all before it saw. Nor may
+    a plan from references that are older than those of the last plan, as of a day whose tables are made anew.
+    """
+    name, before = made_name(plan), _newest(warehouse, plan.repository)
+    if before.seen_at is not None and references.taken_at < before.seen_at:
+        return
+    memory = remember(with_true_ages(references, before), before, policy)
     if warehouse.read_document(plan.repository, MEMORY, name, _HEADS) is not None:
         return
     commits = sorted(memory.not_before.items())

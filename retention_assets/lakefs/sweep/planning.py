@@ -25,14 +25,17 @@ from retention_assets.lakefs.rules.legacy_names import KINDS, is_own_name, kinds
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 from retention_assets.lakefs.rules.names import issued_at
 from retention_assets.lakefs.rules.references import References
-from retention_assets.lakefs.rules.reflog import Memory, SeenHead, counting_heads, remember, with_true_ages
+from retention_assets.lakefs.rules.reflog import Memory, SeenHead, counting_heads
 from retention_assets.lakefs.rules.same_content import (
     at_risk,
     etags_differ,
     head_contents,
+    is_checksum_of,
     keep_same_content,
     of_same_content,
+    smallest_committed,
     unknown_content,
+    unproven_heads,
     unreferenced,
 )
 from retention_assets.lakefs.rules.tables import references_of
@@ -231,8 +234,19 @@ def judge(
 def _of_same_content(objects: DataFrame, contents: DataFrame, access: StoreAccess) -> DataFrame:
     """Return the addresses of unreferenced candidates that may be staged. Few objects are asked about."""
     risky = at_risk(objects, contents)
-    unknown = unknown_content(risky, etags_are_checksums=not etags_differ(objects))
-    return of_same_content(risky, md5_of(unknown, access), contents)
+    believed = not etags_differ(objects)
+    unread = unknown_content(risky, etags_are_checksums=believed)
+    heads = unproven_heads(objects, risky, contents, etags_are_checksums=believed).cache()
+    if not heads.isEmpty() and _contents_agree(objects, access):
+        unread = unread.unionByName(heads)
+    return of_same_content(risky, md5_of(unread, access).cache(), contents)
+
+
+def _contents_agree(objects: DataFrame, access: StoreAccess) -> bool:
+    """Return whether any content gives its entry's checksum: where none does, equal contents say nothing of entries."""
+    few = smallest_committed(objects).cache()
+    rows = few.join(md5_of(few, access), on="address", how="inner").collect()
+    return any(is_checksum_of(row["md5"], row["entry_etag"]) for row in rows)
 
 
 def examine(
@@ -309,7 +323,7 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures:
     )
     keep_planned(warehouse, plan, chosen, Heads(seen.branches, seen.tags))
     keep_due(warehouse, plan, judgement.due)
-    keep_memory(warehouse, plan, remember(with_true_ages(seen, terms.memory), terms.memory, terms.policy))
+    keep_memory(warehouse, plan, seen, terms.policy)
     keep_plan(warehouse, plan)
     note_found(spark, warehouse, terms.repository, pictures.inventory.frame, terms.run_id, terms.now)
     judgement.objects.unpersist()

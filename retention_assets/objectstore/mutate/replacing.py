@@ -6,9 +6,10 @@ from contextlib import contextmanager, nullcontext
 
 from retention_assets.errors import ObjectMissing, StoreError
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.deletion import Doomed, ObjectDeleter, Outcome
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter, Outcome
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.outcomes import Doomed
 
 
 class ObjectReplacer:

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.assets.jobs import SWEEP
+from retention_assets.assets.jobs import SWEEP, sweep_job
 from retention_assets.config.configuration import load_configuration
-from retention_assets.definitions import build_definitions, sweep_job
+from retention_assets.definitions import build_definitions
 from retention_assets.state.ledger import DELETED, MISSING, QUARANTINED, collected_addresses
 from retention_assets.state.records import read_records
 from retention_assets.state.warehouse import Warehouse

@@ -1,0 +1,69 @@
+"""What a repository keeps is asked before each pass of a purge: the source is opened once, and no rows stay cached."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from retention_assets.config.configuration import Repository, load_configuration
+from retention_assets.config.instants import utc_now
+from retention_assets.repositories import kept as module
+from retention_assets.repositories.kept import kept_now
+from retention_assets.state.warehouse import Warehouse
+from tests.end_to_end.command import orchard_on_disk, staged_folder
+from tests.icechunk_places import ago, field_place
+from tests.icechunk_repositories import Commit
+
+
+def orchard(directory: Path) -> Path:
+    return orchard_on_disk(directory).file
+
+
+def add_a_file_to_the_staged_list(directory: Path) -> None:
+    """Let Spark read other files than before, of the same rows: a frame like one that is cached is not cached anew."""
+    folder = directory / "lake" / staged_folder()
+    for file in list(folder.iterdir()) if folder.is_dir() else ():
+        shutil.copy2(file, file.with_name(f"{file.name}-again"))
+
+
+def field(directory: Path) -> Path:
+    return field_place(directory, 2, (Commit("a", None, ago(5)),), {"main": "a"}, {}).place.file
+
+
+def cached(spark: SparkSession) -> int:
+    """Return how many frames have rows in the cache."""
+    context: Any = spark.sparkContext
+    return int(context._jsc.getPersistentRDDs().size())
+
+
+@pytest.mark.parametrize(
+    ("make", "opens"), [(orchard, "open_repository"), (field, "open_icechunk")], ids=["lakefs", "icechunk"]
+)
+def test_the_source_is_opened_once_and_what_was_read_is_released(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Path], opens: str
+) -> None:
+    configuration = load_configuration(make(tmp_path))
+    (repository,) = configuration.repositories.values()
+    opened: list[Repository] = []
+    of_module = getattr(module, opens)
+
+    def open_and_count(one: Repository, *arguments: Any) -> Any:
+        opened.append(one)
+        return of_module(one, *arguments)
+
+    monkeypatch.setattr(module, opens, open_and_count)
+    before = cached(spark)
+    warehouse = Warehouse(configuration.warehouse)
+    with kept_now(spark, warehouse, repository, [], "a-run", lambda _: None, utc_now) as kept:
+        assert opened == []
+        first = {row["address"] for row in kept().collect()}
+        after_first = cached(spark)
+        add_a_file_to_the_staged_list(tmp_path)
+        assert {row["address"] for row in kept().collect()} == first
+        assert cached(spark) == after_first
+    assert first
+    assert opened == [repository]
+    assert cached(spark) == before

@@ -73,7 +73,7 @@ KEEPING = (
     Mutation(
         name="the end of the grace period is past it",
         breaks="what is exactly as old as the grace period stays (invariant 2)",
-        file=_CANDIDATES,
+        file="retention_assets/core/age.py",
         old="F.coalesce(end < limit, F.lit(False))",
         new="F.coalesce(end <= limit, F.lit(False))",
         caught_by=(f"{_PASSES}[a_whole_second_ends_where_the_limit_is]",),
@@ -81,7 +81,7 @@ KEEPING = (
     Mutation(
         name="a whole second counts as its beginning",
         breaks="a time cut to its second may have been up to a second later (invariant 2)",
-        file=_CANDIDATES,
+        file="retention_assets/core/age.py",
         old="F.when(whole, micros + F.lit(_WHOLE_SECOND)).otherwise(micros)",
         new="F.when(whole, micros).otherwise(micros)",
         caught_by=(f"{_PASSES}[a_whole_second_ends_where_the_limit_is]",),
@@ -214,7 +214,7 @@ READING = (
     Mutation(
         name="a range that cannot be read is passed over",
         breaks="what cannot be read ends the run (invariant 3)",
-        file="retention_assets/lakefs/source/ranges.py",
+        file="retention_assets/state/table_cache.py",
         old="                        yield decode(content, reader.describe(name), table_id)\n",
         new=(
             "                        try:\n"
@@ -429,7 +429,7 @@ KEEPING_BOOKS = (
     Mutation(
         name="what is acknowledged as lost refuses every plan",
         breaks="plans go on without objects that a person acknowledged as lost (invariant 7)",
-        file="retention_assets/sweep/guards.py",
+        file="retention_assets/core/guards.py",
         old='    is_lost = ~was_collected & F.col("was_acknowledged").isNotNull()\n',
         new="    is_lost = F.lit(False)\n",
         caught_by=(
@@ -462,7 +462,7 @@ KEEPING_BOOKS = (
     Mutation(
         name="the cache counts the rows of a file as it reads them back",
         breaks="a file in the cache has as many rows as were decoded (invariant 3)",
-        file="retention_assets/stores/ranges.py",
+        file="retention_assets/state/table_cache.py",
         old='        if (observed.get[_ROWS.name], observed.get["shares"]) != (found[_ROWS.name], found["shares"]):\n',
         new="        if found is None:\n",
         caught_by=(

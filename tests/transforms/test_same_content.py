@@ -28,7 +28,7 @@ from tests.transforms.frames import DAY, NOW, Listed, Pair, address
 MD5, OTHER, MULTIPART = "a" * 32, "b" * 32, f"{'a' * 32}-5"
 HORIZON = Horizon(NOW, DAY, DAY, issued=issued_at)
 MD5, OTHER, THIRD, PARTS = "a" * 32, "b" * 32, "c" * 32, f"{'a' * 32}-5"
-HORIZON = Horizon(NOW, DAY, DAY)
+HORIZON = Horizon(NOW, DAY, DAY, issued=issued_at)
 UNREFERENCED = address(1)
 
 

@@ -50,11 +50,11 @@ from retention_assets.objectstore.mutate.deletion_work import AT_ONCE
 from retention_assets.state.plan import Heads, Plan, keep_plan, keep_planned, plan_hash, planned_objects
 from retention_assets.state.records import read_records
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.deeds import Delete
+from retention_assets.sweep.actions import Delete
 from retention_assets.sweep.engine import Done, Round, width
-from retention_assets.sweep.execute import Charge, carry_out
+from retention_assets.sweep.execute import SweepRun, execute
 from retention_assets.sweep.spark import Setting, SparkEngine
-from retention_assets.sweep.work import Orders
+from retention_assets.sweep.worker import TaskSpec
 from retention_assets.tables import DELETION_CANDIDATES
 
 _NAME = "lake"
@@ -79,10 +79,10 @@ class TimedEngine(SparkEngine):
         self.looking += time.perf_counter() - started
         return looked
 
-    def run(self, objects: Round[DataFrame], orders: Orders) -> Done:
+    def run(self, objects: Round[DataFrame], task: TaskSpec) -> Done:
         """See `Engine`."""
         started = time.perf_counter()
-        done = super().run(objects, orders)
+        done = super().run(objects, task)
         self.working += time.perf_counter() - started
         return done
 
@@ -136,12 +136,12 @@ def swept(spark: SparkSession, directory: Path, access: StoreAccess, planned: Da
 
     limits = Limits(budget=BudgetSettings(objects=plan.candidates.objects))
     engine = TimedEngine(Setting(spark, warehouse, plan, rows, access, look, limits.sweep.round))
-    charge = Charge(
+    sweep_run = SweepRun(
         warehouse=warehouse,
         plan=plan,
         kind="sweep",
         mode="delete",
-        deed=Delete(access),
+        action=Delete(access),
         limits=limits,
         run_id="benchmark",
         clock=lambda: datetime.now(UTC),
@@ -150,7 +150,7 @@ def swept(spark: SparkSession, directory: Path, access: StoreAccess, planned: Da
         terms={"mode": "delete", **_SETTINGS},
     )
     began = time.perf_counter()
-    carried = carry_out(charge, engine, lambda: None)
+    carried = execute(sweep_run, engine, lambda: None)
     ended = time.perf_counter()
     busy = engine.looking + engine.working
     outcomes = {outcome: amount.objects for outcome, amount in carried.outcomes.items()}

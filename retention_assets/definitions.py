@@ -14,7 +14,7 @@ from retention_assets.assets.lakefs import lakefs_assets
 from retention_assets.assets.resources import spark_resource
 from retention_assets.assets.workbench import Workbench
 from retention_assets.config.configuration import Configuration, load_configuration
-from retention_assets.config.instants import Clock, utc_now
+from retention_assets.config.timestamps import Clock, utc_now
 from retention_assets.demo.placing import demo_configuration
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Workbench, checked
 from retention_assets.core import guards
-from retention_assets.core.age import Horizon, tells_no_time
+from retention_assets.core.age import AgeCutoff, tells_no_time
 from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS
 from retention_assets.icechunk.rules.reach import KINDS, chunks_of, manifests_of, refs_of
 from retention_assets.icechunk.source.history import history_notes, history_rows
@@ -27,7 +27,7 @@ from retention_assets.icechunk.sweep.planning import (
     GUARDS,
     LOST,
     UNREAD,
-    IcechunkPictures,
+    IcechunkPlanInputs,
     IcechunkTerms,
     Scene,
     make_plan,
@@ -45,7 +45,7 @@ from retention_assets.state.binding import require_same_place
 from retention_assets.state.plan import POLICY_HASH, withdraw_plan
 from retention_assets.state.policies import POLICY_RUN, with_earlier_runs
 from retention_assets.state.warehouse import Rows
-from retention_assets.sweep.attempt import clocks
+from retention_assets.sweep.sweep_run import clocks
 
 
 def icechunk_assets(bench: Workbench) -> list[dg.AssetsDefinition]:
@@ -93,13 +93,13 @@ def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
         reader = ObjectReader(access)
         places = icechunk_prefixes(reader)
         listed = list_objects(session(pyspark), access, places).cache()
-        verdicts = [
+        check_results = [
             guards.listing_complete(unlisted(listed, places, reader, top_of)),
             guards.namespaces_apart(bench.name, bench.places()),
             clocks(opened, bench.clock),
         ]
         notes = unusual_names(listed)
-        return checked(Rows(listed, taken_at, notes), verdicts, notes)
+        return checked(Rows(listed, taken_at, notes), check_results, notes)
 
     return asset
 
@@ -162,7 +162,7 @@ def reachable_manifests(bench: Workbench) -> dg.AssetsDefinition:
         there = metadata.select("address", F.lit(True).alias("there"))
         every = manifests_of(snapshots, named).join(there, on="address", how="left")
         found = every.where(F.col("live") | F.col("there")).drop("there").cache()
-        listed_at = Horizon(storage_inventory.taken_at, bench.repository.settings.grace, issued=tells_no_time)
+        listed_at = AgeCutoff(storage_inventory.taken_at, bench.repository.settings.grace, issued=tells_no_time)
         stay = others(session(pyspark), scene.stand).where(F.col("address").startswith(SNAPSHOTS))
         live = found.where("live").select("address").unionByName(stay)
         access = bench.open_icechunk().access
@@ -173,7 +173,7 @@ def reachable_manifests(bench: Workbench) -> dg.AssetsDefinition:
         numbers = {"snapshots_read": reading.files, "snapshot_bytes": reading.bytes, "lost": referenced.lost}
         rows = _of(bench, context, scene, found)
         rows = replace(rows, notes={**rows.notes, LOST: str(referenced.lost), UNREAD: str(unread)})
-        return checked(rows, [referenced.verdict], numbers)
+        return checked(rows, [referenced.check_result], numbers)
 
     return asset
 
@@ -196,7 +196,7 @@ def reachable_chunks(bench: Workbench) -> dg.AssetsDefinition:
         named, reading = cache.rows(manifests, manifest_chunks())
         found = chunks_of(manifests, named, cache.place).cache()
         opened, inventory = bench.open_icechunk(), storage_inventory.frame
-        listed_at = Horizon(storage_inventory.taken_at, bench.repository.settings.grace, issued=tells_no_time)
+        listed_at = AgeCutoff(storage_inventory.taken_at, bench.repository.settings.grace, issued=tells_no_time)
         refs = refs_of(named).cache()
         must_exist = found.where("live AND certain")
         referenced = referenced_exist("chunks_exist", must_exist, inventory, opened.access, listed_at, lost)
@@ -204,7 +204,7 @@ def reachable_chunks(bench: Workbench) -> dg.AssetsDefinition:
         unread = manifests.where("live").join(lost, on="address", how="left_semi").select("manifest_id")
         unread = unread.join(refs, on="manifest_id", how="left_anti").cache()
         read = manifests.join(unread, on="manifest_id", how="left_anti")
-        verdicts = [manifests_whole(read, refs), referenced.verdict]
+        check_results = [manifests_whole(read, refs), referenced.check_result]
         row = refs.agg(*(F.coalesce(F.sum(kind), F.lit(0)).alias(kind) for kind in KINDS)).first()
         assert row is not None
         files = {"manifests_read": reading.files, "manifest_bytes": reading.bytes, "lost": referenced.lost}
@@ -212,7 +212,7 @@ def reachable_chunks(bench: Workbench) -> dg.AssetsDefinition:
         notes = {LOST: str(referenced.lost), UNREAD: str(unread.count())}
         # The other notes are of the same policy and history.
         rows = Rows(found, reachable_manifests.taken_at, {**reachable_manifests.notes, **notes})
-        return checked(rows, verdicts, numbers)
+        return checked(rows, check_results, numbers)
 
     return asset
 
@@ -248,10 +248,10 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
         )
         scene = scene_of(repository_history, terms.policy, day)
         others = bench.other_references(context, pyspark)
-        pictures = IcechunkPictures(storage_inventory, reachable_manifests, reachable_chunks, others)
-        require_one_origin(terms, scene, pictures)
-        planned = make_plan(spark, bench.warehouse, terms, scene, pictures)
-        return checked(Rows(planned.candidates, storage_inventory.taken_at), planned.verdicts, planned.numbers())
+        inputs = IcechunkPlanInputs(storage_inventory, reachable_manifests, reachable_chunks, others)
+        require_one_origin(terms, scene, inputs)
+        planned = make_plan(spark, bench.warehouse, terms, scene, inputs)
+        return checked(Rows(planned.candidates, storage_inventory.taken_at), planned.check_results, planned.numbers())
 
     return asset
 

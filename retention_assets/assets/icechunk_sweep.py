@@ -7,11 +7,11 @@ from dagster_pyspark import LazyPySparkResource
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Workbench, checked
-from retention_assets.icechunk.sweep import proof
+from retention_assets.icechunk.sweep import verification as proof
 from retention_assets.icechunk.sweep.sweeping import IcechunkSweep, report
 from retention_assets.state.warehouse import Rows
-from retention_assets.sweep.attempt import Sweep
-from retention_assets.sweep.proof import by_check
+from retention_assets.sweep.sweep_run import Sweep
+from retention_assets.sweep.verification import by_check
 from retention_assets.tables import DELETION_PROOF
 
 
@@ -37,10 +37,10 @@ def deletion_proof(bench: Workbench) -> dg.AssetsDefinition:
     @bench.asset("deletion_proof", after=["deletion_report"], checks=proof.CHECKS)
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
         """What exists, held against what is referenced and against every ledger: all read again, nothing cached."""
-        began, verdicts = bench.clock(), proof.prove(_sweep(bench, context, pyspark))
-        rows = [{"check": one.guard, "passed": one.passed, "saw": one.saw} for one in verdicts]
+        began, check_results = bench.clock(), proof.verify(_sweep(bench, context, pyspark))
+        rows = [{"check": one.guard, "passed": one.passed, "saw": one.detail} for one in check_results]
         table = pa.Table.from_pylist(rows, schema=DELETION_PROOF.schema)
-        return checked(Rows(session(pyspark).createDataFrame(table), began), by_check(verdicts, proof.CHECKS))
+        return checked(Rows(session(pyspark).createDataFrame(table), began), by_check(check_results, proof.CHECKS))
 
     return asset
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from dagster_pyspark import LazyPySparkResource
 
-from retention_assets.assets import pictures
+from retention_assets.assets import plan_inputs as pictures
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Workbench, checked
@@ -16,19 +16,19 @@ from retention_assets.lakefs.rules.addresses import canonical
 from retention_assets.lakefs.rules.ranges import active_ranges as ranges_of
 from retention_assets.lakefs.rules.tables import references_of
 from retention_assets.lakefs.source.ranges import metaranges, ranges
-from retention_assets.lakefs.sweep import proof
+from retention_assets.lakefs.sweep import verification as proof
 from retention_assets.lakefs.sweep.guards import ranges_complete
-from retention_assets.lakefs.sweep.liveness import Question, commits_now
-from retention_assets.lakefs.sweep.planning import Pictures, Terms, make_plan, require_one_origin
+from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
+from retention_assets.lakefs.sweep.planning import PlanInputs, Terms, make_plan, require_one_origin
 from retention_assets.lakefs.sweep.results import write_results
-from retention_assets.lakefs.sweep.sweeping import question_of, report
+from retention_assets.lakefs.sweep.sweeping import liveness_query, report
 from retention_assets.repositories.other_repositories import not_configured
 from retention_assets.state.approval import planned_terms
 from retention_assets.state.plan import POLICY_HASH, REFERENCES_HASH
 from retention_assets.state.policies import POLICY_RUN, current_rules_of
 from retention_assets.state.warehouse import Rows
-from retention_assets.sweep.attempt import Sweep, evidence_of
-from retention_assets.sweep.proof import by_check
+from retention_assets.sweep.sweep_run import Sweep, verification_inputs
+from retention_assets.sweep.verification import by_check
 from retention_assets.tables import DELETION_PROOF
 
 PLAN_GUARDS = (
@@ -74,10 +74,10 @@ def potential_commits(bench: Workbench) -> dg.AssetsDefinition:
         `potential`: may hold what lifecycle rules made due since they were last carried out whole.
         """
         references = references_of(commit_graph.frame.toArrow(), commit_graph.taken_at)
-        question = Question(bench.open(), bench.policy(day_of(context)), day_of(context), bench.memory())
-        commits = commits_now(question, references, current_rules_of(current_rules.frame.toArrow()))
+        query = LivenessQuery(bench.open(), bench.policy(day_of(context)), day_of(context), bench.memory())
+        commits = commits_now(query, references, current_rules_of(current_rules.frame.toArrow()))
         counts = {name: pc.sum(commits[name]).as_py() or 0 for name in ("active", "protected", "potential")}
-        origin = {POLICY_HASH: question.policy.policy_hash, REFERENCES_HASH: commit_graph.notes[REFERENCES_HASH]}
+        origin = {POLICY_HASH: query.policy.policy_hash, REFERENCES_HASH: commit_graph.notes[REFERENCES_HASH]}
         rows = Rows(session(pyspark).createDataFrame(commits), commit_graph.taken_at, origin)
         return checked(rows, numbers=counts)
 
@@ -111,10 +111,10 @@ def addresses(bench: Workbench) -> dg.AssetsDefinition:
         entries, reading = cache.rows(active_ranges.frame, ranges())
         named = potential_commits.frame.where("metarange_id != ''")
         of_commits = cache.known_rows(named, metaranges())  # `active_ranges` was made of them
-        verdict = ranges_complete(of_commits, entries, active_ranges.frame)
+        check_result = ranges_complete(of_commits, entries, active_ranges.frame)
         pairs = pairs_of(active_ranges.frame, canonical(entries, bench.open().inside))
         rows = Rows(pairs, active_ranges.taken_at, active_ranges.notes)
-        return checked(rows, [verdict], {"ranges_read": reading.files, "range_bytes": reading.bytes})
+        return checked(rows, [check_result], {"ranges_read": reading.files, "range_bytes": reading.bytes})
 
     return asset
 
@@ -156,12 +156,12 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
         others = bench.other_references(context, pyspark)
         if warning := not_configured(bench.open().source, bench.configuration.repositories.values()):
             others = replace(others, warnings=(*others.warnings, warning))
-        taken = Pictures(storage_inventory, uncommitted_objects, commit_graph, addresses, others)
+        taken = PlanInputs(storage_inventory, uncommitted_objects, commit_graph, addresses, others)
         require_one_origin(terms, taken)
         planned = make_plan(session(pyspark), bench.warehouse, terms, taken)
         if settings.write_results and planned.plan:
             write_results(bench.open().access, planned.candidates, day, context.run_id)
-        return checked(Rows(planned.candidates, taken.oldest), planned.verdicts, planned.numbers())
+        return checked(Rows(planned.candidates, taken.oldest), planned.check_results, planned.numbers())
 
     return asset
 
@@ -210,9 +210,9 @@ def deletion_proof(bench: Workbench) -> dg.AssetsDefinition:
             bench.clock,
             bench.elsewhere(context, pyspark),
         )
-        verdicts = proof.prove(evidence_of(sweep), question_of(sweep))
-        rows = [{"check": one.guard, "passed": one.passed, "saw": one.saw} for one in verdicts]
+        check_results = proof.verify(verification_inputs(sweep), liveness_query(sweep))
+        rows = [{"check": one.guard, "passed": one.passed, "saw": one.detail} for one in check_results]
         table = pa.Table.from_pylist(rows, schema=DELETION_PROOF.schema)
-        return checked(Rows(spark.createDataFrame(table), began), by_check(verdicts, proof.CHECKS))
+        return checked(Rows(spark.createDataFrame(table), began), by_check(check_results, proof.CHECKS))
 
     return asset

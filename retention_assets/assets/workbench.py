@@ -14,8 +14,8 @@ from retention_assets.assets.jobs import SWEEP, sweep_job
 from retention_assets.assets.partitions import daily
 from retention_assets.assets.resources import session
 from retention_assets.config.configuration import Configuration, Repository
-from retention_assets.config.instants import Clock, utc_now
-from retention_assets.core.guards import Verdict, refusals
+from retention_assets.config.timestamps import Clock, utc_now
+from retention_assets.core.guards import CheckResult, refusals
 from retention_assets.core.other_references import OtherReferences
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.source.opening import OpenIcechunk, open_icechunk
@@ -109,7 +109,7 @@ class Workbench:
     def note_missing(self, referenced: Referenced) -> None:
         """Write down for which missing files a guard refuses."""
         if referenced.missing:
-            guard = referenced.verdict.guard
+            guard = referenced.check_result.guard
             note_missing(self.warehouse, self.name, guard, referenced.missing, self.clock())
 
     def other_references(self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> OtherReferences:
@@ -150,19 +150,21 @@ class Workbench:
 
 
 def checked(
-    rows: Rows, verdicts: Iterable[Verdict] = (), numbers: Mapping[str, float | str] | None = None
+    rows: Rows, check_results: Iterable[CheckResult] = (), numbers: Mapping[str, float | str] | None = None
 ) -> dg.MaterializeResult[Rows]:
     """Return the asset's rows with what its guards said, and numbers that Dagster plots.
 
     Dagster writes the rows even when a guard refuses: the note keeps a later step from taking them for good.
     """
-    verdicts = list(verdicts)
-    refused = ", ".join(verdict.guard for verdict in refusals(verdicts))
+    check_results = list(check_results)
+    refused = ", ".join(check_result.guard for check_result in refusals(check_results))
     return dg.MaterializeResult(
         value=replace(rows, notes={**rows.notes, REFUSED: refused}) if refused else rows,
         check_results=[
-            dg.AssetCheckResult(check_name=verdict.guard, passed=verdict.passed, description=verdict.saw)
-            for verdict in verdicts
+            dg.AssetCheckResult(
+                check_name=check_result.guard, passed=check_result.passed, description=check_result.detail
+            )
+            for check_result in check_results
         ],
         metadata=numbers or {},
     )

@@ -12,7 +12,7 @@ import click
 from retention_assets.cli.group import as_json, cli, configuration_of, program, screen
 from retention_assets.cli.rendering import AS_IT_IS
 from retention_assets.config.configuration import Repository
-from retention_assets.config.instants import utc_now
+from retention_assets.config.timestamps import utc_now
 from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing
 from retention_assets.objectstore.access import open_store
 from retention_assets.objectstore.objects import ObjectReader

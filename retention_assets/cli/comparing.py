@@ -16,7 +16,7 @@ import pyarrow as pa
 from retention_assets.cli.group import as_json, as_of, cli, configuration_of, day_of, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS, print_rows
 from retention_assets.config.configuration import Configuration
-from retention_assets.config.instants import utc_now
+from retention_assets.config.timestamps import utc_now
 from retention_assets.errors import ConfigurationError
 from retention_assets.state.warehouse import Warehouse
 

@@ -53,8 +53,8 @@ def outlook_document(outlook: Outlook, proposal: Proposal, price: float | None) 
             "at_heads": _amount_document(outlook.at_heads, price),
             "by_head": _groups_document(outlook.heads, price),
         },
-        "refused_by": [verdict.guard for verdict in refusals(outlook.verdicts)],
-        "guards": [asdict(verdict) for verdict in outlook.verdicts],
+        "refused_by": [check_result.guard for check_result in refusals(outlook.check_results)],
+        "guards": [{"guard": one.guard, "passed": one.passed, "saw": one.detail} for one in outlook.check_results],
         "blocked": outlook.blocked,
         "findings": [asdict(finding) for finding in outlook.findings],
     }
@@ -123,7 +123,7 @@ def show_outlook(screen: Console, outlook: Outlook, proposal: Proposal, price: f
         _print(screen, title, "objects", [(_NOW, outlook.at_heads), (_BEFORE, old)], None)
     if outlook.heads:
         _print(screen, "endangered, by the branch or tag that has them now", "head", outlook.heads, None)
-    if not refusals(outlook.verdicts):
+    if not refusals(outlook.check_results):
         screen.print("No guard would refuse a plan under this policy.", **AS_IT_IS)
 
 
@@ -143,8 +143,8 @@ def warnings_of(outlook: Outlook) -> Sequence[str]:
 
 def require_no_refusal(outlook: Outlook, plan: Plan) -> None:
     """Refuse what the guards would refuse: an answer alone would look harmless."""
-    if refused := refusals(outlook.verdicts):
-        lines = [f"{verdict.guard}: {verdict.saw}" for verdict in refused]
+    if refused := refusals(outlook.check_results):
+        lines = [f"{check_result.guard}: {check_result.detail}" for check_result in refused]
         raise GuardRefused(
             f"{plan.repository} {plan.day}: a plan under this policy would be refused. Nothing was changed.\n  "
             + "\n  ".join(lines)

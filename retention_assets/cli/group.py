@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from retention_assets.config.configuration import Configuration, load_configuration
-from retention_assets.config.instants import utc_now
+from retention_assets.config.timestamps import utc_now
 
 _DAY = click.DateTime(["%Y-%m-%d"])
 

@@ -13,7 +13,7 @@ import click
 from retention_assets.cli.group import as_json, cli, configuration_of, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS
 from retention_assets.config.configuration import Repository
-from retention_assets.config.instants import utc_now
+from retention_assets.config.timestamps import utc_now
 from retention_assets.errors import ConfigurationError
 
 _REPOSITORY = "retention_assets.repository"  # in the context's notes

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from retention_assets.config.configuration import Repository
 from retention_assets.config.durations import format_duration
-from retention_assets.config.instants import utc_now
+from retention_assets.config.timestamps import utc_now
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.source.opening import open_icechunk
 from retention_assets.lakefs.source.api import ApiSource

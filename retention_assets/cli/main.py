@@ -17,7 +17,7 @@ from retention_assets.cli.group import as_json, as_of, cli, configuration_of, da
 from retention_assets.cli.rendering import AS_IT_IS, column_order, human_bytes, print_amounts, print_rows
 from retention_assets.config.configuration import Configuration, Repository, load_configuration
 from retention_assets.config.durations import parse_span
-from retention_assets.config.instants import utc_now
+from retention_assets.config.timestamps import utc_now
 from retention_assets.errors import ConfigurationError, StoreError, TableContractError, own_error
 from retention_assets.policy.lint import Finding
 from retention_assets.state.ledger import ATTEMPTED, FAILED, a_failure, sweeps_of

@@ -15,7 +15,7 @@ from retention_assets.assets.resources import session, spark_resource
 from retention_assets.cli.rendering import AS_IT_IS, human_bytes, print_amounts
 from retention_assets.cli.tables import open_table
 from retention_assets.config.configuration import Configuration
-from retention_assets.config.instants import utc_now
+from retention_assets.config.timestamps import utc_now
 from retention_assets.core.states import CANDIDATE, WAITING
 from retention_assets.core.summary import (
     BRANCH,

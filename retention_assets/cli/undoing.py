@@ -11,7 +11,7 @@ import click
 from retention_assets.cli.group import as_json, cli, configuration_of, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS, human_bytes, print_amounts
 from retention_assets.config.configuration import Configuration
-from retention_assets.config.instants import utc_now
+from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.state.approval import person
@@ -121,7 +121,7 @@ def purge(context: click.Context, repository: str, versions: bool, approved: str
 
     That is what lay there longer than `quarantine.keep`, and copies whose originals are still in the repository.
     """
-    from retention_assets.repositories.kept import kept_now
+    from retention_assets.repositories.live_now import live_now
     from retention_assets.sweep.undo import due_for_purge
     from retention_assets.sweep.undo import purge as delete_for_good
 
@@ -129,7 +129,7 @@ def purge(context: click.Context, repository: str, versions: bool, approved: str
     undo, others = _undo(configuration, repository), configuration.others(repository)
     if approved:
         asked = undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.log, undo.clock
-        with kept_now(*asked) as kept:
+        with live_now(*asked) as kept:
             _tell(repository, "purged", delete_for_good(undo, approved, kept, versions=versions))
         return
     due = due_for_purge(undo, versions=versions)

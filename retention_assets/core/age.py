@@ -20,7 +20,7 @@ def tells_no_time(_: Column) -> Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Horizon:
+class AgeCutoff:
     """The youngest object that may be judged: by the store's clock and by the time inside its address.
 
     `oldest_picture` is the oldest of listing, staged list and references (UTC). `grace` keeps every object that is
@@ -33,11 +33,11 @@ class Horizon:
     token_life: timedelta = timedelta(0)
     issued: Callable[[Column], Column] = field(kw_only=True)  # when an address was issued; null: it does not tell
 
-    def passed_by(self, instant: Column) -> Column:
+    def is_older(self, instant: Column) -> Column:
         """Return whether `instant` + grace lies before the oldest picture; a whole second counts as its end."""
         return self._passed(instant, self.grace)
 
-    def clears(self, reason: Column) -> Column:
+    def is_eligible(self, reason: Column) -> Column:
         """Return whether an object (columns `address`, `last_modified`) is old enough to go for `reason`."""
         unlinked = self._object_passed(max(self.grace, self.token_life))
         return F.when(reason == UNREFERENCED, unlinked).otherwise(self._object_passed(self.grace))

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.core.age import Horizon
+from retention_assets.core.age import AgeCutoff
 from retention_assets.core.amounts import Amount
 from retention_assets.core.states import CANDIDATE, STATES, UNREFERENCED
 
@@ -20,23 +20,23 @@ ACKNOWLEDGE = "If they are lost for good, `retention acknowledge` lets plans go 
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckResult:
     """One guard's answer: what it demands, whether that holds, and what it saw."""
 
     guard: str
     passed: bool
-    saw: str
+    detail: str
 
 
-def listing_complete(unlisted: Sequence[str]) -> Verdict:
+def listing_complete(unlisted: Sequence[str]) -> CheckResult:
     """Every prefix that the store names and that has objects gave some to the listing; else the listing was cut."""
-    saw = "every prefix of the store was listed"
+    detail = "every prefix of the store was listed"
     if unlisted:
-        saw = f"{len(unlisted):,} prefixes, {unlisted[0]} first, have objects that were not listed"
-    return Verdict("listing_complete", not unlisted, saw)
+        detail = f"{len(unlisted):,} prefixes, {unlisted[0]} first, have objects that were not listed"
+    return CheckResult("listing_complete", not unlisted, detail)
 
 
-def namespaces_apart(repository: str, namespaces: Mapping[str, tuple[str, ...]]) -> Verdict:
+def namespaces_apart(repository: str, namespaces: Mapping[str, tuple[str, ...]]) -> CheckResult:
     """No other repository lies inside this one's namespace or storage, nor around it."""
     mine = namespaces[repository]
     overlapping = sorted(
@@ -44,8 +44,8 @@ def namespaces_apart(repository: str, namespaces: Mapping[str, tuple[str, ...]])
         for other, places in namespaces.items()
         if other != repository and any(_overlap(place, own) for place in places for own in mine)
     )
-    saw = f"{overlapping[0]} shares its place" if overlapping else f"{mine[0]} is its own"
-    return Verdict("namespaces_apart", not overlapping, saw)
+    detail = f"{overlapping[0]} shares its place" if overlapping else f"{mine[0]} is its own"
+    return CheckResult("namespaces_apart", not overlapping, detail)
 
 
 def _overlap(one: str, other: str) -> bool:
@@ -63,7 +63,7 @@ def _opened(place: str) -> str:
 class LiveListed:
     """What `live_listed` found. `missing`: the addresses for which it refuses, one column."""
 
-    verdict: Verdict
+    check_result: CheckResult
     collected: int  # by sweeps of ours
     lost: int  # acknowledged as lost
     missing: DataFrame
@@ -73,16 +73,16 @@ def live_listed(
     live: DataFrame,
     inventory: DataFrame,
     collected: DataFrame,
-    listed_at: Horizon,
+    listed_at: AgeCutoff,
     acknowledged: DataFrame | None = None,
 ) -> LiveListed:
     """Every live address is in the listing, or was collected or lost before; else the listing may lack others too.
 
-    What is younger than the listing's horizon may have come after it. `acknowledged`: the addresses that a person
+    What is younger than the listing's age cutoff may have come after it. `acknowledged`: the addresses that a person
     acknowledged as lost; None: there are none. Source: DESIGN.md, invariant 7.
     """
     known_since = F.coalesce(listed_at.issued(F.col("address")), F.col("last_modified"))
-    must_be_there = known_since.isNull() | listed_at.passed_by(known_since)  # unknown is not young here
+    must_be_there = known_since.isNull() | listed_at.is_older(known_since)  # unknown is not young here
     known = collected.limit(0) if acknowledged is None else acknowledged
     unlisted = (
         live.where(must_be_there)
@@ -102,13 +102,15 @@ def live_listed(
     ).first()
     assert row is not None
     missing = unlisted.where(is_missing).select("address")
-    saw = f"every live address is listed; {row['lost']:,} are lost" if row["lost"] else "every live address is listed"
+    detail = (
+        f"every live address is listed; {row['lost']:,} are lost" if row["lost"] else "every live address is listed"
+    )
     if row["missing"]:
-        saw = (
+        detail = (
             f"{row['missing']:,} live addresses, {row['first']} first, are not in the listing: it may lack others too. "
             f"{hole(missing, inventory)}. {ACKNOWLEDGE}"
         )
-    return LiveListed(Verdict("live_listed", not row["missing"], saw), row["collected"], row["lost"], missing)
+    return LiveListed(CheckResult("live_listed", not row["missing"], detail), row["collected"], row["lost"], missing)
 
 
 def hole(missing: DataFrame, inventory: DataFrame) -> str:
@@ -131,45 +133,45 @@ def hole(missing: DataFrame, inventory: DataFrame) -> str:
     )
 
 
-def live_not_empty(live: int, listed: int) -> Verdict:
+def live_not_empty(live: int, listed: int) -> CheckResult:
     """Something is live where something lies; else everything would go."""
     passed = live > 0 or listed == 0
-    return Verdict("live_not_empty", passed, f"{live:,} live addresses, {listed:,} objects listed")
+    return CheckResult("live_not_empty", passed, f"{live:,} live addresses, {listed:,} objects listed")
 
 
-def live_not_shrunk(live: int, before: int | None, most: float) -> Verdict:
+def live_not_shrunk(live: int, before: int | None, most: float) -> CheckResult:
     """The live set did not lose more than a share `most` of itself since the last plan."""
     if not before:
-        return Verdict("live_not_shrunk", True, f"{live:,} live addresses, no plan before this one")
+        return CheckResult("live_not_shrunk", True, f"{live:,} live addresses, no plan before this one")
     lost = max(0.0, 1 - live / before)
-    saw = f"{live:,} live addresses, {before:,} in the plan before: {lost:.0%} fewer, {most:.0%} is the most allowed"
+    detail = f"{live:,} live addresses, {before:,} in the plan before: {lost:.0%} fewer, {most:.0%} is the most allowed"
     if lost > most:
-        saw += "; if that is meant, raise guards.max_live_shrink of this repository"
-    return Verdict("live_not_shrunk", lost <= most, saw)
+        detail += "; if that is meant, raise guards.max_live_shrink of this repository"
+    return CheckResult("live_not_shrunk", lost <= most, detail)
 
 
 def candidates_allowed(
     candidates: DataFrame,
     live: DataFrame,
-    horizon: Horizon,
+    age_cutoff: AgeCutoff,
     inventory: DataFrame,
     *,
     staged_known: bool,
     generated: Callable[[Column], Column],
-) -> tuple[Verdict, ...]:
+) -> tuple[CheckResult, ...]:
     """Return the guards that look at each candidate: old enough, of a generated name, not live, known, listed once.
 
     `generated`: whether the system makes such names.
     """
     as_planned = (F.col("size") == F.col("listed_size")) & (F.col("last_modified") == F.col("listed_at"))
     marks = {
-        "nothing_young": ~horizon.clears(F.col("reason")),
+        "nothing_young": ~age_cutoff.is_eligible(F.col("reason")),
         "nothing_unknown": (F.col("reason") == UNREFERENCED) & F.lit(not staged_known),
         "only_generated_names": ~generated(F.col("address")),
         "nothing_live": F.col("is_live").isNotNull(),
         "only_listed": ~F.coalesce(as_planned, F.lit(False)),
     }
-    complaints = {
+    violations = {
         "nothing_young": "younger than the grace period",
         "only_generated_names": "not of a name that the system generates",
         "nothing_live": "live",
@@ -193,42 +195,44 @@ def candidates_allowed(
     row = seen.agg(F.coalesce(F.sum("times"), F.lit(0)).alias("rows"), *aggregates, *firsts).first()
     assert row is not None
     return tuple(
-        Verdict(
+        CheckResult(
             name,
             not row[name],
-            f"{row[name]:,} of {row['rows']:,} candidates, {row[f'first_{name}']} first, are {complaints[name]}"
+            f"{row[name]:,} of {row['rows']:,} candidates, {row[f'first_{name}']} first, are {violations[name]}"
             if row[name]
-            else f"none of {row['rows']:,} candidates is {complaints[name]}",
+            else f"none of {row['rows']:,} candidates is {violations[name]}",
         )
         for name in marks
     )
 
 
-def totals_balance(totals: Mapping[str, Amount], listed: int, candidates: Amount) -> Verdict:
+def totals_balance(totals: Mapping[str, Amount], listed: int, candidates: Amount) -> CheckResult:
     """Listed = kept + young + held + foreign + candidates, in objects. Source: DESIGN.md, invariant 9."""
     by_state = sum(totals.get(state, Amount()).objects for state in STATES)
     planned = totals.get(CANDIDATE, Amount())
     passed = by_state == listed and planned == candidates
-    saw = f"{listed:,} listed = " + " + ".join(f"{totals.get(state, Amount()).objects:,} {state}" for state in STATES)
+    detail = f"{listed:,} listed = " + " + ".join(
+        f"{totals.get(state, Amount()).objects:,} {state}" for state in STATES
+    )
     if not passed:
-        saw = f"{saw} does not hold, or the plan's {candidates.objects:,} candidates are others"
-    return Verdict("totals_balance", passed, saw)
+        detail = f"{detail} does not hold, or the plan's {candidates.objects:,} candidates are others"
+    return CheckResult("totals_balance", passed, detail)
 
 
-def clock_agrees(before: datetime, told: datetime | None, after: datetime, most: timedelta) -> Verdict:
+def clock_agrees(before: datetime, told: datetime | None, after: datetime, most: timedelta) -> CheckResult:
     """This machine's clock, `before` and `after` the store told its time, differs from the store's by `most` at most.
 
     The store's time has whole seconds; None: it did not tell, which is not agreement. Source: DESIGN.md, invariant 2.
     """
     if told is None:
         remedy = "set guards.max_clock_skew to null if another way keeps both clocks right"
-        return Verdict("clock_agrees", False, f"the store does not tell its time: {remedy}")
+        return CheckResult("clock_agrees", False, f"the store does not tell its time: {remedy}")
     skew = max(before - told - timedelta(seconds=1), told - after, timedelta(0))
     seconds = f"{skew.total_seconds():.0f} s, {most.total_seconds():.0f} s is the most"
-    saw = f"this machine's clock and the store's differ by {seconds}"
-    return Verdict("clock_agrees", skew <= most, saw if skew <= most else f"{saw}: set this machine's clock")
+    detail = f"this machine's clock and the store's differ by {seconds}"
+    return CheckResult("clock_agrees", skew <= most, detail if skew <= most else f"{detail}: set this machine's clock")
 
 
-def refusals(verdicts: Iterable[Verdict]) -> list[Verdict]:
+def refusals(check_results: Iterable[CheckResult]) -> list[CheckResult]:
     """Return the guards that refused."""
-    return [verdict for verdict in verdicts if not verdict.passed]
+    return [check_result for check_result in check_results if not check_result.passed]

@@ -25,7 +25,7 @@ def unusual_names(listed: DataFrame) -> dict[str, str]:
     return {UNUSUAL: f"{row['number']:,} keys, {row['first']!r} first, have a name that is no path"}
 
 
-def told_of_names(inventory: Rows) -> list[str]:
+def name_warnings(inventory: Rows) -> list[str]:
     """Return the warning of keys that are no paths, if there are any."""
     told = inventory.notes.get(UNUSUAL)
     return [f"In the store {told}. They count as foreign and stay."] if told else []

@@ -11,7 +11,7 @@ from urllib.request import getproxies, proxy_bypass
 import urllib3
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from retention_assets.config.instants import utc_now
+from retention_assets.config.timestamps import utc_now
 from retention_assets.objectstore.access import StoreAccess
 
 _TIMEOUT = urllib3.Timeout(connect=3.0, read=10.0)  # seconds

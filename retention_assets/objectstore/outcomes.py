@@ -21,7 +21,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
+class DeleteTarget:
     """One object to delete: its path, its ETag if only that object may go, its version if only that one may."""
 
     path: str
@@ -47,7 +47,9 @@ class Answer:
 
     outcome: Outcome
     failure: Failure | None = None
-    alone: bool = False  # a request for several was refused for the sake of some: this one is to be asked for alone
+    retry_alone: bool = (
+        False  # a request for several was refused for the sake of some: this one is to be asked for alone
+    )
 
 
 class DeletingStore(Protocol):
@@ -55,11 +57,11 @@ class DeletingStore(Protocol):
 
     most: int  # objects that one request may name; 1: only `alone` is asked
 
-    def together(self, doomed: Sequence[Doomed]) -> Sequence[Answer]:
+    def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[Answer]:
         """Delete several objects by one request, and return an answer for each in their order."""
         ...
 
-    def alone(self, doomed: Doomed) -> Answer:
+    def delete_one(self, to_delete: DeleteTarget) -> Answer:
         """Delete one object."""
         ...
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from retention_assets.config.durations import format_duration
 from retention_assets.errors import ConfigurationError
-from retention_assets.policy.checking import checked
-from retention_assets.policy.forms import Form, OwnForm, SeedForm, ServerForm
 from retention_assets.policy.rules import BranchRetention, CommittedRetention, Policy
-from retention_assets.policy.text import mapping_of
+from retention_assets.policy.schemas import Form, OwnForm, SeedForm, ServerForm
+from retention_assets.policy.validation import checked
+from retention_assets.policy.yaml_loader import mapping_of
 
 SERVER = "the rules of the lakeFS server"
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from retention_assets.config.durations import format_duration
 from retention_assets.errors import ConfigurationError
-from retention_assets.policy.checking import checked
 from retention_assets.policy.rules import Hold
-from retention_assets.policy.snapshot_forms import SnapshotForm, SnapshotsSection
+from retention_assets.policy.snapshot_schemas import SnapshotForm, SnapshotsSection
 from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy, SnapshotRule
-from retention_assets.policy.text import mapping_of
+from retention_assets.policy.validation import checked
+from retention_assets.policy.yaml_loader import mapping_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from retention_assets.core.amounts import Amount
 from retention_assets.core.digest import candidates_digest
-from retention_assets.core.guards import Verdict
+from retention_assets.core.guards import CheckResult
 from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_CANDIDATES
@@ -253,7 +253,7 @@ class Planned:
 
     candidates: DataFrame
     plan: Plan | None
-    verdicts: Sequence[Verdict]
+    check_results: Sequence[CheckResult]
 
     def numbers(self) -> dict[str, float | str]:
         """Return what Dagster plots of the plan, by name; bytes are as listed."""

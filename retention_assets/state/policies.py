@@ -9,8 +9,8 @@ from datetime import date
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from retention_assets.policy.current import CurrentRule, RuleRow, current_rules
 from retention_assets.policy.rules import HOLD_IDS, RETENTION_IDS, Policy
+from retention_assets.policy.rules_in_force import CurrentRule, RuleRow, current_rules
 from retention_assets.policy.table import policy_rows
 from retention_assets.state.warehouse import Rows, Warehouse
 from retention_assets.tables import CURRENT_RULES, POLICY_TABLE

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from retention_assets.core.amounts import Amount
-from retention_assets.sweep.work import OBJECTS, TALLY, Orders, work
+from retention_assets.sweep.worker import OBJECTS, TALLY, TaskSpec, work
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Engine[Objects](Protocol):
         """Look again at the objects of one round. Errors: GuardRefused when it cannot be known what is live."""
         ...
 
-    def run(self, objects: Round[Objects], orders: Orders) -> Done:
+    def run(self, objects: Round[Objects], task: TaskSpec) -> Done:
         """Have the workers carry out `orders`."""
         ...
 
@@ -69,11 +69,11 @@ class Engine[Objects](Protocol):
         ...
 
 
-def run_on_spark(objects: DataFrame, orders: Orders) -> Done:
+def run_on_spark(objects: DataFrame, task: TaskSpec) -> Done:
     """Have executors carry out `orders` on a frame of `OBJECTS`, spread by address and in its order."""
     spark = objects.sparkSession
     parts = objects.select(*OBJECTS.names).repartitionByRange(width(spark), "address").sortWithinPartitions("address")
-    tally = parts.mapInArrow(_worker(orders), from_arrow_schema(TALLY))
+    tally = parts.mapInArrow(_worker(task), from_arrow_schema(TALLY))
     sums = F.sum("objects"), F.sum("bytes"), F.max(F.unix_micros("until")), F.median("reached")
     rows = sorted(tally.groupBy("outcome").agg(*sums).collect())
     amounts = {outcome: Amount(objects, size) for outcome, objects, size, *_ in rows}
@@ -87,10 +87,10 @@ def width(spark: SparkSession) -> int:
     return int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
 
 
-def _worker(orders: Orders):  # type: ignore[no-untyped-def]  # a closure that Spark ships
+def _worker(task: TaskSpec):  # type: ignore[no-untyped-def]  # a closure that Spark ships
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         part, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
-        yield from work(orders, batches, f"{part:05d}-{attempt}")
+        yield from work(task, batches, f"{part:05d}-{attempt}")
 
     return run

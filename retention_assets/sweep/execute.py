@@ -11,8 +11,8 @@ from itertools import count
 from typing import Any
 
 from retention_assets.config.durations import format_duration
-from retention_assets.config.instants import Clock, utc_now
 from retention_assets.config.limits import Limits
+from retention_assets.config.timestamps import Clock, utc_now
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused, RetentionError, StoreError, brief
 from retention_assets.state.approval import Approval, Terms, require_approval, require_same_world
@@ -34,7 +34,7 @@ from retention_assets.state.records import NO_SEAL, Record, Seal, write_record
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.engine import Done, Engine
 from retention_assets.sweep.progress import Progress
-from retention_assets.sweep.work import Deed, Orders
+from retention_assets.sweep.worker import Action, TaskSpec
 
 _SUCCESS = {DELETED, QUARANTINED, PURGED, RESTORED}  # missing or skipped may also be what a look alone found
 
@@ -42,7 +42,7 @@ Log = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
+class SweepRun:
     """One attempt at a plan: what is to be done with its objects, by whom, within which limits.
 
     `kind`: sweep, restore or purge. `workers`: among how many the rate is shared. `publish` is called with the lease
@@ -53,7 +53,7 @@ class Charge:
     plan: Plan
     kind: str
     mode: str
-    deed: Deed
+    action: Action
     limits: Limits
     run_id: str
     clock: Clock
@@ -78,71 +78,71 @@ class Charge:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class SweepResult:
     """What an attempt came to: the ledger's totals by now, and whether the plan was carried out whole."""
 
     outcomes: Mapping[str, Amount]
     whole: bool
 
 
-def carry_out(charge: Charge, engine: Engine[Any], require_same: Callable[[], None]) -> Carried:
+def execute(run: SweepRun, engine: Engine[Any], require_same: Callable[[], None]) -> SweepResult:
     """Delete or quarantine what the day's approved plan names and is still dead.
 
     What an earlier attempt ended is not tried again. `require_same` refuses a repository that is not the planned one.
     What the plan publishes is published before any object goes. Source: DESIGN.md, invariant 4.
     Errors: GuardRefused before anything is touched, or later when the lease is lost or the plan does not stand.
     """
-    started = charge.clock()
-    limits, plan = charge.limits, charge.plan
+    started = run.clock()
+    limits, plan = run.limits, run.plan
     approval = require_approval(
-        charge.warehouse, plan, limits.approval, limits.budget, started, terms=charge.terms, beside=charge.beside
+        run.warehouse, plan, limits.approval, limits.budget, started, terms=run.terms, beside=run.beside
     )
-    charge.seal.copy_records(charge.warehouse, plan.repository)  # who cannot copy a record may not begin either
-    lease = take_lease(charge.warehouse, plan.repository, charge.run_id, started, limits.sweep.lease)
+    run.seal.copy_records(run.warehouse, plan.repository)  # who cannot copy a record may not begin either
+    lease = take_lease(run.warehouse, plan.repository, run.run_id, started, limits.sweep.lease)
     try:
         remaining = sum(engine.remaining(lease.fence))
-        if remaining or charge.beside:
+        if remaining or run.beside:
             require_same()
         if remaining:
             require_same_world(plan, engine.revived(), limits.approval)
-        if charge.publish:
-            lease = renew_lease(charge.warehouse, lease, charge.clock())
-            require_standing(charge)
-        return work_and_conclude(charge, engine, approval, lease, started)
+        if run.publish:
+            lease = renew_lease(run.warehouse, lease, run.clock())
+            require_standing(run)
+        return work_and_conclude(run, engine, approval, lease, started)
     finally:
-        release_lease(charge.warehouse, lease, charge.clock())
+        release_lease(run.warehouse, lease, run.clock())
 
 
 def work_and_conclude(
-    charge: Charge, engine: Engine[Any], approval: Approval, lease: Lease, started: datetime
-) -> Carried:
+    run: SweepRun, engine: Engine[Any], approval: Approval, lease: Lease, started: datetime
+) -> SweepResult:
     """Publish, work on all that remains, conclude. What ended before that has a record, too, if it did anything.
 
     Errors: what ended it, whether or not a record could be written.
     """
     published = None
     try:
-        if charge.publish:
-            published = charge.publish(lease)
-        lease, window = work_through(charge, engine, lease)
+        if run.publish:
+            published = run.publish(lease)
+        lease, window = work_through(run, engine, lease)
     except Exception as error:
         with suppress(Exception):  # what ended the sweep may hinder its record too, and is what to tell
-            if charge.publish or _has_rows(charge, lease):
+            if run.publish or _has_rows(run, lease):
                 # Where Spark gave a job up, other workers of it may still write rows: a digest would not hold.
                 digest = engine.ledger_digest(lease.fence) if isinstance(error, RetentionError) else None
-                record = _record(charge, approval, lease, started, engine.outcomes(), digest)
+                record = _record(run, approval, lease, started, engine.outcomes(), digest)
                 ended = replace(record, published=published, ended_early=brief(error))
-                write_record(charge.warehouse, ended, charge.seal)
+                write_record(run.warehouse, ended, run.seal)
         raise
-    return conclude(charge, engine, approval, lease, started, window, published)
+    return conclude(run, engine, approval, lease, started, window, published)
 
 
-def _has_rows(charge: Charge, lease: Lease) -> bool:
-    plan = charge.plan
-    return lease.fence in sweeps_of(charge.warehouse, plan.repository, plan.day.isoformat(), plan.plan_hash)
+def _has_rows(run: SweepRun, lease: Lease) -> bool:
+    plan = run.plan
+    return lease.fence in sweeps_of(run.warehouse, plan.repository, plan.day.isoformat(), plan.plan_hash)
 
 
-def work_through(charge: Charge, engine: Engine[Any], lease: Lease) -> tuple[Lease, float]:
+def work_through(run: SweepRun, engine: Engine[Any], lease: Lease) -> tuple[Lease, float]:
     """Work on all that remains, and return the lease as it is then and the longest window in seconds.
 
     What a round leaves at its deadline is looked at anew in the next pass, as long as there is any progress.
@@ -150,84 +150,84 @@ def work_through(charge: Charge, engine: Engine[Any], lease: Lease) -> tuple[Lea
     window, reached = 0.0, None
     turns = count()
     rounds = engine.remaining(lease.fence)
-    progress = Progress(charge.name, sum(rounds), charge.clock, charge.log)
+    progress = Progress(run.name, sum(rounds), run.clock, run.log)
     is_second = False
     while sum(rounds):
         before = progress.done
         for number, objects in enumerate(rounds):
-            lease = renew_lease(charge.warehouse, lease, charge.clock())
-            require_standing(charge)
+            lease = renew_lease(run.warehouse, lease, run.clock())
+            require_standing(run)
             looked = engine.look(number)
-            lease = renew_lease(charge.warehouse, lease, charge.clock())
-            charge.log(f"{charge.name}: {charge.mode} {objects:,} objects, looked at {looked.looked_at:%H:%M:%S} UTC")
-            deadline = min(lease.until, looked.looked_at + charge.limits.sweep.window)
-            orders = _orders(charge, lease, deadline, next(turns), reached)
-            with progress.watched(orders.ledger):
-                done = engine.run(looked, orders)
+            lease = renew_lease(run.warehouse, lease, run.clock())
+            run.log(f"{run.name}: {run.mode} {objects:,} objects, looked at {looked.looked_at:%H:%M:%S} UTC")
+            deadline = min(lease.until, looked.looked_at + run.limits.sweep.window)
+            task = _orders(run, lease, deadline, next(turns), reached)
+            with progress.watched(task.ledger):
+                done = engine.run(looked, task)
             window = max(window, (done.until - looked.looked_at).total_seconds() if done.until else 0.0)
             reached = done.reached or reached
             progress.count(done)
-            _require_some_success(charge, done, left=sum(rounds[number + 1 :]))
+            _require_some_success(run, done, left=sum(rounds[number + 1 :]))
         if progress.done == before:
-            require_lease(charge.warehouse, lease, charge.clock())  # or that is why nothing was done
+            require_lease(run.warehouse, lease, run.clock())  # or that is why nothing was done
             if is_second:
-                raise _window_too_short(charge, sum(rounds))
+                raise _window_too_short(run, sum(rounds))
         is_second = progress.done == before  # a first look reads much that the next one finds read
         rounds = engine.remaining(lease.fence)
         progress.expect(sum(rounds))
     return lease, window
 
 
-def require_standing(charge: Charge) -> None:
+def require_standing(run: SweepRun) -> None:
     """Refuse to go on with a plan that another process withdrew, or made anew."""
-    if charge.kind == "sweep" and load_plan(charge.warehouse, charge.plan.repository, charge.plan.day) != charge.plan:
+    if run.kind == "sweep" and load_plan(run.warehouse, run.plan.repository, run.plan.day) != run.plan:
         raise GuardRefused(
-            f"{charge.name}: another process made the plan anew meanwhile. Nothing more was deleted; what was done is "
-            f"in the ledger. Approve the new plan: `retention approve {charge.plan.repository} HASH --as-of "
-            f"{charge.plan.day}`."
+            f"{run.name}: another process made the plan anew meanwhile. Nothing more was deleted; what was done is "
+            f"in the ledger. Approve the new plan: `retention approve {run.plan.repository} HASH --as-of "
+            f"{run.plan.day}`."
         )
 
 
 def conclude(
-    charge: Charge,
+    run: SweepRun,
     engine: Engine[Any],
     approval: Approval,
     lease: Lease,
     started: datetime,
     window: float,
     published: Mapping[str, Any] | None = None,
-) -> Carried:
+) -> SweepResult:
     """Require that the totals balance, note a plan that was carried out whole, and write the record.
 
     Failed, unattempted, quarantined and restored rows hold `last_deleted` back; skipped ones do not, they are planned
     again. Source: DESIGN.md, invariant 9 and Decisions (`last_deleted`).
     """
-    plan, outcomes = charge.plan, dict(engine.outcomes())
+    plan, outcomes = run.plan, dict(engine.outcomes())
     unknown = outcomes.pop(ATTEMPTED, Amount())
     require_balance(plan, {**outcomes, ATTEMPTED: unknown})
     tried = sum(amount.objects for amount in outcomes.values())
     held_back = any(outcomes.get(name, Amount()).objects for name in (FAILED, QUARANTINED, RESTORED))
     whole = tried == plan.candidates.objects and not held_back
-    record = _record(charge, approval, lease, started, outcomes, engine.ledger_digest(lease.fence))
+    record = _record(run, approval, lease, started, outcomes, engine.ledger_digest(lease.fence))
     ended = replace(record, longest_window_seconds=window, published=published)
-    write_record(charge.warehouse, ended, charge.seal)
+    write_record(run.warehouse, ended, run.seal)
     if whole:
-        note_completed(charge.warehouse, plan.repository, plan.day, plan.plan_hash, plan.policy_run)
-    return Carried(outcomes, whole)
+        note_completed(run.warehouse, plan.repository, plan.day, plan.plan_hash, plan.policy_run)
+    return SweepResult(outcomes, whole)
 
 
 def _record(
-    charge: Charge,
+    run: SweepRun,
     approval: Approval,
     lease: Lease,
     started: datetime,
     outcomes: Mapping[str, Amount],
     ledger_digest: str | None,
 ) -> Record:
-    plan = charge.plan
+    plan = run.plan
     return Record(
-        kind=charge.kind,
-        mode=charge.mode,
+        kind=run.kind,
+        mode=run.mode,
         repository=plan.repository,
         day=plan.day.isoformat(),
         plan_hash=plan.plan_hash,
@@ -238,13 +238,13 @@ def _record(
         approved_by=approval.approved_by,
         approved_at=approval.approved_at,
         fence=lease.fence,
-        run_id=charge.run_id,
+        run_id=run.run_id,
         started=started.isoformat(),
-        ended=charge.clock().isoformat(),
+        ended=run.clock().isoformat(),
         longest_window_seconds=None,
         ledger_digest=ledger_digest,
         terms=approval.terms or None,
-        dump=charge.dump,
+        dump=run.dump,
     )
 
 
@@ -263,30 +263,30 @@ def require_balance(plan: Plan, outcomes: Mapping[str, Amount]) -> None:
         )
 
 
-def _orders(charge: Charge, lease: Lease, deadline: datetime, turn: int, reached: float | None) -> Orders:
-    plan = charge.plan
+def _orders(run: SweepRun, lease: Lease, deadline: datetime, turn: int, reached: float | None) -> TaskSpec:
+    plan = run.plan
     place = LedgerPlace(
-        charge.warehouse.root, plan.repository, plan.day, plan.plan_hash, lease.fence, f"{charge.run_id}-{lease.number}"
+        run.warehouse.root, plan.repository, plan.day, plan.plan_hash, lease.fence, f"{run.run_id}-{lease.number}"
     )
-    ahead = charge.clock() - utc_now()
-    return Orders(charge.deed, place, lease, deadline, turn, charge.share_of_rate, reached, ahead)
+    ahead = run.clock() - utc_now()
+    return TaskSpec(run.action, place, lease, deadline, turn, run.share_of_rate, reached, ahead)
 
 
-def _window_too_short(charge: Charge, left: int) -> GuardRefused:
-    window = format_duration(charge.limits.sweep.window)
+def _window_too_short(run: SweepRun, left: int) -> GuardRefused:
+    window = format_duration(run.limits.sweep.window)
     return GuardRefused(
-        f"{charge.name}: the look at what is live, or the copying after it, took longer than sweep.window, {window}: "
+        f"{run.name}: the look at what is live, or the copying after it, took longer than sweep.window, {window}: "
         f"nothing may be deleted so long after the look. {left:,} objects are left. Set a longer sweep.window (at most "
         f"1h) in the configuration, then "
         f"run the same again: it goes on from there."
     )
 
 
-def _require_some_success(charge: Charge, done: Done, *, left: int) -> None:
+def _require_some_success(run: SweepRun, done: Done, *, left: int) -> None:
     """End a sweep that failed at all that a round tried while some are `left`: the next round would fail alike."""
     if left and FAILED in done.amounts and not done.amounts.keys() & _SUCCESS:
         raise StoreError(
-            f"{charge.name}: all {done.amounts[FAILED].objects:,} objects of a round failed. {left:,} were not tried. "
-            f"Why: `retention report {charge.plan.repository} --as-of {charge.plan.day}`; then run the same again: it "
+            f"{run.name}: all {done.amounts[FAILED].objects:,} objects of a round failed. {left:,} were not tried. "
+            f"Why: `retention report {run.plan.repository} --as-of {run.plan.day}`; then run the same again: it "
             f"goes on from there."
         )

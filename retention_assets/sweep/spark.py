@@ -17,8 +17,8 @@ from retention_assets.state.ledger import ATTEMPTED, ENDED, FAILED, SKIPPED, led
 from retention_assets.state.plan import Plan
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.engine import Done, Round, run_on_spark
-from retention_assets.sweep.facts import Facts
-from retention_assets.sweep.work import OBJECTS, Orders
+from retention_assets.sweep.preconditions import Facts
+from retention_assets.sweep.worker import OBJECTS, TaskSpec
 
 _REVIVED = "came back to life since it was planned"
 _COMMITTED = "was committed since it was planned"
@@ -122,10 +122,10 @@ class SparkEngine:
         self._looked = fates(objects, liveness).cache()
         return Round(self._looked, liveness.looked_at)
 
-    def run(self, objects: Round[DataFrame], orders: Orders) -> Done:
+    def run(self, objects: Round[DataFrame], task: TaskSpec) -> Done:
         """See `Engine`."""
         facts = Facts(self._of.access, self._keeps_missing)
-        return run_on_spark(objects.objects, replace(orders, facts=facts))
+        return run_on_spark(objects.objects, replace(task, facts=facts))
 
     def outcomes(self) -> Mapping[str, Amount]:
         """See `Engine`."""

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from retention_assets.config.configuration import Repository
-from retention_assets.config.instants import Clock
+from retention_assets.config.timestamps import Clock
 from retention_assets.core.amounts import Amount
 from retention_assets.core.digest import candidates_digest
 from retention_assets.core.paths import below_any
@@ -45,12 +45,12 @@ from retention_assets.state.quarantine import OBJECTS as COPIES
 from retention_assets.state.quarantine import QuarantinePlace, place_of_plan, quarantine_access
 from retention_assets.state.records import seal_of
 from retention_assets.state.warehouse import Warehouse
+from retention_assets.sweep.actions import OF_COPY, Purge, RemoveVersions, Restore, remove_manifests
 from retention_assets.sweep.copies import Lying, Times, held_and_surplus, in_folders, lying, unnamed
-from retention_assets.sweep.deeds import OF_COPY, Purge, RemoveVersions, Restore, remove_manifests
 from retention_assets.sweep.engine import Done, Round, run_on_spark, width
-from retention_assets.sweep.execute import Carried, Charge, Log, work_and_conclude
+from retention_assets.sweep.execute import Log, SweepResult, SweepRun, work_and_conclude
 from retention_assets.sweep.spark import amounts_of, ledger_digest
-from retention_assets.sweep.work import OBJECTS, Deed, Orders
+from retention_assets.sweep.worker import OBJECTS, Action, TaskSpec
 
 _NEEDED = "came back to life, and is not where it was: these are its last bytes"
 _ALONE = "the object is not in its place any more: this copy may hold its last bytes"
@@ -333,15 +333,15 @@ def purge(undo: Undo, approved: str, kept: Callable[[], DataFrame], *, versions:
         access = undo.access()
         return _carried(undo, "purge", due.rows, lambda _: RemoveVersions(access), kept)
 
-    def deed(plan: Plan) -> Purge:
+    def action(plan: Plan) -> Purge:
         return Purge(place_of_plan(undo.repository, plan), due.keeps_versions)
 
-    done = _carried(undo, "purge", due.rows, deed, kept)
+    done = _carried(undo, "purge", due.rows, action, kept)
     manifests = [*(one.plan for one in due.rows), *due.manifests]
-    return replace(done, failed=done.failed + _clear(undo, [deed(plan) for plan in manifests]))
+    return replace(done, failed=done.failed + _clear(undo, [action(plan) for plan in manifests]))
 
 
-def _clear(undo: Undo, deeds: Sequence[Purge]) -> int:
+def _clear(undo: Undo, actions: Sequence[Purge]) -> int:
     """Delete the manifests of plans of which no copy is left. Return how many could not be deleted."""
     try:
         lease = _leased(undo)
@@ -349,7 +349,7 @@ def _clear(undo: Undo, deeds: Sequence[Purge]) -> int:
         undo.log(f"{undo.repository.name}: manifests of purged copies are left for the next purge. {error}")
         return 0
     try:
-        return sum(remove_manifests(deed) for deed in deeds)
+        return sum(remove_manifests(action) for action in actions)
     finally:
         release_lease(undo.warehouse, lease, undo.clock())
 
@@ -401,7 +401,7 @@ def _carried(
     undo: Undo,
     kind: str,
     chosen: Sequence[OfPlan],
-    deed: Callable[[Plan], Deed],
+    action: Callable[[Plan], Action],
     kept: Callable[[], DataFrame] | None = None,
 ) -> Undone:
     ended: dict[str, Amount] = {}
@@ -410,12 +410,12 @@ def _carried(
     failed = 0
     for one in chosen:
         engine = EndedEngine(undo, one, kept)
-        charge = Charge(
+        run = SweepRun(
             warehouse=undo.warehouse,
             plan=one.plan,
             kind=kind,
             mode=kind,
-            deed=deed(one.plan),
+            action=action(one.plan),
             limits=undo.repository.settings,
             run_id=undo.run_id,
             clock=undo.clock,
@@ -424,7 +424,7 @@ def _carried(
             seal=seal_of(undo.repository),
             publish=engine.surplus if one.surplus.objects else None,
         )
-        for name, amount in _carry(undo, charge, engine).outcomes.items():
+        for name, amount in _carry(undo, run, engine).outcomes.items():
             ended[name] = together([ended.get(name, Amount()), amount])
         failed += engine.failed
     return Undone(ended, failed)
@@ -436,13 +436,13 @@ def _leased(undo: Undo) -> Lease:
     return take_lease(undo.warehouse, undo.repository.name, undo.run_id, undo.clock(), sweep.lease)
 
 
-def _carry(undo: Undo, charge: Charge, engine: "EndedEngine") -> Carried:
+def _carry(undo: Undo, run: SweepRun, engine: "EndedEngine") -> SweepResult:
     started = undo.clock()
-    approval = Approval(charge.plan.plan_hash, charge.plan.day.isoformat(), undo.person, started.isoformat())
-    charge.seal.copy_records(undo.warehouse, charge.plan.repository)
-    lease = take_lease(undo.warehouse, charge.plan.repository, undo.run_id, started, charge.limits.sweep.lease)
+    approval = Approval(run.plan.plan_hash, run.plan.day.isoformat(), undo.person, started.isoformat())
+    run.seal.copy_records(undo.warehouse, run.plan.repository)
+    lease = take_lease(undo.warehouse, run.plan.repository, undo.run_id, started, run.limits.sweep.lease)
     try:
-        return work_and_conclude(charge, engine, approval, lease, started)
+        return work_and_conclude(run, engine, approval, lease, started)
     finally:
         release_lease(undo.warehouse, lease, undo.clock())
 
@@ -525,11 +525,11 @@ class EndedEngine:
             .cache()
         )
 
-    def run(self, objects: Round[DataFrame], orders: Orders) -> Done:
+    def run(self, objects: Round[DataFrame], task: TaskSpec) -> Done:
         """See `Engine`."""
-        done = run_on_spark(objects.objects.where("NOT surplus"), orders)
+        done = run_on_spark(objects.objects.where("NOT surplus"), task)
         if self._surplus.objects:
-            beside = replace(orders, ledger=replace(orders.ledger, tree=SURPLUS_LEDGERS))
+            beside = replace(task, ledger=replace(task.ledger, tree=SURPLUS_LEDGERS))
             done = _both(done, run_on_spark(objects.objects.where("surplus"), beside))
         self.failed += done.amounts.get(FAILED, Amount()).objects
         return done

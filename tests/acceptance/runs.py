@@ -8,20 +8,20 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config.configuration import Repository
-from retention_assets.core.age import Horizon
+from retention_assets.core.age import AgeCutoff
 from retention_assets.core.states import UNREFERENCED
 from retention_assets.lakefs.rules.addresses import addresses, canonical
-from retention_assets.lakefs.rules.candidates import candidates, holders, judged
+from retention_assets.lakefs.rules.candidates import candidates, classified, holders
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 from retention_assets.lakefs.rules.names import issued_at
 from retention_assets.lakefs.rules.ranges import active_ranges
 from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory
+from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, StoragePicture, take_snapshot
 from retention_assets.lakefs.source.opening import OpenRepository, open_repository
 from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.staged_objects import staged_objects
-from retention_assets.lakefs.source.storage import StoragePicture, Studio, take_picture
-from retention_assets.lakefs.sweep.liveness import Question, commits_now
+from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
 from retention_assets.policy.rules import Policy
 from retention_assets.state.conform import conform
 from retention_assets.state.ledger import collected_since
@@ -51,7 +51,9 @@ class Run:
     def picture(self) -> StoragePicture:
         """Take the picture of the store."""
         removed = collected_since(self.spark, self.warehouse, self.repository.name)
-        return take_picture(Studio(self.spark, self.open(), self.warehouse, self.day, lambda: self.now, removed))
+        return take_snapshot(
+            InventoryContext(self.spark, self.open(), self.warehouse, self.day, lambda: self.now, removed)
+        )
 
     def keep(self, picture: StoragePicture) -> DataFrame:
         """Write the picture into the warehouse as the IO manager does; return it as it was written."""
@@ -67,7 +69,7 @@ class Run:
         opened = self.open()
         name, access = self.repository.name, opened.access
         cache = TableCache(self.spark, self.warehouse, name, access, self.run_id, full=full)
-        rows = commits_now(Question(opened, policy, self.day, Memory()), references, rules=())
+        rows = commits_now(LivenessQuery(opened, policy, self.day, Memory()), references, rules=())
         commits = self.spark.createDataFrame(rows)
         of_commits, _ = cache.rows(commits.where("metarange_id != ''"), metaranges())
         held = active_ranges(commits, of_commits)
@@ -100,10 +102,10 @@ class Run:
         staged, known, staged_at = self.staged()
         oldest = min([picture.taken_at, references_at] + ([staged_at] if known else []))
         settings = self.repository.settings
-        horizon = Horizon(oldest, settings.grace, settings.token_life, issued=issued_at)
+        age_cutoff = AgeCutoff(oldest, settings.grace, settings.token_life, issued=issued_at)
         as_of = datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
         holding = holders(with_lifecycle(pairs, policy.lifecycle, branches, as_of), ())
-        objects = judged(picture.frame, holding, staged, horizon, staged_known=known)
+        objects = classified(picture.frame, holding, staged, age_cutoff, staged_known=known)
         return found_in(candidates(objects))
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config.configuration import Configuration
 from retention_assets.lakefs.rules.references import References
-from retention_assets.lakefs.source.storage import FELL_BACK, StoragePicture
+from retention_assets.lakefs.source.inventory_snapshot import FELL_BACK, StoragePicture
 from retention_assets.policy.lint import lint
 from retention_assets.policy.rules import Policy
 from retention_assets.state.warehouse import Warehouse

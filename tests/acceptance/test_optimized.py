@@ -12,10 +12,10 @@ from random import Random
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.core.age import Horizon
-from retention_assets.lakefs.rules.candidates import candidates, holders, judged
+from retention_assets.core.age import AgeCutoff
+from retention_assets.lakefs.rules.candidates import candidates, classified, holders
 from retention_assets.lakefs.rules.names import issued_at
-from retention_assets.lakefs.source.storage import FELL_BACK, StoragePicture
+from retention_assets.lakefs.source.inventory_snapshot import FELL_BACK, StoragePicture
 from retention_assets.state.ledger import DELETED
 from retention_assets.state.warehouse import Warehouse
 from tests.acceptance.runs import Found, Run, found_in, objects_in, write_ledger
@@ -118,9 +118,9 @@ def judged_by(run: Run, picture: StoragePicture, lake: Lake) -> set[Found]:
     active = set().union(*lake.branches.values())
     held = [Pair(name, f"path/{name}", active=name in active) for name in sorted(active | lake.expired)]
     uncommitted = staged(run.spark, *(Staged(name) for name in sorted(lake.staged)))
-    horizon = Horizon(picture.taken_at, GRACE, TOKEN_LIFE, issued=issued_at)
+    age_cutoff = AgeCutoff(picture.taken_at, GRACE, TOKEN_LIFE, issued=issued_at)
     holding = holders(pairs(run.spark, *held), ())
-    return found_in(candidates(judged(picture.frame, holding, uncommitted, horizon, staged_known=True)))
+    return found_in(candidates(classified(picture.frame, holding, uncommitted, age_cutoff, staged_known=True)))
 
 
 def empty_lake(directory: Path, random: Random) -> Lake:
@@ -153,9 +153,9 @@ def compare(spark: SparkSession, directory: Path, seed: int, runs: int) -> list[
         assert optimized.taken_at == clean.taken_at
         found = judged_by(run, optimized, lake)
         assert found == lake.candidates()
-        doomed = {name for name, _, _ in sorted(found) if lake.random.random() < 0.5}
-        write_ledger(run, dict.fromkeys(doomed, DELETED), lake.now)
-        lake.sweep(doomed)
+        to_delete = {name for name, _, _ in sorted(found) if lake.random.random() < 0.5}
+        write_ledger(run, dict.fromkeys(to_delete, DELETED), lake.now)
+        lake.sweep(to_delete)
         spared.append(0 if FELL_BACK in optimized.notes else len(optimized.places.deep) - optimized.listed)
     return spared
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.lakefs.source.storage import StoragePicture
+from retention_assets.lakefs.source.inventory_snapshot import StoragePicture
 from retention_assets.state.warehouse import Warehouse
 from tests.acceptance.runs import Run
 from tests.worlds import BuiltRepository, Version, address, build_repository

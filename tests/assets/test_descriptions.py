@@ -5,8 +5,8 @@ import pytest
 from retention_assets.assets.descriptions import CHECKS, column_description
 from retention_assets.assets.lakefs import PLAN_GUARDS
 from retention_assets.icechunk.sweep import planning as icechunk_planning
-from retention_assets.icechunk.sweep import proof as icechunk_proof
-from retention_assets.lakefs.sweep import proof as lakefs_proof
+from retention_assets.icechunk.sweep import verification as icechunk_proof
+from retention_assets.lakefs.sweep import verification as lakefs_proof
 from retention_assets.tables import TABLES
 
 

@@ -55,7 +55,7 @@ def made(root: Path, spec_version: Format, **settings: object) -> FieldPlace:
     return field_place(root, spec_version, COMMITS, BRANCHES, TAGS, **settings)
 
 
-def carry_out(field: FieldPlace, plan_hash: str) -> None:
+def execute(field: FieldPlace, plan_hash: str) -> None:
     """Approve and sweep."""
     for command in (("approve", plan_hash), ("sweep",)):
         answer = field.place.run(*command)
@@ -101,7 +101,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Pl
 def swept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, planned: Planned) -> Swept:
     field, plan_hash = planned.copy(request.param, tmp_path_factory.mktemp("swept"))
     before, arrays = field.files(), reachable_arrays(field.directory)
-    carry_out(field, plan_hash)
+    execute(field, plan_hash)
     report, verified = field.place.rows("deletion_report"), field.place.run("verify", "--json")
     return Swept(field, before, arrays, report, verified)
 
@@ -176,7 +176,7 @@ def test_a_plan_after_it_has_nothing_to_do(swept: Swept, tmp_path: Path) -> None
     assert answer.status == 0, answer.err
     assert answer.document()["candidates"] == {"objects": 0, "bytes": 0}
     before = field.files()
-    carry_out(field, answer.document()["plan_hash"])
+    execute(field, answer.document()["plan_hash"])
     assert field.files() == before
     verified = field.place.run("verify")
     assert verified.status == 0, verified.err
@@ -212,7 +212,7 @@ def without_own(files: set[str]) -> set[str]:
 def assert_like_icechunk(field: FieldPlace, tmp_path: Path) -> None:
     before, arrays = field.files(), reachable_arrays(field.directory)
     theirs = by_icechunk(field, tmp_path / "theirs")
-    carry_out(field, field.place.plan())
+    execute(field, field.place.plan())
     ours, after = field.files(), reachable_arrays(field.directory)
     assert without_own(ours) == without_own(theirs), {"ours": sorted(ours - theirs), "theirs": sorted(theirs - ours)}
     assert GARBAGE in before - ours
@@ -245,7 +245,7 @@ def test_an_attempt_that_was_cut_off_after_it_had_published_is_taken_up_again(pl
     opened = open_icechunk(configuration.repository("field"), now)
     edits = planned_edits(warehouse := Warehouse(configuration.warehouse), load_plan(warehouse, "field", AS_OF.date()))
     publish(opened.access, edits, opened.policy(), now, lambda _: None)
-    carry_out(field, plan_hash)
+    execute(field, plan_hash)
     outcomes = {row["address"]: row["outcome"] for row in field.place.rows("deletion_report")}
     assert outcomes.pop("refs/branch.old") == "missing"
     assert set(outcomes.values()) == {"deleted"}
@@ -273,7 +273,7 @@ def test_what_was_quarantined_comes_back_as_it_was(planned: Planned, tmp_path: P
     field, plan_hash = planned.copy(2, tmp_path, mode="quarantine")
     names = ("snapshots", "transactions", "manifests", "chunks")
     before = {path: (field.directory / path).read_bytes() for path in field.files(*names)}
-    carry_out(field, plan_hash)
+    execute(field, plan_hash)
     assert field.files(*names) < before.keys()
     restored = run("--config", field.place.file, "restore", "field", "--plan", plan_hash)
     assert restored.status == 0, restored.err
@@ -283,7 +283,7 @@ def test_what_was_quarantined_comes_back_as_it_was(planned: Planned, tmp_path: P
 @pytest.mark.slow
 def test_what_is_purged_is_looked_at_first_and_gone_then(planned: Planned, tmp_path: Path) -> None:
     field, plan_hash = planned.copy(2, tmp_path, mode="quarantine", quarantine={"keep": "0d"})
-    carry_out(field, plan_hash)
+    execute(field, plan_hash)
     attic = field.directory.with_name(f"{field.directory.name}.quarantine")
     approval = run("--config", field.place.file, "purge", "field").out.split()[-1]
     purged = run("--config", field.place.file, "purge", "field", "--approve", approval)

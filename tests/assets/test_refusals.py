@@ -11,10 +11,11 @@ import pytest
 import yaml
 from pyspark.sql import DataFrame
 
-from retention_assets.assets import io_manager, pictures
+from retention_assets.assets import io_manager
+from retention_assets.assets import plan_inputs as pictures
 from retention_assets.errors import ConfigurationError
+from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, StoragePicture, take_snapshot
 from retention_assets.lakefs.source.opening import open_repository
-from retention_assets.lakefs.source.storage import StoragePicture, Studio, take_picture
 from retention_assets.policy.documents import from_server
 from tests.assets.conftest import AFTER_TAGS, TwicePlanned
 from tests.assets.lake import DAY, NOW, SLICE, Lake, Run
@@ -61,12 +62,12 @@ def test_a_live_object_that_is_not_listed_ends_the_run_without_candidates(lake: 
 def test_a_listing_that_was_cut_ends_the_run_before_anything_is_judged(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def without_a_slice(studio: Studio) -> StoragePicture:
-        whole = take_picture(studio)
+    def without_a_slice(context: InventoryContext) -> StoragePicture:
+        whole = take_snapshot(context)
         frame = whole.frame.where(~whole.frame["address"].startswith(f"data/{SLICE}/"))
         return StoragePicture(frame, whole.taken_at, whole.places, whole.listed, whole.notes)
 
-    monkeypatch.setattr(pictures, "take_picture", without_a_slice)
+    monkeypatch.setattr(pictures, "take_snapshot", without_a_slice)
     run = lake.plan()
     assert refusing(run) == ["listing_complete"]
     assert set(run.steps) == {"policy_table", "current_rules", "storage_inventory"}

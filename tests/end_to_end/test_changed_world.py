@@ -33,7 +33,7 @@ class Story:
     asked_again: set[str]  # what requests of the second sweep delete
 
     @property
-    def doomed(self) -> set[str]:
+    def to_delete(self) -> set[str]:
         return self.planned - self.revived - {self.staged, self.gone, self.overwritten}
 
 
@@ -100,8 +100,8 @@ def test_every_row_that_is_not_deleted_says_why(story: Story) -> None:
 
 
 def test_the_rest_is_deleted_although_the_store_was_busy_at_first(story: Story) -> None:
-    assert outcomes(story.first_ledger, story.doomed - story.denied) == {"deleted"}
-    assert story.before.keys() - story.after_first.keys() == story.doomed - story.denied
+    assert outcomes(story.first_ledger, story.to_delete - story.denied) == {"deleted"}
+    assert story.before.keys() - story.after_first.keys() == story.to_delete - story.denied
 
 
 def test_the_ledger_has_each_candidate_once(story: Story) -> None:

@@ -15,14 +15,14 @@ from retention_assets.lakefs.rules.ranges import active_ranges
 from retention_assets.lakefs.rules.references import references_hash
 from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.rules.tables import commit_graph_rows
+from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, take_snapshot
 from retention_assets.lakefs.source.opening import OpenRepository, open_repository
 from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.staged_objects import staged_objects
-from retention_assets.lakefs.source.storage import Studio, take_picture
-from retention_assets.lakefs.sweep.liveness import Question, commits_now
-from retention_assets.lakefs.sweep.planning import KNOWN, Pictures, Terms, make_plan
+from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
+from retention_assets.lakefs.sweep.planning import KNOWN, PlanInputs, Terms, make_plan
 from retention_assets.lakefs.sweep.sweeping import report
-from retention_assets.policy.current import CurrentRule
+from retention_assets.policy.rules_in_force import CurrentRule
 from retention_assets.state.approval import approve, approved_terms, planned_terms
 from retention_assets.state.conform import conform
 from retention_assets.state.ledger import collected_since
@@ -30,7 +30,7 @@ from retention_assets.state.plan import Plan
 from retention_assets.state.policies import POLICY_RUN, current_rules_of, policy_versions, rules_in_force
 from retention_assets.state.table_cache import TableCache
 from retention_assets.state.warehouse import Facts, Rows, Warehouse
-from retention_assets.sweep.attempt import Sweep
+from retention_assets.sweep.sweep_run import Sweep
 from retention_assets.tables import DELETION_CANDIDATES, POLICY_TABLE, STORAGE_INVENTORY, TABLES
 from tests.ledgers import write_ledger
 from tests.models.truth import Rules
@@ -111,7 +111,7 @@ class Day:
         """Plan, and keep what a sweep needs of it. No guard may refuse."""
         opened = self.open()
         current = self._rules_in_force(opened)
-        pictures, files_read = self._pictures(opened)
+        inputs, files_read = self._pictures(opened)
         settings = opened.repository.settings
         terms = Terms(
             repository=NAME,
@@ -129,10 +129,10 @@ class Day:
             memory=Memory(),
             settings=planned_terms(opened.repository),
         )
-        planned = make_plan(self.spark, self.warehouse, terms, pictures)
-        assert refusals(planned.verdicts) == []
+        planned = make_plan(self.spark, self.warehouse, terms, inputs)
+        assert refusals(planned.check_results) == []
         assert planned.plan
-        kept = self._keep(DELETION_CANDIDATES.name, Rows(planned.candidates, pictures.oldest)).frame
+        kept = self._keep(DELETION_CANDIDATES.name, Rows(planned.candidates, inputs.oldest)).frame
         reasons = {row["address"]: row["reason"] for row in kept.select("address", "reason").collect()}
         return Planned(planned.plan, reasons, current, files_read)
 
@@ -159,28 +159,30 @@ class Day:
         table = self._keep(POLICY_TABLE.name, Rows(versions, self.world.now, {POLICY_RUN: self.run_id}))
         return tuple(current_rules_of(rules_in_force(self.spark, self.warehouse, NAME, table).toArrow()))
 
-    def _pictures(self, opened: OpenRepository) -> tuple[Pictures, int]:
+    def _pictures(self, opened: OpenRepository) -> tuple[PlanInputs, int]:
         removed = collected_since(self.spark, self.warehouse, NAME)
-        picture = take_picture(Studio(self.spark, opened, self.warehouse, self.date, lambda: self.world.now, removed))
+        picture = take_snapshot(
+            InventoryContext(self.spark, opened, self.warehouse, self.date, lambda: self.world.now, removed)
+        )
         inventory = self._keep(STORAGE_INVENTORY.name, Rows(picture.frame, picture.taken_at, picture.notes))
         staged = opened.source.staged()
         assert staged
         waiting = staged_objects(self.spark, opened.access, staged.files, opened.inside, staged.shown)
         references = opened.source.references()
         graph = self.spark.createDataFrame(commit_graph_rows(commit_graph(references)))
-        question = Question(opened, opened.policy(), self.date, Memory())
-        commits = self.spark.createDataFrame(commits_now(question, references, ()))
+        query = LivenessQuery(opened, opened.policy(), self.date, Memory())
+        commits = self.spark.createDataFrame(commits_now(query, references, ()))
         cache = TableCache(self.spark, self.warehouse, NAME, opened.access, self.run_id)
         of_commits, metaranges_read = cache.rows(commits.where("metarange_id != ''"), metaranges())
         held = active_ranges(commits, of_commits)
         entries, ranges_read = cache.rows(held, ranges())
-        pictures = Pictures(
+        inputs = PlanInputs(
             inventory,
             Rows(waiting, staged.taken_at, {KNOWN: "true"}),
             Rows(graph, references.taken_at, {"references_hash": references_hash(references)}),
             Rows(addresses(held, canonical(entries, opened.inside)).cache(), references.taken_at),
         )
-        return pictures, metaranges_read.files + ranges_read.files
+        return inputs, metaranges_read.files + ranges_read.files
 
     def _keep(self, table: str, rows: Rows) -> Rows:
         """Write a partition as the IO manager does, and return it as it was written."""

@@ -10,9 +10,9 @@ from zlib import crc32
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from retention_assets.core.age import Horizon
+from retention_assets.core.age import AgeCutoff
 from retention_assets.lakefs.rules.addresses import addresses
-from retention_assets.lakefs.rules.candidates import candidates, holders, judged, live_addresses
+from retention_assets.lakefs.rules.candidates import candidates, classified, holders, live_addresses
 from retention_assets.lakefs.rules.committed import activity, commit_graph, protected_commits
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 from retention_assets.lakefs.rules.names import issued_at
@@ -54,8 +54,8 @@ def found(spark: SparkSession, truths: Sequence[Truth]) -> Found:
     pairs = with_lifecycle(addresses(held, tables.entries(spark)), policy.lifecycle, BRANCHES, as_of).cache()
     staged = _staged(spark, [truth.world for truth in truths])
     inventory = _inventory(spark, [truth.world for truth in truths])
-    horizon = Horizon(now, rules.grace, rules.token_life, issued=issued_at)
-    objects = judged(inventory, holders(pairs, prefixes), staged, horizon, staged_known=True)
+    age_cutoff = AgeCutoff(now, rules.grace, rules.token_life, issued=issued_at)
+    objects = classified(inventory, holders(pairs, prefixes), staged, age_cutoff, staged_known=True)
     chosen = {row["address"]: row["reason"] for row in candidates(objects).select("address", "reason").collect()}
     live = {row["address"] for row in live_addresses(pairs, staged, prefixes).select("address").collect()}
     pairs.unpersist()

@@ -8,7 +8,7 @@ _PASSES = (
     "tests/transforms/test_candidates.py"
     "::test_an_instant_passes_when_it_and_the_grace_period_lie_before_the_oldest_picture"
 )
-_LOST_LEASE = "tests/sweep/test_work.py::test_a_worker_whose_lease_is_lost_ends_with_the_group_in_its_hands"
+_LOST_LEASE = "tests/sweep/test_worker.py::test_a_worker_whose_lease_is_lost_ends_with_the_group_in_its_hands"
 _LEFT_ALONE = "tests/sweep/test_spark.py::test_what_lives_again_is_left_alone"
 _ANOTHER = "tests/sweep/test_facts.py::test_what_is_gone_or_another_object_is_left_alone"
 
@@ -231,8 +231,8 @@ READING = (
         name="no guard refuses",
         breaks="a plan that a guard refuses does not stand",
         file="retention_assets/core/guards.py",
-        old="    return [verdict for verdict in verdicts if not verdict.passed]\n",
-        new="    return [verdict for verdict in verdicts if not verdict.guard]\n",
+        old="    return [check_result for check_result in check_results if not check_result.passed]\n",
+        new="    return [check_result for check_result in check_results if not check_result.guard]\n",
         caught_by=(
             "tests/sweep/test_guards.py::test_one_guard_refuses_and_no_plan_stands[a candidate is lost on the way]",
         ),
@@ -302,7 +302,7 @@ SWEEPING = (
     Mutation(
         name="an object that was written over is taken for the planned one",
         breaks="only the object that was planned goes (invariant 5)",
-        file="retention_assets/sweep/facts.py",
+        file="retention_assets/sweep/preconditions.py",
         old="    stays = changed | ~(there | keeps_missing)\n",
         new="    stays = ~(there | keeps_missing)\n",
         caught_by=(
@@ -323,26 +323,26 @@ SWEEPING = (
     Mutation(
         name="workers go on without the lease",
         breaks="nothing is touched once the lease is gone",
-        file="retention_assets/sweep/work.py",
-        old="clock() < orders.deadline and holds(warehouse, orders.lease, clock())\n",
-        new="clock() < orders.deadline\n",
+        file="retention_assets/sweep/worker.py",
+        old="clock() < task.deadline and holds(warehouse, task.lease, clock())\n",
+        new="clock() < task.deadline\n",
         caught_by=(f"{_LOST_LEASE}[stop]", f"{_LOST_LEASE}[let_it_run_out]"),
     ),
     Mutation(
         name="workers go on after the deadline",
         breaks="nothing is touched later than the window after its look (invariant 5)",
-        file="retention_assets/sweep/work.py",
-        old="clock() < orders.deadline and holds(warehouse, orders.lease, clock())\n",
-        new="holds(warehouse, orders.lease, clock())\n",
-        caught_by=("tests/sweep/test_work.py::test_what_is_left_at_the_deadline_has_no_row",),
+        file="retention_assets/sweep/worker.py",
+        old="clock() < task.deadline and holds(warehouse, task.lease, clock())\n",
+        new="holds(warehouse, task.lease, clock())\n",
+        caught_by=("tests/sweep/test_worker.py::test_what_is_left_at_the_deadline_has_no_row",),
     ),
     Mutation(
         name="what is about to be deleted is not noted before",
         breaks="after a crash what may be gone is known (invariant 8)",
-        file="retention_assets/sweep/work.py",
-        old='    _noted(orders, group, attempted, name, clock(), "attempted")\n',
-        new="    _rows(orders, group, attempted, clock())\n",
-        caught_by=("tests/sweep/test_work.py::test_each_group_is_noted_before_and_after_it_is_worked_on",),
+        file="retention_assets/sweep/worker.py",
+        old='    _noted(task, group, attempted, name, clock(), "attempted")\n',
+        new="    _rows(task, group, attempted, clock())\n",
+        caught_by=("tests/sweep/test_worker.py::test_each_group_is_noted_before_and_after_it_is_worked_on",),
     ),
     Mutation(
         name="a key that a bulk deletion refused counts as deleted",
@@ -408,9 +408,9 @@ KEEPING_BOOKS = (
     Mutation(
         name="a purge leaves the versions of a copy",
         breaks="what is called purged is not stored any more",
-        file="retention_assets/sweep/deeds.py",
-        old="        if not self.deed.keeps_versions:\n",
-        new="        if self.deed:\n",
+        file="retention_assets/sweep/actions.py",
+        old="        if not self.action.keeps_versions:\n",
+        new="        if self.action:\n",
         caught_by=(
             f"{_COPIES}::test_after_a_purge_a_bucket_that_keeps_versions_stores_nothing_of_the_quarantine[moto]",
         ),
@@ -440,9 +440,9 @@ KEEPING_BOOKS = (
     Mutation(
         name="any signature of a record is taken",
         breaks="who writes the warehouse and has no key cannot write signed records anew",
-        file="retention_assets/sweep/proof.py",
-        old='        if document["repository"] != evidence.name or not seal.verifies(document):\n',
-        new='        if document["repository"] != evidence.name:\n',
+        file="retention_assets/sweep/verification.py",
+        old='        if document["repository"] != inputs.name or not seal.verifies(document):\n',
+        new='        if document["repository"] != inputs.name:\n',
         caught_by=(
             f"{_RECORDS}::test_a_signed_chain_that_was_written_anew_does_not_hold[changed]",
             f"{_RECORDS}::test_a_record_that_another_key_signed_does_not_hold",
@@ -451,7 +451,7 @@ KEEPING_BOOKS = (
     Mutation(
         name="copies of records that are gone are not missed",
         breaks="a record that was cut off is missed where a second place has a copy of it",
-        file="retention_assets/sweep/proof.py",
+        file="retention_assets/sweep/verification.py",
         old="    if lost := sorted(copies - records):\n",
         new="    if lost := sorted(copies - copies):\n",
         caught_by=(

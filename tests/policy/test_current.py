@@ -5,8 +5,8 @@ from datetime import date
 
 import pytest
 
-from retention_assets.policy.current import CurrentRule, RuleRow, current_rules
 from retention_assets.policy.documents import join, read_document
+from retention_assets.policy.rules_in_force import CurrentRule, RuleRow, current_rules
 from retention_assets.policy.table import policy_rows
 from tests.policy.test_table import EXAMPLE
 

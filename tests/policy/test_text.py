@@ -1,7 +1,7 @@
 import pytest
 
 from retention_assets.errors import ConfigurationError
-from retention_assets.policy.text import mapping_of
+from retention_assets.policy.yaml_loader import mapping_of
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import yaml
 from retention_assets import cli
 from retention_assets.cli import runs
 from retention_assets.config.configuration import Configuration
-from retention_assets.config.instants import utc_now
+from retention_assets.config.timestamps import utc_now
 from retention_assets.definitions import build_definitions
 from tests.conftest import forget_caches
 from tests.end_to_end.command import Answer, Json, environment, run

@@ -19,9 +19,9 @@ from retention_assets.objectstore.mutate.copying import Outcome as Copying
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter, Outcome
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import LISTING, ObjectReader
-from retention_assets.objectstore.outcomes import Deletion, Doomed
-from retention_assets.sweep.facts import Facts
-from retention_assets.sweep.work import OBJECTS
+from retention_assets.objectstore.outcomes import DeleteTarget, Deletion
+from retention_assets.sweep.preconditions import Facts
+from retention_assets.sweep.worker import OBJECTS
 from tests.stores.places import ANOTHER_BUCKET, KINDS, LOCAL, MEMORY, Kind, Place
 
 IN_DATA = [
@@ -373,12 +373,12 @@ class TestDeleting:
         assert list(lake.deleter.delete_all([])) == []
 
     def test_an_object_with_the_planned_etag_goes(self, filled: Lake) -> None:
-        (done,) = filled.deleter.delete_all([Doomed("top", filled.reader.head("top").e_tag)])
+        (done,) = filled.deleter.delete_all([DeleteTarget("top", filled.reader.head("top").e_tag)])
         assert done.outcome is Outcome.DELETED
         assert "top" not in paths(filled.reader.list())
 
     def test_whether_a_successor_survives_is_known(self, filled: Lake) -> None:
-        (done,) = filled.deleter.delete_all([Doomed("top", ABSENT_E_TAG)])
+        (done,) = filled.deleter.delete_all([DeleteTarget("top", ABSENT_E_TAG)])
         survives = filled.kind.deletes_on_condition
         assert done.outcome is (Outcome.CHANGED if survives else Outcome.DELETED)
         assert ("top" in paths(filled.reader.list())) is survives
@@ -408,8 +408,8 @@ def planned(lake: Lake, **changed: Any) -> pa.Table:
 
 
 def outcomes(lake: Lake, objects: pa.Table) -> dict[str, str | None]:
-    judged = Facts(lake.access).open().judged(objects)
-    return dict(zip(judged["address"].to_pylist(), judged["outcome"].to_pylist(), strict=True))
+    classified = Facts(lake.access).open().classified(objects)
+    return dict(zip(classified["address"].to_pylist(), classified["outcome"].to_pylist(), strict=True))
 
 
 class TestFactsBeforeDeleting:
@@ -441,4 +441,4 @@ class TestFactsBeforeDeleting:
 def test_what_cannot_be_asked_about_raises(moto: Place) -> None:
     access = StoreAccess("s3://no-such-bucket/x", moto.options)
     with pytest.raises(StoreError, match="no-such-bucket"):
-        Facts(access).open().judged(pa.Table.from_pylist([{"address": "data/a"}], OBJECTS))
+        Facts(access).open().classified(pa.Table.from_pylist([{"address": "data/a"}], OBJECTS))

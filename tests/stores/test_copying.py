@@ -10,11 +10,11 @@ from uuid import uuid4
 import pytest
 
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.carriers import OTHER_OBJECT, carrier
+from retention_assets.objectstore.mutate.copy_strategies import OTHER_OBJECT, copy_strategy
 from retention_assets.objectstore.mutate.copying import Copied, Copy, ObjectCopier, Outcome
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.pace import Pace
+from retention_assets.objectstore.rate_limiter import RateLimiter
 from tests.faulty_s3 import Faults, FaultyS3, Request, faulty_s3
 from tests.stores.places import Place
 from tests.stores.s3 import Bucket
@@ -110,7 +110,7 @@ class TestASourceThatChanges:
         place = versitygw.access(uuid4().hex)
         ObjectWriter(place).put("x", b"new!")
         planned = replace(ObjectReader(place).head("x"), e_tag="0123456789abcdef0123456789abcdef")
-        assert carrier(place, place, connections=1).carry("x", "kept", planned) is OTHER_OBJECT
+        assert copy_strategy(place, place, connections=1).copy_object("x", "kept", planned) is OTHER_OBJECT
         assert not ObjectReader(place).holds_objects("kept")
 
     def test_in_the_middle_of_a_stream_the_rest_is_refused(
@@ -131,14 +131,14 @@ class TestASourceThatChanges:
             (tmp_path / name).mkdir()
         (tmp_path / "here" / "x").write_bytes(b"ours")
         copier = ObjectCopier(*places)
-        carry = copier._carrier.carry
+        copy_object = copier._carrier.copy_object
 
         def carry_and_rewrite(*arguments: Any) -> Any:
-            result = carry(*arguments)
+            result = copy_object(*arguments)
             (tmp_path / "here" / "x").write_bytes(b"anew!")
             return result
 
-        copier._carrier.carry = carry_and_rewrite  # type: ignore[method-assign]
+        copier._carrier.copy_object = carry_and_rewrite  # type: ignore[method-assign]
         assert copier.copy("x", "kept", 4).outcome is Outcome.CHANGED
 
     def test_one_that_goes_is_missing(self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess) -> None:
@@ -153,16 +153,20 @@ class TestPatience:
     def test_what_passes_is_tried_again(self, faulty: FaultyS3, access: StoreAccess, fault: str) -> None:
         rests: list[float] = []
         faulty.faults = Faults(**{fault: 1.0}, applies=first_copies(3))
-        pace = Pace(sleep=rests.append, clock=lambda: sum(rests))
-        assert ObjectCopier(access, access, pace).copy("x", "kept", 4).verified_by == "size and etag"
+        rate_limiter = RateLimiter(sleep=rests.append, clock=lambda: sum(rests))
+        assert ObjectCopier(access, access, rate_limiter).copy("x", "kept", 4).verified_by == "size and etag"
         assert len(rests) >= 3
-        assert (pace.rate is not None) is (fault == "slow_down")  # it has heard of throttles, and of no other fault
+        assert (rate_limiter.rate is not None) is (
+            fault == "slow_down"
+        )  # it has heard of throttles, and of no other fault
         assert sum(is_copy(request) for request in faulty.requests) == 4
 
     def test_what_does_not_pass_is_given_up(self, faulty: FaultyS3, access: StoreAccess) -> None:
         rests: list[float] = []
         faulty.faults = Faults(slow_down=1.0, applies=is_copy)
-        done = ObjectCopier(access, access, Pace(sleep=rests.append, clock=lambda: sum(rests))).copy("x", "kept", 4)
+        done = ObjectCopier(access, access, RateLimiter(sleep=rests.append, clock=lambda: sum(rests))).copy(
+            "x", "kept", 4
+        )
         assert done.outcome is Outcome.FAILED
         assert "SlowDown" in str(done.detail)
         assert 60 < sum(rests) < 60 + 60  # a minute of patience, and the last quiet
@@ -188,8 +192,8 @@ class TestWays:
     ) -> None:
         content = bytes(range(256)) * 45_000  # 11 MB
         put(bucket, "x", content)
-        way = carrier(access, access, connections=2, one_request=5 * MEBIBYTE)
-        assert way.carry("x", "kept", ObjectReader(access).head("x")) is None
+        way = copy_strategy(access, access, connections=2, one_request=5 * MEBIBYTE)
+        assert way.copy_object("x", "kept", ObjectReader(access).head("x")) is None
         assert ObjectReader(access).read("kept") == content
         copied = [request for request in faulty.requests if is_copy(request)]
         assert sorted(request.query["partNumber"] for request in copied) == ["1", "2", "3"]

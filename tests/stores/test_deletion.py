@@ -6,8 +6,8 @@ import pytest
 
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter, Outcome
-from retention_assets.objectstore.outcomes import Deletion, Doomed
-from retention_assets.objectstore.pace import Pace, Patience
+from retention_assets.objectstore.outcomes import DeleteTarget, Deletion
+from retention_assets.objectstore.rate_limiter import Patience, RateLimiter
 from tests.stores.fake_clock import FakeClock
 from tests.stores.s3 import Bucket
 from tests.stores.servers import server_that_answers
@@ -35,17 +35,17 @@ def azure(endpoint: str) -> StoreAccess:
 
 class TestWhatIsNamed:
     def test_paths_and_objects_may_be_named_together(self, local: StoreAccess) -> None:
-        deletions = ObjectDeleter(local).delete_all(["data/a", Doomed("data/c")])
+        deletions = ObjectDeleter(local).delete_all(["data/a", DeleteTarget("data/c")])
         assert deletions == [Deletion("data/a", Outcome.DELETED), Deletion("data/c", Outcome.DELETED)]
         assert listed(local) == ["data/b"]
 
     def test_what_is_named_twice_is_deleted_once_and_answered_twice(self, local: StoreAccess) -> None:
-        deletions = ObjectDeleter(local).delete_all(["data/a", Doomed("data/a"), "data/a"])
+        deletions = ObjectDeleter(local).delete_all(["data/a", DeleteTarget("data/a"), "data/a"])
         assert [done.outcome for done in deletions] == [Outcome.DELETED] * 3
 
     def test_one_path_with_two_etags_contradicts_itself_and_stays(self, local: StoreAccess) -> None:
         deletions = ObjectDeleter(local).delete_all(
-            [Doomed("data/a", "1"), Doomed("data/a", "2"), Doomed("data/b", "1")]
+            [DeleteTarget("data/a", "1"), DeleteTarget("data/a", "2"), DeleteTarget("data/b", "1")]
         )
         assert [done.outcome for done in deletions] == [Outcome.FAILED, Outcome.FAILED, Outcome.DELETED]
         assert "named twice" in str(deletions[0].detail)
@@ -58,7 +58,7 @@ class TestWhatIsNamed:
         assert listed(local) == PATHS
 
     def test_a_version_of_a_store_that_is_not_s3_stays(self, local: StoreAccess) -> None:
-        (deletion,) = ObjectDeleter(local).delete_all([Doomed("data/a", version_id="1")])
+        (deletion,) = ObjectDeleter(local).delete_all([DeleteTarget("data/a", version_id="1")])
         assert deletion == Deletion(
             "data/a", Outcome.FAILED, "not tried: only S3's versions can be deleted by their id"
         )
@@ -89,8 +89,8 @@ class TestS3:
             client.put_object(Bucket=bucket.name, Key="ns/data/a", Body=content)["VersionId"]
             for content in (b"1", b"2", b"3")
         )
-        doomed = [Doomed("data/a", version_id=version) for version in (old, middle)]
-        deletions = ObjectDeleter(bucket.access("ns")).delete_all(doomed)
+        to_delete = [DeleteTarget("data/a", version_id=version) for version in (old, middle)]
+        deletions = ObjectDeleter(bucket.access("ns")).delete_all(to_delete)
         assert [done.outcome for done in deletions] == [Outcome.DELETED] * 2
         told = client.list_object_versions(Bucket=bucket.name)
         assert [entry["VersionId"] for entry in told["Versions"]] == [new]
@@ -99,9 +99,9 @@ class TestS3:
     def test_on_a_condition_alone_only_the_planned_object_goes(self, bucket: Bucket) -> None:
         access = bucket.access("ns", disable_bulk_delete="true")
         e_tags = [access.open().put(path, path.encode())["e_tag"] for path in PATHS]
-        doomed = [Doomed(path, e_tag.strip('"')) for path, e_tag in zip(PATHS, e_tags, strict=True)]
+        to_delete = [DeleteTarget(path, e_tag.strip('"')) for path, e_tag in zip(PATHS, e_tags, strict=True)]
         access.open().put("data/b", b"somebody wrote here")
-        deletions = ObjectDeleter(access).delete_all(doomed)
+        deletions = ObjectDeleter(access).delete_all(to_delete)
         assert [done.outcome for done in deletions] == [Outcome.DELETED, Outcome.CHANGED, Outcome.DELETED]
         assert deletions[1].detail == "another object is there now (PreconditionFailed)"
         assert listed(access) == ["data/b"]
@@ -110,7 +110,7 @@ class TestS3:
         """As MinIO does, and the server of these tests in bulk. The docstrings say so: it is no guard by itself."""
         access = bucket.access("ns")
         access.open().put("data/a", b"1")
-        (deletion,) = ObjectDeleter(access).delete_all([Doomed("data/a", "0" * 32)])
+        (deletion,) = ObjectDeleter(access).delete_all([DeleteTarget("data/a", "0" * 32)])
         assert deletion.outcome is Outcome.DELETED
         assert listed(access) == []
 
@@ -118,7 +118,7 @@ class TestS3:
         clock = FakeClock()
         access = bucket.access("ns")
         paths = [f"data/{number}" for number in range(30)]
-        ObjectDeleter(access, Pace(10, clock=clock, sleep=clock.sleep)).delete_all(paths)
+        ObjectDeleter(access, RateLimiter(10, clock=clock, sleep=clock.sleep)).delete_all(paths)
         assert clock() == pytest.approx(2)
 
 
@@ -132,14 +132,14 @@ class TestAzure:
     )
     def test_what_may_pass_is_tried_again_and_then_has_failed(self, status: int, detail: str) -> None:
         clock = FakeClock()
-        pace = Pace(clock=clock, sleep=clock.sleep)
+        rate_limiter = RateLimiter(clock=clock, sleep=clock.sleep)
         with server_that_answers(status) as endpoint:
-            deleter = ObjectDeleter(azure(endpoint), pace, patience=Patience(attempts=2, seconds=5))
+            deleter = ObjectDeleter(azure(endpoint), rate_limiter, patience=Patience(attempts=2, seconds=5))
             deletions = deleter.delete_all(["a", "b"])
         assert [done.outcome for done in deletions] == [Outcome.FAILED] * 2
         assert str(deletions[0].detail).startswith(detail)
         assert ("outcome is unknown" in str(deletions[0].detail)) is (status == 500)
-        assert (pace.rate is not None) is (status == 503)
+        assert (rate_limiter.rate is not None) is (status == 503)
 
     def test_a_missing_container_is_no_success(self) -> None:
         with server_that_answers(404, b"<Error><Code>ContainerNotFound</Code></Error>") as endpoint:

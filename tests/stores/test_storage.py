@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.lakefs.source.storage import FELL_BACK, Older, StoragePicture, Studio, _carried
+from retention_assets.lakefs.source.inventory_snapshot import (
+    FELL_BACK,
+    BaseInventory,
+    InventoryContext,
+    StoragePicture,
+    _carried,
+)
 from retention_assets.state.ledger import DELETED, collected_since
 from retention_assets.state.warehouse import FACTS, Warehouse
 from retention_assets.tables import STORAGE_INVENTORY
@@ -205,7 +211,7 @@ def test_of_an_older_picture_only_what_was_removed_after_it_is_taken_out(spark: 
     """A delivered inventory of after the restoring has the object, and the ledger says that it was deleted before."""
     run = at(spark, place, BEGAN + CLOSED)
     write_ledger(run, {SECOND: DELETED}, BEGAN + CLOSED)
-    studio = Studio(
+    context = InventoryContext(
         spark,
         run.open(),
         run.warehouse,
@@ -216,8 +222,8 @@ def test_of_an_older_picture_only_what_was_removed_after_it_is_taken_out(spark: 
     frame = run.picture().frame.cache()
     closed = [f"{SECOND.rpartition('/')[0]}/"]
     for taken_at, seen in ((BEGAN + CLOSED - HOUR, {FIRST}), (BEGAN + CLOSED + DAY, {FIRST, SECOND})):
-        older = Older(frame, taken_at, taken_at, taken_at, delivered=True)
-        assert {row["address"] for row in _carried(studio, older, closed).collect()} == seen
+        older = BaseInventory(frame, taken_at, taken_at, taken_at, delivered=True)
+        assert {row["address"] for row in _carried(context, older, closed).collect()} == seen
 
 
 def test_an_old_slice_that_came_back_is_listed(spark: SparkSession, place: Place) -> None:

@@ -7,8 +7,8 @@ import pytest
 from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
 
-from retention_assets.objectstore.mutate import carriers
-from retention_assets.sweep import work
+from retention_assets.objectstore.mutate import copy_strategies as carriers
+from retention_assets.sweep import worker as work
 from tests.end_to_end.command import Place, orchard_on_disk
 from tests.stores.s3 import Bucket
 

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from retention_assets.core.amounts import Amount
 from retention_assets.lakefs.rules.reflog import Memory
-from retention_assets.lakefs.sweep.planning import KNOWN, Pictures, Terms, make_plan
+from retention_assets.lakefs.sweep.planning import KNOWN, PlanInputs, Terms, make_plan
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.rules import CommittedRetention, Policy
 from retention_assets.state.plan import Plan, Planned, plan_hash
@@ -65,9 +65,9 @@ class World:
         """Return the world whose store lacks these objects."""
         return replace(self, inventory=[row for row in self.inventory if row.address not in addresses])
 
-    def pictures(self, spark: SparkSession) -> Pictures:
+    def inputs(self, spark: SparkSession) -> PlanInputs:
         graph = spark.createDataFrame(COMMIT_GRAPH.schema.empty_table())
-        return Pictures(
+        return PlanInputs(
             Rows(frames.inventory(spark, *self.inventory), self.listed_at),
             Rows(frames.staged(spark, *self.staged), self.staged_at, {KNOWN: str(self.staged_known).lower()}),
             Rows(graph, self.references_at, {"references_hash": self.references_hash}),
@@ -92,7 +92,7 @@ class World:
             memory=Memory(),
             settings=SETTINGS,
         )
-        return make_plan(spark, warehouse, terms, self.pictures(spark))
+        return make_plan(spark, warehouse, terms, self.inputs(spark))
 
 
 def a_plan(**changes: object) -> Plan:

@@ -43,7 +43,7 @@ from retention_assets.state.plan import (
     withdraw_plan,
 )
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.attempt import Sweep
+from retention_assets.sweep.sweep_run import Sweep
 from tests.repositories import api, place_repository, policy_file
 from tests.sweep.small_world import DAY, SETTINGS, TERMS, a_plan
 from tests.transforms.frames import NOW, Candidate, address, candidates

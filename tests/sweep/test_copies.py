@@ -32,8 +32,8 @@ from retention_assets.state.plan import Plan, keep_plan
 from retention_assets.state.quarantine import QuarantinePlace
 from retention_assets.state.records import read_records
 from retention_assets.sweep import undo as undoing
-from retention_assets.sweep.proof import Evidence, copies_in_quarantine
 from retention_assets.sweep.undo import Undo, due_for_purge, purge, restore
+from retention_assets.sweep.verification import VerificationInputs, copies_in_quarantine
 from retention_assets.tables import LEDGER
 from tests.end_to_end.command import Answer, run
 from tests.stores.places import Place, versitygw_place
@@ -333,11 +333,11 @@ def test_purge_promises_to_delete_for_good_only_where_versions_are_known(
 # ---- the proof
 
 
-def verdict(spark: SparkSession, world: World, *plans: Plan) -> Any:
-    evidence = Evidence(
+def check_result(spark: SparkSession, world: World, *plans: Plan) -> Any:
+    inputs = VerificationInputs(
         spark, world.warehouse, REPOSITORY, plans, [], [(plan, place(world, plan)) for plan in plans], None
     )
-    return copies_in_quarantine(evidence, evidence.ledger())
+    return copies_in_quarantine(inputs, inputs.ledger())
 
 
 def test_the_proof_tells_of_surplus_copies(spark: SparkSession, tmp_path: Path) -> None:
@@ -345,9 +345,9 @@ def test_the_proof_tells_of_surplus_copies(spark: SparkSession, tmp_path: Path) 
     first, second = another_plan(world, 1), another_plan(world, 2)
     copied_not_deleted(world, first)
     moved(world, second)
-    found = verdict(spark, world, first, second)
+    found = check_result(spark, world, first, second)
     assert found.passed
-    assert f"1 copies ({len(content('a'))} bytes) that the ledgers do not call quarantined" in found.saw
+    assert f"1 copies ({len(content('a'))} bytes) that the ledgers do not call quarantined" in found.detail
 
 
 def test_the_proof_fails_where_something_is_called_purged_and_has_a_copy(spark: SparkSession, tmp_path: Path) -> None:
@@ -356,9 +356,9 @@ def test_the_proof_fails_where_something_is_called_purged_and_has_a_copy(spark: 
     copied_not_deleted(world, first)
     moved(world, second)
     note(world, second, 5, PURGED)
-    found = verdict(spark, world, first, second)
+    found = check_result(spark, world, first, second)
     assert not found.passed
-    assert f"1 objects are called purged and have a copy, first {address('a')}" in found.saw
+    assert f"1 objects are called purged and have a copy, first {address('a')}" in found.detail
 
 
 # ---- buckets that keep versions

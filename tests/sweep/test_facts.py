@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.objectstore.objects import LISTING
-from retention_assets.sweep.facts import compared
-from retention_assets.sweep.work import OBJECTS
+from retention_assets.sweep.preconditions import compared
+from retention_assets.sweep.worker import OBJECTS
 from tests.transforms.frames import OLD
 
 Row = dict[str, Any]
@@ -52,7 +52,7 @@ def objects(planned: dict[str, Stored]) -> pa.Table:
     return pa.Table.from_pylist(rows, OBJECTS)
 
 
-def judged(*, keeps_missing: bool) -> dict[str, Row]:
+def classified(*, keeps_missing: bool) -> dict[str, Row]:
     """Return what comes of every case's object by the listing of all, between others that nobody planned."""
     shown = [(name, one) for name, case in CASES.items() for one in (case.stored, case.again) if one]
     listed = [
@@ -68,7 +68,7 @@ def judged(*, keeps_missing: bool) -> dict[str, Row]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_gone_or_another_object_is_left_alone(name: str) -> None:
-    row = judged(keeps_missing=False)[name]
+    row = classified(keeps_missing=False)[name]
     assert row["outcome"] == CASES[name].ends
     said = {None: None, "missing": "was gone before", "skipped": "changed since it was planned"}
     assert row["detail"] == said[CASES[name].ends]
@@ -77,7 +77,7 @@ def test_what_is_gone_or_another_object_is_left_alone(name: str) -> None:
 
 
 def test_before_a_move_what_is_gone_is_left_to_the_workers_and_all_else_is_the_same() -> None:
-    before_deleting, before_moving = judged(keeps_missing=False), judged(keeps_missing=True)
+    before_deleting, before_moving = classified(keeps_missing=False), classified(keeps_missing=True)
     gone = before_moving["it is gone"]
     assert (gone["outcome"], gone["detail"]) == (None, None)
     assert {**before_moving, "it is gone": None} == {**before_deleting, "it is gone": None}

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from retention_assets.assets.lakefs import PLAN_GUARDS
 from retention_assets.core import guards
-from retention_assets.core.age import Horizon
+from retention_assets.core.age import AgeCutoff
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.rules.names import is_generated, issued_at
@@ -38,7 +38,7 @@ from tests.transforms import frames
 from tests.transforms.frames import NOW, OLD, Listed
 
 WORLD = World()
-HORIZON = Horizon(NOW, timedelta(hours=24), issued=issued_at)
+HORIZON = AgeCutoff(NOW, timedelta(hours=24), issued=issued_at)
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Case:
 def taken_for_candidate(wrong: str, reason: str = "expired") -> Callable[[DataFrame], DataFrame]:
     """Return the fault of judging `wrong` to be a candidate."""
 
-    def fault(judged: DataFrame) -> DataFrame:
+    def fault(classified: DataFrame) -> DataFrame:
         is_wrong = F.col("address") == wrong
-        return judged.withColumns(
+        return classified.withColumns(
             {
                 "state": F.when(is_wrong, "candidate").otherwise(F.col("state")),
                 "reason": F.when(is_wrong, reason).otherwise(F.col("reason")),
@@ -76,16 +76,16 @@ CASES = {
     ),
     "most of what was live is not any more": Case("live_not_shrunk", live_before=9),
     "a young object is taken for a candidate": Case(
-        "nothing_young", function="judged", fault=taken_for_candidate(YOUNG)
+        "nothing_young", function="classified", fault=taken_for_candidate(YOUNG)
     ),
     "what may be staged is taken for a candidate": Case(
         "nothing_unknown",
         replace(WORLD, staged=(), staged_known=False),
-        function="judged",
+        function="classified",
         fault=taken_for_candidate(UNREFERENCED, "unreferenced"),
     ),
     "a user's file is taken for a candidate": Case(
-        "only_generated_names", function="judged", fault=taken_for_candidate(FOREIGN)
+        "only_generated_names", function="classified", fault=taken_for_candidate(FOREIGN)
     ),
     "a file with an old name that no entry has is taken for a candidate": Case(
         "only_generated_names",
@@ -94,10 +94,10 @@ CASES = {
         fault=taken_for_candidate("d41d8cd98f00b204e9800998ecf8427e", "unreferenced"),
     ),
     "an object of an active commit is taken for a candidate": Case(
-        "nothing_live", function="judged", fault=taken_for_candidate(LIVE)
+        "nothing_live", function="classified", fault=taken_for_candidate(LIVE)
     ),
     "a staged object is taken for a candidate": Case(
-        "nothing_live", function="judged", fault=taken_for_candidate(STAGED)
+        "nothing_live", function="classified", fault=taken_for_candidate(STAGED)
     ),
     "a candidate was stored at another time than the listed object": Case(
         "only_listed",
@@ -106,8 +106,8 @@ CASES = {
     ),
     "an object is judged twice": Case(
         "totals_balance",
-        function="judged",
-        fault=lambda judged: judged.unionByName(judged.where(F.col("address") == ALSO_LIVE)),
+        function="classified",
+        fault=lambda classified: classified.unionByName(classified.where(F.col("address") == ALSO_LIVE)),
     ),
     "a candidate is lost on the way": Case(
         "totals_balance", function="candidates", fault=lambda chosen: chosen.where(F.col("address") != DEAD)
@@ -131,8 +131,8 @@ def test_one_guard_refuses_and_no_plan_stands(
     earlier = a_plan(live=case.live_before)
     keep_plan(warehouse, earlier)
     planned = case.world.plan(spark, warehouse)
-    assert [verdict.guard for verdict in planned.verdicts if not verdict.passed] == [case.guard]
-    assert sorted(verdict.guard for verdict in planned.verdicts) == sorted(PLAN_GUARDS)
+    assert [check_result.guard for check_result in planned.check_results if not check_result.passed] == [case.guard]
+    assert sorted(check_result.guard for check_result in planned.check_results) == sorted(PLAN_GUARDS)
     assert planned.plan is None
     assert planned.candidates.count() == 0
     with pytest.raises(GuardRefused, match=r"there is no plan of 2026-11-01 that stands. Nothing was deleted"):
@@ -143,7 +143,7 @@ def test_one_guard_refuses_and_no_plan_stands(
 def test_without_a_fault_no_guard_refuses_and_the_plan_stands(spark: SparkSession, warehouse: Warehouse) -> None:
     keep_plan(warehouse, a_plan(live=5))
     planned = WORLD.plan(spark, warehouse)
-    assert guards.refusals(planned.verdicts) == []
+    assert guards.refusals(planned.check_results) == []
     assert sorted(row["address"] for row in planned.candidates.collect()) == sorted(
         [DEAD, small_world.ALSO_DEAD, UNREFERENCED]
     )
@@ -168,7 +168,7 @@ def references(branches: dict[str, str], tags: dict[str, str], *commits: str) ->
 
 
 @pytest.mark.parametrize(
-    ("seen", "saw"),
+    ("seen", "detail"),
     [
         pytest.param(references({"main": "a", "dev": "b"}, {}, "a"), "dev names a commit", id="a_branch"),
         pytest.param(references({"main": "a"}, {"v1": "b"}, "a"), "tag v1 names a commit", id="a_tag"),
@@ -176,10 +176,10 @@ def references(branches: dict[str, str], tags: dict[str, str], *commits: str) ->
         pytest.param(references({}, {}), "no branch at all", id="nothing_at_all"),
     ],
 )
-def test_a_head_whose_commit_was_not_read_is_refused(seen: References, saw: str) -> None:
-    verdict = guards.heads_present(seen)
-    assert not verdict.passed
-    assert saw in verdict.saw
+def test_a_head_whose_commit_was_not_read_is_refused(seen: References, detail: str) -> None:
+    check_result = guards.heads_present(seen)
+    assert not check_result.passed
+    assert detail in check_result.detail
 
 
 def test_heads_whose_commits_were_read_pass() -> None:
@@ -209,15 +209,15 @@ def test_a_range_must_have_the_entries_that_its_metarange_counts(
         schema=RANGE_ENTRIES,
     )
     held = spark.createDataFrame(pa.table({"range_id": ["r1", "r2"]}))
-    verdict = guards.ranges_complete(spark.createDataFrame(of_commits), spark.createDataFrame(found), held)
-    assert verdict.passed is passed
+    check_result = guards.ranges_complete(spark.createDataFrame(of_commits), spark.createDataFrame(found), held)
+    assert check_result.passed is passed
 
 
 def test_a_prefix_that_has_objects_and_listed_none_is_refused() -> None:
     assert guards.listing_complete([]).passed
-    verdict = guards.listing_complete(["data/a/", "data/b/"])
-    assert not verdict.passed
-    assert verdict.saw == "2 prefixes, data/a/ first, have objects that were not listed"
+    check_result = guards.listing_complete(["data/a/", "data/b/"])
+    assert not check_result.passed
+    assert check_result.detail == "2 prefixes, data/a/ first, have objects that were not listed"
 
 
 @pytest.mark.parametrize(
@@ -257,10 +257,10 @@ def test_places_are_compared_as_they_are_opened(one: str, other: str, apart: boo
 # ---- where each guard draws its line
 
 
-def unlisted(spark: SparkSession, live: DataFrame, *collected: str) -> tuple[guards.Verdict, int]:
+def unlisted(spark: SparkSession, live: DataFrame, *collected: str) -> tuple[guards.CheckResult, int]:
     removed = spark.createDataFrame(pa.table({"address": pa.array(collected, pa.string())}))
     found = guards.live_listed(live, frames.inventory(spark, Listed(LIVE)), removed, HORIZON)
-    return found.verdict, found.collected
+    return found.check_result, found.collected
 
 
 def live(spark: SparkSession, name: str, instant: datetime | None) -> DataFrame:
@@ -287,17 +287,17 @@ HEX = "0123456789abcdef0123456789abcdef"
 def test_a_live_address_must_be_listed_unless_it_may_have_come_after_the_listing(
     spark: SparkSession, name: str, instant: datetime | None, passed: bool
 ) -> None:
-    verdict, collected = unlisted(spark, live(spark, name, instant))
-    assert (verdict.passed, collected) == (passed, 0)
+    check_result, collected = unlisted(spark, live(spark, name, instant))
+    assert (check_result.passed, collected) == (passed, 0)
 
 
 def test_a_live_address_that_we_collected_is_counted_and_not_missed(spark: SparkSession) -> None:
     both = live(spark, ALSO_LIVE, OLD).unionByName(live(spark, DEAD, OLD))
-    verdict, collected = unlisted(spark, both, ALSO_LIVE)
-    assert (verdict.passed, collected) == (False, 1)
-    assert DEAD in verdict.saw
-    verdict, collected = unlisted(spark, both, ALSO_LIVE, DEAD)
-    assert (verdict.passed, collected) == (True, 2)
+    check_result, collected = unlisted(spark, both, ALSO_LIVE)
+    assert (check_result.passed, collected) == (False, 1)
+    assert DEAD in check_result.detail
+    check_result, collected = unlisted(spark, both, ALSO_LIVE, DEAD)
+    assert (check_result.passed, collected) == (True, 2)
 
 
 def test_a_live_address_that_is_acknowledged_as_lost_is_counted_and_a_new_one_refuses(spark: SparkSession) -> None:
@@ -307,7 +307,7 @@ def test_a_live_address_that_is_acknowledged_as_lost_is_counted_and_a_new_one_re
     for acknowledged, missing in (([ALSO_LIVE], [DEAD]), ([ALSO_LIVE, DEAD], [])):
         known = spark.createDataFrame(pa.table({"address": pa.array(acknowledged, pa.string())}))
         found = guards.live_listed(both, inventory, none, HORIZON, known)
-        assert (found.verdict.passed, found.lost) == (not missing, len(acknowledged))
+        assert (found.check_result.passed, found.lost) == (not missing, len(acknowledged))
         assert [row["address"] for row in found.missing.collect()] == missing
 
 
@@ -357,13 +357,13 @@ def test_an_object_that_is_listed_twice_is_refused(spark: SparkSession, warehous
     """Two rows of one address would delete it once and count it twice."""
     twice = replace(WORLD, inventory=[*WORLD.inventory, Listed(DEAD)])
     planned = twice.plan(spark, warehouse)
-    assert [verdict.guard for verdict in planned.verdicts if not verdict.passed] == ["only_listed"]
+    assert [check_result.guard for check_result in planned.check_results if not check_result.passed] == ["only_listed"]
 
 
 def test_a_candidate_of_unknown_age_is_young_to_the_guard(spark: SparkSession) -> None:
     chosen = frames.candidates(spark, frames.Candidate(DEAD)).withColumn("last_modified", F.lit(None).cast("timestamp"))
     inventory, none_live = frames.inventory(spark, Listed(DEAD)), live(spark, LIVE, OLD)
-    verdicts = guards.candidates_allowed(
+    check_results = guards.candidates_allowed(
         chosen, none_live, HORIZON, inventory, staged_known=True, generated=is_generated
     )
-    assert "nothing_young" in {verdict.guard for verdict in guards.refusals(verdicts)}
+    assert "nothing_young" in {check_result.guard for check_result in guards.refusals(check_results)}

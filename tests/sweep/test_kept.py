@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.config.configuration import Repository, load_configuration
-from retention_assets.config.instants import utc_now
-from retention_assets.repositories import kept as module
-from retention_assets.repositories.kept import kept_now
+from retention_assets.config.timestamps import utc_now
+from retention_assets.repositories import live_now as module
+from retention_assets.repositories.live_now import live_now
 from retention_assets.state.warehouse import Warehouse
 from tests.end_to_end.command import orchard_on_disk, staged_folder
 from tests.icechunk_places import ago, field_place
@@ -57,7 +57,7 @@ def test_the_source_is_opened_once_and_what_was_read_is_released(
     monkeypatch.setattr(module, opens, open_and_count)
     before = cached(spark)
     warehouse = Warehouse(configuration.warehouse)
-    with kept_now(spark, warehouse, repository, [], "a-run", lambda _: None, utc_now) as kept:
+    with live_now(spark, warehouse, repository, [], "a-run", lambda _: None, utc_now) as kept:
         assert opened == []
         first = {row["address"] for row in kept().collect()}
         after_first = cached(spark)

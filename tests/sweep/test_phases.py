@@ -15,15 +15,15 @@ from retention_assets.core.amounts import Amount
 from retention_assets.core.liveness import Liveness
 from retention_assets.icechunk.sweep.layout import IcechunkLayout
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.pace import Pace
+from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.ledger import ATTEMPTED
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.execute import Carried, carry_out
+from retention_assets.sweep.execute import SweepResult, execute
 from retention_assets.sweep.spark import Setting, SparkEngine
-from retention_assets.sweep.work import Ended, InTime
+from retention_assets.sweep.worker import BeforeDeadline, Ended
 from tests.ledgers import write_ledger
-from tests.sweep.crashes.runs import charge
+from tests.sweep.crashes.runs import sweep_run
 from tests.sweep.crashes.world import World
 from tests.sweep.small_world import DAY, a_plan
 from tests.transforms.frames import NOW, OLD, Candidate, candidates
@@ -108,10 +108,10 @@ class FailsAt:
 
     group_bytes: ClassVar[int | None] = None
 
-    def open(self, pace: Pace) -> "FailsAt":
+    def open(self, rate_limiter: RateLimiter) -> "FailsAt":
         return self
 
-    def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[Ended]:
         return [Ended("failed" if one == self.address else "deleted") for one in objects["address"].to_pylist()]
 
 
@@ -119,14 +119,14 @@ def outcomes(frame: DataFrame) -> dict[str, str]:
     return {row["address"]: row["outcome"] for row in frame.collect()}
 
 
-def carried(spark: SparkSession, world: World, run_id: str, fails_at: str) -> tuple[Carried, dict[str, str]]:
+def sweep_result(spark: SparkSession, world: World, run_id: str, fails_at: str) -> tuple[SweepResult, dict[str, str]]:
     """Carry the plan of `FILES` out, by a deed that fails at one of them."""
     plan = replace(a_plan(candidates=Amount(len(FILES), 10 * len(FILES))), made_at=NOW)
     keep_plan(world.warehouse, plan)
     world.limits = world.limits.model_copy(update={"budget": BudgetSettings(objects=len(FILES))})
     engine = engine_of(spark, world.warehouse, world.root / "files")
-    given = replace(charge(world, "sweep", "delete", run_id), plan=plan, deed=FailsAt(fails_at))
-    ended = carry_out(given, engine, lambda: None)
+    given = replace(sweep_run(world, "sweep", "delete", run_id), plan=plan, action=FailsAt(fails_at))
+    ended = execute(given, engine, lambda: None)
     return ended, outcomes(engine.ledger())
 
 
@@ -137,9 +137,9 @@ def test_a_sweep_ends_behind_a_phase_that_failed_and_the_next_one_goes_on(spark:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * 10)
         os.utime(path, (OLD.timestamp(), OLD.timestamp()))
-    ended, ledger = carried(spark, world, "a-run", "snapshots/b")
+    ended, ledger = sweep_result(spark, world, "a-run", "snapshots/b")
     assert ledger == {"snapshots/a": "deleted", "snapshots/b": "failed"}
     assert not ended.whole
-    ended, ledger = carried(spark, world, "a-later-run", "nothing")
+    ended, ledger = sweep_result(spark, world, "a-later-run", "nothing")
     assert ledger == dict.fromkeys(FILES, "deleted")
     assert ended.whole

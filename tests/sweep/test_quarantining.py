@@ -10,11 +10,11 @@ import pytest
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.pace import Pace
+from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.quarantine import QuarantinePlace
-from retention_assets.sweep import deeds
-from retention_assets.sweep.deeds import Quarantine
-from retention_assets.sweep.work import OBJECTS, Ended
+from retention_assets.sweep import actions
+from retention_assets.sweep.actions import Quarantine
+from retention_assets.sweep.worker import OBJECTS, Ended
 from tests.faulty_s3 import FaultyS3, faulty_s3
 from tests.stores.s3 import Bucket
 
@@ -32,8 +32,10 @@ def objects(access: StoreAccess, *addresses: str) -> pa.Table:
     return pa.Table.from_pylist(rows, OBJECTS)
 
 
-def move(deed: Quarantine, rows: pa.Table, name: str, in_time: Callable[[], bool] = lambda: True) -> list[str]:
-    return [one.outcome for one in deed.open(Pace()).do(rows, name, in_time)]
+def move(
+    action: Quarantine, rows: pa.Table, name: str, before_deadline: Callable[[], bool] = lambda: True
+) -> list[str]:
+    return [one.outcome for one in action.open(RateLimiter()).do(rows, name, before_deadline)]
 
 
 def never() -> bool:
@@ -50,10 +52,10 @@ def on_disk(tmp_path: Path) -> Quarantine:
     return Quarantine(here, QuarantinePlace(there, "2026-11-01/abc"))
 
 
-def inodes(deed: Quarantine) -> dict[str, str | None]:
+def inodes(action: Quarantine) -> dict[str, str | None]:
     """Return the ETag of each copy on disk, which is another one for every copy that is made."""
-    reader = ObjectReader(deed.place.access)
-    copies = [path for page in reader.list(deed.place.path("")) for path in page["path"].to_pylist()]
+    reader = ObjectReader(action.place.access)
+    copies = [path for page in reader.list(action.place.path("")) for path in page["path"].to_pylist()]
     return {path: reader.head(path).e_tag for path in copies}
 
 
@@ -112,11 +114,11 @@ def test_what_was_copied_in_time_is_moved_though_the_rest_of_the_group_is_late(
     on_disk: Quarantine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a group that takes longer than the window would be copied and never moved."""
-    monkeypatch.setattr(deeds, "_STEP_OBJECTS", 1)
-    monkeypatch.setattr(deeds, "_EVERY", -1)
+    monkeypatch.setattr(actions, "_STEP_OBJECTS", 1)
+    monkeypatch.setattr(actions, "_EVERY", -1)
     rows = objects(on_disk.access, "data/a", "data/b", "data/c")
-    in_time = asked(True, True, True, True, True, False)
-    assert move(on_disk, rows, "1", in_time) == ["quarantined", "attempted", "attempted"]
+    before_deadline = asked(True, True, True, True, True, False)
+    assert move(on_disk, rows, "1", before_deadline) == ["quarantined", "attempted", "attempted"]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_what_was_copied_in_time_is_moved_though_the_rest_of_the_group_is_late(
     ],
 )
 def test_a_group_is_moved_in_steps(sizes: list[int], expected: list[tuple[int, int]]) -> None:
-    assert list(deeds._steps(sizes)) == expected
+    assert list(actions._steps(sizes)) == expected
 
 
 # ---- S3
@@ -153,13 +155,13 @@ def test_an_object_uploaded_in_parts_is_copied_once_over_three_attempts(bucket: 
     in_parts(bucket, "lake/data/parts", b"p" * 5 * MEBIBYTE)
     lake = bucket.access("lake", endpoint=faulty.endpoint)
     attic = bucket.access(f"attic-{uuid4().hex}", endpoint=faulty.endpoint)
-    deed = Quarantine(lake, QuarantinePlace(attic, "2026-11-01/abc"))
+    action = Quarantine(lake, QuarantinePlace(attic, "2026-11-01/abc"))
     rows = objects(lake, "data/parts")
     assert str(rows["etag"][0]).endswith("-1")
     results: list[Ended | str] = []
     for number in range(2):
-        results += move(deed, rows, str(number), late_after_copying())
-    results += move(deed, rows, "2")
+        results += move(action, rows, str(number), late_after_copying())
+    results += move(action, rows, "2")
     assert results == ["attempted", "attempted", "quarantined"]
     copies = [one for one in faulty.requests if "x-amz-copy-source" in {name.lower() for name in one.headers}]
     assert len(copies) == 1

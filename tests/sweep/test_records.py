@@ -12,16 +12,16 @@ import pytest
 import yaml
 
 from retention_assets.config.configuration import Repository, load_configuration
-from retention_assets.core.guards import Verdict
+from retention_assets.core.guards import CheckResult
 from retention_assets.errors import ConfigurationError, GuardRefused, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.state.lease import release_lease, take_lease, witnessed_record
 from retention_assets.state.records import NO_SEAL, Record, Seal, fingerprint, read_records, seal_of, write_record
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.execute import carry_out
-from retention_assets.sweep.proof import Evidence, records_copied, records_signed
+from retention_assets.sweep.execute import execute
+from retention_assets.sweep.verification import VerificationInputs, records_copied, records_signed
 from tests.sweep.crashes.engine import EngineHere
-from tests.sweep.crashes.runs import charge
+from tests.sweep.crashes.runs import sweep_run
 from tests.sweep.crashes.world import REPOSITORY, World
 
 
@@ -157,17 +157,17 @@ def test_a_record_that_never_finds_a_place_is_an_error(warehouse: Warehouse) -> 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 
 
-def evidence(warehouse: Warehouse, seal: Seal) -> Evidence:
+def inputs(warehouse: Warehouse, seal: Seal) -> VerificationInputs:
     records = list(read_records(warehouse, "orchard"))
-    return Evidence(None, warehouse, "orchard", [], records, [], None, seal)  # type: ignore[arg-type]
+    return VerificationInputs(None, warehouse, "orchard", [], records, [], None, seal)  # type: ignore[arg-type]
 
 
-def signed(warehouse: Warehouse, seal: Seal) -> Verdict:
-    return records_signed(evidence(warehouse, seal))
+def signed(warehouse: Warehouse, seal: Seal) -> CheckResult:
+    return records_signed(inputs(warehouse, seal))
 
 
-def copied(warehouse: Warehouse, seal: Seal) -> Verdict:
-    return records_copied(evidence(warehouse, seal))
+def copied(warehouse: Warehouse, seal: Seal) -> CheckResult:
+    return records_copied(inputs(warehouse, seal))
 
 
 def write_anew(warehouse: Warehouse, **changes: Any) -> None:
@@ -186,35 +186,39 @@ def test_a_chain_that_was_written_anew_holds_where_nothing_signs_it(warehouse: W
     write(warehouse, 3)
     write_anew(warehouse, approved_by="somebody-else")
     assert follows(warehouse) == [True] * 3
-    verdict = signed(warehouse, NO_SEAL)
-    assert verdict.passed
-    assert "signing_key is not configured: who may write the warehouse can write all records anew" in verdict.saw
+    check_result = signed(warehouse, NO_SEAL)
+    assert check_result.passed
+    assert (
+        "signing_key is not configured: who may write the warehouse can write all records anew" in check_result.detail
+    )
 
 
 @pytest.mark.parametrize("changes", [{"approved_by": "mallory"}, {"signature": None}], ids=["changed", "stripped"])
 def test_a_signed_chain_that_was_written_anew_does_not_hold(warehouse: Warehouse, changes: dict[str, Any]) -> None:
     seal = Seal((KEY,))
     write(warehouse, 3, seal)
-    assert signed(warehouse, seal) == Verdict("records_signed", True, "3 records are signed")
+    assert signed(warehouse, seal) == CheckResult("records_signed", True, "3 records are signed")
     write_anew(warehouse, **changes)
     assert follows(warehouse) == [True] * 3
-    verdict = signed(warehouse, seal)
-    assert not verdict.passed
-    assert "orchard/records/00000001.json is not signed" in verdict.saw
+    check_result = signed(warehouse, seal)
+    assert not check_result.passed
+    assert "orchard/records/00000001.json is not signed" in check_result.detail
 
 
 def test_a_record_that_another_key_signed_does_not_hold(warehouse: Warehouse) -> None:
     write(warehouse, 1, Seal((KEY,)))
     write(warehouse, 1, Seal((OTHER_KEY,)))
-    assert "00000002.json is not signed for orchard by a key of" in signed(warehouse, Seal((KEY,))).saw
+    assert "00000002.json is not signed for orchard by a key of" in signed(warehouse, Seal((KEY,))).detail
     assert signed(warehouse, Seal((OTHER_KEY, KEY))).passed  # the key was changed, and the earlier one still verifies
 
 
 def test_signed_records_are_not_believed_without_a_key(warehouse: Warehouse) -> None:
     write(warehouse, 2, Seal((KEY,)))
-    verdict = signed(warehouse, NO_SEAL)
-    assert not verdict.passed
-    assert "2 records are signed, and records.signing_key is not configured: they were not checked" in verdict.saw
+    check_result = signed(warehouse, NO_SEAL)
+    assert not check_result.passed
+    assert (
+        "2 records are signed, and records.signing_key is not configured: they were not checked" in check_result.detail
+    )
 
 
 def test_a_signed_record_of_another_repository_does_not_hold(warehouse: Warehouse) -> None:
@@ -241,7 +245,7 @@ def test_records_of_the_time_before_the_key_may_lack_a_signature(
     write(warehouse, 1, seal)
     assert signed(warehouse, seal).passed is passed
     write(warehouse, 1)  # after a signed record there is no time before the key
-    assert "00000004.json is not signed" in signed(warehouse, seal).saw or not passed
+    assert "00000004.json is not signed" in signed(warehouse, seal).detail or not passed
     assert not signed(warehouse, seal).passed
 
 
@@ -259,7 +263,7 @@ def test_the_witness_has_a_copy_of_each_record(warehouse: Warehouse, seal: Seal,
     assert [json.loads(one.read_text("utf-8")) for one in copies] == [
         kept.document for kept in read_records(warehouse, "orchard")
     ]
-    assert copied(warehouse, seal) == Verdict(
+    assert copied(warehouse, seal) == CheckResult(
         "records_copied", True, f"file://{tmp_path}/witness/orchard has a copy of each of 3 records"
     )
 
@@ -293,11 +297,11 @@ def test_the_witness_shows_what_was_done_to_a_chain_that_looks_whole(
     write(warehouse, 3, seal)
     tamper(warehouse)
     assert all(follows(warehouse))
-    verdict = copied(warehouse, seal)
-    assert not verdict.passed
-    assert f"{lost} records were removed or changed since they were copied to" in verdict.saw
+    check_result = copied(warehouse, seal)
+    assert not check_result.passed
+    assert f"{lost} records were removed or changed since they were copied to" in check_result.detail
     write_record(warehouse, record("a-later-run"), seal)  # the next run does not heal it
-    assert f"{lost} records were removed or changed since they were copied to" in copied(warehouse, seal).saw
+    assert f"{lost} records were removed or changed since they were copied to" in copied(warehouse, seal).detail
 
 
 def test_a_record_whose_copy_was_not_written_is_missed_and_the_next_run_copies_it(
@@ -305,15 +309,15 @@ def test_a_record_whose_copy_was_not_written_is_missed_and_the_next_run_copies_i
 ) -> None:
     write(warehouse, 1, seal)
     write(warehouse, 2)
-    verdict = copied(warehouse, seal)
-    assert not verdict.passed
-    assert "2 records have no copy in" in verdict.saw
+    check_result = copied(warehouse, seal)
+    assert not check_result.passed
+    assert "2 records have no copy in" in check_result.detail
     write(warehouse, 1, seal)
     assert copied(warehouse, seal).passed
 
 
 def test_without_a_witness_the_proof_says_what_it_cannot_show(warehouse: Warehouse) -> None:
-    assert copied(warehouse, NO_SEAL) == Verdict(
+    assert copied(warehouse, NO_SEAL) == CheckResult(
         "records_copied", True, "records.witness is not configured: who may write the warehouse can cut records off"
     )
 
@@ -323,10 +327,10 @@ def test_a_sweep_whose_record_could_not_be_copied_does_not_begin(tmp_path: Path)
     before = world.stored()
     (tmp_path / "witness").write_text("no directory")
     sealed = replace(
-        charge(world, "sweep", "delete", "a-run"), seal=Seal(witness=StoreAccess(f"file://{tmp_path}/witness"))
+        sweep_run(world, "sweep", "delete", "a-run"), seal=Seal(witness=StoreAccess(f"file://{tmp_path}/witness"))
     )
     with pytest.raises(StoreError, match=r"witness: no directory can be made there"):
-        carry_out(sealed, EngineHere(world), lambda: None)
+        execute(sealed, EngineHere(world), lambda: None)
     assert world.stored() == before
     assert world.warehouse.documents(REPOSITORY, "leases") == []
 

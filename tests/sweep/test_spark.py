@@ -13,7 +13,7 @@ from retention_assets.core.liveness import Liveness
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.spark import Setting, SparkEngine, fates, pack, place
-from retention_assets.sweep.work import OBJECTS
+from retention_assets.sweep.worker import OBJECTS
 from retention_assets.tables import DELETION_CANDIDATES
 from tests.ledgers import write_ledger
 from tests.sweep.small_world import DAY, a_plan

@@ -6,16 +6,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.core.age import Horizon
+from retention_assets.core.age import AgeCutoff
 from retention_assets.lakefs.rules import candidates as judging
-from retention_assets.lakefs.rules.candidates import holders, judged, live_addresses
+from retention_assets.lakefs.rules.candidates import classified, holders, live_addresses
 from retention_assets.lakefs.rules.names import issued_at
 from retention_assets.tables import INSTANT
 from tests.transforms import frames
 from tests.transforms.frames import DAY, MICROSECOND, NOW, OLD, Listed, Pair, Staged, address, as_dicts, of
 
 GRACE = timedelta(hours=24)
-HORIZON = Horizon(NOW, GRACE, issued=issued_at)
+HORIZON = AgeCutoff(NOW, GRACE, issued=issued_at)
 SECOND = timedelta(seconds=1)
 HALF = timedelta(milliseconds=500)
 
@@ -36,7 +36,7 @@ HALF = timedelta(milliseconds=500)
 def test_an_instant_passes_when_it_and_the_grace_period_lie_before_the_oldest_picture(
     spark: SparkSession, instant: datetime | None, passed: bool
 ) -> None:
-    assert of(spark, [instant], INSTANT, HORIZON.passed_by) == [passed]
+    assert of(spark, [instant], INSTANT, HORIZON.is_older) == [passed]
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,13 @@ def test_an_instant_passes_when_it_and_the_grace_period_lie_before_the_oldest_pi
     [pytest.param(SECOND, False, id="at_its_end"), pytest.param(SECOND + MICROSECOND, True, id="just_after_its_end")],
 )
 def test_a_whole_second_counts_as_its_end(spark: SparkSession, limit_after: timedelta, passed: bool) -> None:
-    horizon = Horizon(OLD + GRACE + limit_after, GRACE, issued=issued_at)
-    assert of(spark, [OLD], INSTANT, horizon.passed_by) == [passed]
+    age_cutoff = AgeCutoff(OLD + GRACE + limit_after, GRACE, issued=issued_at)
+    assert of(spark, [OLD], INSTANT, age_cutoff.is_older) == [passed]
 
 
 def test_without_a_grace_period_what_is_older_than_the_picture_passes(spark: SparkSession) -> None:
-    horizon = Horizon(NOW, timedelta(0), issued=issued_at)
-    assert of(spark, [NOW - MICROSECOND, NOW], INSTANT, horizon.passed_by) == [True, False]
+    age_cutoff = AgeCutoff(NOW, timedelta(0), issued=issued_at)
+    assert of(spark, [NOW - MICROSECOND, NOW], INSTANT, age_cutoff.is_older) == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_without_a_grace_period_what_is_older_than_the_picture_passes(spark: Spa
 def test_the_younger_of_storing_and_issuing_must_clear_the_horizon_of_the_reason(
     spark: SparkSession, reason: str, modified: datetime, issued: datetime, cleared: bool
 ) -> None:
-    horizon = Horizon(NOW, GRACE, timedelta(days=3), issued=issued_at)
+    age_cutoff = AgeCutoff(NOW, GRACE, timedelta(days=3), issued=issued_at)
     frame = frames.candidates(spark, frames.Candidate(address(1, issued), last_modified=modified, reason=reason))
-    assert [row[0] for row in frame.select(horizon.clears(frame["reason"])).collect()] == [cleared]
+    assert [row[0] for row in frame.select(age_cutoff.is_eligible(frame["reason"])).collect()] == [cleared]
 
 
 GENERATED = {name: address(number) for number, name in enumerate(
@@ -136,7 +136,7 @@ def states(spark: SparkSession, staged_known: bool) -> dict[str, str]:
     )
     holding = holders(frames.pairs(spark, *HELD_PAIRS), HELD_PREFIXES)
     staged = frames.staged(spark, *(STAGED if staged_known else ()))
-    made = judged(inventory, holding, staged, HORIZON, staged_known=staged_known)
+    made = classified(inventory, holding, staged, HORIZON, staged_known=staged_known)
     return {row["address"]: row["state"] for row in made.select("address", "state").collect()}
 
 
@@ -160,7 +160,9 @@ def test_every_listed_object_gets_one_state(states: dict[str, str]) -> None:
 def test_a_candidate_tells_every_path_branch_and_rule_behind_it(spark: SparkSession) -> None:
     name = GENERATED["both_expired"]
     holding = holders(frames.pairs(spark, *HELD_PAIRS), ())
-    made = judged(frames.inventory(spark, Listed(name, 33)), holding, frames.staged(spark), HORIZON, staged_known=True)
+    made = classified(
+        frames.inventory(spark, Listed(name, 33)), holding, frames.staged(spark), HORIZON, staged_known=True
+    )
     assert as_dicts(judging.candidates(made), "address") == [
         {
             "address": name,
@@ -180,7 +182,7 @@ def test_a_candidate_tells_every_path_branch_and_rule_behind_it(spark: SparkSess
 
 def test_a_candidate_that_no_commit_holds_has_no_paths_rules_or_dates(spark: SparkSession) -> None:
     listed = frames.inventory(spark, Listed(GENERATED["in_no_commit"]))
-    made = judged(listed, holders(frames.pairs(spark), ()), frames.staged(spark), HORIZON, staged_known=True)
+    made = classified(listed, holders(frames.pairs(spark), ()), frames.staged(spark), HORIZON, staged_known=True)
     (row,) = as_dicts(judging.candidates(made), "address")
     assert row["reason"] == "unreferenced"
     assert (row["paths"], row["branches"], row["rule_ids"]) == ([], [], [])
@@ -191,7 +193,7 @@ def test_an_object_of_unknown_age_is_no_candidate(spark: SparkSession) -> None:
     listed = frames.inventory(spark, Listed(GENERATED["expired"])).selectExpr(
         "address", "size", "cast(null as timestamp) as last_modified", "etag", "source"
     )
-    made = judged(
+    made = classified(
         listed, holders(frames.pairs(spark, *HELD_PAIRS), ()), frames.staged(spark), HORIZON, staged_known=True
     )
     assert [row["state"] for row in made.collect()] == ["young"]
@@ -201,7 +203,7 @@ def test_an_object_that_is_staged_twice_is_judged_once(spark: SparkSession) -> N
     name = GENERATED["staged"]
     holding = holders(frames.pairs(spark, *HELD_PAIRS), ())
     twice = frames.staged(spark, Staged(name), Staged(name, None))
-    made = judged(frames.inventory(spark, Listed(name)), holding, twice, HORIZON, staged_known=True)
+    made = classified(frames.inventory(spark, Listed(name)), holding, twice, HORIZON, staged_known=True)
     assert [row["state"] for row in made.collect()] == ["held"]
 
 
@@ -235,7 +237,7 @@ def test_instants_are_compared_in_utc_whatever_the_session_shows(spark: SparkSes
     before = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
-        passed = of(spark, [NOW - GRACE - MICROSECOND, NOW - GRACE], pa.timestamp("us", tz="UTC"), HORIZON.passed_by)
+        passed = of(spark, [NOW - GRACE - MICROSECOND, NOW - GRACE], pa.timestamp("us", tz="UTC"), HORIZON.is_older)
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
     assert passed == [True, False]

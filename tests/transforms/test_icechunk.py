@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from retention_assets.core.age import Horizon, tells_no_time
+from retention_assets.core.age import AgeCutoff, tells_no_time
 from retention_assets.icechunk.formats.paths import Backup, Original
-from retention_assets.icechunk.rules.candidates import candidates, holding_of, judged
+from retention_assets.icechunk.rules.candidates import candidates, classified, holding_of
 from retention_assets.icechunk.rules.reach import chunks_of, manifests_of, refs_of
 from retention_assets.icechunk.source.tables import MANIFEST_CHUNKS, SNAPSHOT_MANIFESTS
 from retention_assets.icechunk.sweep.guards import manifests_whole
@@ -110,7 +110,7 @@ def test_a_manifest_that_lacks_refs_is_refused_where_it_stays(spark: SparkSessio
     assert manifests_whole(manifests, whole).passed  # N leaves
     told = manifests_whole(manifests, short)
     assert not told.passed
-    assert id_of("M") in told.saw
+    assert id_of("M") in told.detail
 
 
 def backup(made: datetime, original: Original = Original.REPO) -> str:
@@ -157,7 +157,7 @@ def test_every_listed_object_has_one_state(
     chunks = manifests.where("false")
     holding = holding_of(manifests, chunks, spark.createDataFrame(stay), leaving)
     inventory = frame(spark, listed, STORAGE_INVENTORY.schema)
-    objects = judged(inventory, holding, Horizon(CUTOFF, timedelta(0), issued=tells_no_time), collect).cache()
+    objects = classified(inventory, holding, AgeCutoff(CUTOFF, timedelta(0), issued=tells_no_time), collect).cache()
     states = {row["address"]: row["state"] for row in objects.select("address", "state").collect()}
     expected = {address: state for address, _, state in JUDGED}
     if collect is None:

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.core.age import Horizon
-from retention_assets.lakefs.rules.candidates import holders, judged
+from retention_assets.core.age import AgeCutoff
+from retention_assets.lakefs.rules.candidates import classified, holders
 from retention_assets.lakefs.rules.names import issued_at
 from retention_assets.lakefs.rules.same_content import (
     at_risk,
@@ -26,15 +26,17 @@ from tests.transforms import frames
 from tests.transforms.frames import DAY, NOW, Listed, Pair, address
 
 MD5, OTHER, MULTIPART = "a" * 32, "b" * 32, f"{'a' * 32}-5"
-HORIZON = Horizon(NOW, DAY, DAY, issued=issued_at)
+HORIZON = AgeCutoff(NOW, DAY, DAY, issued=issued_at)
 MD5, OTHER, THIRD, PARTS = "a" * 32, "b" * 32, "c" * 32, f"{'a' * 32}-5"
-HORIZON = Horizon(NOW, DAY, DAY, issued=issued_at)
+HORIZON = AgeCutoff(NOW, DAY, DAY, issued=issued_at)
 UNREFERENCED = address(1)
 
 
 def objects(spark: SparkSession, listed: Sequence[Listed], pairs: Sequence[Pair]) -> tuple[DataFrame, DataFrame]:
     rows = frames.pairs(spark, *pairs)
-    made = judged(frames.inventory(spark, *listed), holders(rows, ()), frames.staged(spark), HORIZON, staged_known=True)
+    made = classified(
+        frames.inventory(spark, *listed), holders(rows, ()), frames.staged(spark), HORIZON, staged_known=True
+    )
     return made, head_contents(rows)
 
 

@@ -10,7 +10,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.core.age import Horizon
+from retention_assets.core.age import AgeCutoff
 from retention_assets.core.states import CANDIDATE, EXPIRED, FOREIGN, HELD, KEPT, UNREFERENCED, WAITING, YOUNG
 from retention_assets.icechunk.formats.ids import CANONICAL
 from retention_assets.icechunk.formats.paths import (
@@ -66,8 +66,8 @@ def holding_of(manifests: DataFrame, chunks: DataFrame, others: DataFrame, leavi
     return chunks.where(of_chunks).select(*_HELD).unionByName(few.select(*_HELD))
 
 
-def judged(
-    inventory: DataFrame, holding: DataFrame, horizon: Horizon, collect_overwritten: timedelta | None
+def classified(
+    inventory: DataFrame, holding: DataFrame, age_cutoff: AgeCutoff, collect_overwritten: timedelta | None
 ) -> DataFrame:
     """Return every listed object with its `state`, its `reason` should it go, and what stands behind it.
 
@@ -79,8 +79,8 @@ def judged(
     state = (
         F.when(own, KEPT)
         .when(~is_generated(address), FOREIGN)
-        .when(live | (address.startswith(OVERWRITTEN) & ~_backup_due(horizon, collect_overwritten)), KEPT)
-        .when(~horizon.passed_by(F.col("last_modified")), YOUNG)
+        .when(live | (address.startswith(OVERWRITTEN) & ~_backup_due(age_cutoff, collect_overwritten)), KEPT)
+        .when(~age_cutoff.is_older(F.col("last_modified")), YOUNG)
         .otherwise(CANDIDATE)
     )
     reason = F.when(F.coalesce(F.col("expired"), F.lit(False)), EXPIRED).otherwise(UNREFERENCED)
@@ -113,10 +113,10 @@ def due(judged_objects: DataFrame) -> DataFrame:
     )
 
 
-def _backup_due(horizon: Horizon, collect_overwritten: timedelta | None) -> Column:
+def _backup_due(age_cutoff: AgeCutoff, collect_overwritten: timedelta | None) -> Column:
     if collect_overwritten is None:
         return F.lit(False)
-    aged = replace(horizon, grace=max(horizon.grace, collect_overwritten), token_life=timedelta(0))
+    aged = replace(age_cutoff, grace=max(age_cutoff.grace, collect_overwritten), token_life=timedelta(0))
     left = F.nullif(F.regexp_extract("address", _BACKUP, 1), F.lit("")).cast("long")
     made = F.timestamp_millis(F.lit(YEAR_3000) - left)
-    return aged.passed_by(F.col("last_modified")) & aged.passed_by(made)
+    return aged.is_older(F.col("last_modified")) & aged.is_older(made)

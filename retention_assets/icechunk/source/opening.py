@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from retention_assets.config.configuration import Repository
-from retention_assets.config.instants import Clock
 from retention_assets.config.policies import policy_text, to_correct
+from retention_assets.config.timestamps import Clock
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.objectstore.access import StoreAccess, open_store
 from retention_assets.policy.snapshot_documents import join_snapshot_documents, read_snapshot_document

@@ -19,12 +19,12 @@ from retention_assets.icechunk.rules.snapshots import micros_of
 from retention_assets.icechunk.rules.updates import Stamp
 from retention_assets.icechunk.source.log import ops_log
 from retention_assets.icechunk.source.repository import IcechunkSource, RepoObject
-from retention_assets.icechunk.sweep.unguarded import unguarded_writers
+from retention_assets.icechunk.sweep.unconditional_writes import unguarded_writers
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.replacing import ObjectReplacer
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.pace import backoffs
+from retention_assets.objectstore.rate_limiter import backoffs
 
 Edit = Callable[[Repo, Stamp], Repo]  # the same object when there is nothing to change
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.retention import Decision
 from retention_assets.icechunk.source.repository import IcechunkState
-from retention_assets.icechunk.sweep.stand import Stand
+from retention_assets.icechunk.sweep.retained_set import Stand
 from retention_assets.tables import EXPIRED_SNAPSHOTS
 
 KEPT, RELEASED, DROPPED = "kept", "released", "dropped"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.core.age import Horizon
-from retention_assets.core.guards import ACKNOWLEDGE, Verdict, hole
+from retention_assets.core.age import AgeCutoff
+from retention_assets.core.guards import ACKNOWLEDGE, CheckResult, hole
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.presence import presence
 
@@ -22,7 +22,7 @@ _COUNT = 2**32  # what a file counts in
 class Referenced:
     """What `referenced_exist` found. `missing`: the addresses for which it refuses, as far as they were asked for."""
 
-    verdict: Verdict
+    check_result: CheckResult
     lost: int = 0  # acknowledged as lost
     missing: tuple[str, ...] = ()
 
@@ -32,12 +32,12 @@ def referenced_exist(
     live: DataFrame,
     inventory: DataFrame,
     access: StoreAccess,
-    listed_at: Horizon,
+    listed_at: AgeCutoff,
     acknowledged: DataFrame,
 ) -> Referenced:
     """Every object of `live` is in the listing, or came after it and is there when the store is asked for it.
 
-    One that is older than the listing's horizon and not in it shows a listing that was cut: others may lack too.
+    One that is older than the listing's age cutoff and not in it shows a listing that was cut: others may lack too.
     `acknowledged`: the addresses that a person acknowledged as lost. Source: DESIGN.md, invariant 7.
     """
     absent_of_all = live.select("address").join(inventory, on="address", how="left_anti")
@@ -45,20 +45,20 @@ def referenced_exist(
     lost = absent_of_all.join(acknowledged, on="address", how="left_semi").count()
     asked = unlisted.count()
     if asked > _MOST_ASKED:
-        saw = f"{asked:,} referenced objects are not in the listing, too many to ask for each"
+        detail = f"{asked:,} referenced objects are not in the listing, too many to ask for each"
         first = tuple(row["address"] for row in unlisted.orderBy("address").limit(_MOST_ASKED).collect())
         unlisted.unpersist()
-        return Referenced(Verdict(guard, False, saw), lost, first)
+        return Referenced(CheckResult(guard, False, detail), lost, first)
     if not asked:
         unlisted.unpersist()
-        saw = "every referenced object is in the listing"
-        return Referenced(Verdict(guard, True, f"{saw}; {lost:,} are lost" if lost else saw), lost)
+        detail = "every referenced object is in the listing"
+        return Referenced(CheckResult(guard, True, f"{detail}; {lost:,} are lost" if lost else detail), lost)
     found = presence(unlisted, access).cache()
     absent = F.col("last_modified").isNull()
     row = found.agg(
         F.count_if(absent).alias("absent"),
-        F.count_if(listed_at.passed_by(F.col("last_modified"))).alias("overlooked"),
-        F.min(F.when(listed_at.passed_by(F.col("last_modified")), F.col("address"))).alias("first"),
+        F.count_if(listed_at.is_older(F.col("last_modified"))).alias("overlooked"),
+        F.min(F.when(listed_at.is_older(F.col("last_modified")), F.col("address"))).alias("first"),
     ).first()
     assert row is not None
     gone = found.where(absent).select("address")
@@ -68,18 +68,18 @@ def referenced_exist(
     unlisted.unpersist()
     if names:
         more = " and others" if len(names) > _NAMED else ""
-        saw = (
+        detail = (
             f"{len(names):,} referenced objects are missing: {', '.join(names[:_NAMED])}{more}. {where}. {ACKNOWLEDGE}"
         )
-        return Referenced(Verdict(guard, False, saw), lost, tuple(names))
+        return Referenced(CheckResult(guard, False, detail), lost, tuple(names))
     if row["overlooked"]:
-        saw = f"{row['overlooked']:,} objects, {row['first']} first, are there and old, and were not listed"
-        return Referenced(Verdict(guard, False, saw), lost)
-    saw = f"every referenced object is there; {asked:,} came after the listing"
-    return Referenced(Verdict(guard, True, f"{saw}; {lost:,} are lost" if lost else saw), lost)
+        detail = f"{row['overlooked']:,} objects, {row['first']} first, are there and old, and were not listed"
+        return Referenced(CheckResult(guard, False, detail), lost)
+    detail = f"every referenced object is there; {asked:,} came after the listing"
+    return Referenced(CheckResult(guard, True, f"{detail}; {lost:,} are lost" if lost else detail), lost)
 
 
-def manifests_whole(manifests: DataFrame, refs: DataFrame) -> Verdict:
+def manifests_whole(manifests: DataFrame, refs: DataFrame) -> CheckResult:
     """Every manifest has as many chunk refs as its snapshots say; else chunks that it holds are missing here.
 
     `refs`: `refs_of` the manifests.
@@ -94,7 +94,7 @@ def manifests_whole(manifests: DataFrame, refs: DataFrame) -> Verdict:
         .first()
     )
     assert row is not None
-    saw = "every manifest has all its chunk refs"
+    detail = "every manifest has all its chunk refs"
     if row["short"]:
-        saw = f"{row['short']:,} manifests, {row['first']} first, have other chunk refs than their snapshots say"
-    return Verdict("manifests_whole", not row["short"], saw)
+        detail = f"{row['short']:,} manifests, {row['first']} first, have other chunk refs than their snapshots say"
+    return CheckResult("manifests_whole", not row["short"], detail)

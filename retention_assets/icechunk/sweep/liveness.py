@@ -16,14 +16,14 @@ from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
 from retention_assets.icechunk.sweep.reach import reach_of
-from retention_assets.icechunk.sweep.stand import Stand, held_ids, stand_of, standing
+from retention_assets.icechunk.sweep.retained_set import Stand, held_ids, stand_of, standing
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.plan import Heads, Plan
 from retention_assets.state.table_cache import TableCache
 
 
 @dataclass(frozen=True, slots=True)
-class IcechunkQuestion:
+class IcechunkLivenessQuery:
     """What is asked of a repository: under which policy, after which planned edits."""
 
     name: str
@@ -36,26 +36,26 @@ class IcechunkLiveness:
     """Looks at a repository as often as it is asked. What did not change since the last look is not read again."""
 
     def __init__(
-        self, spark: SparkSession, cache: TableCache, question: IcechunkQuestion, clock: Callable[[], datetime]
+        self, spark: SparkSession, cache: TableCache, query: IcechunkLivenessQuery, clock: Callable[[], datetime]
     ) -> None:
         self._spark = spark
         self._cache = cache
-        self._question = question
+        self._question = query
         self._clock = clock
         self._last: tuple[Stand, Liveness] | None = None
 
     def now(self) -> Liveness:
         """Return what must stay at this moment. Errors: GuardRefused when it cannot be known."""
-        question = self._question
+        query = self._question
         looked_at, state = self._clock(), self._state()
-        held = held_ids(state, question.policy, question.planned.as_of)
-        return self._of(standing(state, question.planned.cutoff, held), looked_at)
+        held = held_ids(state, query.policy, query.planned.as_of)
+        return self._of(standing(state, query.planned.cutoff, held), looked_at)
 
     def foreseen(self) -> Liveness:
         """Return what must stay once the planned edits are published. Errors: GuardRefused when it cannot be known."""
-        question = self._question
-        looked_at, state, planned = self._clock(), self._state(), question.planned
-        return self._of(stand_of(state, question.policy, planned.as_of, planned.cutoff, planned), looked_at)
+        query = self._question
+        looked_at, state, planned = self._clock(), self._state(), query.planned
+        return self._of(stand_of(state, query.policy, planned.as_of, planned.cutoff, planned), looked_at)
 
     def require_same(self, plan: Plan, heads: Heads) -> None:
         """Refuse a repository that is not the one that was planned: another format, created again, or gone back.

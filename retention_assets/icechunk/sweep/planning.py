@@ -8,23 +8,23 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.core import guards
-from retention_assets.core.age import Horizon, tells_no_time
+from retention_assets.core.age import AgeCutoff, tells_no_time
 from retention_assets.core.amounts import Amount
-from retention_assets.core.guards import Verdict
+from retention_assets.core.guards import CheckResult
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
 from retention_assets.core.settle import settled
 from retention_assets.core.states import CANDIDATE
 from retention_assets.core.totals import amount_of, counts_of_states, totals_counted, waits_of
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import encode_id
-from retention_assets.icechunk.rules.candidates import due, hold_content, holding_of, is_generated, judged
+from retention_assets.icechunk.rules.candidates import classified, due, hold_content, holding_of, is_generated
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.source.history import AVAILABILITY, LIMITS, TAGS_DELETABLE, history_hash, state_of
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.edits import hash_with_edits, keep_edits
 from retention_assets.icechunk.sweep.reach import holders, live_addresses, others
-from retention_assets.icechunk.sweep.stand import Stand, edits_of, stand_of
-from retention_assets.inventory.unusual import told_of_names
+from retention_assets.icechunk.sweep.retained_set import Stand, edits_of, stand_of
+from retention_assets.inventory.unusual import name_warnings
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.acknowledged import note_found
 from retention_assets.state.memory import due_objects, keep_due
@@ -89,9 +89,9 @@ class Scene:
         return self.edits.cutoff
 
     @property
-    def horizon(self) -> Horizon:
+    def age_cutoff(self) -> AgeCutoff:
         """The youngest file that may go, for Spark."""
-        return Horizon(self.cutoff, timedelta(0), issued=tells_no_time)
+        return AgeCutoff(self.cutoff, timedelta(0), issued=tells_no_time)
 
     @property
     def blocked(self) -> str | None:
@@ -126,7 +126,7 @@ def scene_of(history: Rows, policy: SnapshotPolicy, day: date) -> Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class IcechunkPictures:
+class IcechunkPlanInputs:
     """The tables that a plan is made from."""
 
     inventory: Rows
@@ -145,10 +145,10 @@ class IcechunkPictures:
         return int(self.manifests.notes.get(UNREAD, 0)) + int(self.chunks.notes.get(UNREAD, 0))
 
 
-def require_one_origin(terms: IcechunkTerms, scene: Scene, pictures: IcechunkPictures) -> None:
+def require_one_origin(terms: IcechunkTerms, scene: Scene, inputs: IcechunkPlanInputs) -> None:
     """Refuse manifests or chunks that were found under another policy, or of another history, than the plan names."""
     origin = {POLICY_HASH: terms.policy.policy_hash, **origin_of(scene)}
-    for name, rows in (("reachable_manifests", pictures.manifests), ("reachable_chunks", pictures.chunks)):
+    for name, rows in (("reachable_manifests", inputs.manifests), ("reachable_chunks", inputs.chunks)):
         differing = sorted(key for key, value in origin.items() if rows.notes.get(key) != value)
         if differing:
             raise GuardRefused(
@@ -171,17 +171,17 @@ class _Examined:
     amount: Amount
     totals: Mapping[str, Amount]
     live: int
-    verdicts: Sequence[Verdict]
+    check_results: Sequence[CheckResult]
 
 
 def make_plan(
-    spark: SparkSession, warehouse: Warehouse, terms: IcechunkTerms, scene: Scene, pictures: IcechunkPictures
+    spark: SparkSession, warehouse: Warehouse, terms: IcechunkTerms, scene: Scene, inputs: IcechunkPlanInputs
 ) -> Planned:
     """Return the plan of `terms.day`, kept with its edits if no guard refuses it; else nothing stands."""
     withdraw_plan(warehouse, terms.repository, terms.day)
-    found = _examined(spark, warehouse, terms, scene, pictures)
-    if guards.refusals(found.verdicts):
-        return Planned(found.candidates.limit(0), None, found.verdicts)
+    found = _examined(spark, warehouse, terms, scene, inputs)
+    if guards.refusals(found.check_results):
+        return Planned(found.candidates.limit(0), None, found.check_results)
     of_history = history_hash(scene.state.history)
     references = hash_with_edits(of_history, scene.edits)
     first_wait_ends, last_wait_ends = waits_of(found.due) if terms.settle else (None, None)
@@ -197,9 +197,9 @@ def make_plan(
         live=found.live,
         collected=0,
         warnings=(
-            *_warnings(terms, scene, pictures.unread),
-            *told_of_names(pictures.inventory),
-            *pictures.others.warnings,
+            *_warnings(terms, scene, inputs.unread),
+            *name_warnings(inputs.inventory),
+            *inputs.others.warnings,
         ),
         blocked=scene.blocked,
         instance=None,
@@ -208,50 +208,50 @@ def make_plan(
         first_wait_ends=first_wait_ends,
         last_wait_ends=last_wait_ends,
         terms=terms.settings,
-        lost=pictures.lost,
+        lost=inputs.lost,
     )
     keep_planned(warehouse, plan, found.candidates, scene.heads())
     keep_edits(warehouse, terms.repository, plan.plan_hash, of_history, scene.edits)
     if terms.settle:
         keep_due(warehouse, plan, found.due)
     keep_plan(warehouse, plan)
-    note_found(spark, warehouse, terms.repository, pictures.inventory.frame, terms.run_id, terms.now)
-    return Planned(found.candidates, plan, found.verdicts)
+    note_found(spark, warehouse, terms.repository, inputs.inventory.frame, terms.run_id, terms.now)
+    return Planned(found.candidates, plan, found.check_results)
 
 
 def _examined(
-    spark: SparkSession, warehouse: Warehouse, terms: IcechunkTerms, scene: Scene, pictures: IcechunkPictures
+    spark: SparkSession, warehouse: Warehouse, terms: IcechunkTerms, scene: Scene, inputs: IcechunkPlanInputs
 ) -> _Examined:
-    inventory, manifests, chunks = pictures.inventory.frame, pictures.manifests.frame, pictures.chunks.frame
+    inventory, manifests, chunks = inputs.inventory.frame, inputs.manifests.frame, inputs.chunks.frame
     stay = others(spark, scene.stand)
     gone = holders(spark, scene.stand, scene.stand.leaving(scene.state)).where("NOT live")
     holding = holding_of(manifests, chunks, stay, gone)
     counted = Observation()
-    objects = pictures.others.keep(judged(inventory, holding, scene.horizon, terms.collect_overwritten))
-    if pictures.unread:
+    objects = inputs.others.keep(classified(inventory, holding, scene.age_cutoff, terms.collect_overwritten))
+    if inputs.unread:
         objects = hold_content(objects)
     if terms.settle:
         earlier = due_objects(spark, warehouse, terms.repository)
-        listed_at, read_at = pictures.inventory.taken_at, scene.state.taken_at
+        listed_at, read_at = inputs.inventory.taken_at, scene.state.taken_at
         objects = settled(objects, earlier, listed_at, read_at, terms.settle, settle_expired=True)
     named = due(objects.observe(counted, *counts_of_states())).cache()
     chosen = named.where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)
     live = live_addresses(manifests, chunks, stay).cache()
     amount, totals, live_count = amount_of(chosen), totals_counted(counted), live.count()
     before = last_plan(warehouse, terms.repository, terms.day)
-    verdicts = (
+    check_results = (
         guards.live_not_empty(live_count, sum(total.objects for total in totals.values())),
         guards.live_not_shrunk(live_count, before.live if before else None, terms.max_live_shrink),
-        *_allowed(chosen, live, scene.horizon, inventory),
+        *_allowed(chosen, live, scene.age_cutoff, inventory),
         guards.totals_balance(totals, inventory.count(), amount),
     )
     live.unpersist()
-    return _Examined(chosen, named, amount, totals, live_count, verdicts)
+    return _Examined(chosen, named, amount, totals, live_count, check_results)
 
 
-def _allowed(chosen: DataFrame, live: DataFrame, horizon: Horizon, inventory: DataFrame) -> Sequence[Verdict]:
-    asked = guards.candidates_allowed(chosen, live, horizon, inventory, staged_known=True, generated=is_generated)
-    return [verdict for verdict in asked if verdict.guard != _NOT_ASKED]
+def _allowed(chosen: DataFrame, live: DataFrame, age_cutoff: AgeCutoff, inventory: DataFrame) -> Sequence[CheckResult]:
+    asked = guards.candidates_allowed(chosen, live, age_cutoff, inventory, staged_known=True, generated=is_generated)
+    return [check_result for check_result in asked if check_result.guard != _NOT_ASKED]
 
 
 def _warnings(terms: IcechunkTerms, scene: Scene, unread: int) -> list[str]:

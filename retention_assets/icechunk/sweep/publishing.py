@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from retention_assets.config.instants import Clock
+from retention_assets.config.timestamps import Clock
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo
@@ -130,16 +130,16 @@ def _references_left(planned: PlannedEdits, history: History) -> bool:
     return bool(tags & history.tags.keys() or branches & history.branches.keys())
 
 
-def _doomed(planned: PlannedEdits) -> frozenset[bytes]:
+def _to_delete(planned: PlannedEdits) -> frozenset[bytes]:
     return raw_ids(planned.released) | raw_ids(planned.dropped)
 
 
 def _require_nobody_stands_on_the_doomed(planned: PlannedEdits, history: History) -> None:
     """Refuse when a snapshot that the plan did not see stands on one that is to go: it may use the same files."""
-    seen, doomed = raw_ids(planned.seen), _doomed(planned)
+    seen, to_delete = raw_ids(planned.seen), _to_delete(planned)
     for snapshot_id in sorted(history.snapshots.keys() - seen):
         parent = history.snapshots[snapshot_id].parent_id
-        if parent is not None and parent in doomed:
+        if parent is not None and parent in to_delete:
             new, old = encode_id(snapshot_id), encode_id(parent)
             raise _refusal(f"the new snapshot {new} stands on {old}, which is to go")
 
@@ -147,7 +147,7 @@ def _require_nobody_stands_on_the_doomed(planned: PlannedEdits, history: History
 def _require_within(planned: PlannedEdits, history: History, expiration: Expiration) -> None:
     """Refuse an expiration that takes more than was planned, or one that leaves within reach what is to go."""
     after, more = edited(history, expiration.edits), more_than_planned(planned, history, expiration)
-    reached = reachable(after, after.tips()) & _doomed(planned)
+    reached = reachable(after, after.tips()) & _to_delete(planned)
     for found, complaint in (
         (sorted(map(encode_id, more.snapshots)), "snapshots more than planned would be released"),
         (sorted(more.tags), "tags more than planned would be deleted"),

@@ -14,7 +14,7 @@ from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS, TRANSACTIONS
 from retention_assets.icechunk.rules.reach import chunks_of, manifests_of
 from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
-from retention_assets.icechunk.sweep.stand import Stand
+from retention_assets.icechunk.sweep.retained_set import Stand
 from retention_assets.state.table_cache import TableCache
 from retention_assets.tables import INSTANT, STRINGS
 

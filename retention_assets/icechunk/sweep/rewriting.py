@@ -19,11 +19,11 @@ from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.icechunk.sweep.commits import FIRST_WAIT, LONGEST_WAIT, TRIES
 from retention_assets.icechunk.sweep.references import ReferenceFiles
-from retention_assets.icechunk.sweep.unguarded import unguarded_writers
+from retention_assets.icechunk.sweep.unconditional_writes import unguarded_writers
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.replacing import ObjectReplacer
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.pace import backoffs
+from retention_assets.objectstore.rate_limiter import backoffs
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,16 @@ from pyspark.sql import DataFrame
 
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.source.opening import OpenIcechunk
-from retention_assets.icechunk.sweep.edits import planned_edits
-from retention_assets.icechunk.sweep.layout import IcechunkLayout, characters
-from retention_assets.icechunk.sweep.liveness import IcechunkLiveness, IcechunkQuestion
-from retention_assets.icechunk.sweep.publications import (
+from retention_assets.icechunk.sweep.applied_edits import (
     begin_publication,
     keep_publication,
     removed_references,
     unexplained,
     without_those_there,
 )
+from retention_assets.icechunk.sweep.edits import planned_edits
+from retention_assets.icechunk.sweep.layout import IcechunkLayout, characters
+from retention_assets.icechunk.sweep.liveness import IcechunkLiveness, IcechunkLivenessQuery
 from retention_assets.icechunk.sweep.publishing import publish
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.policy.snapshots import SnapshotPolicy
@@ -29,16 +29,16 @@ from retention_assets.state.lease import Lease
 from retention_assets.state.ledger import FAILED, ledger_of_plan, report_of
 from retention_assets.state.plan import Plan, load_plan, planned_heads
 from retention_assets.state.table_cache import TableCache
-from retention_assets.sweep.attempt import (
+from retention_assets.sweep.execute import SweepResult, execute
+from retention_assets.sweep.spark import Setting, SparkEngine
+from retention_assets.sweep.sweep_run import (
     Report,
     Sweep,
-    charge_of,
     planned_as_approved,
     require_clock,
-    tell_of_versions,
+    sweep_run_of,
+    warn_of_versions,
 )
-from retention_assets.sweep.execute import Carried, carry_out
-from retention_assets.sweep.spark import Setting, SparkEngine
 
 IcechunkSweep = Sweep[OpenIcechunk]
 
@@ -62,19 +62,19 @@ def sweep_plan(sweep: IcechunkSweep, plan: Plan, mode: str) -> None:
     require_clock(sweep)
     lost = acknowledged_addresses(sweep.spark, sweep.warehouse, sweep.name)
     cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, sweep.opened.access, sweep.attempt, lost=lost)
-    question = IcechunkQuestion(sweep.name, sweep.opened.source, policy, edits)
-    liveness = IcechunkLiveness(sweep.spark, cache, question, sweep.clock)
+    query = IcechunkLivenessQuery(sweep.name, sweep.opened.source, policy, edits)
+    liveness = IcechunkLiveness(sweep.spark, cache, query, sweep.clock)
     engine = _engine(sweep, plan, candidates, liveness, keeps_missing=mode == "quarantine")
     heads = planned_heads(sweep.warehouse, plan)
-    charge = charge_of(sweep, plan, mode, beside=_beside(edits), publish=partial(_publish, sweep, plan, edits, policy))
+    run = sweep_run_of(sweep, plan, mode, beside=_beside(edits), publish=partial(_publish, sweep, plan, edits, policy))
 
     def check() -> None:
         sweep.others.require_known()
         liveness.require_same(plan, heads)
 
-    carried = carry_out(charge, engine, check)
-    _tell_of_phases(sweep, plan, carried)
-    tell_of_versions(sweep, mode, carried)
+    sweep_result = execute(run, engine, check)
+    _tell_of_phases(sweep, plan, sweep_result)
+    warn_of_versions(sweep, mode, sweep_result)
 
 
 def _engine(
@@ -124,10 +124,11 @@ def _publish(
     return keep_publication(sweep.warehouse, plan, published, gone, lease, sweep.clock())
 
 
-def _tell_of_phases(sweep: IcechunkSweep, plan: Plan, carried: Carried) -> None:
-    left = plan.candidates.objects - sum(amount.objects for amount in carried.outcomes.values())
-    if left and FAILED in carried.outcomes:
+def _tell_of_phases(sweep: IcechunkSweep, plan: Plan, sweep_result: SweepResult) -> None:
+    left = plan.candidates.objects - sum(amount.objects for amount in sweep_result.outcomes.values())
+    if left and FAILED in sweep_result.outcomes:
+        failed = sweep_result.outcomes[FAILED].objects
         sweep.log(
-            f"{sweep.name} {sweep.day}: {carried.outcomes[FAILED].objects:,} objects failed, so the {left:,} that they "
-            f"name or may name were not tried. Try again: `retention sweep {sweep.name} --as-of {sweep.day}`."
+            f"{sweep.name} {sweep.day}: {failed:,} objects failed, so the {left:,} that they name or may name were not "
+            f"tried. Try again: `retention sweep {sweep.name} --as-of {sweep.day}`."
         )

@@ -23,7 +23,7 @@ from retention_assets.objectstore.mutate.deletion import ObjectDeleter, Outcome
 from retention_assets.objectstore.mutate.replacing import ObjectReplacer
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.outcomes import Doomed
+from retention_assets.objectstore.outcomes import DeleteTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +109,17 @@ def _require_nobody_wrote(
     )
 
 
-def _old_files(access: StoreAccess) -> list[Doomed]:
+def _old_files(access: StoreAccess) -> list[DeleteTarget]:
     """Return the files that only format 1 needs."""
     reader = ObjectReader(access)
-    old = [Doomed(one.path, one.e_tag) for one in reference_facts(reader)]
+    old = [DeleteTarget(one.path, one.e_tag) for one in reference_facts(reader)]
     try:
-        return [*old, Doomed(CONFIG, reader.head(CONFIG).e_tag)]
+        return [*old, DeleteTarget(CONFIG, reader.head(CONFIG).e_tag)]
     except ObjectMissing:
         return old
 
 
-def _remove(access: StoreAccess, old: Sequence[Doomed]) -> None:
+def _remove(access: StoreAccess, old: Sequence[DeleteTarget]) -> None:
     left = [one for one in ObjectDeleter(access).delete_all(old) if one.outcome in (Outcome.FAILED, Outcome.CHANGED)]
     for one in left:
         why = "somebody wrote to it meanwhile" if one.outcome is Outcome.CHANGED else one.detail

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.core.age import Horizon
+from retention_assets.core.age import AgeCutoff
 from retention_assets.core.aggregates import union_of
 from retention_assets.core.paths import below_any
 from retention_assets.core.states import (
@@ -57,8 +57,8 @@ def holders(pairs: DataFrame, held_prefixes: Collection[str]) -> DataFrame:
     )
 
 
-def judged(
-    inventory: DataFrame, holding: DataFrame, staged: DataFrame, horizon: Horizon, *, staged_known: bool
+def classified(
+    inventory: DataFrame, holding: DataFrame, staged: DataFrame, age_cutoff: AgeCutoff, *, staged_known: bool
 ) -> DataFrame:
     """Return every listed object with its `state`, its `reason` should it go, and what stands behind it.
 
@@ -70,7 +70,7 @@ def judged(
         F.when(~is_generated(F.col("address")), FOREIGN)
         .when(F.coalesce(F.col("kept"), F.lit(not staged_known)), KEPT)
         .when(F.coalesce(F.col("protected"), F.lit(False)) | F.col("is_staged").isNotNull(), HELD)
-        .when(~horizon.clears(F.col("reason")), YOUNG)
+        .when(~age_cutoff.is_eligible(F.col("reason")), YOUNG)
         .otherwise(CANDIDATE)
     )
     marked = staged.select("address").distinct().withColumn("is_staged", F.lit(True))

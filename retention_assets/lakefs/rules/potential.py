@@ -7,8 +7,8 @@ while a pair comes due by its longest branch, so that an older commit may hold w
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 
-from retention_assets.policy.current import CurrentRule
 from retention_assets.policy.matching import names_branch
+from retention_assets.policy.rules_in_force import CurrentRule
 
 BEGINNING = datetime.min.replace(tzinfo=UTC)  # "all commits of the branch"
 _EVERY_BRANCH = ""

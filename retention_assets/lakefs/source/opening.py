@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from retention_assets.config.configuration import Repository
-from retention_assets.config.instants import Clock
 from retention_assets.config.policies import policy_text, to_correct
+from retention_assets.config.timestamps import Clock
 from retention_assets.errors import ConfigurationError
 from retention_assets.lakefs.rules.names import spellings
 from retention_assets.lakefs.source.dump import DumpSource

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from retention_assets.config.configuration import Repository
 from retention_assets.core.amounts import Amount
-from retention_assets.core.guards import Verdict
+from retention_assets.core.guards import CheckResult
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
 from retention_assets.core.summary import BRANCH, PREFIX, REASON, TOTAL, directory, top_prefix
 from retention_assets.errors import GuardRefused
@@ -30,10 +30,10 @@ from retention_assets.lakefs.rules.names import spellings
 from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.rules.tables import references_of
-from retention_assets.lakefs.sweep.holdings import Holdings, holdings_of
+from retention_assets.lakefs.sweep.contents import CommittedContents, committed_contents
 from retention_assets.lakefs.sweep.liveness import commits_under
 from retention_assets.lakefs.sweep.memory import read_memory
-from retention_assets.lakefs.sweep.planning import Pictures, Terms, examine, judge
+from retention_assets.lakefs.sweep.planning import PlanInputs, Terms, classify, run_checks
 from retention_assets.objectstore.access import open_store
 from retention_assets.policy.lint import Finding, lint
 from retention_assets.policy.rules import Policy
@@ -109,7 +109,7 @@ class Outlook:
     difference: Difference
     at_heads: Amount
     heads: Groups
-    verdicts: Sequence[Verdict]
+    check_results: Sequence[CheckResult]
     blocked: str | None  # why such a plan could not be carried out
     findings: Sequence[Finding]
 
@@ -141,27 +141,27 @@ def outlook(
     )
     _require_same_pictures(proposal.plan, inventory, graph)
     references = references_of(graph.frame.toArrow(), graph.taken_at)
-    commits, held = _holdings(spark, warehouse, proposal, terms, references)
+    commits, held = _contents(spark, warehouse, proposal, terms, references)
     pairs = Rows(held.pairs().cache(), graph.taken_at, graph.notes)
-    pictures = Pictures(inventory, staged, graph, pairs, others)
-    judgement = judge(terms, pictures, planned=planned)
-    examined = examine(spark, warehouse, terms, pictures, judgement)
+    inputs = PlanInputs(inventory, staged, graph, pairs, others)
+    classification = classify(terms, inputs, planned=planned)
+    checks_of_plan = run_checks(spark, warehouse, terms, inputs, classification)
     pairs_at_heads = held.pairs_of(at_heads(commits, graph.frame))
-    difference = _difference(with_heads(compared(planned, judgement.candidates), pairs_at_heads))
+    difference = _difference(with_heads(compared(planned, classification.candidates), pairs_at_heads))
     (_, in_all), *heads = _groups(head_amounts(difference.rows, _MOST)) or [("", Amount())]
     return Outlook(
         difference,
         at_heads=in_all,
         heads=heads,
-        verdicts=[held.whole(), *examined.verdicts],
-        blocked=pictures.blocked,
+        check_results=[held.whole(), *checks_of_plan.check_results],
+        blocked=inputs.blocked,
         findings=lint(terms.policy, references.branches, references.tags, references.commits, None, day),
     )
 
 
-def _holdings(
+def _contents(
     spark: SparkSession, warehouse: Warehouse, proposal: Proposal, terms: Terms, references: References
-) -> tuple[DataFrame, Holdings]:
+) -> tuple[DataFrame, CommittedContents]:
     """Return the commits under the proposed policy, and what they hold."""
     repository = proposal.repository
     tags_protect = repository.lakefs.tags == "protect"
@@ -170,7 +170,7 @@ def _holdings(
     )
     commits = spark.createDataFrame(rows)
     cache = TableCache(spark, warehouse, repository.name, open_store(repository), proposal.run_id)
-    return commits, holdings_of(cache, spellings(repository.namespace, repository.storage), commits)
+    return commits, committed_contents(cache, spellings(repository.namespace, repository.storage), commits)
 
 
 def _difference(changes: DataFrame, prefix: Callable[[], Column] = top_prefix) -> Difference:

@@ -5,24 +5,26 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.core.guards import Verdict
+from retention_assets.core.guards import CheckResult
 from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.rules.legacy_names import is_own_name, kinds_in_use
 from retention_assets.lakefs.rules.references import References
 from retention_assets.state.plan import Plan
 
 
-def heads_present(references: References) -> Verdict:
+def heads_present(references: References) -> CheckResult:
     """Every branch and every tag names a commit that is there; else commits are missing that keep objects."""
     named = {**references.branches, **{f"tag {tag}": commit for tag, commit in references.tags.items()}}
     unknown = sorted(name for name, commit in named.items() if commit not in references.commits)
     if not references.branches:
-        return Verdict("heads_present", False, "there is no branch at all, not even the default one")
-    saw = f"{unknown[0]} names a commit that is not among those read" if unknown else f"{len(named):,} heads, all there"
-    return Verdict("heads_present", not unknown, saw)
+        return CheckResult("heads_present", False, "there is no branch at all, not even the default one")
+    detail = (
+        f"{unknown[0]} names a commit that is not among those read" if unknown else f"{len(named):,} heads, all there"
+    )
+    return CheckResult("heads_present", not unknown, detail)
 
 
-def ranges_complete(metarange_ranges: DataFrame, range_entries: DataFrame, ranges: DataFrame) -> Verdict:
+def ranges_complete(metarange_ranges: DataFrame, range_entries: DataFrame, ranges: DataFrame) -> CheckResult:
     """Every range has as many entries as its metarange says; else live addresses are missing.
 
     A range of which no metarange tells is not whole either: unknown is not zero.
@@ -37,8 +39,8 @@ def ranges_complete(metarange_ranges: DataFrame, range_entries: DataFrame, range
         .first()
     )
     assert row is not None
-    saw = f"{row['short']:,} ranges, {row['first']} first, lack entries" if row["short"] else "every range is whole"
-    return Verdict("ranges_complete", not row["short"], saw)
+    detail = f"{row['short']:,} ranges, {row['first']} first, lack entries" if row["short"] else "every range is whole"
+    return CheckResult("ranges_complete", not row["short"], detail)
 
 
 def require_own_names(plan: Plan, planned: DataFrame, committed: Callable[[], DataFrame]) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.config.durations import format_duration
-from retention_assets.config.instants import Clock
+from retention_assets.config.timestamps import Clock
 from retention_assets.core.guards import refusals
 from retention_assets.core.liveness import Liveness
 from retention_assets.errors import GuardRefused
@@ -27,10 +27,10 @@ from retention_assets.lakefs.rules.tables import commit_graph_rows, potential_co
 from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.lakefs.source.repository import StagedList
 from retention_assets.lakefs.source.staged_objects import staged_objects
+from retention_assets.lakefs.sweep.contents import committed_contents
 from retention_assets.lakefs.sweep.guards import heads_present
-from retention_assets.lakefs.sweep.holdings import holdings_of
-from retention_assets.policy.current import CurrentRule
 from retention_assets.policy.rules import Policy
+from retention_assets.policy.rules_in_force import CurrentRule
 from retention_assets.state.plan import Heads, Plan
 from retention_assets.state.table_cache import TableCache
 
@@ -39,7 +39,7 @@ _CREATED_AGAIN = "it was created again under its name"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class LivenessQuery:
     """What is asked of a repository: under which policy, as of which day, and what earlier plans saw."""
 
     opened: OpenRepository
@@ -57,16 +57,16 @@ class Question:
         return [hold.value for hold in self.policy.holds if hold.kind == "prefix" and hold.in_force(self.day)]
 
 
-def commits_now(question: Question, references: References, rules: Sequence[CurrentRule]) -> pa.Table:
+def commits_now(query: LivenessQuery, references: References, rules: Sequence[CurrentRule]) -> pa.Table:
     """Return `potential_commits` of the references as they are; without lifecycle rules every commit is potential."""
-    tags_protect = question.opened.repository.lakefs.tags == "protect"
+    tags_protect = query.opened.repository.lakefs.tags == "protect"
     return commits_under(
-        question.policy,
+        query.policy,
         references,
         rules,
         tags_protect=tags_protect,
-        as_of=question.as_of,
-        memory=question.memory,
+        as_of=query.as_of,
+        memory=query.memory,
     )
 
 
@@ -101,10 +101,10 @@ def commits_under(
 class LakeFSLiveness:
     """Looks at a repository as often as it is asked. What did not change since the last look is not read again."""
 
-    def __init__(self, spark: SparkSession, cache: TableCache, question: Question, clock: Clock) -> None:
+    def __init__(self, spark: SparkSession, cache: TableCache, query: LivenessQuery, clock: Clock) -> None:
         self._spark = spark
         self._cache = cache
-        self._question = question
+        self._question = query
         self._clock = clock
         self._pairs: tuple[str, DataFrame] | None = None  # of which references, the pairs of all commits
         self._staged: StagedList | None = None  # of the last look
@@ -192,14 +192,14 @@ class LakeFSLiveness:
         known = references_hash(references)
         if self._pairs and self._pairs[0] == known:
             return self._pairs[1]
-        question = self._question
-        commits = self._spark.createDataFrame(commits_now(question, references, rules=()))
-        held = holdings_of(self._cache, question.opened.inside, commits)
+        query = self._question
+        commits = self._spark.createDataFrame(commits_now(query, references, rules=()))
+        held = committed_contents(self._cache, query.opened.inside, commits)
         if refused := refusals([heads_present(references), held.whole()]):
-            name = question.opened.repository.name
-            raise GuardRefused(f"{name}: {refused[0].guard}: {refused[0].saw}. {self._undone}")
-        branches = question.memory.branch_names(references.branches)
-        pairs = with_lifecycle(held.pairs(), question.policy.lifecycle, branches, question.as_of).cache()
+            name = query.opened.repository.name
+            raise GuardRefused(f"{name}: {refused[0].guard}: {refused[0].detail}. {self._undone}")
+        branches = query.memory.branch_names(references.branches)
+        pairs = with_lifecycle(held.pairs(), query.policy.lifecycle, branches, query.as_of).cache()
         if self._pairs:
             self._pairs[1].unpersist()
         self._pairs = known, pairs

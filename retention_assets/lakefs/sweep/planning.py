@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config.durations import format_duration
 from retention_assets.core import guards
-from retention_assets.core.age import Horizon
+from retention_assets.core.age import AgeCutoff
 from retention_assets.core.amounts import Amount
-from retention_assets.core.guards import LiveListed, Verdict
+from retention_assets.core.guards import CheckResult, LiveListed
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
 from retention_assets.core.settle import settled
 from retention_assets.core.totals import (
@@ -19,8 +19,8 @@ from retention_assets.core.totals import (
     totals_of,
 )
 from retention_assets.errors import GuardRefused
-from retention_assets.inventory.unusual import told_of_names
-from retention_assets.lakefs.rules.candidates import candidates, due, holders, judged, live_addresses
+from retention_assets.inventory.unusual import name_warnings
+from retention_assets.lakefs.rules.candidates import candidates, classified, due, holders, live_addresses
 from retention_assets.lakefs.rules.legacy_names import KINDS, is_own_name, kinds_in_use, with_foreign_names
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 from retention_assets.lakefs.rules.names import issued_at
@@ -40,7 +40,7 @@ from retention_assets.lakefs.rules.same_content import (
 )
 from retention_assets.lakefs.rules.tables import references_of
 from retention_assets.lakefs.source.checksums import md5_of
-from retention_assets.lakefs.source.storage import FELL_BACK
+from retention_assets.lakefs.source.inventory_snapshot import FELL_BACK
 from retention_assets.lakefs.sweep.memory import keep_memory
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.rules import Policy
@@ -69,7 +69,7 @@ _FEW = 5  # names in a message
 
 
 @dataclass(frozen=True, slots=True)
-class Pictures:
+class PlanInputs:
     """The tables that a plan is made from, each with the instant it was taken."""
 
     inventory: Rows
@@ -151,13 +151,13 @@ class Terms:
         return [hold.value for hold in self.policy.holds if hold.kind == "prefix" and hold.in_force(self.day)]
 
 
-def require_one_origin(terms: Terms, pictures: Pictures) -> None:
+def require_one_origin(terms: Terms, inputs: PlanInputs) -> None:
     """Refuse addresses that were found under another policy, or from other references, than the plan would name.
 
     So it is when single assets were made again and those between them were not.
     """
-    origin = {POLICY_HASH: terms.policy.policy_hash, REFERENCES_HASH: pictures.graph.notes[REFERENCES_HASH]}
-    differing = sorted(name for name, value in origin.items() if pictures.addresses.notes.get(name) != value)
+    origin = {POLICY_HASH: terms.policy.policy_hash, REFERENCES_HASH: inputs.graph.notes[REFERENCES_HASH]}
+    differing = sorted(name for name, value in origin.items() if inputs.addresses.notes.get(name) != value)
     if differing:
         raise GuardRefused(
             f"{terms.repository} {terms.day}: the addresses have another {' and '.join(differing)} than the plan would "
@@ -166,7 +166,7 @@ def require_one_origin(terms: Terms, pictures: Pictures) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Classification:
     """What a policy makes of the pictures, before any guard looked and before anything is kept."""
 
     objects: DataFrame  # every listed object with its state
@@ -174,26 +174,26 @@ class Judgement:
     due: DataFrame  # the candidates, and what waits
     live: DataFrame
     references: References
-    horizon: Horizon
+    age_cutoff: AgeCutoff
     legacy: frozenset[str]  # the kinds of old names that count as generated
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
+class CheckSummary:
     """What was counted in a judgement, and what the guards said of it."""
 
     totals: Mapping[str, Amount]
     candidates: Amount
     live: int
     listed: LiveListed
-    verdicts: Sequence[Verdict]
+    check_results: Sequence[CheckResult]
     first_wait_ends: datetime | None  # when the first and the last of what waits has settled; None: nothing waits
     last_wait_ends: datetime | None
 
 
-def judge(
-    terms: Terms, pictures: Pictures, *, earlier: DataFrame | None = None, planned: DataFrame | None = None
-) -> Judgement:
+def classify(
+    terms: Terms, inputs: PlanInputs, *, earlier: DataFrame | None = None, planned: DataFrame | None = None
+) -> Classification:
     """Return what is judged of every listed object; nothing is written.
 
     The plan, and the answer to what another policy would change, are both made of this. For a plan, `earlier` are the
@@ -201,17 +201,17 @@ def judge(
     whose content a head may have where no ETag tells it. For another policy, `planned` are the `due_objects` of the
     plan that stands: no policy changes what is unreferenced, so the plan tells it and the store is not asked.
     """
-    horizon = Horizon(pictures.oldest, terms.grace, terms.token_life, issued=issued_at)
+    age_cutoff = AgeCutoff(inputs.oldest, terms.grace, terms.token_life, issued=issued_at)
     prefixes = terms.held_prefixes()
-    inventory, staged = pictures.inventory.frame, pictures.staged.frame
-    references = pictures.references()
+    inventory, staged = inputs.inventory.frame, inputs.staged.frame
+    references = inputs.references()
     pairs = with_lifecycle(
-        pictures.addresses.frame, terms.policy.lifecycle, terms.memory.branch_names(references.branches), terms.as_of
+        inputs.addresses.frame, terms.policy.lifecycle, terms.memory.branch_names(references.branches), terms.as_of
     )
-    known = pictures.staged_known
-    legacy = KINDS if terms.legacy_names else kinds_in_use(pictures.addresses.frame)
-    held = judged(inventory, holders(pairs, prefixes), staged, horizon, staged_known=known)
-    held = pictures.others.keep(with_foreign_names(held, legacy)).cache()
+    known = inputs.staged_known
+    legacy = KINDS if terms.legacy_names else kinds_in_use(inputs.addresses.frame)
+    held = classified(inventory, holders(pairs, prefixes), staged, age_cutoff, staged_known=known)
+    held = inputs.others.keep(with_foreign_names(held, legacy)).cache()
     if planned is None:
         hidden = _of_same_content(held, head_contents(pairs), terms.access)
     else:
@@ -221,14 +221,14 @@ def judge(
         objects = settled(
             objects,
             earlier,
-            pictures.named_since,
-            pictures.graph.taken_at,
+            inputs.named_since,
+            inputs.graph.taken_at,
             terms.settle,
             settle_expired=terms.settle_expired,
         )
     objects = objects.cache()
     live = live_addresses(pairs, staged, prefixes).cache()
-    return Judgement(objects, candidates(objects).cache(), due(objects), live, references, horizon, legacy)
+    return Classification(objects, candidates(objects).cache(), due(objects), live, references, age_cutoff, legacy)
 
 
 def _of_same_content(objects: DataFrame, contents: DataFrame, access: StoreAccess) -> DataFrame:
@@ -249,17 +249,17 @@ def _contents_agree(objects: DataFrame, access: StoreAccess) -> bool:
     return any(is_checksum_of(row["md5"], row["entry_etag"]) for row in rows)
 
 
-def examine(
-    spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures: Pictures, judgement: Judgement
-) -> Examination:
+def run_checks(
+    spark: SparkSession, warehouse: Warehouse, terms: Terms, inputs: PlanInputs, classification: Classification
+) -> CheckSummary:
     """Return what the guards say of a judgement; the plans and ledgers so far are read, nothing is written."""
-    inventory, live, chosen = pictures.inventory.frame, judgement.live, judgement.candidates
+    inventory, live, chosen = inputs.inventory.frame, classification.live, classification.candidates
     inside = live.where("certain")
-    totals, *waits = totals_of(judgement.objects)
+    totals, *waits = totals_of(classification.objects)
     amounts = _amounts_of(listed=inventory, live=inside, candidates=chosen)
     amount, live_count = amounts["candidates"], amounts["live"].objects
     before = last_plan(warehouse, terms.repository, terms.day)
-    listed = Horizon(pictures.inventory.taken_at, terms.grace, issued=issued_at)
+    listed = AgeCutoff(inputs.inventory.taken_at, terms.grace, issued=issued_at)
     listed_live = guards.live_listed(
         inside,
         inventory,
@@ -267,38 +267,38 @@ def examine(
         listed,
         acknowledged_addresses(spark, warehouse, terms.repository),
     )
-    known = pictures.staged_known
-    verdicts = (
-        listed_live.verdict,
+    known = inputs.staged_known
+    check_results = (
+        listed_live.check_result,
         guards.live_not_empty(live_count, sum(total.objects for total in totals.values())),
         guards.live_not_shrunk(live_count, before.live if before else None, terms.max_live_shrink),
         *guards.candidates_allowed(
             chosen,
             live,
-            judgement.horizon,
+            classification.age_cutoff,
             inventory,
             staged_known=known,
-            generated=partial(is_own_name, legacy=judgement.legacy),
+            generated=partial(is_own_name, legacy=classification.legacy),
         ),
         guards.totals_balance(totals, amounts["listed"].objects, amount),
     )
-    return Examination(totals, amount, live_count, listed_live, verdicts, *waits)
+    return CheckSummary(totals, amount, live_count, listed_live, check_results, *waits)
 
 
-def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures: Pictures) -> Planned:
+def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, inputs: PlanInputs) -> Planned:
     """Return the plan of `terms.day`, kept in the warehouse if no guard refuses it; else nothing stands."""
     withdraw_plan(warehouse, terms.repository, terms.day)
-    judgement = judge(terms, pictures, earlier=due_objects(spark, warehouse, terms.repository))
-    examined = examine(spark, warehouse, terms, pictures, judgement)
-    chosen, verdicts = judgement.candidates, examined.verdicts
-    if guards.refusals(verdicts):
-        judgement.objects.unpersist()
-        if not examined.listed.verdict.passed:
-            missing = first_of(examined.listed.missing)
+    classification = classify(terms, inputs, earlier=due_objects(spark, warehouse, terms.repository))
+    checks_of_plan = run_checks(spark, warehouse, terms, inputs, classification)
+    chosen, check_results = classification.candidates, checks_of_plan.check_results
+    if guards.refusals(check_results):
+        classification.objects.unpersist()
+        if not checks_of_plan.listed.check_result.passed:
+            missing = first_of(checks_of_plan.listed.missing)
             note_missing(warehouse, terms.repository, "live_listed", missing, terms.now)
-        return Planned(chosen.limit(0), None, verdicts)
-    references = pictures.graph.notes[REFERENCES_HASH]
-    seen = judgement.references
+        return Planned(chosen.limit(0), None, check_results)
+    references = inputs.graph.notes[REFERENCES_HASH]
+    seen = classification.references
     plan = Plan(
         repository=terms.repository,
         day=terms.day,
@@ -306,35 +306,35 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, pictures:
         policy_hash=terms.policy.policy_hash,
         policy_run=terms.policy_run,
         references_hash=references,
-        candidates=examined.candidates,
-        totals=examined.totals,
-        live=examined.live,
-        collected=examined.listed.collected,
-        warnings=tuple(_warnings(terms, pictures, seen)),
-        blocked=pictures.blocked,
-        instance=pictures.graph.notes.get(INSTANCE) or None,
+        candidates=checks_of_plan.candidates,
+        totals=checks_of_plan.totals,
+        live=checks_of_plan.live,
+        collected=checks_of_plan.listed.collected,
+        warnings=tuple(_warnings(terms, inputs, seen)),
+        blocked=inputs.blocked,
+        instance=inputs.graph.notes.get(INSTANCE) or None,
         made_at=terms.now,
         run_id=terms.run_id,
         terms=terms.settings,
-        first_wait_ends=examined.first_wait_ends,
-        last_wait_ends=examined.last_wait_ends,
+        first_wait_ends=checks_of_plan.first_wait_ends,
+        last_wait_ends=checks_of_plan.last_wait_ends,
         reflog=tuple(f"{head.kind} {head.name}" for head in terms.counting_heads(seen)),
-        lost=examined.listed.lost,
+        lost=checks_of_plan.listed.lost,
     )
     keep_planned(warehouse, plan, chosen, Heads(seen.branches, seen.tags))
-    keep_due(warehouse, plan, judgement.due)
+    keep_due(warehouse, plan, classification.due)
     keep_memory(warehouse, plan, seen, terms.policy)
     keep_plan(warehouse, plan)
-    note_found(spark, warehouse, terms.repository, pictures.inventory.frame, terms.run_id, terms.now)
-    judgement.objects.unpersist()
-    return Planned(chosen, plan, verdicts)
+    note_found(spark, warehouse, terms.repository, inputs.inventory.frame, terms.run_id, terms.now)
+    classification.objects.unpersist()
+    return Planned(chosen, plan, check_results)
 
 
-def _warnings(terms: Terms, pictures: Pictures, references: References) -> list[str]:
+def _warnings(terms: Terms, inputs: PlanInputs, references: References) -> list[str]:
     warnings = []
-    if pictures.blocked:
-        warnings.append(f"This plan cannot be carried out: {pictures.blocked}")
-    taken_at = pictures.graph.taken_at
+    if inputs.blocked:
+        warnings.append(f"This plan cannot be carried out: {inputs.blocked}")
+    taken_at = inputs.graph.taken_at
     if terms.oldest_dump is not None and terms.now - taken_at > terms.oldest_dump:
         warnings.append(
             f"The dump is of {taken_at:%Y-%m-%d %H:%M} UTC, and `retention sweep` refuses one that is older than "
@@ -346,7 +346,7 @@ def _warnings(terms: Terms, pictures: Pictures, references: References) -> list[
             f"The references are of {taken_at:%Y-%m-%d %H:%M} UTC. Objects that came back to life since then are not "
             "in them."
         )
-    if reason := pictures.inventory.notes.get(FELL_BACK):
+    if reason := inputs.inventory.notes.get(FELL_BACK):
         warnings.append(f"The whole store was listed, although an optimized run was asked for: {reason}.")
     if gone := [head for head in terms.counting_heads(references) if head.kind == "branch"]:
         names = ", ".join(sorted({head.name for head in gone})[:_FEW])
@@ -355,7 +355,7 @@ def _warnings(terms: Terms, pictures: Pictures, references: References) -> list[
             f"the time of each branch. If a branch was deleted by mistake, create it again from its commit: "
             f"{gone[0].name} was at {gone[0].commit_id}."
         )
-    warnings += told_of_names(pictures.inventory)
+    warnings += name_warnings(inputs.inventory)
     if not terms.grace:
         warnings.append("The grace period is zero: an upload that is not yet linked or committed can be a candidate.")
-    return [*warnings, *pictures.others.warnings]
+    return [*warnings, *inputs.others.warnings]

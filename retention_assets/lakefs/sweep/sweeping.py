@@ -6,22 +6,22 @@ from dataclasses import replace
 from retention_assets.config.durations import format_duration
 from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.lakefs.sweep.guards import require_own_names
-from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, Question
+from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, LivenessQuery
 from retention_assets.lakefs.sweep.memory import read_memory
 from retention_assets.lakefs.sweep.results import rule_statistics, write_statistics
 from retention_assets.state.ledger import ATTEMPTED, ledger_of_plan, report_of
 from retention_assets.state.plan import Plan, load_plan, planned_heads
 from retention_assets.state.table_cache import TableCache
-from retention_assets.sweep.attempt import (
+from retention_assets.sweep.execute import execute
+from retention_assets.sweep.spark import Setting, SparkEngine
+from retention_assets.sweep.sweep_run import (
     Report,
     Sweep,
-    charge_of,
     planned_as_approved,
     require_clock,
-    tell_of_versions,
+    sweep_run_of,
+    warn_of_versions,
 )
-from retention_assets.sweep.execute import carry_out
-from retention_assets.sweep.spark import Setting, SparkEngine
 
 
 def report(sweep: Sweep[OpenRepository], *, execute: bool = True) -> Report:
@@ -39,9 +39,9 @@ def sweep_plan(sweep: Sweep[OpenRepository], plan: Plan, mode: str) -> None:
     started = sweep.clock()
     planned = planned_as_approved(sweep, plan, sweep.opened.policy().policy_hash)
     require_clock(sweep)
-    question = question_of(sweep)
+    query = liveness_query(sweep)
     cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, sweep.opened.access, sweep.attempt)
-    liveness = LakeFSLiveness(sweep.spark, cache, question, sweep.clock)
+    liveness = LakeFSLiveness(sweep.spark, cache, query, sweep.clock)
     others = sweep.others
     setting = Setting(
         sweep.spark,
@@ -61,12 +61,12 @@ def sweep_plan(sweep: Sweep[OpenRepository], plan: Plan, mode: str) -> None:
         if not sweep.opened.repository.lakefs.legacy_names:
             require_own_names(plan, planned, liveness.entries)
 
-    charge = replace(charge_of(sweep, plan, mode), dump=dump_of(sweep))
+    run = replace(sweep_run_of(sweep, plan, mode), dump=dump_of(sweep))
     try:
-        carried = carry_out(charge, engine, check)
+        sweep_result = execute(run, engine, check)
     finally:
         liveness.close()
-    tell_of_versions(sweep, mode, carried)
+    warn_of_versions(sweep, mode, sweep_result)
     if sweep.opened.repository.lakefs.write_results:
         ledger = engine.ledger().where(f"outcome != '{ATTEMPTED}'")
         statistics = rule_statistics(planned, ledger, sweep.attempt, plan.plan_hash, started)
@@ -82,7 +82,7 @@ def dump_of(sweep: Sweep[OpenRepository]) -> Mapping[str, str] | None:
     return {"taken_at": taken_at.isoformat(), "dump_age": format_duration(oldest)}
 
 
-def question_of(sweep: Sweep[OpenRepository]) -> Question:
+def liveness_query(sweep: Sweep[OpenRepository]) -> LivenessQuery:
     """Return what is asked of the repository, by a look at what is live and by a proof."""
     memory = read_memory(sweep.warehouse, sweep.name, sweep.opened.repository.lakefs)
-    return Question(sweep.opened, sweep.opened.policy(), sweep.day, memory)
+    return LivenessQuery(sweep.opened, sweep.opened.policy(), sweep.day, memory)

@@ -12,9 +12,9 @@ from obstore.store import LocalStore, MemoryStore
 
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import Failure, Kind, failure_of
-from retention_assets.objectstore.mutate.carriers import OTHER_OBJECT, carrier
+from retention_assets.objectstore.mutate.copy_strategies import OTHER_OBJECT, copy_strategy
 from retention_assets.objectstore.objects import ObjectFacts, OpenStore, facts_of
-from retention_assets.objectstore.pace import Pace, Patience, Trials
+from retention_assets.objectstore.rate_limiter import Patience, RateLimiter, Trials
 from retention_assets.objectstore.s3 import S3_ERRORS, is_s3, s3_bucket
 
 _AT_ONCE = 10  # more requests at a time made S3 answer SlowDown. Source: lakeFS facts 8, #5729
@@ -78,11 +78,11 @@ class ObjectCopier:
     between the look and the copy is.
     """
 
-    def __init__(self, source: StoreAccess, target: StoreAccess, pace: Pace | None = None) -> None:
+    def __init__(self, source: StoreAccess, target: StoreAccess, rate_limiter: RateLimiter | None = None) -> None:
         """Open both places. Errors: as `StoreAccess.open` and `s3_bucket`."""
         self._source, self._target = _Place(source), _Place(target)
-        self._carrier = carrier(source, target, connections=_AT_ONCE)
-        self._pace, self._random = pace or Pace(), Random()
+        self._carrier = copy_strategy(source, target, connections=_AT_ONCE)
+        self._pace, self._random = rate_limiter or RateLimiter(), Random()
 
     def copy(self, path: str, to: str, size: int, e_tag: str | None = None) -> Copied:
         """Copy one object and return what became of it. A store's error raises nothing.
@@ -98,7 +98,7 @@ class ObjectCopier:
     def copy_all(
         self,
         copies: Sequence[Copy],
-        in_time: Callable[[], bool] = lambda: True,
+        before_deadline: Callable[[], bool] = lambda: True,
         earlier: Callable[[], Mapping[str, VerifiedCopy]] = _none,
     ) -> Sequence[Copied]:
         """Copy objects, ten at once, and return what became of each, in the order given. Nothing is raised either.
@@ -113,7 +113,7 @@ class ObjectCopier:
         def copied(copy: Copy) -> Copied:
             if broken:
                 return _ended(copy, Outcome.FAILED, f"not tried: {broken[0].detail}")
-            if not in_time():
+            if not before_deadline():
                 return _ended(copy, Outcome.LATE)
             result = self._copied(copy, earlier)
             if isinstance(result, Failure):
@@ -138,14 +138,14 @@ class ObjectCopier:
         there = self._target.look(copy.to)
         if isinstance(there, Failure):
             return there
-        alike = self._alike(copy, found, there) if there else SIZE
+        alike = self._same_content(copy, found, there) if there else SIZE
         if alike is None:
             return _ended(copy, Outcome.FAILED, "another object is at the target; it was not written over")
         if there and (alike == SIZE_AND_ETAG or _verified_before(earlier().get(copy.path), found, there)):
             return _verified(copy, SIZE_AND_ETAG, found, there)
-        return self._carry(copy, found) or self._verified(copy, found)
+        return self._copy_object(copy, found) or self._verified(copy, found)
 
-    def _carry(self, copy: Copy, found: ObjectFacts) -> Copied | Failure | None:
+    def _copy_object(self, copy: Copy, found: ObjectFacts) -> Copied | Failure | None:
         """Copy what was found; None is success."""
         failure = self._sent(copy, found)
         if failure is OTHER_OBJECT:
@@ -160,7 +160,7 @@ class ObjectCopier:
         while True:
             self._pace.before(1)
             asked_at = self._pace.now()
-            failure = self._carrier.carry(copy.path, copy.to, found)
+            failure = self._carrier.copy_object(copy.path, copy.to, found)
             if failure is None:
                 self._pace.clean(asked_at)
                 return None
@@ -178,13 +178,13 @@ class ObjectCopier:
         there = self._target.look(copy.to)
         if isinstance(there, Failure):
             return there
-        alike = self._alike(copy, found, there) if there else None
+        alike = self._same_content(copy, found, there) if there else None
         if there is None or alike is None:
             seen = _described(there) if there else "nothing"
             return _ended(copy, Outcome.FAILED, f"copied from {_described(found)}, but at the target is {seen}")
         return _verified(copy, alike, found, there)
 
-    def _alike(self, copy: Copy, found: ObjectFacts, there: ObjectFacts) -> str | None:
+    def _same_content(self, copy: Copy, found: ObjectFacts, there: ObjectFacts) -> str | None:
         """Return by what two objects are seen to be the same, or None when they are not."""
         if there.size != found.size:
             return None

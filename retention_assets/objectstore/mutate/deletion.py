@@ -9,12 +9,12 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import Failure, Kind
 from retention_assets.objectstore.mutate.deletion_obstore import ObstoreDeletion
 from retention_assets.objectstore.mutate.deletion_s3 import S3Deletion
-from retention_assets.objectstore.mutate.deletion_work import AT_ONCE, DeletionWork, InTime
-from retention_assets.objectstore.outcomes import Answer, Deletion, Doomed, Outcome
-from retention_assets.objectstore.pace import Pace, Patience
+from retention_assets.objectstore.mutate.deletion_work import AT_ONCE, BeforeDeadline, DeletionWork
+from retention_assets.objectstore.outcomes import Answer, DeleteTarget, Deletion, Outcome
+from retention_assets.objectstore.rate_limiter import Patience, RateLimiter
 from retention_assets.objectstore.s3 import is_s3
 
-__all__ = ["Deletion", "Doomed", "ObjectDeleter", "Outcome"]
+__all__ = ["DeleteTarget", "Deletion", "ObjectDeleter", "Outcome"]
 
 _PATIENCE = Patience()
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # the XML of a deletion in bulk does not carry them unaltered
@@ -42,7 +42,7 @@ class ObjectDeleter:
     def __init__(
         self,
         access: StoreAccess,
-        pace: Pace | None = None,
+        rate_limiter: RateLimiter | None = None,
         *,
         conditional: bool = True,
         patience: Patience = _PATIENCE,
@@ -53,18 +53,20 @@ class ObjectDeleter:
             self._store = S3Deletion(access, conditional=conditional, connections=AT_ONCE)
         else:
             self._store = ObstoreDeletion(access)
-        self._pace, self._patience, self._random = pace or Pace(), patience, random or Random()
+        self._pace, self._patience, self._random = rate_limiter or RateLimiter(), patience, random or Random()
 
-    def delete_all(self, doomed: Sequence[Doomed | str], in_time: InTime = lambda: True) -> Sequence[Deletion]:
+    def delete_all(
+        self, to_delete: Sequence[DeleteTarget | str], before_deadline: BeforeDeadline = lambda: True
+    ) -> Sequence[Deletion]:
         """Delete objects and return what became of each, in the order given. A store's error raises nothing.
 
         An object that is gone is a success. One whose fate no answer tells is `failed`, and its detail says so.
         `in_time` is asked every few seconds: once it says no, no further request is sent, and the rest is `late`.
         """
-        wanted = [Doomed(one) if isinstance(one, str) else one for one in doomed]
+        wanted = [DeleteTarget(one) if isinstance(one, str) else one for one in to_delete]
         answers = {one: Answer(Outcome.FAILED, _NOT_PLAIN) for one in wanted if not _is_plain(one.path)}
         answers |= dict.fromkeys(_contradictions(wanted), Answer(Outcome.FAILED, _CONTRADICTION))
-        work = DeletionWork(self._store, self._pace, self._patience, self._random, in_time)
+        work = DeletionWork(self._store, self._pace, self._patience, self._random, before_deadline)
         answers |= work.done([one for one in dict.fromkeys(wanted) if one not in answers])
         return [_deletion(one, answers[one]) for one in wanted]
 
@@ -75,19 +77,19 @@ def _is_plain(path: str) -> bool:
     return not ("//" in within or "/./" in within or "/../" in within or _CONTROL.search(path))
 
 
-def _contradictions(doomed: Iterable[Doomed]) -> list[Doomed]:
+def _contradictions(to_delete: Iterable[DeleteTarget]) -> list[DeleteTarget]:
     """Return those whose path and version another names with another ETag: only one of them can be meant."""
-    different = dict.fromkeys(doomed)
+    different = dict.fromkeys(to_delete)
     if len({one.path for one in different}) == len(different):
         return []
     times = Counter((one.path, one.version_id) for one in different)
     return [one for one in different if times[one.path, one.version_id] > 1]
 
 
-def _deletion(doomed: Doomed, answer: Answer) -> Deletion:
+def _deletion(to_delete: DeleteTarget, answer: Answer) -> Deletion:
     if answer.outcome is Outcome.MISSING:
-        return Deletion(doomed.path, answer.outcome, _GONE)
+        return Deletion(to_delete.path, answer.outcome, _GONE)
     if answer.failure is None:
-        return Deletion(doomed.path, answer.outcome)
+        return Deletion(to_delete.path, answer.outcome)
     suffix = f"; {_UNKNOWN}" if answer.failure.unclear else ""
-    return Deletion(doomed.path, answer.outcome, answer.failure.detail + suffix)
+    return Deletion(to_delete.path, answer.outcome, answer.failure.detail + suffix)

@@ -8,7 +8,7 @@ from obstore.store import AzureStore, LocalStore, MemoryStore
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import Failure, Kind
 from retention_assets.objectstore.objects import OpenStore
-from retention_assets.objectstore.outcomes import Answer, Doomed, Outcome, answer_of
+from retention_assets.objectstore.outcomes import Answer, DeleteTarget, Outcome, answer_of
 
 _BULK = 256  # what Azure takes in one request
 _NO_VERSIONS = Failure(Kind.OTHER, "not tried: only S3's versions can be deleted by their id")
@@ -23,21 +23,21 @@ class ObstoreDeletion(OpenStore):
             self._store = LocalStore(access.url.removeprefix("file://"), automatic_cleanup=True)
         self.most = _BULK if isinstance(self._store, AzureStore) else 1
 
-    def together(self, doomed: Sequence[Doomed]) -> Sequence[Answer]:
+    def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[Answer]:
         """See `DeletingStore`. Of a request that is refused, some objects may be gone: obstore does not say which."""
-        if any(one.version_id for one in doomed):
-            return [Answer(Outcome.FAILED, _NO_VERSIONS, alone=True)] * len(doomed)
-        failure = self._failure(lambda: self._store.delete([one.path for one in doomed]))
+        if any(one.version_id for one in to_delete):
+            return [Answer(Outcome.FAILED, _NO_VERSIONS, retry_alone=True)] * len(to_delete)
+        failure = self._failure(lambda: self._store.delete([one.path for one in to_delete]))
         if failure is None:
-            return [Answer(Outcome.DELETED)] * len(doomed)
-        alone = not (failure.passing or failure.kind.is_of_the_store)
-        return [Answer(Outcome.FAILED, failure, alone=alone)] * len(doomed)
+            return [Answer(Outcome.DELETED)] * len(to_delete)
+        delete_one = not (failure.passing or failure.kind.is_of_the_store)
+        return [Answer(Outcome.FAILED, failure, retry_alone=delete_one)] * len(to_delete)
 
-    def alone(self, doomed: Doomed) -> Answer:
+    def delete_one(self, to_delete: DeleteTarget) -> Answer:
         """See `DeletingStore`."""
-        if doomed.version_id:
+        if to_delete.version_id:
             return Answer(Outcome.FAILED, _NO_VERSIONS)
-        failure = self._failure(lambda: self._store.delete(doomed.path))
+        failure = self._failure(lambda: self._store.delete(to_delete.path))
         if failure is not None and isinstance(self._store, (LocalStore, MemoryStore)):
             failure = replace(failure, names_object=True)  # it has no bucket that a 404 could speak of
         return answer_of(failure)

@@ -7,7 +7,7 @@ from typing import Any
 
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import Failure, Kind, failure_told
-from retention_assets.objectstore.outcomes import Answer, Doomed, Outcome, answer_of
+from retention_assets.objectstore.outcomes import Answer, DeleteTarget, Outcome, answer_of
 from retention_assets.objectstore.s3 import S3_ERRORS, failure_of_s3, s3_bucket
 
 _BULK = 1_000  # keys that one DeleteObjects request may name
@@ -34,44 +34,44 @@ class S3Deletion:
         self.most = _BULK if self._bucket.in_bulk else 1
         self.conditional = conditional
 
-    def together(self, doomed: Sequence[Doomed]) -> Sequence[Answer]:
+    def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[Answer]:
         """See `DeletingStore`."""
-        conditional = self.conditional and any(map(_has_condition, doomed))
-        told = self._delete_objects(doomed, conditional=conditional)
+        conditional = self.conditional and any(map(_has_condition, to_delete))
+        told = self._delete_objects(to_delete, conditional=conditional)
         if conditional and isinstance(told, Failure) and told.code in _NOT_TAKEN:
-            told = self._delete_objects(doomed, conditional=False)
+            told = self._delete_objects(to_delete, conditional=False)
             if not isinstance(told, Failure):  # one that is refused either way says nothing of conditions
                 self.conditional = False
         if not isinstance(told, Failure):
             return told
-        alone = not (told.passing or told.kind.is_of_the_store)
-        return [Answer(Outcome.FAILED, told, alone=alone)] * len(doomed)
+        delete_one = not (told.passing or told.kind.is_of_the_store)
+        return [Answer(Outcome.FAILED, told, retry_alone=delete_one)] * len(to_delete)
 
-    def alone(self, doomed: Doomed) -> Answer:
+    def delete_one(self, to_delete: DeleteTarget) -> Answer:
         """See `DeletingStore`."""
-        conditional = self.conditional and _has_condition(doomed)
-        failure = self._delete_object(doomed, conditional=conditional)
+        conditional = self.conditional and _has_condition(to_delete)
+        failure = self._delete_object(to_delete, conditional=conditional)
         if conditional and failure is not None and failure.code in _NOT_TAKEN:
-            failure = self._delete_object(doomed, conditional=False)
+            failure = self._delete_object(to_delete, conditional=False)
             if failure is None:
                 self.conditional = False
         return _answer(failure)
 
-    def _delete_objects(self, doomed: Sequence[Doomed], *, conditional: bool) -> Sequence[Answer] | Failure:
-        objects = [self._identifier(one, conditional=conditional) for one in doomed]
+    def _delete_objects(self, to_delete: Sequence[DeleteTarget], *, conditional: bool) -> Sequence[Answer] | Failure:
+        objects = [self._identifier(one, conditional=conditional) for one in to_delete]
         try:
             told = self._bucket.client.delete_objects(
                 Bucket=self._bucket.name, Delete={"Objects": objects}, **self._bucket.extra
             )
         except S3_ERRORS as error:
             return failure_of_s3(error, self._access)
-        answers = self._answers(doomed, told)
-        return [answers.get(one, Answer(Outcome.FAILED, _UNNAMED)) for one in doomed]
+        answers = self._answers(to_delete, told)
+        return [answers.get(one, Answer(Outcome.FAILED, _UNNAMED)) for one in to_delete]
 
-    def _answers(self, doomed: Sequence[Doomed], told: Mapping[str, Any]) -> dict[Doomed, Answer]:
+    def _answers(self, to_delete: Sequence[DeleteTarget], told: Mapping[str, Any]) -> dict[DeleteTarget, Answer]:
         """Return what the answer says of each object. One that it does not name is not known to be deleted."""
-        by_key: dict[str, list[Doomed]] = defaultdict(list)
-        for one in doomed:
+        by_key: dict[str, list[DeleteTarget]] = defaultdict(list)
+        for one in to_delete:
             by_key[self._bucket.key(one.path)].append(one)
         answers = {one: Answer(Outcome.DELETED) for entry in told.get("Deleted", ()) for one in _named(by_key, entry)}
         for entry in told.get("Errors", ()):
@@ -80,29 +80,31 @@ class S3Deletion:
             answers |= dict.fromkeys(_named(by_key, entry), _answer(failure))
         return answers
 
-    def _delete_object(self, doomed: Doomed, *, conditional: bool) -> Failure | None:
+    def _delete_object(self, to_delete: DeleteTarget, *, conditional: bool) -> Failure | None:
         parameters = dict(self._bucket.extra)
-        if doomed.version_id:
-            parameters["VersionId"] = doomed.version_id
+        if to_delete.version_id:
+            parameters["VersionId"] = to_delete.version_id
         if conditional:
-            parameters["IfMatch"] = f'"{doomed.e_tag}"'
+            parameters["IfMatch"] = f'"{to_delete.e_tag}"'
         try:
-            self._bucket.client.delete_object(Bucket=self._bucket.name, Key=self._bucket.key(doomed.path), **parameters)
+            self._bucket.client.delete_object(
+                Bucket=self._bucket.name, Key=self._bucket.key(to_delete.path), **parameters
+            )
         except S3_ERRORS as error:
             return failure_of_s3(error, self._access)
         return None
 
-    def _identifier(self, doomed: Doomed, *, conditional: bool) -> dict[str, str]:
-        identifier = {"Key": self._bucket.key(doomed.path)}
-        if doomed.version_id:
-            identifier["VersionId"] = doomed.version_id
-        if conditional and doomed.e_tag and _has_condition(doomed):
-            identifier["ETag"] = doomed.e_tag
+    def _identifier(self, to_delete: DeleteTarget, *, conditional: bool) -> dict[str, str]:
+        identifier = {"Key": self._bucket.key(to_delete.path)}
+        if to_delete.version_id:
+            identifier["VersionId"] = to_delete.version_id
+        if conditional and to_delete.e_tag and _has_condition(to_delete):
+            identifier["ETag"] = to_delete.e_tag
         return identifier
 
 
-def _has_condition(doomed: Doomed) -> bool:
-    return bool(doomed.e_tag) and not doomed.version_id
+def _has_condition(to_delete: DeleteTarget) -> bool:
+    return bool(to_delete.e_tag) and not to_delete.version_id
 
 
 def _answer(failure: Failure | None) -> Answer:
@@ -111,7 +113,7 @@ def _answer(failure: Failure | None) -> Answer:
     return answer_of(failure)
 
 
-def _named(by_key: Mapping[str, Sequence[Doomed]], entry: Mapping[str, Any]) -> Sequence[Doomed]:
+def _named(by_key: Mapping[str, Sequence[DeleteTarget]], entry: Mapping[str, Any]) -> Sequence[DeleteTarget]:
     """Return the object that an entry of the answer is about: of several versions of one key, the one it names."""
     same_key = by_key.get(str(entry.get("Key", "")), ())
     if len(same_key) == 1:

@@ -10,16 +10,16 @@ from random import Random
 from threading import Lock
 
 from retention_assets.objectstore.failures import Failure, Kind
-from retention_assets.objectstore.outcomes import Answer, DeletingStore, Doomed, Outcome
-from retention_assets.objectstore.pace import Pace, Patience, Trials
+from retention_assets.objectstore.outcomes import Answer, DeleteTarget, DeletingStore, Outcome
+from retention_assets.objectstore.rate_limiter import Patience, RateLimiter, Trials
 
 AT_ONCE = 10  # more than 12 deletions at a time made S3 answer SlowDown. Source: lakeFS facts 8, #5729
 
 _GLANCE = 2.0  # seconds between two questions whether the caller still is in time: the answer may cost a request
 
-InTime = Callable[[], bool]
-_Ask = Callable[[Sequence[Doomed]], Sequence[Answer]]
-_Answers = dict[Doomed, Answer]
+BeforeDeadline = Callable[[], bool]
+_Ask = Callable[[Sequence[DeleteTarget]], Sequence[Answer]]
+_Answers = dict[DeleteTarget, Answer]
 
 
 class DeletionWork:
@@ -32,31 +32,36 @@ class DeletionWork:
     """
 
     def __init__(
-        self, store: DeletingStore, pace: Pace, patience: Patience, random: Random, in_time: InTime = lambda: True
+        self,
+        store: DeletingStore,
+        rate_limiter: RateLimiter,
+        patience: Patience,
+        random: Random,
+        before_deadline: BeforeDeadline = lambda: True,
     ) -> None:
-        self._store, self._pace, self._patience, self._random = store, pace, patience, random
-        self._in_time, self._glanced_at, self._is_late = in_time, -inf, False
+        self._store, self._pace, self._patience, self._random = store, rate_limiter, patience, random
+        self._in_time, self._glanced_at, self._is_late = before_deadline, -inf, False
         self._lock = Lock()
-        self._unclear: set[Doomed] = set()  # named by a request without a clear answer
+        self._unclear: set[DeleteTarget] = set()  # named by a request without a clear answer
         self._answered_at = -inf
         self._broken: Failure | None = None
 
-    def done(self, doomed: Sequence[Doomed]) -> _Answers:
+    def done(self, to_delete: Sequence[DeleteTarget]) -> _Answers:
         """Delete the objects, which differ, and return the last answer about each."""
         answers: _Answers = {}
-        alone = list(doomed)
+        delete_one = list(to_delete)
         if in_bulk := self._store.most > 1:
-            answers = self._each(doomed, self._store.most, self._store.together)
-            alone = [one for one, answer in answers.items() if answer.alone]
-        singly = self._each(alone, 1, lambda batch: [self._store.alone(one) for one in batch])
+            answers = self._each(to_delete, self._store.most, self._store.delete_many)
+            delete_one = [one for one, answer in answers.items() if answer.retry_alone]
+        singly = self._each(delete_one, 1, lambda batch: [self._store.delete_one(one) for one in batch])
         answers |= {
             one: answer for one, answer in singly.items() if answer.outcome is not Outcome.LATE or one not in answers
         }
-        before = self._unclear.union(alone if in_bulk else ())
+        before = self._unclear.union(delete_one if in_bulk else ())
         return answers | {one: self._after_another(one, answers[one]) for one in before}
 
-    def _each(self, doomed: Sequence[Doomed], most: int, ask: _Ask) -> _Answers:
-        queue = deque(doomed)
+    def _each(self, to_delete: Sequence[DeleteTarget], most: int, ask: _Ask) -> _Answers:
+        queue = deque(to_delete)
 
         def work() -> _Answers:
             ended: _Answers = {}
@@ -71,11 +76,11 @@ class DeletionWork:
             parts = [pool.submit(work) for _ in range(workers)]
         return {one: answer for part in parts for one, answer in part.result().items()}
 
-    def _taken(self, queue: deque[Doomed], most: int) -> Sequence[Doomed]:
+    def _taken(self, queue: deque[DeleteTarget], most: int) -> Sequence[DeleteTarget]:
         with self._lock:
             return [queue.popleft() for _ in range(min(len(queue), self._pace.portion(most)))]
 
-    def _settled(self, batch: Sequence[Doomed], ask: _Ask) -> _Answers:
+    def _settled(self, batch: Sequence[DeleteTarget], ask: _Ask) -> _Answers:
         """Ask for the objects, again for those whose failure may pass, and return the last answers."""
         if broken := self._broken:
             not_tried = replace(broken, detail=f"not tried: {broken.detail}", unclear=False)
@@ -107,7 +112,7 @@ class DeletionWork:
             return dict(islice(left.items(), self._pace.portion(len(left))))
         return left
 
-    def _asked(self, batch: Sequence[Doomed], ask: _Ask) -> _Answers:
+    def _asked(self, batch: Sequence[DeleteTarget], ask: _Ask) -> _Answers:
         """Ask once, as soon as the pace allows it; no answers when it is too late by then."""
         if not self._may_ask(len(batch)):
             return {}
@@ -132,10 +137,10 @@ class DeletionWork:
             now = self._pace.now()
             if now - self._glanced_at >= _GLANCE:
                 self._glanced_at = now
-                self._glance()
+                self._poll()
         return not self._is_late
 
-    def _glance(self) -> None:
+    def _poll(self) -> None:
         """Ask whether there is time left. Where nobody can say, there is none for the other threads, either."""
         try:
             self._is_late = self._is_late or not self._in_time()
@@ -150,11 +155,11 @@ class DeletionWork:
         if failure and (failure.kind is not Kind.UNREACHABLE or self._answered_at < began):
             self._broken = failure
 
-    def _after_another(self, doomed: Doomed, answer: Answer) -> Answer:
+    def _after_another(self, to_delete: DeleteTarget, answer: Answer) -> Answer:
         """Return the answer about an object that an earlier request may have deleted."""
         if answer.outcome is Outcome.MISSING:
             return Answer(Outcome.DELETED)
-        if answer.outcome is Outcome.FAILED and answer.failure and doomed in self._unclear:
+        if answer.outcome is Outcome.FAILED and answer.failure and to_delete in self._unclear:
             return replace(answer, failure=replace(answer.failure, unclear=True))
         return answer
 

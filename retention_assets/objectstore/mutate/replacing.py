@@ -9,7 +9,7 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter, Outcome
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.outcomes import Doomed
+from retention_assets.objectstore.outcomes import DeleteTarget
 
 
 class ObjectReplacer:
@@ -50,7 +50,7 @@ class ObjectReplacer:
             found = self._e_tag(path)
             if found != e_tag:
                 return found is None
-            (done,) = self._deleter.delete_all([Doomed(path, e_tag)])
+            (done,) = self._deleter.delete_all([DeleteTarget(path, e_tag)])
         if done.outcome is Outcome.FAILED:
             raise StoreError(f"{self._reader.describe(path)}: it was not deleted: {done.detail}. Run again.")
         return done.outcome is not Outcome.CHANGED

@@ -14,7 +14,7 @@ import pyarrow as pa
 from retention_assets.core.amounts import Amount
 from retention_assets.state.ledger import ATTEMPTED, DELETED, ENDED, MISSING, PURGED, RESTORED, SKIPPED
 from retention_assets.sweep.engine import Done, Round
-from retention_assets.sweep.work import OBJECTS, Orders, work
+from retention_assets.sweep.worker import OBJECTS, TaskSpec, work
 from tests.sweep.crashes.effects import aside
 from tests.sweep.crashes.world import PLANNED, Row, World, address, content
 
@@ -107,9 +107,9 @@ class EngineHere:
         self._let(self.hooks.after_look)
         return Round(pa.Table.from_pylist(rows, OBJECTS), looked_at)
 
-    def run(self, objects: Round[pa.Table], orders: Orders) -> Done:
+    def run(self, objects: Round[pa.Table], task: TaskSpec) -> Done:
         """See `Engine`. One worker after the other, each with its share in small batches."""
-        here = replace(orders, ahead=timedelta(0))
+        here = replace(task, ahead=timedelta(0))
         tallies = [
             row
             for worker in range(_WORKERS)

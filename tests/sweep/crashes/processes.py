@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from retention_assets.objectstore.pace import Pace
-from retention_assets.sweep.work import Deed, Doer
+from retention_assets.objectstore.rate_limiter import RateLimiter
+from retention_assets.sweep.worker import Action, OpenAction
 from tests.sweep.crashes.effects import Effect, Effects, Notes, Point, aside, watch_from_now_on
 
 
@@ -69,15 +69,15 @@ class _OfAWorker(Effects):
 class Mortal:
     """A deed whose workers are watched, and die with their run."""
 
-    deed: Deed
+    action: Action
     root: Path
     folder: Path
     point: Point | None
 
     @property
     def group_bytes(self) -> int | None:
-        return self.deed.group_bytes
+        return self.action.group_bytes
 
-    def open(self, pace: Pace) -> Doer:
+    def open(self, rate_limiter: RateLimiter) -> OpenAction:
         watch_from_now_on(_OfAWorker(self.root, self.point, notes=SharedNotes(self.folder)))
-        return self.deed.open(pace)
+        return self.action.open(rate_limiter)

@@ -3,21 +3,21 @@
 from collections.abc import Iterable
 
 from retention_assets.state.ledger import ENDED, QUARANTINED
-from retention_assets.sweep.execute import Carried, Charge, carry_out
+from retention_assets.sweep.execute import SweepResult, SweepRun, execute
 from retention_assets.sweep.undo import Undo, _carry
 from tests.sweep.crashes.engine import EngineHere, EngineOfQuarantine, Hooks, latest
 from tests.sweep.crashes.world import World, name_of
 from tests.sweep.small_world import SETTINGS
 
 
-def charge(world: World, kind: str, mode: str, run_id: str) -> Charge:
+def sweep_run(world: World, kind: str, mode: str, run_id: str) -> SweepRun:
     """Return an attempt at the world's plan."""
-    return Charge(
+    return SweepRun(
         warehouse=world.warehouse,
         plan=world.plan,
         kind=kind,
         mode=mode,
-        deed=world.deed(mode),
+        action=world.action(mode),
         limits=world.limits,
         run_id=run_id,
         clock=world.clock,
@@ -26,16 +26,16 @@ def charge(world: World, kind: str, mode: str, run_id: str) -> Charge:
     )
 
 
-def sweep(world: World, mode: str, run_id: str = "a-run", hooks: Hooks | None = None) -> Carried:
+def sweep(world: World, mode: str, run_id: str = "a-run", hooks: Hooks | None = None) -> SweepResult:
     """Delete or quarantine."""
     engine = EngineHere(world, keeps_missing=mode == "quarantine", hooks=hooks or Hooks())
-    return carry_out(charge(world, "sweep", mode, run_id), engine, lambda: None)
+    return execute(sweep_run(world, "sweep", mode, run_id), engine, lambda: None)
 
 
-def undo(world: World, kind: str, run_id: str = "a-run", names: Iterable[str] | None = None) -> Carried:
+def undo(world: World, kind: str, run_id: str = "a-run", names: Iterable[str] | None = None) -> SweepResult:
     """Restore or purge what lies in quarantine by the word of the ledger, or of that what is named."""
     ended = latest(row for row in world.ledger() if row["outcome"] in ENDED).values()
     there = {name_of(row["address"]) for row in ended if row["outcome"] == QUARANTINED}
     engine = EngineOfQuarantine(world, names=sorted(there if names is None else there & set(names)))
     whose = Undo(None, world.warehouse, None, run_id, "a-person", lambda _: None, world.clock)  # type: ignore[arg-type]
-    return _carry(whose, charge(world, kind, kind, run_id), engine)  # type: ignore[arg-type]
+    return _carry(whose, sweep_run(world, kind, kind, run_id), engine)  # type: ignore[arg-type]

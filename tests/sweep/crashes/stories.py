@@ -8,7 +8,7 @@ from retention_assets.core.amounts import Amount
 from retention_assets.state.ledger import ABSENT, DELETED, MISSING, PURGED, QUARANTINED, RESTORED, SKIPPED
 from retention_assets.state.policies import completed_runs
 from retention_assets.state.records import read_records
-from retention_assets.sweep.execute import Carried
+from retention_assets.sweep.execute import SweepResult
 from tests.sweep.crashes.engine import amounts, latest, ledger_digest, standing
 from tests.sweep.crashes.runs import sweep, undo
 from tests.sweep.crashes.world import (
@@ -34,24 +34,24 @@ class Story:
     """One kind of run. `begin` makes the world that it runs on; `lost_nothing` holds at every moment."""
 
     begin: Callable[[Path], World]
-    run: Callable[[World, str], Carried]
+    run: Callable[[World, str], SweepResult]
     lost_nothing: Callable[[World], None]
-    ended_well: Callable[[World, Carried], None]
+    ended_well: Callable[[World, SweepResult], None]
 
 
-def _deleting(world: World, run_id: str) -> Carried:
+def _deleting(world: World, run_id: str) -> SweepResult:
     return sweep(world, "delete", run_id)
 
 
-def _quarantining(world: World, run_id: str) -> Carried:
+def _quarantining(world: World, run_id: str) -> SweepResult:
     return sweep(world, "quarantine", run_id)
 
 
-def _restoring(world: World, run_id: str) -> Carried:
+def _restoring(world: World, run_id: str) -> SweepResult:
     return undo(world, "restore", run_id, (*BACK, *TAKEN))
 
 
-def _purging(world: World, run_id: str) -> Carried:
+def _purging(world: World, run_id: str) -> SweepResult:
     return undo(world, "purge", run_id)
 
 
@@ -124,23 +124,23 @@ def _theirs_are_there(world: World) -> None:
 # ---- at the end
 
 
-def _deletion_ended_well(world: World, carried: Carried) -> None:
-    _books_are_right(world, carried)
+def _deletion_ended_well(world: World, sweep_result: SweepResult) -> None:
+    _books_are_right(world, sweep_result)
     assert world.stored().keys() == {*LIVE, REVIVED, CHANGED}
     _outcomes_are(world, {**dict.fromkeys(DEAD, (DELETED, MISSING)), **_LEFT_ALONE})
-    assert carried.whole
+    assert sweep_result.whole
 
 
-def _quarantine_ended_well(world: World, carried: Carried) -> None:
-    _books_are_right(world, carried)
+def _quarantine_ended_well(world: World, sweep_result: SweepResult) -> None:
+    _books_are_right(world, sweep_result)
     assert world.stored().keys() == {*LIVE, REVIVED, CHANGED}
     assert world.copies() == {name: content(name) for name in DEAD}
     _outcomes_are(world, {**dict.fromkeys(DEAD, (QUARANTINED,)), **_LEFT_ALONE})
-    assert not carried.whole
+    assert not sweep_result.whole
 
 
-def _restore_ended_well(world: World, carried: Carried) -> None:
-    _books_are_right(world, carried)
+def _restore_ended_well(world: World, sweep_result: SweepResult) -> None:
+    _books_are_right(world, sweep_result)
     assert {name: world.stored().get(name) for name in BACK} == {name: content(name) for name in BACK}
     others = {name: content(name) for name in DEAD if name not in BACK}
     assert {name: copy for name, copy in world.copies().items() if name not in BACK} == others
@@ -148,14 +148,14 @@ def _restore_ended_well(world: World, carried: Carried) -> None:
     assert world.copies().keys() & {*BACK} <= said
     restored = {**dict.fromkeys(BACK, (RESTORED,)), **dict.fromkeys(TAKEN, (SKIPPED,))}
     _outcomes_are(world, {**dict.fromkeys(DEAD, (QUARANTINED,)), **restored, **_LEFT_ALONE})
-    assert not carried.whole
+    assert not sweep_result.whole
 
 
-def _purge_ended_well(world: World, carried: Carried) -> None:
-    _books_are_right(world, carried)
+def _purge_ended_well(world: World, sweep_result: SweepResult) -> None:
+    _books_are_right(world, sweep_result)
     assert world.copies() == {}
     _outcomes_are(world, {**dict.fromkeys(DEAD, (PURGED,)), **_LEFT_ALONE})
-    assert carried.whole
+    assert sweep_result.whole
 
 
 _LEFT_ALONE = {REVIVED: (SKIPPED,), CHANGED: (SKIPPED,), GONE: (MISSING,)}
@@ -167,17 +167,19 @@ def _outcomes_are(world: World, expected: Mapping[str, tuple[str, ...]]) -> None
     assert {name: outcome for name, outcome in found.items() if outcome not in expected[name]} == {}
 
 
-def _books_are_right(world: World, carried: Carried) -> None:
+def _books_are_right(world: World, sweep_result: SweepResult) -> None:
     """Totals balance with plan, ledger and record; the records' chain holds; `last_deleted` moves when it may."""
-    assert carried.outcomes == amounts(latest(world.ledger()).values())
-    total = carried.outcomes.values()
+    assert sweep_result.outcomes == amounts(latest(world.ledger()).values())
+    total = sweep_result.outcomes.values()
     assert Amount(sum(one.objects for one in total), sum(one.bytes for one in total)) == world.plan.candidates
     records = list(read_records(world.warehouse, REPOSITORY))
     assert all(kept.follows for kept in records)
     last = records[-1].document
-    assert {name: Amount(**amount) for name, amount in last["outcomes"].items()} == carried.outcomes
+    assert {name: Amount(**amount) for name, amount in last["outcomes"].items()} == sweep_result.outcomes
     assert last["ledger_digest"] == ledger_digest(world, last["fence"])
-    assert completed_runs(world.warehouse, REPOSITORY) == ({world.plan.policy_run} if carried.whole else frozenset())
+    assert completed_runs(world.warehouse, REPOSITORY) == (
+        {world.plan.policy_run} if sweep_result.whole else frozenset()
+    )
 
 
 STORIES = {

@@ -19,8 +19,8 @@ from retention_assets.definitions import build_definitions
 from retention_assets.state.ledger import DELETED, MISSING, QUARANTINED, collected_addresses
 from retention_assets.state.records import read_records
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep import attempt
-from retention_assets.sweep.work import Deed
+from retention_assets.sweep import sweep_run as attempt
+from retention_assets.sweep.worker import Action
 from tests.end_to_end.command import DAY, Place, files_below, sample
 from tests.sweep.crashes.effects import Effect, Effects, Moment, Point, points, watched
 from tests.sweep.crashes.processes import Mortal, notes_in
@@ -38,13 +38,13 @@ def swept(place: Place, after: timedelta = timedelta(0)) -> bool:
 
 def effects_of_a_sweep(place: Place, point: Point | None, after: timedelta = timedelta(0)) -> list[Effect]:
     """Sweep in a run that dies at `point`, all its processes at once; return its effects."""
-    folder, deed_of = place.directory.with_name(f"notes-{uuid4()}"), attempt.deed_of
+    folder, action_of = place.directory.with_name(f"notes-{uuid4()}"), attempt.action_of
 
-    def mortal(*sweep_plan_mode: object) -> Deed:
-        return Mortal(deed_of(*sweep_plan_mode), place.directory, folder, point)  # type: ignore[arg-type]
+    def mortal(*sweep_plan_mode: object) -> Action:
+        return Mortal(action_of(*sweep_plan_mode), place.directory, folder, point)  # type: ignore[arg-type]
 
     with notes_in(folder) as notes, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attempt, "deed_of", mortal)
+        patch.setattr(attempt, "action_of", mortal)
         with watched(Effects(place.directory, point, notes=notes)):
             assert swept(place, after) or point
         assert notes.dead is (point is not None)
@@ -95,15 +95,15 @@ def requires_that_what_is_gone_is_known(place: Place, spark: SparkSession, gone:
     assert gone <= {row["address"] for row in collected.collect()}
 
 
-def requires_a_good_end(place: Place, mode: str, doomed: set[str], gone: set[str]) -> None:
+def requires_a_good_end(place: Place, mode: str, to_delete: set[str], gone: set[str]) -> None:
     """Require of a swept place that all that was planned went, some of it earlier, and that its books say so."""
     outcomes = report(place)
-    assert outcomes.keys() == doomed
+    assert outcomes.keys() == to_delete
     assert all(kept.follows for kept in read_records(Warehouse(str(place.warehouse)), place.name))
     if mode == "quarantine":
         assert set(outcomes.values()) == {QUARANTINED}
         (objects,) = place.directory.glob("lake.quarantine/*/*/objects")
-        assert {path: (objects / path).read_bytes() for path in doomed} == {path: sample(path) for path in doomed}
+        assert {path: (objects / path).read_bytes() for path in to_delete} == {path: sample(path) for path in to_delete}
     else:
         assert set(outcomes.values()) <= {DELETED, MISSING}
         assert {address for address, outcome in outcomes.items() if outcome == MISSING} <= gone
@@ -113,7 +113,7 @@ def test_run_after_run_dies_in_the_middle_of_the_job_and_the_last_one_ends_well(
     approved: Place, spark: SparkSession, tmp_path: Path
 ) -> None:
     place = copied(approved, tmp_path / "orchard", "delete")
-    lake, doomed = place.directory / "lake", planned(place)
+    lake, to_delete = place.directory / "lake", planned(place)
     before = files_below(lake)
     deaths = (Point(0, Moment.AFTER), Point(30, Moment.BEFORE), Point(10, Moment.AFTER))
     for hours, point in enumerate(deaths):
@@ -122,8 +122,8 @@ def test_run_after_run_dies_in_the_middle_of_the_job_and_the_last_one_ends_well(
         assert bool(gone) is (hours > 0)
         requires_that_what_is_gone_is_known(place, spark, gone)
     assert swept(place, timedelta(hours=len(deaths)))
-    assert files_below(lake) == {path: facts for path, facts in before.items() if path not in doomed}
-    requires_a_good_end(place, "delete", doomed, gone)
+    assert files_below(lake) == {path: facts for path, facts in before.items() if path not in to_delete}
+    requires_a_good_end(place, "delete", to_delete, gone)
 
 
 @pytest.mark.slow
@@ -134,14 +134,14 @@ def test_a_death_in_the_middle_of_the_job_loses_nothing_and_the_next_run_ends_we
     mode = "quarantine" if death % 2 else "delete"
     places = points(whole.effects(mode))
     place = copied(approved, tmp_path / "orchard", mode)
-    lake, doomed = place.directory / "lake", planned(place)
+    lake, to_delete = place.directory / "lake", planned(place)
     before = files_below(lake)
     effects_of_a_sweep(place, places[(2 * death + 1) * len(places) // (2 * _DEATHS)])
     gone = before.keys() - files_below(lake).keys()
     requires_that_what_is_gone_is_known(place, spark, gone)
     assert swept(place, timedelta(hours=1))
-    assert files_below(lake) == {path: facts for path, facts in before.items() if path not in doomed}
-    requires_a_good_end(place, mode, doomed, gone)
+    assert files_below(lake) == {path: facts for path, facts in before.items() if path not in to_delete}
+    requires_a_good_end(place, mode, to_delete, gone)
 
 
 def test_materialize_all_reports_and_deletes_nothing_though_the_plan_is_approved(

@@ -232,9 +232,9 @@ def test_what_is_copied_too_slowly_is_copied_once_and_moved_after_another_look(w
             world.wait(minutes=8)  # as the look does: together they are longer than the window
 
     with watched(Effects(world.root, watch=slowly)):
-        carried = sweep(world, "quarantine")
+        sweep_result = sweep(world, "quarantine")
     assert sorted(copied) == [*DEAD]
-    STORIES["quarantine"].ended_well(world, carried)
+    STORIES["quarantine"].ended_well(world, sweep_result)
 
 
 def test_what_comes_to_life_while_it_is_copied_stays(world: World) -> None:

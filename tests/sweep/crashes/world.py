@@ -17,8 +17,8 @@ from retention_assets.state.ledger import LEDGERS
 from retention_assets.state.plan import Plan, keep_plan
 from retention_assets.state.quarantine import QuarantinePlace
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.deeds import Delete, Purge, Quarantine, Restore
-from retention_assets.sweep.work import Deed
+from retention_assets.sweep.actions import Delete, Purge, Quarantine, Restore
+from retention_assets.sweep.worker import Action
 from tests.sweep.crashes.effects import Effect
 from tests.sweep.small_world import a_plan
 from tests.transforms.frames import NOW
@@ -85,7 +85,7 @@ class World:
         access = StoreAccess(f"file://{self.root}/lake.quarantine")
         return QuarantinePlace(access, f"{self.plan.day}/{self.plan.plan_hash[:16]}")
 
-    def deed(self, mode: str) -> Deed:
+    def action(self, mode: str) -> Action:
         """Return what a mode does to objects."""
         match mode:
             case "delete":

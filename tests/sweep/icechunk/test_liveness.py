@@ -9,7 +9,7 @@ from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.icechunk.source.repository import IcechunkState
-from retention_assets.icechunk.sweep.liveness import IcechunkLiveness, IcechunkQuestion
+from retention_assets.icechunk.sweep.liveness import IcechunkLiveness, IcechunkLivenessQuery
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.plan import Heads
 from tests.history.icechunk.graphs import at, history, snapshot_id
@@ -37,12 +37,12 @@ def state_of(now: History, **changes: object) -> IcechunkState:
 
 
 def require_same(state: IcechunkState) -> None:
-    question = IcechunkQuestion("field", Told(state), POLICY, EDITS)  # type: ignore[arg-type]
+    query = IcechunkLivenessQuery("field", Told(state), POLICY, EDITS)  # type: ignore[arg-type]
     heads = Heads(
         {name: encode_id(tip) for name, tip in PLANNED.branches.items()},
         {name: encode_id(tip) for name, tip in PLANNED.tags.items()},
     )
-    liveness = IcechunkLiveness(None, None, question, lambda: at(11))  # type: ignore[arg-type]
+    liveness = IcechunkLiveness(None, None, query, lambda: at(11))  # type: ignore[arg-type]
     liveness.require_same(a_plan(repository="field"), heads)
 
 

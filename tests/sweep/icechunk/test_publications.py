@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.icechunk.sweep.publications import (
+from retention_assets.icechunk.sweep.applied_edits import (
     begin_publication,
     keep_publication,
     removed_references,

@@ -8,7 +8,7 @@ import pytest
 
 from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
-from retention_assets.icechunk.sweep.stand import Stand, edits_of, held_ids, stand_of, standing
+from retention_assets.icechunk.sweep.retained_set import Stand, edits_of, held_ids, stand_of, standing
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.rules import Hold
 from retention_assets.policy.snapshots import Keep, SnapshotPolicy

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from retention_assets.core.guards import Verdict
+from retention_assets.core.guards import CheckResult
 from retention_assets.lakefs.rules.addresses import addresses, canonical
 from retention_assets.lakefs.rules.ranges import active_ranges
 from retention_assets.lakefs.source.ranges import metaranges, ranges
@@ -14,14 +14,14 @@ from retention_assets.state.table_cache import TableCache
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
+class CommittedContents:
     """The files behind commits as rows. Two walks over the same commits need not read them twice."""
 
     metarange_ranges: DataFrame
     entries: DataFrame
     ranges: DataFrame  # `active_ranges` of the commits
 
-    def whole(self) -> Verdict:
+    def whole(self) -> CheckResult:
         """Return what the guard says that counts entries."""
         return ranges_complete(self.metarange_ranges, self.entries, self.ranges)
 
@@ -34,7 +34,7 @@ class Holdings:
         return addresses(active_ranges(commits, self.metarange_ranges), self.entries)
 
 
-def holdings_of(cache: TableCache, inside: Sequence[str], commits: DataFrame) -> Holdings:
+def committed_contents(cache: TableCache, inside: Sequence[str], commits: DataFrame) -> CommittedContents:
     """Return what `commits` (`potential_commits`) hold; only files that no earlier run read are fetched.
 
     `inside`: the `spellings` of the namespace.
@@ -44,4 +44,4 @@ def holdings_of(cache: TableCache, inside: Sequence[str], commits: DataFrame) ->
     of_commits, _ = cache.rows(commits.where("metarange_id != ''"), metaranges())
     held = active_ranges(commits, of_commits)
     entries, _ = cache.rows(held, ranges())
-    return Holdings(of_commits, canonical(entries, inside), held)
+    return CommittedContents(of_commits, canonical(entries, inside), held)

@@ -13,12 +13,12 @@ from typing import ClassVar, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.config.instants import Clock, utc_now
-from retention_assets.objectstore.pace import Pace
+from retention_assets.config.timestamps import Clock, utc_now
+from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.lease import Lease, holds
 from retention_assets.state.ledger import ATTEMPTED, DONE, LedgerPlace
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.facts import Facts
+from retention_assets.sweep.preconditions import Facts
 from retention_assets.tables import INSTANT, LEDGER
 
 _GROUP = 10_000  # objects between two lines of the ledger: what a crash leaves unknown, and ten bulk requests at once
@@ -55,41 +55,41 @@ class Ended:
     detail: str | None = None
 
 
-InTime = Callable[[], bool]
+BeforeDeadline = Callable[[], bool]
 
 
-class Deed(Protocol):
+class Action(Protocol):
     """What is done to objects: deleted, quarantined, restored, purged. It travels to executors."""
 
     group_bytes: ClassVar[int | None]  # what one group has at most; None: it makes no difference
 
-    def open(self, pace: Pace) -> "Doer":
+    def open(self, rate_limiter: RateLimiter) -> "OpenAction":
         """Return what does it at this pace, with its clients open."""
         ...
 
 
-class Doer(Protocol):
-    """A deed at work on one executor."""
+class OpenAction(Protocol):
+    """A action at work on one executor."""
 
-    def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[Ended]:
         """Do it to each row of `OBJECTS`, in their order. No store's error is raised: it is an outcome.
 
         `attempted` is the outcome of what was left, because the time was over: it gets no second line in the ledger.
 
         `name` is of this group alone, among all sweeps of the repository. `in_time` was true when the group was begun;
-        a deed that takes long asks again before it takes away what the look at what is live allowed to be taken.
+        a action that takes long asks again before it takes away what the look at what is live allowed to be taken.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class TaskSpec:
     """What every worker of a round is told; it travels to executors.
 
     In objects per second, of each worker: `rate`, a ceiling; `reached`, what the rounds before found the store to take.
     """
 
-    deed: Deed
+    action: Action
     ledger: LedgerPlace
     lease: Lease
     deadline: datetime
@@ -97,7 +97,7 @@ class Orders:
     rate: float | None = None
     reached: float | None = None
     ahead: timedelta = timedelta(0)  # of this machine's clock, the clock by which the deadline was set
-    facts: Facts | None = None  # what asks the store again just before; None: the deed itself does
+    facts: Facts | None = None  # what asks the store again just before; None: the action itself does
 
     @property
     def group(self) -> int:
@@ -106,49 +106,49 @@ class Orders:
 
 
 def work(
-    orders: Orders, batches: Iterable[pa.RecordBatch], worker: str, system: Clock = utc_now
+    task: TaskSpec, batches: Iterable[pa.RecordBatch], worker: str, system: Clock = utc_now
 ) -> Iterator[pa.RecordBatch]:
     """Work on batches of `OBJECTS`, and yield a `TALLY` of what was written to the ledger.
 
     `worker` names this share of the round, and its try. What is left when the deadline comes has no row.
     """
-    warehouse, pace = Warehouse(orders.ledger.warehouse), Pace(orders.rate, orders.reached)
-    doer = orders.deed.open(pace)
+    warehouse, rate_limiter = Warehouse(task.ledger.warehouse), RateLimiter(task.rate, task.reached)
+    open_action = task.action.open(rate_limiter)
 
     def clock() -> datetime:
-        return system() + orders.ahead
+        return system() + task.ahead
 
-    def in_time() -> bool:
-        return clock() < orders.deadline and holds(warehouse, orders.lease, clock())
+    def before_deadline() -> bool:
+        return clock() < task.deadline and holds(warehouse, task.lease, clock())
 
-    for name, objects in _judged(orders.facts, _groups_of(orders, batches, worker)):
+    for name, objects in _judged(task.facts, _groups_of(task, batches, worker)):
         decided = objects.filter(pc.is_valid(objects["outcome"]))
         if decided.num_rows:
-            yield _tally(_noted(orders, decided, _ended(decided), name, clock(), "decided"))
-        doomed = objects.filter(pc.is_null(objects["outcome"]))
-        if doomed.num_rows:
-            if not in_time():
+            yield _tally(_noted(task, decided, _ended(decided), name, clock(), "decided"))
+        to_delete = objects.filter(pc.is_null(objects["outcome"]))
+        if to_delete.num_rows:
+            if not before_deadline():
                 return
-            done = _done(orders, doer, doomed, name, clock, in_time)
+            done = _done(task, open_action, to_delete, name, clock, before_deadline)
             if done.num_rows:
-                yield _tally(done, until=clock(), reached=pace.reached)
+                yield _tally(done, until=clock(), reached=rate_limiter.reached)
 
 
 _Named = tuple[str, pa.Table]
 
 
-def _groups_of(orders: Orders, batches: Iterable[pa.RecordBatch], worker: str) -> Iterator[_Named]:
+def _groups_of(task: TaskSpec, batches: Iterable[pa.RecordBatch], worker: str) -> Iterator[_Named]:
     """Yield what a look decided of each batch, and then its groups, each with a name of its own."""
     for number, batch in enumerate(batches):
         objects = pa.Table.from_batches([batch]).cast(OBJECTS)
-        name = f"{orders.turn:05d}-{worker}-{number:05d}"
+        name = f"{task.turn:05d}-{worker}-{number:05d}"
         decided = objects.filter(pc.is_valid(objects["outcome"]))
         if decided.num_rows:
             yield name, decided
-        doomed = objects.filter(pc.is_null(objects["outcome"]))
-        first = orders.group if number else _FIRST_GROUP
-        for start, length in groups(doomed["size"].to_pylist(), orders.group, orders.deed.group_bytes, first):
-            yield f"{name}-{start:07d}", doomed.slice(start, length)
+        to_delete = objects.filter(pc.is_null(objects["outcome"]))
+        first = task.group if number else _FIRST_GROUP
+        for start, length in groups(to_delete["size"].to_pylist(), task.group, task.action.group_bytes, first):
+            yield f"{name}-{start:07d}", to_delete.slice(start, length)
 
 
 def _judged(facts: Facts | None, named: Iterable[_Named]) -> Iterator[_Named]:
@@ -158,13 +158,13 @@ def _judged(facts: Facts | None, named: Iterable[_Named]) -> Iterator[_Named]:
         return
     asking = facts.open()
 
-    def judged(objects: pa.Table) -> pa.Table:
-        return asking.judged(objects) if objects["outcome"].null_count else objects
+    def classified(objects: pa.Table) -> pa.Table:
+        return asking.classified(objects) if objects["outcome"].null_count else objects
 
     with ThreadPoolExecutor(1) as pool:
         asked: tuple[str, Future[pa.Table]] | None = None
         for name, objects in named:
-            following = name, pool.submit(judged, objects)
+            following = name, pool.submit(classified, objects)
             if asked:
                 yield asked[0], asked[1].result()
             asked = following
@@ -188,22 +188,26 @@ def groups(sizes: Sequence[int], most: int, most_bytes: int | None, first: int) 
         yield start, len(sizes) - start
 
 
-def _done(orders: Orders, doer: Doer, group: pa.Table, name: str, clock: Clock, in_time: InTime) -> pa.Table:
-    """Do the deed to a group between its two lines of the ledger, and return the second."""
+def _done(
+    task: TaskSpec, open_action: OpenAction, group: pa.Table, name: str, clock: Clock, before_deadline: BeforeDeadline
+) -> pa.Table:
+    """Do the action to a group between its two lines of the ledger, and return the second."""
     attempted = [Ended(ATTEMPTED)] * group.num_rows
-    _noted(orders, group, attempted, name, clock(), "attempted")
-    ended = doer.do(group, f"{orders.ledger.fence:08d}-{name}", in_time)  # every sweep counts its groups from the first
+    _noted(task, group, attempted, name, clock(), "attempted")
+    ended = open_action.do(
+        group, f"{task.ledger.fence:08d}-{name}", before_deadline
+    )  # every sweep counts its groups from the first
     known = [one for one in ended if one.outcome != ATTEMPTED]
     if not known:
         return LEDGER.empty_table()
     answered = pa.array([one.outcome != ATTEMPTED for one in ended])
-    return _noted(orders, group.filter(answered), known, name, clock(), DONE)
+    return _noted(task, group.filter(answered), known, name, clock(), DONE)
 
 
-def _noted(orders: Orders, objects: pa.Table, ended: Sequence[Ended], name: str, at: datetime, stage: str) -> pa.Table:
+def _noted(task: TaskSpec, objects: pa.Table, ended: Sequence[Ended], name: str, at: datetime, stage: str) -> pa.Table:
     """Append to the ledger what became of objects, and return the rows."""
-    rows = _rows(orders, objects, ended, at)
-    orders.ledger.append(rows, name, stage)
+    rows = _rows(task, objects, ended, at)
+    task.ledger.append(rows, name, stage)
     return rows
 
 
@@ -224,13 +228,13 @@ def _ended(decided: pa.Table) -> list[Ended]:
     return [Ended(outcome, detail) for outcome, detail in pairs]
 
 
-def _rows(orders: Orders, objects: pa.Table, ended: Sequence[Ended], at: datetime) -> pa.Table:
+def _rows(task: TaskSpec, objects: pa.Table, ended: Sequence[Ended], at: datetime) -> pa.Table:
     columns = [
         objects["address"],
         objects["size"],
         pa.array([one.outcome for one in ended], pa.string()),
         pa.array([one.detail for one in ended], pa.string()),
         pa.repeat(pa.scalar(at, INSTANT), objects.num_rows),
-        pa.repeat(pa.scalar(orders.ledger.fence, pa.int64()), objects.num_rows),
+        pa.repeat(pa.scalar(task.ledger.fence, pa.int64()), objects.num_rows),
     ]
     return pa.table(columns, schema=LEDGER)

@@ -25,10 +25,10 @@ _PRECONDITION_CODES = ("PreconditionFailed", "412")
 _OF_THE_BUCKET = ("bucket", "region", "default_region")
 
 
-class Carrier(Protocol):
+class CopyStrategy(Protocol):
     """A way from one place to another."""
 
-    def carry(self, path: str, to: str, found: ObjectFacts) -> Failure | None:
+    def copy_object(self, path: str, to: str, found: ObjectFacts) -> Failure | None:
         """Copy the object that was found at `path`, once; return what prevented it.
 
         `OTHER_OBJECT` where the store refused since another is there now. Not every store and server looks.
@@ -36,7 +36,9 @@ class Carrier(Protocol):
         ...
 
 
-def carrier(source: StoreAccess, target: StoreAccess, connections: int, one_request: int = _ONE_REQUEST) -> Carrier:
+def copy_strategy(
+    source: StoreAccess, target: StoreAccess, connections: int, one_request: int = _ONE_REQUEST
+) -> CopyStrategy:
     """Return the shortest way between two places. Errors: as `StoreAccess.open` and `s3_bucket`.
 
     `connections`: how many threads will use it. `one_request`: bytes, what S3 copies whole.
@@ -69,7 +71,7 @@ class _ByS3:
             multipart_threshold=one_request, multipart_chunksize=min(_PART, one_request), max_concurrency=2
         )
 
-    def carry(self, path: str, to: str, found: ObjectFacts) -> Failure | None:
+    def copy_object(self, path: str, to: str, found: ObjectFacts) -> Failure | None:
         origin = {"Bucket": self._bucket, "Key": self._from + path}
         key = self._target.key(to)
         extra = dict(self._target.extra)
@@ -96,7 +98,7 @@ class _WithinContainer:
         self._from, self._to = _prefix(source), _prefix(target)
         self._access = access
 
-    def carry(self, path: str, to: str, found: ObjectFacts) -> Failure | None:
+    def copy_object(self, path: str, to: str, found: ObjectFacts) -> Failure | None:
         try:
             self._root.copy(self._from + path, self._to + to)
         except (BaseError, OSError, ValueError) as error:
@@ -115,7 +117,7 @@ class _Streamed:
         self._source, self._target = source, target
         self._secrets = (*source_access.options.values(), *target_access.options.values())
 
-    def carry(self, path: str, to: str, found: ObjectFacts) -> Failure | None:
+    def copy_object(self, path: str, to: str, found: ObjectFacts) -> Failure | None:
         condition = {"if_match": f'"{found.e_tag}"'} if found.e_tag else {}
         try:
             if found.size <= _CHUNK:

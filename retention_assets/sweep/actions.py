@@ -1,6 +1,6 @@
-"""What is done to objects: each deed works on one group on an executor, and says what became of every object.
+"""What is done to objects: each action works on one group on an executor, and says what became of every object.
 
-A deed can be done again after a crash at any point: what it finds half done, it ends. Source: DESIGN.md, invariant 8.
+A action can be done again after a crash at any point: what it finds half done, it ends. Source: DESIGN.md, invariant 8.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,12 +20,12 @@ from retention_assets.objectstore.mutate.copying import SIZE, Copied, Copy, Obje
 from retention_assets.objectstore.mutate.copying import Outcome as CopyOutcome
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.outcomes import Deletion, Doomed, Outcome
-from retention_assets.objectstore.pace import Pace
+from retention_assets.objectstore.outcomes import DeleteTarget, Deletion, Outcome
+from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.objectstore.versions import all_versions, noncurrent_versions
 from retention_assets.state.ledger import ATTEMPTED, DELETED, FAILED, MISSING, PURGED, QUARANTINED, RESTORED, SKIPPED
 from retention_assets.state.quarantine import MANIFESTS, QuarantinePlace
-from retention_assets.sweep.work import Ended, InTime
+from retention_assets.sweep.worker import BeforeDeadline, Ended
 
 OF_COPY = "its copy in quarantine"  # what was purged; a bucket may keep versions of it where it was
 _OF_COPY_ALONE = f"{OF_COPY}; whether the store keeps versions of the copy is unknown"
@@ -54,9 +54,9 @@ class Delete:
 
     access: StoreAccess
 
-    def open(self, pace: Pace) -> "Deleting":
-        """See `Deed`."""
-        return Deleting(ObjectDeleter(self.access, pace))
+    def open(self, rate_limiter: RateLimiter) -> "Deleting":
+        """See `Action`."""
+        return Deleting(ObjectDeleter(self.access, rate_limiter))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ class Deleting:
 
     deleter: ObjectDeleter
 
-    def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
-        """See `Doer`."""
-        return [_of_deletion(done) for done in self.deleter.delete_all(_doomed(objects), in_time)]
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[Ended]:
+        """See `OpenAction`."""
+        return [_of_deletion(done) for done in self.deleter.delete_all(_to_delete(objects), before_deadline)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,13 @@ class Quarantine:
     access: StoreAccess
     place: QuarantinePlace
 
-    def open(self, pace: Pace) -> "Quarantining":
-        """See `Deed`."""
+    def open(self, rate_limiter: RateLimiter) -> "Quarantining":
+        """See `Action`."""
         self.place.prepare()
         return Quarantining(
             self.place,
             ObjectCopier(self.access, self.place.access),
-            ObjectDeleter(self.access, pace),
+            ObjectDeleter(self.access, rate_limiter),
             ObjectReader(self.place.access),
             cache(partial(_noted_copies, self.place)),
         )
@@ -101,36 +101,36 @@ class Quarantining:
     copies: ObjectReader
     earlier: Callable[[], Mapping[str, VerifiedCopy]]  # copies that earlier attempts verified
 
-    def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
-        """See `Doer`. A few objects at a time: what is copied in time is moved, however long the rest would take."""
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[Ended]:
+        """See `OpenAction`. A few objects at a time: what is copied in time is moved, however long the rest takes."""
         try:
             self.place.note(objects, name)
         except StoreError as error:
             return [Ended(FAILED, f"no manifest could be written: {error}")] * objects.num_rows
         ended: list[Ended] = []
-        goes_on = _asked_rarely(in_time)
+        goes_on = _asked_rarely(before_deadline)
         for start, length in _steps(objects["size"].to_pylist()):
             step = objects.slice(start, length)
             copies = self._copied(step, goes_on)
-            moved = self._moved(step, copies, in_time)
+            moved = self._moved(step, copies, before_deadline)
             self._note(step, copies, moved, f"{name}-{start:07d}")
             ended += moved
         return ended
 
-    def _copied(self, objects: pa.Table, goes_on: InTime) -> Sequence[Copied]:
+    def _copied(self, objects: pa.Table, goes_on: BeforeDeadline) -> Sequence[Copied]:
         wanted = [
             Copy(address, self.place.path(address), size, e_tag)
             for address, size, e_tag in _rows(objects, "address", "size", "etag")
         ]
         return self.copier.copy_all(wanted, goes_on, self.earlier)
 
-    def _moved(self, objects: pa.Table, copies: Sequence[Copied], in_time: InTime) -> list[Ended]:
+    def _moved(self, objects: pa.Table, copies: Sequence[Copied], before_deadline: BeforeDeadline) -> list[Ended]:
         """Delete the originals of what was copied, and return how it ended for each object."""
         sizes = objects["size"].to_pylist()
         ended = {copy.path: self._fate(copy, size) for copy, size in zip(copies, sizes, strict=True)}
-        copied = [one for one in _doomed(objects) if ended[one.path] is None]
-        if copied and in_time():
-            for done in self.deleter.delete_all(copied, in_time):
+        copied = [one for one in _to_delete(objects) if ended[one.path] is None]
+        if copied and before_deadline():
+            for done in self.deleter.delete_all(copied, before_deadline):
                 ended[done.path] = self._gone(done)
         return [one or _LEFT for one in ended.values()]
 
@@ -178,14 +178,14 @@ class Restore:
     access: StoreAccess
     place: QuarantinePlace
 
-    def open(self, pace: Pace) -> "Restoring":
-        """See `Deed`."""
+    def open(self, rate_limiter: RateLimiter) -> "Restoring":
+        """See `Action`."""
         return Restoring(
             self.place,
             ObjectReader(self.access),
             ObjectReader(self.place.access),
             ObjectCopier(self.place.access, self.access),
-            ObjectDeleter(self.place.access, pace),
+            ObjectDeleter(self.place.access, rate_limiter),
         )
 
 
@@ -199,13 +199,13 @@ class Restoring:
     copier: ObjectCopier
     deleter: ObjectDeleter
 
-    def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
-        """See `Doer`."""
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[Ended]:
+        """See `OpenAction`."""
         rows = _rows(objects, "address", "size")
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             ended = dict(zip((address for address, _ in rows), pool.map(self._back, rows), strict=True))
         back = [address for address, one in ended.items() if one.outcome == RESTORED]
-        done = self.deleter.delete_all([Doomed(self.place.path(address)) for address in back], in_time)
+        done = self.deleter.delete_all([DeleteTarget(self.place.path(address)) for address in back], before_deadline)
         for address, copy in zip(back, done, strict=True):
             if copy.outcome is Outcome.LATE:
                 ended[address] = Ended(ATTEMPTED)  # the next pass finds it back, and removes the copy
@@ -248,34 +248,34 @@ class Purge:
     place: QuarantinePlace
     keeps_versions: bool | None = False
 
-    def open(self, pace: Pace) -> "Purging":
-        """See `Deed`."""
+    def open(self, rate_limiter: RateLimiter) -> "Purging":
+        """See `Action`."""
         self.place.prepare()
-        return Purging(self, ObjectDeleter(self.place.access, pace, conditional=False))
+        return Purging(self, ObjectDeleter(self.place.access, rate_limiter, conditional=False))
 
 
 @dataclass(frozen=True, slots=True)
 class Purging:
     """See `Purge`."""
 
-    deed: Purge
+    action: Purge
     deleter: ObjectDeleter
 
-    def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
-        """See `Doer`. A copy that is gone is as good as purged."""
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[Ended]:
+        """See `OpenAction`. A copy that is gone is as good as purged."""
         addresses = objects["address"].to_pylist()
-        told = Ended(PURGED, OF_COPY if self.deed.keeps_versions is not None else _OF_COPY_ALONE)
+        told = Ended(PURGED, OF_COPY if self.action.keeps_versions is not None else _OF_COPY_ALONE)
         try:
-            doomed = self._doomed([self.deed.place.path(address) for address in addresses])
+            to_delete = self._to_delete([self.action.place.path(address) for address in addresses])
         except StoreError as error:
             return [Ended(FAILED, str(error))] * len(addresses)
-        failed = _not_gone(self.deleter.delete_all(doomed, in_time))
-        return [failed.get(self.deed.place.path(address), told) for address in addresses]
+        failed = _not_gone(self.deleter.delete_all(to_delete, before_deadline))
+        return [failed.get(self.action.place.path(address), told) for address in addresses]
 
-    def _doomed(self, paths: Sequence[str]) -> list[Doomed]:
-        if not self.deed.keeps_versions:
-            return [Doomed(path) for path in paths]
-        return _versions(paths, lambda place, between: all_versions(self.deed.place.access, place, between))
+    def _to_delete(self, paths: Sequence[str]) -> list[DeleteTarget]:
+        if not self.action.keeps_versions:
+            return [DeleteTarget(path) for path in paths]
+        return _versions(paths, lambda place, between: all_versions(self.action.place.access, place, between))
 
 
 def remove_manifests(purge: Purge) -> int:
@@ -289,13 +289,13 @@ def remove_manifests(purge: Purge) -> int:
         if next(all_versions(access, purge.place.path("")), None):
             return 0
         rows = [row for page in all_versions(access, folder) for row in page.to_pylist()]
-        doomed = [Doomed(row["path"], version_id=row["version_id"]) for row in rows]
+        to_delete = [DeleteTarget(row["path"], version_id=row["version_id"]) for row in rows]
     else:
         reader = ObjectReader(access)
         if reader.holds_objects(purge.place.path("")):
             return 0
-        doomed = [Doomed(path) for page in reader.list(folder) for path in page["path"].to_pylist()]
-    return len(_not_gone(ObjectDeleter(access, conditional=False).delete_all(doomed)))
+        to_delete = [DeleteTarget(path) for page in reader.list(folder) for path in page["path"].to_pylist()]
+    return len(_not_gone(ObjectDeleter(access, conditional=False).delete_all(to_delete)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,9 +306,9 @@ class RemoveVersions:
 
     access: StoreAccess
 
-    def open(self, pace: Pace) -> "RemovingVersions":
-        """See `Deed`."""
-        return RemovingVersions(self.access, ObjectDeleter(self.access, pace, conditional=False))
+    def open(self, rate_limiter: RateLimiter) -> "RemovingVersions":
+        """See `Action`."""
+        return RemovingVersions(self.access, ObjectDeleter(self.access, rate_limiter, conditional=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,24 +318,26 @@ class RemovingVersions:
     access: StoreAccess
     deleter: ObjectDeleter
 
-    def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
-        """See `Doer`. The versions of a directory are listed once for all of the group's objects in it."""
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[Ended]:
+        """See `OpenAction`. The versions of a directory are listed once for all of the group's objects in it."""
         wanted = objects["address"].to_pylist()
         try:
-            doomed = _versions(wanted, lambda place, _: noncurrent_versions(self.access, place))
+            to_delete = _versions(wanted, lambda place, _: noncurrent_versions(self.access, place))
         except StoreError as error:
             return [Ended(FAILED, str(error))] * len(wanted)
-        failed = _not_gone(self.deleter.delete_all(doomed, in_time))
+        failed = _not_gone(self.deleter.delete_all(to_delete, before_deadline))
         return [failed.get(address, Ended(PURGED, _OF_VERSIONS)) for address in wanted]
 
 
-def _versions(paths: Sequence[str], listed: Callable[[str, tuple[str, str]], Iterator[pa.RecordBatch]]) -> list[Doomed]:
+def _versions(
+    paths: Sequence[str], listed: Callable[[str, tuple[str, str]], Iterator[pa.RecordBatch]]
+) -> list[DeleteTarget]:
     """Return the versions of these paths. Each of their directories is listed once."""
     by_directory: dict[str, list[str]] = {}
     for path in paths:
         by_directory.setdefault(f"{path.rpartition('/')[0]}/", []).append(path)
     return [
-        Doomed(path, version_id=version)
+        DeleteTarget(path, version_id=version)
         for directory, named in sorted(by_directory.items())
         for wanted in [set(named)]
         for page in listed(directory, (min(named), max(named)))
@@ -353,14 +355,14 @@ def _not_gone(done: Sequence[Deletion]) -> dict[str, Ended]:
     }
 
 
-def _asked_rarely(in_time: InTime) -> InTime:
+def _asked_rarely(before_deadline: BeforeDeadline) -> BeforeDeadline:
     """Return `in_time` for callers that ask it often: it is asked every few seconds, and not again after its no."""
     asked_at, answer = -inf, True
 
     def goes_on() -> bool:
         nonlocal asked_at, answer
         if answer and monotonic() - asked_at > _EVERY:
-            asked_at, answer = monotonic(), in_time()
+            asked_at, answer = monotonic(), before_deadline()
         return answer
 
     return goes_on
@@ -390,8 +392,8 @@ def _rows(objects: pa.Table, *columns: str) -> list[tuple]:
     return list(zip(*(objects[column].to_pylist() for column in columns), strict=True))
 
 
-def _doomed(objects: pa.Table) -> list[Doomed]:
-    return [Doomed(address, e_tag) for address, e_tag in _rows(objects, "address", "etag")]
+def _to_delete(objects: pa.Table) -> list[DeleteTarget]:
+    return [DeleteTarget(address, e_tag) for address, e_tag in _rows(objects, "address", "etag")]
 
 
 def _of_deletion(done: Deletion) -> Ended:

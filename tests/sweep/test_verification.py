@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.core.guards import Verdict
-from retention_assets.lakefs.sweep.proof import CHECKS, live_exist
+from retention_assets.core.guards import CheckResult
+from retention_assets.lakefs.sweep.verification import CHECKS, live_exist
 from retention_assets.state.ledger import LedgerPlace
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.proof import Evidence, by_check, deleted_are_gone, what_was_done
+from retention_assets.sweep.verification import VerificationInputs, by_check, deleted_are_gone, what_was_done
 from retention_assets.tables import LEDGER
 from tests.sweep.small_world import a_plan
 from tests.transforms import frames
@@ -63,19 +63,19 @@ def test_what_is_held_exists_or_a_lifecycle_rule_let_it_go(
     listing = frames.inventory(spark, *([Listed("a")] if is_there else []), Listed("b"))
     told = ledger(spark, **({"a": outcome} if outcome else {}))
     reasons = planned(spark, **({"a": reason} if reason else {}))
-    verdict = live_exist(held(spark, "a", "b"), listing, told, reasons, held(spark, "c"))
-    assert verdict.passed is passed
-    assert words in verdict.saw
+    check_result = live_exist(held(spark, "a", "b"), listing, told, reasons, held(spark, "c"))
+    assert check_result.passed is passed
+    assert words in check_result.detail
 
 
 def test_what_is_acknowledged_as_lost_is_counted_and_what_is_lost_since_fails(spark: SparkSession) -> None:
     listing, none = frames.inventory(spark, Listed("b")), ledger(spark)
     known = live_exist(held(spark, "a", "b"), listing, none, planned(spark), held(spark, "a"))
     assert known.passed
-    assert "1 are lost, as acknowledged" in known.saw
+    assert "1 are lost, as acknowledged" in known.detail
     new = live_exist(held(spark, "a", "b", "c"), listing, none, planned(spark), held(spark, "a"))
     assert not new.passed
-    assert "1 held objects are not in the store, first c" in new.saw
+    assert "1 held objects are not in the store, first c" in new.detail
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_what_is_acknowledged_as_lost_is_counted_and_what_is_lost_since_fails(sp
 )
 def test_what_the_ledger_calls_gone_is_gone(spark: SparkSession, outcome: str, written: datetime, passed: bool) -> None:
     listing = frames.inventory(spark, Listed("a", last_modified=written))
-    verdict = deleted_are_gone(gone(ledger(spark, a=outcome)), listing)
-    assert verdict.passed is passed
-    assert ("first a" in verdict.saw) is not passed
+    check_result = deleted_are_gone(gone(ledger(spark, a=outcome)), listing)
+    assert check_result.passed is passed
+    assert ("first a" in check_result.detail) is not passed
 
 
 @pytest.mark.parametrize(("days", "passed"), [(5, True), (20, False)], ids=["brought_back_since", "never_went"])
@@ -110,22 +110,26 @@ def test_a_sweep_that_was_cut_off_before_its_record_is_told_of(spark: SparkSessi
     warehouse, plan = Warehouse(str(tmp_path)), a_plan()
     rows = ledger(spark, a="quarantined").drop("plan_hash").toArrow()
     LedgerPlace(warehouse.root, "orchard", plan.day, plan.plan_hash, 3, "a-run").append(rows, "one", "done")
-    evidence = Evidence(spark, warehouse, "orchard", [plan], [], [], None)
-    told = {verdict.guard: verdict for verdict in what_was_done(evidence, frames.inventory(spark), evidence.ledger())}
+    inputs = VerificationInputs(spark, warehouse, "orchard", [plan], [], [], None)
+    told = {
+        check_result.guard: check_result
+        for check_result in what_was_done(inputs, frames.inventory(spark), inputs.ledger())
+    }
     assert told["records_follow"].passed
     assert (
-        f"of 1 plans, {plan.day} {plan.plan_hash[:12]} first, the last sweep was cut off" in told["records_follow"].saw
+        f"of 1 plans, {plan.day} {plan.plan_hash[:12]} first, the last sweep was cut off"
+        in told["records_follow"].detail
     )
 
 
 def test_verdicts_on_several_plans_become_one_that_names_those_that_failed() -> None:
-    verdicts = [
-        *(Verdict(check, True, "fine") for check in CHECKS if check != "totals_hold"),
-        Verdict("totals_hold 2026-11-01 aaaa", True, "fine"),
-        Verdict("totals_hold 2026-11-02 bbbb", False, "1 + 1 is not 3"),
+    check_results = [
+        *(CheckResult(check, True, "fine") for check in CHECKS if check != "totals_hold"),
+        CheckResult("totals_hold 2026-11-01 aaaa", True, "fine"),
+        CheckResult("totals_hold 2026-11-02 bbbb", False, "1 + 1 is not 3"),
     ]
-    merged = {verdict.guard: verdict for verdict in by_check(verdicts)}
+    merged = {check_result.guard: check_result for check_result in by_check(check_results)}
     assert list(merged) == list(CHECKS)
-    assert merged["totals_hold"] == Verdict("totals_hold", False, "totals_hold 2026-11-02 bbbb: 1 + 1 is not 3")
-    assert merged["live_exist"] == Verdict("live_exist", True, "fine")
-    assert by_check(verdicts[:-1])[CHECKS.index("totals_hold")].passed
+    assert merged["totals_hold"] == CheckResult("totals_hold", False, "totals_hold 2026-11-02 bbbb: 1 + 1 is not 3")
+    assert merged["live_exist"] == CheckResult("live_exist", True, "fine")
+    assert by_check(check_results[:-1])[CHECKS.index("totals_hold")].passed

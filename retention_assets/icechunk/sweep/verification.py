@@ -9,21 +9,21 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.core.guards import Verdict
+from retention_assets.core.guards import CheckResult
 from retention_assets.icechunk.formats.paths import TRANSACTIONS
 from retention_assets.icechunk.rules.snapshots import require_whole
 from retention_assets.icechunk.source.places import icechunk_prefixes
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.reach import reach_of
-from retention_assets.icechunk.sweep.stand import held_ids, standing
+from retention_assets.icechunk.sweep.retained_set import held_ids, standing
 from retention_assets.icechunk.sweep.sweeping import IcechunkSweep
 from retention_assets.objectstore.listing import list_objects
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.acknowledged import acknowledged_addresses
 from retention_assets.state.ledger import ABSENT
 from retention_assets.state.table_cache import TableCache
-from retention_assets.sweep.attempt import evidence_of
-from retention_assets.sweep.proof import what_was_done
+from retention_assets.sweep.sweep_run import verification_inputs
+from retention_assets.sweep.verification import what_was_done
 
 CHECKS = (
     "references_resolve",
@@ -38,25 +38,25 @@ CHECKS = (
 )
 
 
-def prove(sweep: IcechunkSweep) -> list[Verdict]:
+def verify(sweep: IcechunkSweep) -> list[CheckResult]:
     """Return what every check saw. Errors: of the source and the store, where something cannot be read at all."""
-    evidence, access = evidence_of(sweep), sweep.opened.access
+    inputs, access = verification_inputs(sweep), sweep.opened.access
     state = sweep.opened.source.state()
     require_whole(state.history)
     acknowledged = acknowledged_addresses(sweep.spark, sweep.warehouse, sweep.name)
     kept = files_kept(sweep, state, acknowledged).cache()
     listing = list_objects(sweep.spark, access, icechunk_prefixes(ObjectReader(access))).cache()
     lost = acknowledged.join(listing, on="address", how="left_anti")
-    ledger = evidence.ledger().cache()
-    verdicts = [
+    ledger = inputs.ledger().cache()
+    check_results = [
         _references_resolve(state),
         kept_exist(kept, listing, ledger, lost),
         logs_exist(kept, listing, ledger),
-        *what_was_done(evidence, listing, ledger),
+        *what_was_done(inputs, listing, ledger),
     ]
     for frame in (kept, listing, ledger):
         frame.unpersist()
-    return verdicts
+    return check_results
 
 
 def files_kept(sweep: IcechunkSweep, state: IcechunkState, lost: DataFrame | None = None) -> DataFrame:
@@ -72,31 +72,33 @@ def files_kept(sweep: IcechunkSweep, state: IcechunkState, lost: DataFrame | Non
     return reach_of(sweep.spark, cache, stand).required()
 
 
-def _references_resolve(state: IcechunkState) -> Verdict:
+def _references_resolve(state: IcechunkState) -> CheckResult:
     """Every branch and every live tag names a snapshot whose history is whole; reading the state would fail else."""
     history = state.history
-    saw = f"{len(history.branches):,} branches and {len(history.tags):,} tags, each with its whole history"
-    return Verdict("references_resolve", True, saw)
+    detail = f"{len(history.branches):,} branches and {len(history.tags):,} tags, each with its whole history"
+    return CheckResult("references_resolve", True, detail)
 
 
-def kept_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame, lost: DataFrame) -> Verdict:
+def kept_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame, lost: DataFrame) -> CheckResult:
     """Every snapshot, manifest and chunk that is kept is in the store, or is acknowledged as lost (`lost`)."""
     required = kept.where(~F.col("address").startswith(TRANSACTIONS))
     row = _absent(required.join(lost, on="address", how="left_anti"), listing, ledger)
     known = required.join(lost, on="address", how="left_semi").count()
-    saw = "every kept snapshot, manifest and chunk exists" + (f"; {known:,} are lost, as acknowledged" if known else "")
+    detail = "every kept snapshot, manifest and chunk exists" + (
+        f"; {known:,} are lost, as acknowledged" if known else ""
+    )
     if row["lost"]:
-        saw = f"{row['lost']:,} kept files are not in the store, first {row['first']}; from quarantine, restore them"
-    return Verdict("kept_exist", not row["lost"], saw)
+        detail = f"{row['lost']:,} kept files are not in the store, first {row['first']}; from quarantine, restore them"
+    return CheckResult("kept_exist", not row["lost"], detail)
 
 
-def logs_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame) -> Verdict:
+def logs_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame) -> CheckResult:
     """No transaction log that is kept was taken by us. Others may lack: of roots, and of what other tools collected."""
     row = _absent(kept.where(F.col("address").startswith(TRANSACTIONS)), listing, ledger)
-    saw = f"every kept transaction log exists, but for {row['lost']:,} that no sweep took"
+    detail = f"every kept transaction log exists, but for {row['lost']:,} that no sweep took"
     if row["ours"]:
-        saw = f"{row['ours']:,} kept transaction logs are not in the store, first {row['first_of_ours']}"
-    return Verdict("logs_exist", not row["ours"], saw)
+        detail = f"{row['ours']:,} kept transaction logs are not in the store, first {row['first_of_ours']}"
+    return CheckResult("logs_exist", not row["ours"], detail)
 
 
 def _absent(kept: DataFrame, listing: DataFrame, ledger: DataFrame):  # type: ignore[no-untyped-def]  # a Row

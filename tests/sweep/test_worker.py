@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.errors import StoreError, TableContractError
-from retention_assets.objectstore.pace import Pace
+from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.lease import Lease, release_lease, stop_sweeps, take_lease
 from retention_assets.state.ledger import LedgerPlace
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.work import OBJECTS, Ended, InTime, Orders, groups, work
+from retention_assets.sweep.worker import OBJECTS, BeforeDeadline, Ended, TaskSpec, groups, work
 from tests.transforms.frames import NOW
 
 DAY, HASH = NOW.date(), "a" * 64
@@ -30,17 +30,17 @@ class Recording:
     meanwhile: Callable[[int], object] = lambda _: None
     group_bytes: ClassVar[int | None] = None
     asked: list[tuple[str, list[str]]] = field(default_factory=list)  # names and addresses of its groups
-    in_time: list[bool] = field(default_factory=list)  # what it is told after each
-    paces: list[Pace] = field(default_factory=list)
+    before_deadline: list[bool] = field(default_factory=list)  # what it is told after each
+    paces: list[RateLimiter] = field(default_factory=list)
 
-    def open(self, pace: Pace) -> "Recording":
-        self.paces.append(pace)
+    def open(self, rate_limiter: RateLimiter) -> "Recording":
+        self.paces.append(rate_limiter)
         return self
 
-    def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[Ended]:
         self.asked.append((name, objects["address"].to_pylist()))
         self.meanwhile(len(self.asked))
-        self.in_time.append(in_time())
+        self.before_deadline.append(before_deadline())
         return [Ended("deleted") for _ in range(objects.num_rows)]
 
     @property
@@ -62,10 +62,10 @@ class Bench:
     def place(self, run_id: str = "a-run") -> LedgerPlace:
         return LedgerPlace(self.warehouse.root, "orchard", DAY, HASH, self.lease.fence, run_id)
 
-    def work(self, deed: Recording, batches: Sequence[pa.RecordBatch], worker: str = "0-0", **orders: Any) -> list[Row]:
+    def work(self, action: Recording, batches: Sequence[pa.RecordBatch], worker: str = "0-0", **task: Any) -> list[Row]:
         """Return the tally of one worker that has two objects in each group."""
-        given = {"deadline": NOW + timedelta(minutes=15), "turn": 0, "rate": 0.2, **orders}
-        tally = work(Orders(deed, self.place(), self.lease, **given), batches, worker, self.clock)
+        given = {"deadline": NOW + timedelta(minutes=15), "turn": 0, "rate": 0.2, **task}
+        tally = work(TaskSpec(action, self.place(), self.lease, **given), batches, worker, self.clock)
         return [row for part in tally for row in part.to_pylist()]
 
     def ledger(self) -> list[tuple[str, str, str | None]]:
@@ -94,20 +94,20 @@ def batch(*addresses: str, **decided: str) -> pa.RecordBatch:
 
 def test_each_group_is_noted_before_and_after_it_is_worked_on(bench: Bench) -> None:
     noted: list[set[str]] = []
-    deed = Recording(lambda _: noted.append(bench.outcomes(deed.done[-1])))
-    assert bench.work(deed, [batch("a", "b", "c"), batch("d")]) == [
+    action = Recording(lambda _: noted.append(bench.outcomes(action.done[-1])))
+    assert bench.work(action, [batch("a", "b", "c"), batch("d")]) == [
         {"outcome": "deleted", "objects": objects, "bytes": 10 * objects, "until": NOW, "reached": None}
         for objects in (2, 1, 1)
     ]
-    assert deed.done == ["a", "b", "c", "d"]
+    assert action.done == ["a", "b", "c", "d"]
     assert noted == [{"attempted"}] * 3
-    assert all(bench.outcomes(address) == {"attempted", "deleted"} for address in deed.done)
+    assert all(bench.outcomes(address) == {"attempted", "deleted"} for address in action.done)
 
 
 def test_what_a_look_decided_is_noted_and_not_touched(bench: Bench) -> None:
-    deed = Recording()
-    tally = bench.work(deed, [batch("a", lives="skipped", gone="missing")])
-    assert deed.done == ["a"]
+    action = Recording()
+    tally = bench.work(action, [batch("a", lives="skipped", gone="missing")])
+    assert action.done == ["a"]
     assert ("lives", "skipped", "why") in bench.ledger()
     assert bench.outcomes("lives") == {"skipped"}
     assert bench.outcomes("gone") == {"missing"}
@@ -124,7 +124,7 @@ class Asking:
     def open(self) -> "Asking":
         return self
 
-    def judged(self, objects: pa.Table) -> pa.Table:
+    def classified(self, objects: pa.Table) -> pa.Table:
         self.asked.append(objects["address"].to_pylist())
         rows = [
             {**row, "outcome": "missing", "detail": "gone"} if row["address"].startswith("x") else row
@@ -134,10 +134,10 @@ class Asking:
 
 
 def test_the_store_is_asked_about_each_group_before_it_is_touched(bench: Bench) -> None:
-    asking, deed = Asking(), Recording()
-    tally = bench.work(deed, [batch("a", "x1", "x2", "x3", "b", lives="skipped"), batch("c")], facts=asking)
+    asking, action = Asking(), Recording()
+    tally = bench.work(action, [batch("a", "x1", "x2", "x3", "b", lives="skipped"), batch("c")], facts=asking)
     assert asking.asked == [["a", "x1"], ["x2", "x3"], ["b"], ["c"]]
-    assert deed.done == ["a", "b", "c"]
+    assert action.done == ["a", "b", "c"]
     assert [bench.outcomes(name) for name in ("x1", "x2", "x3")] == [{"missing"}] * 3
     assert bench.outcomes("lives") == {"skipped"}
     assert sum(row["objects"] for row in tally) == 7
@@ -145,15 +145,15 @@ def test_the_store_is_asked_about_each_group_before_it_is_touched(bench: Bench) 
 
 def test_a_store_that_cannot_be_asked_leaves_what_it_was_asked_about_untouched(bench: Bench) -> None:
     class Refusing(Asking):
-        def judged(self, objects: pa.Table) -> pa.Table:
+        def classified(self, objects: pa.Table) -> pa.Table:
             if "c" in objects["address"].to_pylist():
                 raise StoreError("no answer")
-            return super().judged(objects)
+            return super().classified(objects)
 
-    deed = Recording()
+    action = Recording()
     with pytest.raises(StoreError, match="no answer"):
-        bench.work(deed, [batch("a", "b", "c", "d")], facts=Refusing())
-    assert deed.done == ["a", "b"]
+        bench.work(action, [batch("a", "b", "c", "d")], facts=Refusing())
+    assert action.done == ["a", "b"]
     assert {address for address, _, _ in bench.ledger()} == {"a", "b"}
 
 
@@ -166,14 +166,14 @@ def test_a_group_that_cannot_be_noted_is_not_touched(bench: Bench) -> None:
 
 
 def test_every_group_of_every_worker_and_turn_has_a_name_of_its_own(bench: Bench) -> None:
-    deed = Recording()
+    action = Recording()
     for turn in (0, 1):
         for worker in ("0-0", "1-0"):
-            bench.work(deed, [batch("a", "b", "c"), batch("d")], worker, turn=turn)
+            bench.work(action, [batch("a", "b", "c"), batch("d")], worker, turn=turn)
     release_lease(bench.warehouse, bench.lease, NOW)
     bench.lease = take_lease(bench.warehouse, "orchard", "a-run", NOW, LIFE)  # the next sweep counts from the first
-    bench.work(deed, [batch("a", "b", "c"), batch("d")])
-    names = [name for name, _ in deed.asked]
+    bench.work(action, [batch("a", "b", "c"), batch("d")])
+    names = [name for name, _ in action.asked]
     assert len(set(names)) == len(names) == 15
 
 
@@ -181,10 +181,10 @@ def test_what_is_left_at_the_deadline_has_no_row(bench: Bench) -> None:
     def meanwhile(groups_done: int) -> None:
         bench.now += timedelta(minutes=8)
 
-    deed = Recording(meanwhile)
-    tally = bench.work(deed, [batch("a", "b", "c", "d", "e"), batch("f")])
-    assert deed.done == ["a", "b", "c", "d"]  # the deadline is after 15 minutes
-    assert deed.in_time == [True, False]
+    action = Recording(meanwhile)
+    tally = bench.work(action, [batch("a", "b", "c", "d", "e"), batch("f")])
+    assert action.done == ["a", "b", "c", "d"]  # the deadline is after 15 minutes
+    assert action.before_deadline == [True, False]
     assert {address for address, _, _ in bench.ledger()} == {"a", "b", "c", "d"}
     assert sum(row["objects"] for row in tally) == 4
 
@@ -196,9 +196,9 @@ def test_what_is_left_at_the_deadline_has_no_row(bench: Bench) -> None:
 )
 def test_nothing_is_begun_at_the_deadline(bench: Bench, after: timedelta, done: list[str]) -> None:
     bench.now = NOW + timedelta(minutes=15) + after
-    deed = Recording()
-    bench.work(deed, [batch("a")])
-    assert deed.done == done
+    action = Recording()
+    bench.work(action, [batch("a")])
+    assert action.done == done
 
 
 def test_a_worker_reckons_by_the_clock_that_set_the_deadline(bench: Bench) -> None:
@@ -225,10 +225,10 @@ def let_it_run_out(bench: Bench) -> None:
 def test_a_worker_whose_lease_is_lost_ends_with_the_group_in_its_hands(
     bench: Bench, lose: Callable[[Bench], None]
 ) -> None:
-    deed = Recording(lambda _: lose(bench))
-    bench.work(deed, [batch("a", "b", "c", "d")], deadline=NOW + 2 * LIFE)
-    assert deed.done == ["a", "b"]
-    assert deed.in_time == [False]
+    action = Recording(lambda _: lose(bench))
+    bench.work(action, [batch("a", "b", "c", "d")], deadline=NOW + 2 * LIFE)
+    assert action.done == ["a", "b"]
+    assert action.before_deadline == [False]
     assert {address for address, _, _ in bench.ledger()} == {"a", "b"}
 
 
@@ -240,7 +240,7 @@ def test_a_worker_whose_lease_is_lost_ends_with_the_group_in_its_hands(
 def test_a_group_is_small_enough_for_the_deadline_to_be_looked_at_often(
     bench: Bench, rate: float | None, objects: int
 ) -> None:
-    assert Orders(Recording(), bench.place(), bench.lease, NOW, 0, rate).group == objects
+    assert TaskSpec(Recording(), bench.place(), bench.lease, NOW, 0, rate).group == objects
 
 
 @pytest.mark.parametrize(
@@ -271,8 +271,8 @@ def test_no_first_group_is_larger_than_the_others() -> None:
 
 def test_what_a_deed_left_because_time_was_over_stays_attempted_and_does_not_count(bench: Bench) -> None:
     class HalfInTime(Recording):
-        def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
-            super().do(objects, name, in_time)
+        def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[Ended]:
+            super().do(objects, name, before_deadline)
             return [Ended("deleted" if one == "a" else "attempted") for one in objects["address"].to_pylist()]
 
     tally = bench.work(HalfInTime(), [batch("a", "b", "c", "d")])
@@ -282,8 +282,8 @@ def test_what_a_deed_left_because_time_was_over_stays_attempted_and_does_not_cou
 
 
 def test_a_worker_begins_at_the_pace_that_others_reached_and_tells_its_own(bench: Bench) -> None:
-    deed = Recording(lambda _: deed.paces[0].throttled(deed.paces[0].now() + 60))
-    tally = bench.work(deed, [batch("a", "b")], rate=None, reached=1_000.0)
+    action = Recording(lambda _: action.paces[0].throttled(action.paces[0].now() + 60))
+    tally = bench.work(action, [batch("a", "b")], rate=None, reached=1_000.0)
     assert [row["reached"] for row in tally] == [pytest.approx(1_000 * 0.8 * 0.8)]
     tally = bench.work(Recording(), [batch("f", "g", lives="skipped")], turn=1)
     assert {row["outcome"]: row["reached"] for row in tally} == {"deleted": None, "skipped": None}

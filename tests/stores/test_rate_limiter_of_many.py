@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from retention_assets.objectstore.pace import Pace
+from retention_assets.objectstore.rate_limiter import RateLimiter
 from tests.stores.fake_clock import FakeClock
 
 Thread = Iterator[float]  # yields the seconds that it waits
@@ -39,27 +39,27 @@ class ThrottlingStore:
 class Work:
     """What a worker has left."""
 
-    pace: Pace
+    rate_limiter: RateLimiter
     left: int
 
 
 def thread(work: Work, store: ThrottlingStore, clock: FakeClock, chance: Random) -> Thread:
     """One of a worker's threads, as `DeletionWork` has them."""
-    pace = work.pace
-    while batch := min(work.left, pace.portion(1_000)):
+    rate_limiter = work.rate_limiter
+    while batch := min(work.left, rate_limiter.portion(1_000)):
         work.left -= batch
         while batch:
-            part = min(batch, pace.portion(1_000))
-            while (wait := pace.granted(part)) > 0:
+            part = min(batch, rate_limiter.portion(1_000))
+            while (wait := rate_limiter.granted(part)) > 0:
                 yield wait
             asked_at = clock()
             if store.delete(part):
                 yield LATENCY * chance.uniform(0.5, 1.5) * (0.3 + 0.7 * part / 1_000)
-                pace.clean(asked_at)
+                rate_limiter.clean(asked_at)
                 batch -= part
             else:
                 yield 0.03
-                pace.throttled(asked_at)
+                rate_limiter.throttled(asked_at)
 
 
 def play(clock: FakeClock, threads: list[Thread], until: float) -> None:
@@ -80,7 +80,7 @@ def workers(number: int, objects: int, store: ThrottlingStore, clock: FakeClock)
 
 def work(objects: int, clock: FakeClock) -> Work:
     """Return what a worker has before it, with a pace of its own."""
-    return Work(Pace(clock=clock, sleep=clock.sleep), objects)
+    return Work(RateLimiter(clock=clock, sleep=clock.sleep), objects)
 
 
 def threads(works: list[Work], store: ThrottlingStore, clock: FakeClock) -> list[Thread]:

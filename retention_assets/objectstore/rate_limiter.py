@@ -47,7 +47,7 @@ def backoffs(random: Random, first: float = 0.5, longest: float = 20.0) -> Itera
         span = min(longest, span * 2)
 
 
-class Pace:
+class RateLimiter:
     """The rate at which one task asks for objects, shared by its threads.
 
     A throttle takes a fifth off the rate and stops all requests for a quarter of a second; further ones that answer
@@ -178,8 +178,8 @@ class Pace:
 class Trials:
     """The further attempts at one request, or what is left of it."""
 
-    def __init__(self, patience: Patience, pace: Pace, random: Random) -> None:
-        self._pace, self._seconds = pace, patience.seconds
+    def __init__(self, patience: Patience, rate_limiter: RateLimiter, random: Random) -> None:
+        self._pace, self._seconds = rate_limiter, patience.seconds
         self._waits = islice(backoffs(random), patience.attempts - 1)
         self._failed_at: float | None = None
 

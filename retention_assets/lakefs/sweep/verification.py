@@ -7,7 +7,7 @@ what it saw; none changes anything. Source: DESIGN.md, invariants 1, 7 and 9.
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.core.guards import Verdict
+from retention_assets.core.guards import CheckResult
 from retention_assets.core.states import LIFECYCLE
 from retention_assets.lakefs.rules.addresses import addresses, canonical
 from retention_assets.lakefs.rules.names import is_outside, stored_name
@@ -16,7 +16,7 @@ from retention_assets.lakefs.source.places import prefixes
 from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.staged_objects import staged_objects
 from retention_assets.lakefs.sweep.guards import heads_present, ranges_complete
-from retention_assets.lakefs.sweep.liveness import Question, commits_now
+from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
 from retention_assets.objectstore.listing import list_objects
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.acknowledged import acknowledged_addresses
@@ -25,9 +25,9 @@ from retention_assets.state.ledger import (
 )
 from retention_assets.state.plan import planned_of_all
 from retention_assets.state.table_cache import read_tables
-from retention_assets.sweep.proof import (
+from retention_assets.sweep.verification import (
     _GONE,
-    Evidence,
+    VerificationInputs,
     what_was_done,
 )
 
@@ -45,39 +45,39 @@ CHECKS = (
 )
 
 
-def prove(evidence: Evidence, question: Question) -> list[Verdict]:
+def verify(inputs: VerificationInputs, query: LivenessQuery) -> list[CheckResult]:
     """Return what every check saw. Errors: of the source and the store, where something cannot be read at all."""
-    held, readable = _held_now(evidence.spark, question)
-    access = question.opened.access
-    listing = list_objects(evidence.spark, access, prefixes(ObjectReader(access))).cache()
-    ledger = evidence.ledger().cache()
-    verdicts = [
+    held, readable = _held_now(inputs.spark, query)
+    access = query.opened.access
+    listing = list_objects(inputs.spark, access, prefixes(ObjectReader(access))).cache()
+    ledger = inputs.ledger().cache()
+    check_results = [
         *readable,
         live_exist(
             held,
             listing,
             ledger,
-            planned_of_all(evidence.spark, evidence.warehouse, evidence.plans),
-            acknowledged_addresses(evidence.spark, evidence.warehouse, evidence.name),
+            planned_of_all(inputs.spark, inputs.warehouse, inputs.plans),
+            acknowledged_addresses(inputs.spark, inputs.warehouse, inputs.name),
         ),
-        *what_was_done(evidence, listing, ledger),
+        *what_was_done(inputs, listing, ledger),
     ]
     for frame in (held, listing, ledger):
         frame.unpersist()
-    return verdicts
+    return check_results
 
 
-def _held_now(spark: SparkSession, question: Question) -> tuple[DataFrame, list[Verdict]]:
+def _held_now(spark: SparkSession, query: LivenessQuery) -> tuple[DataFrame, list[CheckResult]]:
     """Return what active and protected commits and staging hold (column `address`), read anew, whatever is due."""
-    opened = question.opened
+    opened = query.opened
     staged = opened.source.staged()
     references = opened.source.references()
-    commits = spark.createDataFrame(commits_now(question, references, rules=())).where("active OR protected")
+    commits = spark.createDataFrame(commits_now(query, references, rules=())).where("active OR protected")
     named = commits.where("metarange_id != ''").select("metarange_id").distinct()
     of_commits = read_tables(named, metaranges(), opened.access).cache()
     kept = active_ranges(commits, of_commits).cache()
     entries = read_tables(kept.select("range_id"), ranges(), opened.access).cache()
-    verdicts = [heads_present(references), ranges_complete(of_commits, entries, kept)]
+    check_results = [heads_present(references), ranges_complete(of_commits, entries, kept)]
     files, shown = (staged.files, staged.shown) if staged else ((), ())
     uncommitted = staged_objects(spark, opened.access, files, opened.inside, shown).select("address")
     committed = addresses(kept, canonical(entries, opened.inside)).select("address")
@@ -85,15 +85,17 @@ def _held_now(spark: SparkSession, question: Question) -> tuple[DataFrame, list[
     if staged is not None:
         held.count()  # once the list is removed it cannot be read again
         opened.source.release(staged)
-    verdicts.append(
-        Verdict("staged_read", staged is not None, "the staged list was read" if staged else "no staged list is known")
+    check_results.append(
+        CheckResult(
+            "staged_read", staged is not None, "the staged list was read" if staged else "no staged list is known"
+        )
     )
-    return held, verdicts
+    return held, check_results
 
 
 def live_exist(
     held: DataFrame, listing: DataFrame, ledger: DataFrame, planned: DataFrame, acknowledged: DataFrame
-) -> Verdict:
+) -> CheckResult:
     """Every held address is listed, or was collected by a lifecycle rule as the ledger says, or is known to be lost.
 
     An absolute address may lie anywhere. It is missing only when our ledger says that its object is gone.
@@ -118,13 +120,13 @@ def live_exist(
         F.count_if(~missing & ~lost & ~collected).alias("elsewhere"),
     ).first()
     assert row is not None
-    saw = f"every held object exists; {row['collected']:,} were collected by lifecycle rules"
+    detail = f"every held object exists; {row['collected']:,} were collected by lifecycle rules"
     if row["elsewhere"]:
-        saw += f"; {row['elsewhere']:,} held addresses lie outside the namespace and were not checked"
+        detail += f"; {row['elsewhere']:,} held addresses lie outside the namespace and were not checked"
     if row["lost"]:
-        saw += f"; {row['lost']:,} are lost, as acknowledged"
+        detail += f"; {row['lost']:,} are lost, as acknowledged"
     if row["missing"]:
-        saw = (
+        detail = (
             f"{row['missing']:,} held objects are not in the store, first {row['first']}; from quarantine, restore them"
         )
-    return Verdict("live_exist", not row["missing"], saw)
+    return CheckResult("live_exist", not row["missing"], detail)

@@ -14,9 +14,9 @@ from retention_assets.inventory.unusual import unusual_names
 from retention_assets.lakefs.rules.committed import commit_graph as graph_of
 from retention_assets.lakefs.rules.references import references_hash
 from retention_assets.lakefs.rules.tables import commit_graph_rows
+from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, take_snapshot
 from retention_assets.lakefs.source.places import place_of
 from retention_assets.lakefs.source.staged_objects import staged_objects
-from retention_assets.lakefs.source.storage import Studio, take_picture
 from retention_assets.lakefs.sweep.guards import heads_present
 from retention_assets.lakefs.sweep.planning import INSTANCE, KNOWN
 from retention_assets.objectstore.listing import unlisted
@@ -26,7 +26,7 @@ from retention_assets.state.ledger import collected_since
 from retention_assets.state.plan import POLICY_HASH, REFERENCES_HASH, withdraw_plan
 from retention_assets.state.policies import POLICY_RUN, policy_versions, rules_in_force
 from retention_assets.state.warehouse import Rows
-from retention_assets.sweep.attempt import clocks
+from retention_assets.sweep.sweep_run import clocks
 
 
 def policy_table(bench: Workbench) -> dg.AssetsDefinition:
@@ -66,10 +66,10 @@ def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
         withdraw_plan(bench.warehouse, bench.name, day_of(context))  # what it was made from is made anew
         spark, opened = session(pyspark), bench.open()
         removed = collected_since(spark, bench.warehouse, bench.name)
-        picture = take_picture(Studio(spark, opened, bench.warehouse, day_of(context), bench.clock, removed))
+        picture = take_snapshot(InventoryContext(spark, opened, bench.warehouse, day_of(context), bench.clock, removed))
         listed = picture.frame.cache()
         notes = {**picture.notes, **unusual_names(listed)}
-        verdicts = [
+        check_results = [
             guards.listing_complete(unlisted(listed, picture.places, ObjectReader(opened.access), place_of)),
             guards.namespaces_apart(bench.name, bench.places()),
             clocks(opened, bench.clock),
@@ -79,7 +79,7 @@ def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
             "prefixes_listed": picture.listed,
             **notes,
         }
-        return checked(Rows(listed, picture.taken_at, notes), verdicts, numbers)
+        return checked(Rows(listed, picture.taken_at, notes), check_results, numbers)
 
     return asset
 

@@ -8,7 +8,6 @@ from pydantic import BaseModel, BeforeValidator, Field, RootModel, model_validat
 
 from retention_assets.config.durations import FOREVER, parse_span, span_of_days
 from retention_assets.errors import ConfigurationError
-from retention_assets.policy.checking import STRICT
 from retention_assets.policy.matching import canonical_prefix, is_glob
 from retention_assets.policy.rules import (
     DEFAULT_RULE,
@@ -21,6 +20,7 @@ from retention_assets.policy.rules import (
     LifecycleRule,
     Policy,
 )
+from retention_assets.policy.validation import STRICT
 
 _HOLD_KINDS: tuple[HoldKind, ...] = ("prefix", "branch", "tag", "commit")
 

@@ -26,7 +26,7 @@ _FACTS = (("size", "size"), ("last_modified", "last_modified"), ("etag", "e_tag"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Where to ask; it travels to executors. `keeps_missing`: what is gone is left to the deed, which knows more."""
+    """Where to ask; it travels to executors. `keeps_missing`: what is gone is left to the action, which knows more."""
 
     access: StoreAccess
     keeps_missing: bool = False
@@ -44,7 +44,7 @@ class FactsOf:
     reader: ObjectReader
     keeps_missing: bool
 
-    def judged(self, objects: pa.Table) -> pa.Table:
+    def classified(self, objects: pa.Table) -> pa.Table:
         """Return rows of `OBJECTS`, each address once, with an outcome for what is gone and what is another object.
 
         Errors: of the store; what cannot be asked about is not worked on.

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.config.instants import Clock
+from retention_assets.config.timestamps import Clock
 from retention_assets.errors import TableContractError
 from retention_assets.inventory.inventories import delivered_inventory
 from retention_assets.lakefs.source.opening import OpenRepository
@@ -28,7 +28,7 @@ _CLEAN_AT, _STORAGE, FELL_BACK = "clean_at", "storage", "fell_back"
 
 
 @dataclass(frozen=True, slots=True)
-class Older:
+class BaseInventory:
     """An older picture. `clean_at`: when the store was last listed whole; `judged_at`: how new the rows count."""
 
     frame: DataFrame
@@ -50,7 +50,7 @@ class StoragePicture:
 
 
 @dataclass(frozen=True, slots=True)
-class Studio:
+class InventoryContext:
     """Where a picture is taken: the repository, its earlier tables, and what sweeps of ours removed (address, at)."""
 
     spark: SparkSession
@@ -61,94 +61,96 @@ class Studio:
     collected: DataFrame
 
 
-def take_picture(studio: Studio) -> StoragePicture:
+def take_snapshot(context: InventoryContext) -> StoragePicture:
     """Return the picture of now, as the repository's settings ask for it; an optimized run falls back and says so."""
-    settings = studio.opened.repository.lakefs
-    now = studio.clock()
+    settings = context.opened.repository.lakefs
+    now = context.clock()
     if settings.inventory:
-        delivered = delivered_inventory(studio.spark, studio.opened.repository)
+        delivered = delivered_inventory(context.spark, context.opened.repository)
         at = delivered.created_at
-        older = Older(delivered.frame, taken_at=at, judged_at=at, clean_at=at, delivered=True)
-        return _completed(studio, older, now, {})
+        older = BaseInventory(delivered.frame, taken_at=at, judged_at=at, clean_at=at, delivered=True)
+        return _completed(context, older, now, {})
     if settings.listing == "clean":
-        return _completed(studio, None, now, {})
-    found = _last_picture(studio, now, settings.clean_every)
+        return _completed(context, None, now, {})
+    found = _last_picture(context, now, settings.clean_every)
     if isinstance(found, str):
-        return _completed(studio, None, now, {FELL_BACK: found})
-    return _completed(studio, found, now, {})
+        return _completed(context, None, now, {FELL_BACK: found})
+    return _completed(context, found, now, {})
 
 
-def _completed(studio: Studio, older: Older | None, now: datetime, notes: Mapping[str, str]) -> StoragePicture:
-    places = prefixes(ObjectReader(studio.opened.access))
-    closed = _unchanged(studio, older, places) if older else frozenset()
+def _completed(
+    context: InventoryContext, older: BaseInventory | None, now: datetime, notes: Mapping[str, str]
+) -> StoragePicture:
+    places = prefixes(ObjectReader(context.opened.access))
+    closed = _unchanged(context, older, places) if older else frozenset()
     fresh = Prefixes(tuple(place for place in places.deep if place not in closed), places.flat)
-    frame = list_objects(studio.spark, studio.opened.access, fresh)
+    frame = list_objects(context.spark, context.opened.access, fresh)
     if older:
-        frame = frame.unionByName(_carried(studio, older, sorted(closed)))
+        frame = frame.unionByName(_carried(context, older, sorted(closed)))
     clean_at = older.clean_at if older else now
-    notes = {**notes, _CLEAN_AT: clean_at.isoformat(), _STORAGE: studio.opened.repository.storage}
+    notes = {**notes, _CLEAN_AT: clean_at.isoformat(), _STORAGE: context.opened.repository.storage}
     return StoragePicture(frame, older.judged_at if older else now, places, len(fresh.deep), notes)
 
 
-def _unchanged(studio: Studio, older: Older, places: Prefixes) -> frozenset[str]:
+def _unchanged(context: InventoryContext, older: BaseInventory, places: Prefixes) -> frozenset[str]:
     """Return the closed slices that count as the older picture has them.
 
     One of which our own older picture has nothing came back since, say from a backup: it is listed. So is one from
     which our sweeps removed something since the store was last listed whole: somebody may have put it back.
     """
-    token_life = studio.opened.repository.lakefs.token_life
+    token_life = context.opened.repository.lakefs.token_life
     closed = frozenset(place for place in places.deep if is_closed(_name(place), older.taken_at, token_life))
     if older.delivered or not closed:
         return closed
     place = place_of(F.col("address")).alias("place")
-    seen = _carried(studio, older, sorted(closed)).select(place).distinct()
-    swept = _removed_since(studio, older.clean_at).select(place).distinct()
+    seen = _carried(context, older, sorted(closed)).select(place).distinct()
+    swept = _removed_since(context, older.clean_at).select(place).distinct()
     return frozenset(row["place"] for row in seen.join(swept, on="place", how="left_anti").collect())
 
 
-def _removed_since(studio: Studio, taken_at: datetime) -> DataFrame:
+def _removed_since(context: InventoryContext, taken_at: datetime) -> DataFrame:
     """Return what our sweeps removed after a picture, or so shortly before it that it may have it still.
 
     What was removed earlier and is in the picture all the same was put back.
     """
-    return studio.collected.where(F.col("at") > F.lit(taken_at - _STILL_LISTED)).select("address")
+    return context.collected.where(F.col("at") > F.lit(taken_at - _STILL_LISTED)).select("address")
 
 
-def _carried(studio: Studio, older: Older, closed: Sequence[str]) -> DataFrame:
+def _carried(context: InventoryContext, older: BaseInventory, closed: Sequence[str]) -> DataFrame:
     """Return the older rows of closed slices that are still there, without what our sweeps removed since."""
-    kept = studio.spark.createDataFrame(pa.table({"place": pa.array(closed, pa.string())}))
+    kept = context.spark.createDataFrame(pa.table({"place": pa.array(closed, pa.string())}))
     return (
         older.frame.withColumn("place", place_of(F.col("address")))
         .join(kept, on="place", how="left_semi")
-        .join(_removed_since(studio, older.taken_at), on="address", how="left_anti")
+        .join(_removed_since(context, older.taken_at), on="address", how="left_anti")
         .select(*STORAGE_INVENTORY.schema.names)
     )
 
 
-def _last_picture(studio: Studio, now: datetime, most: timedelta) -> Older | str:
+def _last_picture(context: InventoryContext, now: datetime, most: timedelta) -> BaseInventory | str:
     """Return the last picture of another day, or why it cannot be built upon.
 
     Not the day's own: its table is overwritten while this one is written.
     """
-    name, table = studio.opened.repository.name, STORAGE_INVENTORY.name
-    days = [date.fromisoformat(day) for day in studio.warehouse.directories(name, table)]
+    name, table = context.opened.repository.name, STORAGE_INVENTORY.name
+    days = [date.fromisoformat(day) for day in context.warehouse.directories(name, table)]
     taken = {
-        day: studio.warehouse.facts(name, table, day).taken_at
+        day: context.warehouse.facts(name, table, day).taken_at
         for day in days
-        if day != studio.day and _is_whole(studio.warehouse, name, table, day.isoformat())
+        if day != context.day and _is_whole(context.warehouse, name, table, day.isoformat())
     }
     if not taken:
         return "there is no inventory of an earlier run"
     try:
-        rows = studio.warehouse.rows(studio.spark, name, table, max(taken, key=lambda day: taken[day]))
+        rows = context.warehouse.rows(context.spark, name, table, max(taken, key=lambda day: taken[day]))
     except TableContractError:  # its rows are not those that were written
         return "the last inventory is not complete"
-    if rows.notes.get(_STORAGE) != studio.opened.repository.storage:
+    if rows.notes.get(_STORAGE) != context.opened.repository.storage:
         return "the last inventory is of another storage"
     clean_at = datetime.fromisoformat(rows.notes[_CLEAN_AT])
     if now - clean_at > most:
         return f"the store was last listed whole at {clean_at:%Y-%m-%d %H:%M} UTC, too long ago"
-    return Older(rows.frame, rows.taken_at, judged_at=now, clean_at=clean_at, delivered=False)
+    return BaseInventory(rows.frame, rows.taken_at, judged_at=now, clean_at=clean_at, delivered=False)
 
 
 def _is_whole(warehouse: Warehouse, name: str, table: str, day: str) -> bool:

@@ -11,17 +11,17 @@ import pytest
 from retention_assets.config.limits import BudgetSettings
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused, StoreError
-from retention_assets.objectstore.pace import Pace
+from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.lease import Lease
 from retention_assets.state.ledger import ATTEMPTED, OUTCOMES
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.policies import completed_runs
 from retention_assets.state.records import read_records
 from retention_assets.sweep.engine import Done, Round
-from retention_assets.sweep.execute import Carried, carry_out, require_balance
-from retention_assets.sweep.work import Ended, InTime, Orders
+from retention_assets.sweep.execute import SweepResult, execute, require_balance
+from retention_assets.sweep.worker import BeforeDeadline, Ended, TaskSpec
 from tests.sweep.crashes.engine import EngineHere
-from tests.sweep.crashes.runs import charge, sweep
+from tests.sweep.crashes.runs import sweep, sweep_run
 from tests.sweep.crashes.world import DEAD, PLANNED, REPOSITORY, World, name_of
 from tests.sweep.small_world import a_plan
 
@@ -41,17 +41,17 @@ class EndsAlike:
 
     group_bytes: ClassVar[int | None] = None
 
-    def open(self, pace: Pace) -> "EndsAlike":
+    def open(self, rate_limiter: RateLimiter) -> "EndsAlike":
         return self
 
-    def do(self, objects: pa.Table, name: str, in_time: InTime) -> Sequence[Ended]:
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[Ended]:
         return [Ended(self.outcomes.get(name_of(one), "failed"), "why") for one in objects["address"].to_pylist()]
 
 
-def carried(world: World, **outcomes: str) -> Carried:
+def sweep_result(world: World, **outcomes: str) -> SweepResult:
     """Carry the world's plan out by a deed that says so of each object that is worked on."""
-    given = charge(world, "sweep", "delete", "a-run")
-    return carry_out(replace(given, deed=EndsAlike(outcomes)), EngineHere(world), lambda: None)
+    given = sweep_run(world, "sweep", "delete", "a-run")
+    return execute(replace(given, action=EndsAlike(outcomes)), EngineHere(world), lambda: None)
 
 
 def lease_is_free(world: World) -> bool:
@@ -95,7 +95,7 @@ class TellsMore(EngineHere):
 
 def test_a_sweep_whose_ledger_does_not_balance_leaves_no_record(world: World) -> None:
     with pytest.raises(GuardRefused, match=r"10 objects and .* of 9 and .* planned"):
-        carry_out(charge(world, "sweep", "delete", "a-run"), TellsMore(world), lambda: None)
+        execute(sweep_run(world, "sweep", "delete", "a-run"), TellsMore(world), lambda: None)
     assert list(read_records(world.warehouse, REPOSITORY)) == []
     assert completed_runs(world.warehouse, REPOSITORY) == frozenset()
     assert lease_is_free(world)
@@ -118,7 +118,7 @@ ALL_DELETED = dict.fromkeys(DEAD, "deleted")
     ],
 )
 def test_only_a_plan_that_was_carried_out_whole_is_noted(world: World, outcomes: dict[str, str], whole: bool) -> None:
-    ended = carried(world, **outcomes)
+    ended = sweep_result(world, **outcomes)
     assert ended.whole is whole
     assert completed_runs(world.warehouse, REPOSITORY) == ({world.plan.policy_run} if whole else set())
     (record,) = read_records(world.warehouse, REPOSITORY)
@@ -132,13 +132,13 @@ def test_a_plan_that_is_not_through_is_not_whole(world: World) -> None:
     other = replace(world.plan, candidates=Amount(len(PLANNED) + 1, world.plan.candidates.bytes), plan_hash="f" * 64)
     keep_plan(world.warehouse, other)
     world.limits = world.limits.model_copy(update={"budget": BudgetSettings(objects=10)})
-    later = replace(charge(world, "sweep", "delete", "a-later-run"), plan=other)
+    later = replace(sweep_run(world, "sweep", "delete", "a-later-run"), plan=other)
 
     class OneIsLeft(EngineHere):
         def remaining(self, fence: int) -> Sequence[int]:
             return []
 
-    assert not carry_out(later, OneIsLeft(world), lambda: None).whole
+    assert not execute(later, OneIsLeft(world), lambda: None).whole
 
 
 # ---- whether it goes on
@@ -147,7 +147,7 @@ def test_a_plan_that_is_not_through_is_not_whole(world: World) -> None:
 def test_a_sweep_that_fails_at_all_that_a_round_tries_ends_there(world: World) -> None:
     """Although the look found one of the round's objects alive again, which is no failure."""
     with pytest.raises(StoreError, match=r"all 4 objects of a round failed. \d+ were not tried. Why: `retention r"):
-        carried(world)
+        sweep_result(world)
     tried = {name_of(row["address"]): row["outcome"] for row in world.ledger() if row["outcome"] != ATTEMPTED}
     assert tried == {**dict.fromkeys("abde", "failed"), "c": "skipped"}
     assert lease_is_free(world)
@@ -162,8 +162,8 @@ class Breaks(EngineHere):
 
     reads = True
 
-    def run(self, objects: Round[pa.Table], orders: Orders) -> Done:
-        super().run(objects, orders)
+    def run(self, objects: Round[pa.Table], task: TaskSpec) -> Done:
+        super().run(objects, task)
         raise ValueError("in a worker\nretention_assets.errors.AccessDenied: s3://lake: denied. Let it list.\n  at x")
 
     def outcomes(self) -> Mapping[str, Amount]:
@@ -174,7 +174,7 @@ class Breaks(EngineHere):
 
 def test_a_sweep_that_a_workers_error_ended_has_a_record_whose_digest_nobody_can_know_yet(world: World) -> None:
     with pytest.raises(ValueError, match="in a worker"):
-        carry_out(charge(world, "sweep", "delete", "a-run"), Breaks(world), lambda: None)
+        execute(sweep_run(world, "sweep", "delete", "a-run"), Breaks(world), lambda: None)
     (record,) = read_records(world.warehouse, REPOSITORY)
     assert record.document["ended_early"] == "s3://lake: denied. Let it list."
     assert record.document["ledger_digest"] is None
@@ -185,7 +185,7 @@ def test_what_hinders_the_record_does_not_hide_what_ended_the_sweep(world: World
     engine = Breaks(world)
     engine.reads = False
     with pytest.raises(ValueError, match="in a worker"):
-        carry_out(charge(world, "sweep", "delete", "a-run"), engine, lambda: None)
+        execute(sweep_run(world, "sweep", "delete", "a-run"), engine, lambda: None)
     assert list(read_records(world.warehouse, REPOSITORY)) == []
 
 
@@ -196,7 +196,7 @@ def test_what_ended_while_it_was_published_has_a_record(world: World) -> None:
         raise GuardRefused("somebody stands on what is to go")
 
     with pytest.raises(GuardRefused, match="somebody stands"):
-        carry_out(replace(charge(world, "sweep", "delete", "a-run"), publish=publish), EngineHere(world), lambda: None)
+        execute(replace(sweep_run(world, "sweep", "delete", "a-run"), publish=publish), EngineHere(world), lambda: None)
     (record,) = read_records(world.warehouse, REPOSITORY)
     assert (record.document["ended_early"], record.document["published"]) == ("somebody stands on what is to go", None)
 
@@ -216,14 +216,14 @@ class SlowLooks(EngineHere):
 def test_a_first_look_that_took_longer_than_the_window_is_followed_by_another(world: World) -> None:
     engine = SlowLooks(world)
     engine.slow = len(engine.remaining(0))
-    assert carry_out(charge(world, "sweep", "delete", "a-run"), engine, lambda: None).whole
+    assert execute(sweep_run(world, "sweep", "delete", "a-run"), engine, lambda: None).whole
 
 
 def test_looks_that_take_longer_than_the_window_end_the_sweep_with_the_remedy(world: World) -> None:
     engine = SlowLooks(world)
     engine.slow = 100
     with pytest.raises(GuardRefused, match=r"took longer than sweep.window, 15m.* Set a longer sweep.window"):
-        carry_out(charge(world, "sweep", "delete", "a-run"), engine, lambda: None)
+        execute(sweep_run(world, "sweep", "delete", "a-run"), engine, lambda: None)
     assert not [row for row in world.ledger() if row["outcome"] == ATTEMPTED]
     (record,) = read_records(world.warehouse, REPOSITORY)  # of what the look itself decided
     assert "sweep.window" in record.document["ended_early"]
@@ -231,7 +231,7 @@ def test_looks_that_take_longer_than_the_window_end_the_sweep_with_the_remedy(wo
 
 
 def test_what_fails_among_others_is_not_tried_again_by_the_same_sweep(world: World) -> None:
-    ended = carried(world, **{**ALL_DELETED, "a": "failed", "g": "failed"})
+    ended = sweep_result(world, **{**ALL_DELETED, "a": "failed", "g": "failed"})
     assert ended.outcomes["failed"].objects == 2
     tries = [name_of(row["address"]) for row in world.ledger() if row["outcome"] == "failed"]
     assert sorted(tries) == ["a", "g"]
@@ -242,7 +242,7 @@ def test_a_repository_that_is_not_the_planned_one_is_refused_before_anything_is_
         raise GuardRefused("it was created again under its name")
 
     with pytest.raises(GuardRefused, match="created again"):
-        carry_out(charge(world, "sweep", "delete", "a-run"), EngineHere(world), another)
+        execute(sweep_run(world, "sweep", "delete", "a-run"), EngineHere(world), another)
     assert world.ledger() == []
     assert lease_is_free(world)
 
@@ -257,14 +257,14 @@ def test_a_plan_with_nothing_left_to_do_asks_no_questions(world: World) -> None:
         def remaining(self, fence: int) -> Sequence[int]:
             return []
 
-    ended = carry_out(charge(world, "sweep", "delete", "a-run"), NothingRemains(world), unknown)
-    assert ended == Carried({}, whole=False)
+    ended = execute(sweep_run(world, "sweep", "delete", "a-run"), NothingRemains(world), unknown)
+    assert ended == SweepResult({}, whole=False)
 
 
 # ---- what is published before
 
 
-def published(world: World, told: list[str], budget: int = len(PLANNED) + 2) -> Carried:
+def published(world: World, told: list[str], budget: int = len(PLANNED) + 2) -> SweepResult:
     """Carry the world's plan out with two edits to publish, and tell in `told` what happened in which order."""
     world.limits = world.limits.model_copy(update={"budget": BudgetSettings(objects=budget)})
 
@@ -272,8 +272,8 @@ def published(world: World, told: list[str], budget: int = len(PLANNED) + 2) -> 
         told.append(f"published under {lease.fence}, {len(world.ledger())} objects tried")
         return {"conflicts": 3}
 
-    given = replace(charge(world, "sweep", "delete", "a-run"), beside=2, publish=publish)
-    return carry_out(given, EngineHere(world), lambda: told.append("the same repository"))
+    given = replace(sweep_run(world, "sweep", "delete", "a-run"), beside=2, publish=publish)
+    return execute(given, EngineHere(world), lambda: told.append("the same repository"))
 
 
 def test_edits_are_published_once_before_any_object_is_tried_and_the_record_says_what_that_came_to(
@@ -296,11 +296,14 @@ def test_edits_of_a_plan_without_objects_are_published_too(world: World) -> None
 
     told: list[str] = []
     given = replace(
-        charge(world, "sweep", "delete", "a-run"), plan=plan, beside=1, publish=lambda _: told.append("published") or {}
+        sweep_run(world, "sweep", "delete", "a-run"),
+        plan=plan,
+        beside=1,
+        publish=lambda _: told.append("published") or {},
     )
-    ended = carry_out(given, NothingRemains(world), lambda: told.append("the same repository"))
+    ended = execute(given, NothingRemains(world), lambda: told.append("the same repository"))
     assert told == ["the same repository", "published"]
-    assert ended == Carried({}, whole=True)
+    assert ended == SweepResult({}, whole=True)
 
 
 def test_edits_of_a_plan_that_its_budget_does_not_cover_are_not_published(world: World) -> None:
@@ -329,10 +332,10 @@ def test_a_round_begins_at_the_pace_that_the_rounds_before_reached(
     begun: list[float | None] = []
 
     class Throttled(EngineHere):
-        def run(self, objects: Round[pa.Table], orders: Orders) -> Done:
-            begun.append(orders.reached)
-            return replace(super().run(objects, orders), reached=200.0 if len(begun) == 1 else None)
+        def run(self, objects: Round[pa.Table], task: TaskSpec) -> Done:
+            begun.append(task.reached)
+            return replace(super().run(objects, task), reached=200.0 if len(begun) == 1 else None)
 
-    given = charge(world, "sweep", "delete", "a-run")
-    carry_out(replace(given, deed=EndsAlike(dict.fromkeys(DEAD, "deleted"))), Throttled(world), lambda: None)
+    given = sweep_run(world, "sweep", "delete", "a-run")
+    execute(replace(given, action=EndsAlike(dict.fromkeys(DEAD, "deleted"))), Throttled(world), lambda: None)
     assert begun == [None, 200.0, 200.0]

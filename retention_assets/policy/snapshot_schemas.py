@@ -6,11 +6,11 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from retention_assets.errors import ConfigurationError
-from retention_assets.policy.checking import STRICT
-from retention_assets.policy.forms import Day, RuleId, Span, as_problem
 from retention_assets.policy.matching import is_glob
 from retention_assets.policy.rules import DEFAULT_RULE, Hold, HoldKind
+from retention_assets.policy.schemas import Day, RuleId, Span, as_problem
 from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, RefKind, SnapshotRule
+from retention_assets.policy.validation import STRICT
 
 _HOLD_KINDS: tuple[HoldKind, ...] = ("snapshot", "branch", "tag")
 _SNAPSHOT_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{19}[0G]")  # Source: Icechunk facts 1, Ids

@@ -10,23 +10,23 @@ from functools import cached_property
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config.configuration import Repository
-from retention_assets.config.instants import Clock
+from retention_assets.config.timestamps import Clock
 from retention_assets.core.liveness import Liveness
 from retention_assets.icechunk.source.opening import OpenIcechunk, open_icechunk
-from retention_assets.icechunk.sweep.proof import files_kept
+from retention_assets.icechunk.sweep.verification import files_kept
 from retention_assets.lakefs.source.opening import open_repository
-from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, Question
+from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, LivenessQuery
 from retention_assets.lakefs.sweep.memory import read_memory
 from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.state.ledger import plans_with_ledgers, read_ledgers
 from retention_assets.state.table_cache import TableCache
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.attempt import Sweep
 from retention_assets.sweep.execute import Log
+from retention_assets.sweep.sweep_run import Sweep
 
 
 @contextmanager
-def kept_now(
+def live_now(
     spark: SparkSession,
     warehouse: Warehouse,
     repository: Repository,
@@ -100,8 +100,8 @@ class _Kept:
         opened = open_repository(self._repository, self._clock)
         cache = TableCache(self._spark, self._warehouse, self._repository.name, opened.access, self._run_id)
         memory = read_memory(self._warehouse, self._repository.name, self._repository.lakefs)
-        question = Question(opened, opened.policy(), self._clock().date(), memory)
-        return LakeFSLiveness(self._spark, cache, question, self._clock)
+        query = LivenessQuery(opened, opened.policy(), self._clock().date(), memory)
+        return LakeFSLiveness(self._spark, cache, query, self._clock)
 
     @cached_property
     def _sweep(self) -> Sweep[OpenIcechunk]:

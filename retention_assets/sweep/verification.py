@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from retention_assets.core.guards import Verdict
+from retention_assets.core.guards import CheckResult
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.versions import lists_versions
 from retention_assets.state.ledger import (
@@ -31,7 +31,7 @@ from retention_assets.sweep.spark import digest_of_ledger
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class VerificationInputs:
     """What a proof looks at."""
 
     spark: SparkSession
@@ -54,22 +54,22 @@ class Evidence:
         return newest_of(rows.withColumn("went_at", F.max(left).over(Window.partitionBy("address"))))
 
 
-def what_was_done(evidence: Evidence, listing: DataFrame, ledger: DataFrame) -> list[Verdict]:
+def what_was_done(inputs: VerificationInputs, listing: DataFrame, ledger: DataFrame) -> list[CheckResult]:
     """Return what the checks saw that hold the store and the quarantine against ledgers, plans and records."""
     return [
         deleted_are_gone(ledger, listing),
-        copies_in_quarantine(evidence, ledger),
-        *(_totals_hold(evidence, plan) for plan in evidence.plans),
-        _records_follow(evidence),
-        records_signed(evidence),
-        records_copied(evidence),
+        copies_in_quarantine(inputs, ledger),
+        *(_totals_hold(inputs, plan) for plan in inputs.plans),
+        _records_follow(inputs),
+        records_signed(inputs),
+        records_copied(inputs),
     ]
 
 
 _GONE = ("deleted", "missing", "purged", QUARANTINED)
 
 
-def deleted_are_gone(ledger: DataFrame, listing: DataFrame) -> Verdict:
+def deleted_are_gone(ledger: DataFrame, listing: DataFrame) -> CheckResult:
     """What the ledger calls gone is not there; an object that was written after it went is another one.
 
     What was purged went when it was moved or deleted, and not when its copy or its versions did.
@@ -78,29 +78,29 @@ def deleted_are_gone(ledger: DataFrame, listing: DataFrame) -> Verdict:
     still = listing.join(said, on="address", how="inner").where(F.col("last_modified") <= F.col("went_at"))
     row = still.agg(F.count(F.lit(1)).alias("still"), F.min("address").alias("first")).first()
     assert row is not None
-    saw = f"{row['still']:,} objects that the ledger calls gone are there, first {row['first']}"
-    return Verdict("deleted_are_gone", not row["still"], saw if row["still"] else "what the ledger calls gone is gone")
+    detail = f"{row['still']:,} objects that the ledger calls gone are there, first {row['first']}"
+    return CheckResult(
+        "deleted_are_gone", not row["still"], detail if row["still"] else "what the ledger calls gone is gone"
+    )
 
 
-def copies_in_quarantine(evidence: Evidence, ledger: DataFrame) -> Verdict:
+def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> CheckResult:
     """Every object that a ledger calls quarantined lies there, of its size; nothing that is called purged does.
 
     `ledger`: see `Evidence.ledger`. What lies there besides is counted: copies of objects that a sweep did not delete.
     """
     check = "quarantine_is_whole"
-    if not evidence.places:
-        return Verdict(check, True, "nothing was moved")
-    access = evidence.places[0][1].access
-    lies = lying(
-        evidence.spark, [place for _, place in evidence.places], versions=lists_versions(access)
-    ).copies.cache()
+    if not inputs.places:
+        return CheckResult(check, True, "nothing was moved")
+    access = inputs.places[0][1].access
+    lies = lying(inputs.spark, [place for _, place in inputs.places], versions=lists_versions(access)).copies.cache()
     ledgers = {
         place.folder: read_ledgers(
-            evidence.spark, evidence.warehouse, plan.repository, [(plan.day.isoformat(), plan.plan_hash)]
+            inputs.spark, inputs.warehouse, plan.repository, [(plan.day.isoformat(), plan.plan_hash)]
         )
-        for plan, place in evidence.places
+        for plan, place in inputs.places
     }
-    rows = in_folders(ledgers, read_ledgers(evidence.spark, evidence.warehouse, evidence.name, []))
+    rows = in_folders(ledgers, read_ledgers(inputs.spark, inputs.warehouse, inputs.name, []))
     moved = (
         ended_of(rows, "folder").where(F.col("outcome") == QUARANTINED).select("folder", "address", "size", "detail")
     )
@@ -122,17 +122,17 @@ def copies_in_quarantine(evidence: Evidence, ledger: DataFrame) -> Verdict:
         told.append(f"{said:,} objects are called purged and have a copy, first {first}")
     if lacking:
         told.append(f"{lacking:,} quarantined objects are not in {access.url}; the first was moved to {moved_to}")
-    return Verdict(check, not (said or lacking), "; ".join(told) or f"{access.url} has all its copies")
+    return CheckResult(check, not (said or lacking), "; ".join(told) or f"{access.url} has all its copies")
 
 
-def _totals_hold(evidence: Evidence, plan: Plan) -> Verdict:
+def _totals_hold(inputs: VerificationInputs, plan: Plan) -> CheckResult:
     """The plan's objects are those of its hash; its ledger names no other, and none twice."""
     check = _of("totals_hold", plan)
     try:
-        planned = planned_objects(evidence.spark, evidence.warehouse, plan)
+        planned = planned_objects(inputs.spark, inputs.warehouse, plan)
     except GuardRefused as error:
-        return Verdict(check, False, str(error))
-    rows = read_ledgers(evidence.spark, evidence.warehouse, plan.repository, [(plan.day.isoformat(), plan.plan_hash)])
+        return CheckResult(check, False, str(error))
+    rows = read_ledgers(inputs.spark, inputs.warehouse, plan.repository, [(plan.day.isoformat(), plan.plan_hash)])
     latest = latest_of(rows)
     strangers = latest.join(planned.select("address", "size"), on=["address", "size"], how="left_anti").count()
     known = {row["outcome"]: row["count"] for row in latest.groupBy("outcome").count().collect()}
@@ -141,84 +141,86 @@ def _totals_hold(evidence: Evidence, plan: Plan) -> Verdict:
     passed = not strangers and count == plan.candidates.objects and set(known) <= set(OUTCOMES)
     told = " + ".join(f"{objects:,} {outcome}" for outcome, objects in sorted(known.items())) or "0 tried"
     left = count - sum(known.values())
-    saw = f"{plan.candidates.objects:,} planned = {told} + {left:,} unattempted ({attempted:,} of unknown end)"
-    return Verdict(check, passed, saw if passed else f"{saw} does not hold: {strangers:,} rows name no planned object")
+    detail = f"{plan.candidates.objects:,} planned = {told} + {left:,} unattempted ({attempted:,} of unknown end)"
+    return CheckResult(
+        check, passed, detail if passed else f"{detail} does not hold: {strangers:,} rows name no planned object"
+    )
 
 
-def _records_follow(evidence: Evidence) -> Verdict:
+def _records_follow(inputs: VerificationInputs) -> CheckResult:
     """The chain of records is unbroken, and each ledger, also an empty one, still is what its records say."""
-    for kept in evidence.records:
-        told, document = f"{evidence.name}/records/{kept.name}", kept.document
+    for kept in inputs.records:
+        told, document = f"{inputs.name}/records/{kept.name}", kept.document
         if not kept.follows:
-            return Verdict("records_follow", False, f"{told} does not follow the one before it")
+            return CheckResult("records_follow", False, f"{told} does not follow the one before it")
         if document["ledger_digest"] is None:  # of something that has no ledger, or whose workers may be at it still
             continue
         plan = document["day"], document["plan_hash"]
-        digest = digest_of_ledger(evidence.spark, evidence.warehouse, evidence.name, plan, document["fence"])
+        digest = digest_of_ledger(inputs.spark, inputs.warehouse, inputs.name, plan, document["fence"])
         if digest != document["ledger_digest"]:
-            return Verdict("records_follow", False, f"the ledger that {told} is of was changed")
-    if evidence.witnessed and evidence.witnessed not in [fingerprint(kept.document) for kept in evidence.records]:
-        return Verdict(
-            "records_follow", False, f"the last record that {evidence.name}/leases names was changed or is gone"
+            return CheckResult("records_follow", False, f"the ledger that {told} is of was changed")
+    if inputs.witnessed and inputs.witnessed not in [fingerprint(kept.document) for kept in inputs.records]:
+        return CheckResult(
+            "records_follow", False, f"the last record that {inputs.name}/leases names was changed or is gone"
         )
-    saw = f"{len(evidence.records):,} records, each follows the one before it"
-    unrecorded = [plan for plan in evidence.plans if _is_unrecorded(evidence, plan)]
+    detail = f"{len(inputs.records):,} records, each follows the one before it"
+    unrecorded = [plan for plan in inputs.plans if _is_unrecorded(inputs, plan)]
     if unrecorded:
         first = f"{unrecorded[0].day} {unrecorded[0].plan_hash[:12]}"
-        saw += f"; of {len(unrecorded):,} plans, {first} first, the last sweep was cut off before it wrote one"
-    return Verdict("records_follow", True, saw)
+        detail += f"; of {len(unrecorded):,} plans, {first} first, the last sweep was cut off before it wrote one"
+    return CheckResult("records_follow", True, detail)
 
 
-def records_signed(evidence: Evidence) -> Verdict:
+def records_signed(inputs: VerificationInputs) -> CheckResult:
     """Each record is signed by a key of the configuration, but for those of the time before there was a key."""
-    check, seal = "records_signed", evidence.seal
-    signed = sum(SIGNATURE in kept.document for kept in evidence.records)
+    check, seal = "records_signed", inputs.seal
+    signed = sum(SIGNATURE in kept.document for kept in inputs.records)
     if not seal.keys:
-        saw = "records.signing_key is not configured: who may write the warehouse can write all records anew"
+        detail = "records.signing_key is not configured: who may write the warehouse can write all records anew"
         if signed:
-            saw = f"{signed:,} records are signed, and records.signing_key is not configured: they were not checked"
-        return Verdict(check, not signed, saw)
+            detail = f"{signed:,} records are signed, and records.signing_key is not configured: they were not checked"
+        return CheckResult(check, not signed, detail)
     is_before_key = seal.signed_since is not None
-    for kept in evidence.records:
-        told, document = f"{evidence.name}/records/{kept.name}", kept.document
+    for kept in inputs.records:
+        told, document = f"{inputs.name}/records/{kept.name}", kept.document
         if SIGNATURE not in document:
             since = seal.signed_since.isoformat() if seal.signed_since else ""
             if is_before_key and document["ended"] < since:
                 continue
-            return Verdict(check, False, f"{told} is not signed{f', and ended after {since}' if since else ''}")
+            return CheckResult(check, False, f"{told} is not signed{f', and ended after {since}' if since else ''}")
         is_before_key = False  # the hash of what came before is signed from here on
-        if document["repository"] != evidence.name or not seal.verifies(document):
-            return Verdict(check, False, f"{told} is not signed for {evidence.name} by a key of the configuration")
-    saw = f"{signed:,} records are signed"
-    if unsigned := len(evidence.records) - signed:
-        saw += f", and {unsigned:,} are of the time before {seal.signed_since}"
-    return Verdict(check, True, saw)
+        if document["repository"] != inputs.name or not seal.verifies(document):
+            return CheckResult(check, False, f"{told} is not signed for {inputs.name} by a key of the configuration")
+    detail = f"{signed:,} records are signed"
+    if unsigned := len(inputs.records) - signed:
+        detail += f", and {unsigned:,} are of the time before {seal.signed_since}"
+    return CheckResult(check, True, detail)
 
 
-def records_copied(evidence: Evidence) -> Verdict:
+def records_copied(inputs: VerificationInputs) -> CheckResult:
     """The witness has a copy of each record as it is, and of no other."""
     check = "records_copied"
-    if evidence.seal.witness is None:
-        return Verdict(
+    if inputs.seal.witness is None:
+        return CheckResult(
             check, True, "records.witness is not configured: who may write the warehouse can cut records off"
         )
-    url = f"{evidence.seal.witness.url}/{evidence.name}"
-    copies = set(evidence.seal.copies(evidence.name))
-    records = {copy_name(kept.name, kept.document) for kept in evidence.records}
+    url = f"{inputs.seal.witness.url}/{inputs.name}"
+    copies = set(inputs.seal.copies(inputs.name))
+    records = {copy_name(kept.name, kept.document) for kept in inputs.records}
     if lost := sorted(copies - records):
         told = f"{len(lost):,} records were removed or changed since they were copied to {url}, {lost[0]} first"
-        return Verdict(check, False, told)
+        return CheckResult(check, False, told)
     if missing := sorted(records - copies):
         told = f"{len(missing):,} records have no copy in {url}, {missing[0]} first; the next sweep copies newer ones"
-        return Verdict(check, False, told)
-    return Verdict(check, True, f"{url} has a copy of each of {len(records):,} records")
+        return CheckResult(check, False, told)
+    return CheckResult(check, True, f"{url} has a copy of each of {len(records):,} records")
 
 
-def _is_unrecorded(evidence: Evidence, plan: Plan) -> bool:
+def _is_unrecorded(inputs: VerificationInputs, plan: Plan) -> bool:
     """Return whether the newest rows of the plan's ledger are covered by no record: nothing would show a change."""
     day = plan.day.isoformat()
-    fences = sweeps_of(evidence.warehouse, evidence.name, day, plan.plan_hash)
-    documents = (kept.document for kept in evidence.records if kept.document["ledger_digest"])
+    fences = sweeps_of(inputs.warehouse, inputs.name, day, plan.plan_hash)
+    documents = (kept.document for kept in inputs.records if kept.document["ledger_digest"])
     told = [one["fence"] for one in documents if (one["day"], one["plan_hash"]) == (day, plan.plan_hash)]
     return max(fences, default=0) > max(told, default=0)
 
@@ -227,12 +229,12 @@ def _of(check: str, plan: Plan) -> str:
     return f"{check} {plan.day} {plan.plan_hash[:12]}"
 
 
-def by_check(verdicts: Sequence[Verdict], checks: Sequence[str]) -> list[Verdict]:
-    """Return one verdict for each of `checks`; of those that look at each plan, what failed, or how many hold."""
+def by_check(check_results: Sequence[CheckResult], checks: Sequence[str]) -> list[CheckResult]:
+    """Return one check result for each of `checks`; of those that look at each plan, what failed, or how many hold."""
     merged = []
     for check in checks:
-        alike = [verdict for verdict in verdicts if verdict.guard.partition(" ")[0] == check]
-        failed = [f"{verdict.guard}: {verdict.saw}" for verdict in alike if not verdict.passed]
-        saw = alike[0].saw if len(alike) == 1 else f"{len(alike):,} plans"
-        merged.append(Verdict(check, not failed, "; ".join(failed) or saw))
+        alike = [check_result for check_result in check_results if check_result.guard.partition(" ")[0] == check]
+        failed = [f"{check_result.guard}: {check_result.detail}" for check_result in alike if not check_result.passed]
+        detail = alike[0].detail if len(alike) == 1 else f"{len(alike):,} plans"
+        merged.append(CheckResult(check, not failed, "; ".join(failed) or detail))
     return merged

@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.config.configuration import Repository
-from retention_assets.config.instants import Clock
 from retention_assets.config.limits import Limits
-from retention_assets.core.guards import Verdict, clock_agrees
+from retention_assets.config.timestamps import Clock
+from retention_assets.core.guards import CheckResult, clock_agrees
 from retention_assets.core.liveness import Elsewhere, NothingElsewhere
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.access import StoreAccess
@@ -26,12 +26,12 @@ from retention_assets.state.plan import Plan, find_plan, planned_objects
 from retention_assets.state.quarantine import place_of_plan
 from retention_assets.state.records import read_records, seal_of
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.deeds import Delete, Quarantine
+from retention_assets.sweep.actions import Delete, Quarantine
 from retention_assets.sweep.engine import width
-from retention_assets.sweep.execute import Carried, Charge, Log
-from retention_assets.sweep.proof import Evidence
+from retention_assets.sweep.execute import Log, SweepResult, SweepRun
 from retention_assets.sweep.spark import amounts_of
-from retention_assets.sweep.work import Deed
+from retention_assets.sweep.verification import VerificationInputs
+from retention_assets.sweep.worker import Action
 from retention_assets.tables import REFERENCE_ADDRESSES
 
 _VERSIONS = {
@@ -108,26 +108,26 @@ class Report:
         }
 
 
-def charge_of(
+def sweep_run_of(
     sweep: Sweep[Opened],
     plan: Plan,
     mode: str,
     *,
     beside: int = 0,
     publish: Callable[[Lease], Mapping[str, Any]] | None = None,
-) -> Charge:
+) -> SweepRun:
     """Return what an attempt at a plan is charged with; see `Charge`.
 
     Errors: GuardRefused where other machines would not see its lease.
     """
     alone = sweep.limits.sweep.single_machine
     require_seen_by_all(sweep.warehouse, sweep.name, sweep.opened.access, single_machine=alone)
-    return Charge(
+    return SweepRun(
         warehouse=sweep.warehouse,
         plan=plan,
         kind="sweep",
         mode=mode,
-        deed=deed_of(sweep, plan, mode),
+        action=action_of(sweep, plan, mode),
         limits=sweep.limits,
         run_id=sweep.attempt,
         clock=sweep.clock,
@@ -140,7 +140,7 @@ def charge_of(
     )
 
 
-def deed_of(sweep: Sweep[Opened], plan: Plan, mode: str) -> Deed:
+def action_of(sweep: Sweep[Opened], plan: Plan, mode: str) -> Action:
     """Return what a mode does to objects."""
     access = sweep.opened.access
     if mode == "quarantine":
@@ -161,32 +161,34 @@ def planned_as_approved(sweep: Sweep[Opened], plan: Plan, policy_hash: str) -> D
     return planned_objects(sweep.spark, sweep.warehouse, plan)
 
 
-def clocks(opened: Opened, clock: Clock) -> Verdict:
+def clocks(opened: Opened, clock: Clock) -> CheckResult:
     """Hold this machine's clock against the store's, which tells how old an object is. See `clock_agrees`."""
     most = opened.repository.settings.guards.max_clock_skew
     if most is None:
-        return Verdict("clock_agrees", True, "not looked at: guards.max_clock_skew is null")
+        return CheckResult("clock_agrees", True, "not looked at: guards.max_clock_skew is null")
     before = clock()
     return clock_agrees(before, store_time(opened.access, clock), clock(), most)
 
 
 def require_clock(sweep: Sweep[Opened]) -> None:
     """Refuse when this machine's clock and the store's differ by more than is allowed."""
-    verdict = clocks(sweep.opened, sweep.clock)
-    if not verdict.passed:
-        raise GuardRefused(f"{sweep.name} {sweep.day}: {verdict.guard}: {verdict.saw}. Nothing was deleted.")
+    check_result = clocks(sweep.opened, sweep.clock)
+    if not check_result.passed:
+        raise GuardRefused(
+            f"{sweep.name} {sweep.day}: {check_result.guard}: {check_result.detail}. Nothing was deleted."
+        )
 
 
-def tell_of_versions(sweep: Sweep[Opened], mode: str, carried: Carried) -> None:
+def warn_of_versions(sweep: Sweep[Opened], mode: str, sweep_result: SweepResult) -> None:
     """Say so when the bucket keeps versions of what was deleted or moved, and where it should tell and does not."""
-    if not carried.outcomes or not is_s3(sweep.opened.access):
+    if not sweep_result.outcomes or not is_s3(sweep.opened.access):
         return
     told = _VERSIONS.get((mode, keeps_versions(sweep.opened.access)))
     if told:
         sweep.log(told.format(name=sweep.name))
 
 
-def evidence_of(sweep: Sweep[Opened]) -> Evidence:
+def verification_inputs(sweep: Sweep[Opened]) -> VerificationInputs:
     """Return what a proof of the repository looks at: of every plan that was tried."""
     name, warehouse = sweep.name, sweep.warehouse
     tried = [
@@ -205,4 +207,4 @@ def evidence_of(sweep: Sweep[Opened]) -> Evidence:
     else:
         places = []
     newest, seal = witnessed_record(warehouse, name), seal_of(sweep.opened.repository)
-    return Evidence(sweep.spark, warehouse, name, tried, records, places, newest, seal)
+    return VerificationInputs(sweep.spark, warehouse, name, tried, records, places, newest, seal)

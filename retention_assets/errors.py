@@ -41,7 +41,7 @@ class AccessDenied(StoreError):
 
 
 class CorruptFile(RetentionError):
-    """A file is truncated, altered, renamed or not of its format. Nothing in it was believed."""
+    """A file is truncated, altered, renamed or not of its format. It was not used."""
 
 
 class TableContractError(RetentionError):

@@ -315,7 +315,7 @@ def test_a_repository_that_is_not_there_is_told_with_those_that_are(tmp_path: Pa
 def test_a_key_that_stands_twice_is_refused(tmp_path: Path, doubled: str) -> None:
     """YAML would take the last one without a word: a second `mode: delete` far below the first `mode: plan`."""
     text = yaml.safe_dump({"warehouse": "w", "repositories": {"orchard": {**ORCHARD, "mode": "plan"}}}, sort_keys=False)
-    with pytest.raises(ConfigurationError, match=r"retention\.yaml: .*(mode|orchard|warehouse).*twice"):
+    with pytest.raises(ConfigurationError, match=r"retention\.yaml: .*(mode|orchard|warehouse).*is duplicated"):
         load_configuration(written(tmp_path, _after_its_like(text, doubled)))
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from dagster_pyspark import LazyPySparkResource
 
-from retention_assets.assets import plan_inputs as pictures
+from retention_assets.assets import plan_inputs
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Workbench, checked
@@ -47,11 +47,11 @@ PLAN_GUARDS = (
 def lakefs_assets(bench: Workbench) -> list[dg.AssetsDefinition]:
     """Return the assets of one repository, in the order in which they run."""
     makers = (
-        pictures.policy_table,
-        pictures.current_rules,
-        pictures.storage_inventory,
-        pictures.uncommitted_objects,
-        pictures.commit_graph,
+        plan_inputs.policy_table,
+        plan_inputs.current_rules,
+        plan_inputs.storage_inventory,
+        plan_inputs.uncommitted_objects,
+        plan_inputs.commit_graph,
         potential_commits,
         active_ranges,
         addresses,

@@ -10,9 +10,7 @@ from typing import Any
 
 import click
 
-from retention_assets.cli import (
-    undoing,  # noqa: F401 - their commands join the group
-)
+from retention_assets.cli import acknowledging, comparing, icechunk, undoing  # noqa: F401 - their commands join the group
 from retention_assets.cli.group import as_json, as_of, cli, configuration_of, day_of, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS, column_order, human_bytes, print_amounts, print_rows
 from retention_assets.config.configuration import Configuration, Repository, load_configuration
@@ -53,8 +51,8 @@ def _print_findings(found: Mapping[str, Sequence[Finding]]) -> None:
         for finding in findings:
             screen.print(f"{name}: {finding.severity}: {finding.rule_id}: {finding.message}", **AS_IT_IS)
         errors = sum(finding.severity == "error" for finding in findings)
-        amounts = f"{errors} to correct, {len(findings) - errors} to think about"
-        screen.print(f"{name}: {amounts if findings else 'nothing to complain of'}", **AS_IT_IS)
+        amounts = f"{errors} errors, {len(findings) - errors} warnings"
+        screen.print(f"{name}: {amounts if findings else 'no issues found'}", **AS_IT_IS)
 
 
 @cli.command(short_help="Plan what may be deleted, and show it.")

@@ -31,10 +31,8 @@ def stop(context: click.Context, repository: str) -> None:
     configuration = configuration_of(context)
     configuration.repository(repository)
     was = stop_sweeps(Warehouse(configuration.warehouse), repository, person(), utc_now())
-    ending = f"The run {was} ends with the objects in its hands." if was else "Nobody was sweeping."
-    screen.print(
-        f"Stopped: {repository}. {ending}\nLet sweeps begin again: {program()} resume {repository}", **AS_IT_IS
-    )
+    ending = f"Run {was} stops after its current group." if was else "Nobody was sweeping."
+    screen.print(f"Stopped: {repository}. {ending}\nResume with: {program()} resume {repository}", **AS_IT_IS)
 
 
 @cli.command(short_help="Let stopped sweeps begin again.")

@@ -45,7 +45,7 @@ class _UniqueKeys(yaml.SafeLoader):
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
-                    problem=f"{key.value} stands twice", problem_mark=key.start_mark
+                    problem=f"{key.value} is duplicated", problem_mark=key.start_mark
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep=deep)

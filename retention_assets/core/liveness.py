@@ -13,7 +13,7 @@ class Liveness:
 
     live: DataFrame
     committed: DataFrame
-    looked_at: datetime  # this machine's clock, before anything was read
+    checked_at: datetime  # this machine's clock, before anything was read
 
 
 class Elsewhere(Protocol):

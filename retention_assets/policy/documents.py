@@ -51,7 +51,7 @@ def from_server(default_days: int, branches: Mapping[str, int]) -> Document:
 def join(documents: Sequence[Document]) -> Policy:
     """Return the policy that `documents` make together; their order does not matter.
 
-    Errors: ConfigurationError for two different defaults, an id that stands twice in its section, or one branch with
+    Errors: ConfigurationError for two different defaults, an id that is duplicated in its section, or one branch with
     two different spans, with the sources.
     """
     _require_agreement(documents)

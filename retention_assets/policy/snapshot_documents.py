@@ -36,7 +36,7 @@ def read_snapshot_document(text: str, source: str) -> SnapshotDocument:
 def join_snapshot_documents(documents: Sequence[SnapshotDocument]) -> SnapshotPolicy:
     """Return the policy that `documents` make together; their order does not matter.
 
-    Errors: ConfigurationError for two different defaults or flags, an id that stands twice in its section, or one
+    Errors: ConfigurationError for two different defaults or flags, an id that is duplicated in its section, or one
     branch or tag with two different rules, with the sources.
     """
     _require_agreement(documents)

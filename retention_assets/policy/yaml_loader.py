@@ -16,7 +16,7 @@ class _UniqueKeys(yaml.SafeLoader):
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if repeated := _first_repeated(keys):
             line = node.start_mark.line + 1
-            raise ConfigurationError(f"the key {repeated!r} stands twice in the mapping that begins at line {line}")
+            raise ConfigurationError(f"the key {repeated!r} is duplicated in the mapping that begins at line {line}")
         return super().construct_mapping(node, deep=deep)
 
 
@@ -52,7 +52,7 @@ def _loaded(text: str) -> object:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if repeated := _first_repeated([key for key, _ in pairs]):
-        raise ConfigurationError(f"the key {repeated!r} stands twice in one object")
+        raise ConfigurationError(f"the key {repeated!r} is duplicated in one object")
     return dict(pairs)
 
 

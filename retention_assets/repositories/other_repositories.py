@@ -132,7 +132,7 @@ class OtherRepositories:
                 raise self._being_planned(other)
             self._kept_by[table] = found
         live = reduce(DataFrame.unionByName, self._kept_by.values(), liveness.live)
-        return Liveness(live.distinct(), liveness.committed, liveness.looked_at)
+        return Liveness(live.distinct(), liveness.committed, liveness.checked_at)
 
     def release(self) -> None:
         """Let go of what was read: what `added_to` returned must not be used any more."""

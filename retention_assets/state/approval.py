@@ -204,14 +204,15 @@ def beyond_budget(plan: Plan, budget: BudgetSettings, beside: int = 0) -> str | 
     return None
 
 
-def require_same_world(plan: Plan, revived: int, settings: ApprovalSettings) -> None:
+def require_same_world(plan: Plan, resurrected: int, settings: ApprovalSettings) -> None:
     """Refuse when so much of the plan lives again that it is not what was approved any more."""
-    share = revived / max(1, plan.candidates.objects)
+    share = resurrected / max(1, plan.candidates.objects)
     if share > settings.max_revived:
+        shares = f"{share:.0%}; approval.max_revived is {settings.max_revived:.0%}"
         raise GuardRefused(
-            f"{plan.repository} {plan.day}: {revived:,} of {plan.candidates.objects:,} planned objects came back to "
-            f"life ({share:.0%}; approval.max_revived is {settings.max_revived:.0%}): the approval has lapsed. Nothing "
-            f"was deleted. Plan and approve again: `retention plan {plan.repository} --as-of {plan.day}`."
+            f"{plan.repository} {plan.day}: {resurrected:,} of {plan.candidates.objects:,} planned objects came back "
+            f"to life ({shares}): the approval has lapsed. Nothing was deleted. Plan and approve again: "
+            f"`retention plan {plan.repository} --as-of {plan.day}`."
         )
 
 

@@ -100,7 +100,7 @@ def release_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> None:
 def stop_sweeps(warehouse: Warehouse, repository: str, person: str, now: datetime) -> str | None:
     """Take every sweep's right away until `resume_sweeps`; return whose it was.
 
-    A worker that is at it ends with the objects in its hands, at most one group.
+    A worker stops after its current group.
     """
     for _ in range(_TRIES):
         number, document = _newest(warehouse, repository)
@@ -114,7 +114,7 @@ def stop_sweeps(warehouse: Warehouse, repository: str, person: str, now: datetim
 
 
 def resume_sweeps(warehouse: Warehouse, repository: str, now: datetime) -> None:
-    """Let sweeps begin again. Errors: GuardRefused when they are not stopped."""
+    """Allow sweeps again. Errors: GuardRefused when they are not stopped."""
     number, document = _newest(warehouse, repository)
     if document is None or document["until"] != _NO_END.isoformat() or document["released"]:
         raise GuardRefused(f"{repository}: its sweeps are not stopped. Nothing was changed.")

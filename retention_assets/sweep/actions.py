@@ -25,7 +25,7 @@ from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.objectstore.versions import all_versions, noncurrent_versions
 from retention_assets.state.ledger import ATTEMPTED, DELETED, FAILED, MISSING, PURGED, QUARANTINED, RESTORED, SKIPPED
 from retention_assets.state.quarantine import MANIFESTS, QuarantinePlace
-from retention_assets.sweep.worker import BeforeDeadline, Ended
+from retention_assets.sweep.worker import BeforeDeadline, ObjectResult
 
 OF_COPY = "its copy in quarantine"  # what was purged; a bucket may keep versions of it where it was
 _OF_COPY_ALONE = f"{OF_COPY}; whether the store keeps versions of the copy is unknown"
@@ -39,8 +39,8 @@ _OUTCOMES = {
     Outcome.CHANGED: SKIPPED,
     Outcome.LATE: ATTEMPTED,
 }
-_DELETED = Ended(DELETED)
-_LEFT = Ended(ATTEMPTED)  # the next pass checks its liveness again, and goes on with it
+_DELETED = ObjectResult(DELETED)
+_LEFT = ObjectResult(ATTEMPTED)  # the next pass checks its liveness again, and goes on with it
 _MOST_COPIED = 10 * 1024**3  # bytes of a group: about 90 s at 1 Gbit/s, well within a window
 _EVERY = 2.0  # seconds between two questions whether the time is over: the answer may cost a request
 _STEP_OBJECTS, _STEP_BYTES = 1_000, 1024**3  # copied before their originals are deleted: one request in bulk
@@ -65,7 +65,7 @@ class Deleting:
 
     deleter: ObjectDeleter
 
-    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[Ended]:
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
         """See `OpenAction`."""
         return [_of_deletion(done) for done in self.deleter.delete_all(_to_delete(objects), before_deadline)]
 
@@ -101,13 +101,13 @@ class Quarantining:
     copies: ObjectReader
     earlier: Callable[[], Mapping[str, VerifiedCopy]]  # copies that earlier attempts verified
 
-    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[Ended]:
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
         """See `OpenAction`. A few objects at a time: what is copied in time is moved, however long the rest takes."""
         try:
             self.place.note(objects, name)
         except StoreError as error:
-            return [Ended(FAILED, f"no manifest could be written: {error}")] * objects.num_rows
-        ended: list[Ended] = []
+            return [ObjectResult(FAILED, f"no manifest could be written: {error}")] * objects.num_rows
+        ended: list[ObjectResult] = []
         goes_on = _asked_rarely(before_deadline)
         for start, length in _steps(objects["size"].to_pylist()):
             step = objects.slice(start, length)
@@ -124,17 +124,19 @@ class Quarantining:
         ]
         return self.copier.copy_all(wanted, goes_on, self.earlier)
 
-    def _moved(self, objects: pa.Table, copies: Sequence[Copied], before_deadline: BeforeDeadline) -> list[Ended]:
+    def _moved(
+        self, objects: pa.Table, copies: Sequence[Copied], before_deadline: BeforeDeadline
+    ) -> list[ObjectResult]:
         """Delete the originals of what was copied, and return how it ended for each object."""
         sizes = objects["size"].to_pylist()
-        ended = {copy.path: self._fate(copy, size) for copy, size in zip(copies, sizes, strict=True)}
+        ended = {copy.path: self._result_of_copy(copy, size) for copy, size in zip(copies, sizes, strict=True)}
         copied = [one for one in _to_delete(objects) if ended[one.path] is None]
         if copied and before_deadline():
             for done in self.deleter.delete_all(copied, before_deadline):
                 ended[done.path] = self._gone(done)
         return [one or _LEFT for one in ended.values()]
 
-    def _note(self, objects: pa.Table, copies: Sequence[Copied], ended: Sequence[Ended], name: str) -> None:
+    def _note(self, objects: pa.Table, copies: Sequence[Copied], ended: Sequence[ObjectResult], name: str) -> None:
         """Note the copies whose originals stay, where no ETag of the copy would show that it was made."""
         verified = {
             copy.path: VerifiedCopy(size, copy.e_tag, copy.copy_e_tag)
@@ -145,27 +147,31 @@ class Quarantining:
             with suppress(StoreError):  # then they are copied once more
                 self.place.note_copies(verified, name)
 
-    def _fate(self, done: Copied, size: int) -> Ended | None:
+    def _result_of_copy(self, done: Copied, size: int) -> ObjectResult | None:
         """Return how it ended for what was not copied, None for what was."""
         if done.outcome is CopyOutcome.COPIED:
             return None
         if done.outcome is CopyOutcome.LATE:
             return _LEFT
         if done.outcome is CopyOutcome.CHANGED:
-            return Ended(SKIPPED, _OTHER)
+            return ObjectResult(SKIPPED, _OTHER)
         if done.outcome is not CopyOutcome.MISSING:
-            return Ended(FAILED, done.detail)
+            return ObjectResult(FAILED, done.detail)
         try:  # gone: by an attempt that was cut off after the move, or before we came
             moved = _size_at(self.copies, done.to) == size
         except StoreError as error:
-            return Ended(FAILED, str(error))
-        return Ended(QUARANTINED, self.copies.describe(done.to)) if moved else Ended(MISSING, "was gone before")
+            return ObjectResult(FAILED, str(error))
+        return (
+            ObjectResult(QUARANTINED, self.copies.describe(done.to))
+            if moved
+            else ObjectResult(MISSING, "was gone before")
+        )
 
-    def _gone(self, done: Deletion) -> Ended:
+    def _gone(self, done: Deletion) -> ObjectResult:
         if done.outcome is Outcome.LATE:
             return _LEFT
         if done.outcome in (Outcome.DELETED, Outcome.MISSING):
-            return Ended(QUARANTINED, self.place.describe(done.path))
+            return ObjectResult(QUARANTINED, self.place.describe(done.path))
         return replace(_of_deletion(done), detail=f"copied, not deleted: {done.detail}")
 
 
@@ -199,7 +205,7 @@ class Restoring:
     copier: ObjectCopier
     deleter: ObjectDeleter
 
-    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[Ended]:
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
         """See `OpenAction`."""
         rows = _rows(objects, "address", "size")
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -208,24 +214,24 @@ class Restoring:
         done = self.deleter.delete_all([DeleteTarget(self.place.path(address)) for address in back], before_deadline)
         for address, copy in zip(back, done, strict=True):
             if copy.outcome is Outcome.LATE:
-                ended[address] = Ended(ATTEMPTED)  # the next pass finds it back, and removes the copy
+                ended[address] = ObjectResult(ATTEMPTED)  # the next pass finds it back, and removes the copy
             elif copy.outcome is Outcome.FAILED:
-                ended[address] = Ended(RESTORED, f"its copy in quarantine stays: {copy.detail}")
+                ended[address] = ObjectResult(RESTORED, f"its copy in quarantine stays: {copy.detail}")
         return list(ended.values())
 
-    def _back(self, row: tuple[str, int]) -> Ended:
+    def _back(self, row: tuple[str, int]) -> ObjectResult:
         address, size = row
         try:
             there = _size_at(self.reader, address)
             if there is not None:
                 is_back = there == size and self._is_the_copy(address)
-                return Ended(RESTORED) if is_back else Ended(SKIPPED, "another object took its place")
+                return ObjectResult(RESTORED) if is_back else ObjectResult(SKIPPED, "another object took its place")
             (done,) = self.copier.copy_all([Copy(self.place.path(address), address, size, None)])
         except StoreError as error:
-            return Ended(FAILED, str(error))
+            return ObjectResult(FAILED, str(error))
         if done.outcome is CopyOutcome.COPIED:
-            return Ended(RESTORED)
-        return Ended(FAILED, done.detail or "it is not in quarantine any more")
+            return ObjectResult(RESTORED)
+        return ObjectResult(FAILED, done.detail or "it is not in quarantine any more")
 
     def _is_the_copy(self, address: str) -> bool:
         """Return whether what lies at the address has the copy's bytes. An attempt cut off late left no copy."""
@@ -261,14 +267,14 @@ class Purging:
     action: Purge
     deleter: ObjectDeleter
 
-    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[Ended]:
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
         """See `OpenAction`. A copy that is gone is as good as purged."""
         addresses = objects["address"].to_pylist()
-        told = Ended(PURGED, OF_COPY if self.action.keeps_versions is not None else _OF_COPY_ALONE)
+        told = ObjectResult(PURGED, OF_COPY if self.action.keeps_versions is not None else _OF_COPY_ALONE)
         try:
             to_delete = self._to_delete([self.action.place.path(address) for address in addresses])
         except StoreError as error:
-            return [Ended(FAILED, str(error))] * len(addresses)
+            return [ObjectResult(FAILED, str(error))] * len(addresses)
         failed = _not_gone(self.deleter.delete_all(to_delete, before_deadline))
         return [failed.get(self.action.place.path(address), told) for address in addresses]
 
@@ -318,15 +324,15 @@ class RemovingVersions:
     access: StoreAccess
     deleter: ObjectDeleter
 
-    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[Ended]:
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
         """See `OpenAction`. The versions of a directory are listed once for all of the group's objects in it."""
         wanted = objects["address"].to_pylist()
         try:
             to_delete = _versions(wanted, lambda place, _: noncurrent_versions(self.access, place))
         except StoreError as error:
-            return [Ended(FAILED, str(error))] * len(wanted)
+            return [ObjectResult(FAILED, str(error))] * len(wanted)
         failed = _not_gone(self.deleter.delete_all(to_delete, before_deadline))
-        return [failed.get(address, Ended(PURGED, _OF_VERSIONS)) for address in wanted]
+        return [failed.get(address, ObjectResult(PURGED, _OF_VERSIONS)) for address in wanted]
 
 
 def _versions(
@@ -346,10 +352,10 @@ def _versions(
     ]
 
 
-def _not_gone(done: Sequence[Deletion]) -> dict[str, Ended]:
+def _not_gone(done: Sequence[Deletion]) -> dict[str, ObjectResult]:
     """Return by path what is not certainly gone, and why."""
     return {
-        one.path: _LEFT if one.outcome is Outcome.LATE else Ended(FAILED, one.detail)
+        one.path: _LEFT if one.outcome is Outcome.LATE else ObjectResult(FAILED, one.detail)
         for one in done
         if one.outcome in (Outcome.FAILED, Outcome.LATE)
     }
@@ -396,10 +402,10 @@ def _to_delete(objects: pa.Table) -> list[DeleteTarget]:
     return [DeleteTarget(address, e_tag) for address, e_tag in _rows(objects, "address", "etag")]
 
 
-def _of_deletion(done: Deletion) -> Ended:
+def _of_deletion(done: Deletion) -> ObjectResult:
     if done.outcome is Outcome.DELETED and done.detail is None:
         return _DELETED  # nearly all: they share one
-    return Ended(_OUTCOMES[done.outcome], _OTHER if done.outcome is Outcome.CHANGED else done.detail)
+    return ObjectResult(_OUTCOMES[done.outcome], _OTHER if done.outcome is Outcome.CHANGED else done.detail)
 
 
 def _size_at(reader: ObjectReader, path: str) -> int | None:

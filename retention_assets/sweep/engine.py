@@ -35,7 +35,7 @@ class Round[Objects]:
     """Objects that one look is for, with the outcome of those that the look decided, and when it began (UTC)."""
 
     objects: Objects
-    looked_at: datetime
+    checked_at: datetime
 
 
 class Engine[Objects](Protocol):
@@ -48,7 +48,7 @@ class Engine[Objects](Protocol):
         """
         ...
 
-    def revived(self) -> int:
+    def resurrected(self) -> int:
         """Look at all that remains, and return how much of it lives again. Errors: GuardRefused when unknown."""
         ...
 

@@ -104,7 +104,7 @@ def execute(run: SweepRun, engine: Engine[Any], require_same: Callable[[], None]
         if remaining or run.beside:
             require_same()
         if remaining:
-            require_same_world(plan, engine.revived(), limits.approval)
+            require_same_world(plan, engine.resurrected(), limits.approval)
         if run.publish:
             lease = renew_lease(run.warehouse, lease, run.clock())
             require_standing(run)
@@ -159,12 +159,12 @@ def work_through(run: SweepRun, engine: Engine[Any], lease: Lease) -> tuple[Leas
             require_standing(run)
             looked = engine.look(number)
             lease = renew_lease(run.warehouse, lease, run.clock())
-            run.log(f"{run.name}: {run.mode} {objects:,} objects, looked at {looked.looked_at:%H:%M:%S} UTC")
-            deadline = min(lease.until, looked.looked_at + run.limits.sweep.window)
+            run.log(f"{run.name}: {run.mode} {objects:,} objects, looked at {looked.checked_at:%H:%M:%S} UTC")
+            deadline = min(lease.until, looked.checked_at + run.limits.sweep.window)
             task = _orders(run, lease, deadline, next(turns), reached)
             with progress.watched(task.ledger):
                 done = engine.run(looked, task)
-            window = max(window, (done.until - looked.looked_at).total_seconds() if done.until else 0.0)
+            window = max(window, (done.until - looked.checked_at).total_seconds() if done.until else 0.0)
             reached = done.reached or reached
             progress.count(done)
             _require_some_success(run, done, left=sum(rounds[number + 1 :]))

@@ -53,7 +53,7 @@ class Directories:
 class Setting:
     """What an engine is of: the plan with its objects, the store they lie in, and how what is live is found out.
 
-    `foresee` tells what will be live once the plan's own edits are published; None: the plan has none.
+    `project` tells what will be live once the plan's own edits are published; None: the plan has none.
     """
 
     spark: SparkSession
@@ -64,7 +64,7 @@ class Setting:
     look: Callable[[], Liveness]
     most: int  # objects of a round
     layout: Layout = field(default_factory=Directories)
-    foresee: Callable[[], Liveness] | None = None
+    project: Callable[[], Liveness] | None = None
 
 
 class SparkEngine:
@@ -103,11 +103,11 @@ class SparkEngine:
         self._rest = rest.join(F.broadcast(self._of.spark.createDataFrame(numbers)), on="place", how="inner")
         return [objects for _, objects in packed]
 
-    def revived(self) -> int:
+    def resurrected(self) -> int:
         """See `Engine`. A look that foresees is of a state that is not there yet: no round may use it."""
         assert self._kept is not None
-        if self._of.foresee:
-            liveness = self._of.foresee()
+        if self._of.project:
+            liveness = self._of.project()
         else:
             liveness = self._liveness = self._of.look()
         return self._kept.join(liveness.live, on="address", how="left_semi").count()
@@ -119,8 +119,8 @@ class SparkEngine:
         objects = self._rest.where(F.col("round") == number)
         if self._looked is not None:
             self._looked.unpersist()
-        self._looked = fates(objects, liveness).cache()
-        return Round(self._looked, liveness.looked_at)
+        self._looked = with_results(objects, liveness).cache()
+        return Round(self._looked, liveness.checked_at)
 
     def run(self, objects: Round[DataFrame], task: TaskSpec) -> Done:
         """See `Engine`."""
@@ -178,7 +178,7 @@ def amounts_of(ledger: DataFrame) -> dict[str, Amount]:
     return {row["outcome"]: Amount(row["objects"], row["bytes"]) for row in sorted(rows)}
 
 
-def fates(objects: DataFrame, now: Liveness) -> DataFrame:
+def with_results(objects: DataFrame, now: Liveness) -> DataFrame:
     """Return `OBJECTS`: with the outcome of those that live, null for those that go."""
     committed = (F.col("reason") == UNREFERENCED) & F.col("is_held").isNotNull()
     detail = F.when(F.col("is_live").isNotNull(), F.lit(_REVIVED)).when(committed, F.lit(_COMMITTED))

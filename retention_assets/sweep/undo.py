@@ -483,14 +483,14 @@ class EndedEngine:
         objects = self._rest.count()
         return [objects] if objects else []
 
-    def revived(self) -> int:
+    def resurrected(self) -> int:
         """See `Engine`."""
         return 0
 
     def look(self, number: int) -> Round[DataFrame]:
         """See `Engine`."""
         assert self._rest is not None
-        looked_at = self._undo.clock()
+        checked_at = self._undo.clock()
         empty = {"last_modified": F.lit(None).cast("timestamp"), "etag": F.lit(None).cast("string")}
         undecided = {"outcome": F.lit(None).cast("string"), "detail": F.lit(None).cast("string")}
         objects = self._rest.withColumns({**empty, **undecided})
@@ -498,7 +498,7 @@ class EndedEngine:
             objects = self._sparing(objects, self._kept())
         if self._surplus.objects:
             objects = _left(objects, self._alone(objects), _ALONE)
-        return Round(objects.select(*OBJECTS.names, "surplus"), looked_at)
+        return Round(objects.select(*OBJECTS.names, "surplus"), checked_at)
 
     def _sparing(self, objects: DataFrame, kept: DataFrame) -> DataFrame:
         """Decide that what is kept again, and is not there, is left: then what is to go are its last bytes."""

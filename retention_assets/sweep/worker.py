@@ -48,7 +48,7 @@ TALLY = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ObjectResult:
     """What became of one object."""
 
     outcome: str
@@ -71,7 +71,7 @@ class Action(Protocol):
 class OpenAction(Protocol):
     """A action at work on one executor."""
 
-    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[Ended]:
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
         """Do it to each row of `OBJECTS`, in their order. No store's error is raised: it is an outcome.
 
         `attempted` is the outcome of what was left, because the time was over: it gets no second line in the ledger.
@@ -192,7 +192,7 @@ def _done(
     task: TaskSpec, open_action: OpenAction, group: pa.Table, name: str, clock: Clock, before_deadline: BeforeDeadline
 ) -> pa.Table:
     """Do the action to a group between its two lines of the ledger, and return the second."""
-    attempted = [Ended(ATTEMPTED)] * group.num_rows
+    attempted = [ObjectResult(ATTEMPTED)] * group.num_rows
     _noted(task, group, attempted, name, clock(), "attempted")
     ended = open_action.do(
         group, f"{task.ledger.fence:08d}-{name}", before_deadline
@@ -204,7 +204,9 @@ def _done(
     return _noted(task, group.filter(answered), known, name, clock(), DONE)
 
 
-def _noted(task: TaskSpec, objects: pa.Table, ended: Sequence[Ended], name: str, at: datetime, stage: str) -> pa.Table:
+def _noted(
+    task: TaskSpec, objects: pa.Table, ended: Sequence[ObjectResult], name: str, at: datetime, stage: str
+) -> pa.Table:
     """Append to the ledger what became of objects, and return the rows."""
     rows = _rows(task, objects, ended, at)
     task.ledger.append(rows, name, stage)
@@ -223,12 +225,12 @@ def _tally(rows: pa.Table, until: datetime | None = None, reached: float | None 
     return pa.table(columns, schema=TALLY).combine_chunks().to_batches()[0]
 
 
-def _ended(decided: pa.Table) -> list[Ended]:
+def _ended(decided: pa.Table) -> list[ObjectResult]:
     pairs = zip(decided["outcome"].to_pylist(), decided["detail"].to_pylist(), strict=True)
-    return [Ended(outcome, detail) for outcome, detail in pairs]
+    return [ObjectResult(outcome, detail) for outcome, detail in pairs]
 
 
-def _rows(task: TaskSpec, objects: pa.Table, ended: Sequence[Ended], at: datetime) -> pa.Table:
+def _rows(task: TaskSpec, objects: pa.Table, ended: Sequence[ObjectResult], at: datetime) -> pa.Table:
     columns = [
         objects["address"],
         objects["size"],

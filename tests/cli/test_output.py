@@ -146,7 +146,7 @@ def write_policy(directory: Path, text: str) -> Place:
 def test_lint_has_nothing_to_say_of_the_servers_own_rules(place: Place) -> None:
     answer = run("--config", place.file, "lint")
     assert (answer.status, answer.err) == (0, "")
-    assert "nothing to complain of" in answer.out
+    assert "no issues found" in answer.out
 
 
 def test_lint_warns_of_an_unknown_branch_and_of_other_rules_on_the_server(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ class Story:
     """Which candidates met with what, and what the ledger says of them."""
 
     planned: set[str]
-    revived: set[str]
+    resurrected: set[str]
     staged: str
     gone: str
     overwritten: str
@@ -34,7 +34,7 @@ class Story:
 
     @property
     def to_delete(self) -> set[str]:
-        return self.planned - self.revived - {self.staged, self.gone, self.overwritten}
+        return self.planned - self.resurrected - {self.staged, self.gone, self.overwritten}
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,8 @@ def story(approved: Approved, new_lake: Callable[[], Lake], tmp_path_factory: py
     lake = new_lake()
     with copied(approved, tmp_path_factory.mktemp("changed"), lake) as world:
         place, planned = world.place, world.planned
-        revived = planned & held_by(OLD_COMMIT)
-        staged, gone, overwritten, *others = sorted(planned - revived)
+        resurrected = planned & held_by(OLD_COMMIT)
+        staged, gone, overwritten, *others = sorted(planned - resurrected)
         world.repository.branches["back-to-the-start"] = OLD_COMMIT
         lake.put(f"{staged_folder()}one-more", staged_list(staged))
         lake.delete(gone)
@@ -59,7 +59,7 @@ def story(approved: Approved, new_lake: Callable[[], Lake], tmp_path_factory: py
             second = place.run("sweep")
         second_ledger = {row["address"]: row for row in place.rows("deletion_report")}
     return Story(
-        planned, revived, staged, gone, overwritten, denied, before,
+        planned, resurrected, staged, gone, overwritten, denied, before,
         first, first_ledger, after_first, second, second_ledger, lake.listing(), asked_again,
     )  # fmt: skip
 
@@ -69,9 +69,9 @@ def outcomes(ledger: dict[str, Json], addresses: set[str]) -> set[str]:
 
 
 def test_what_a_branch_holds_again_is_skipped(story: Story) -> None:
-    assert len(story.revived) == 6
-    assert outcomes(story.first_ledger, story.revived) == {"skipped"}
-    assert story.revived <= story.after_second.keys()
+    assert len(story.resurrected) == 6
+    assert outcomes(story.first_ledger, story.resurrected) == {"skipped"}
+    assert story.resurrected <= story.after_second.keys()
 
 
 def test_what_is_staged_again_is_skipped(story: Story) -> None:

@@ -39,7 +39,7 @@ def test_identities_of_a_range_are_hashes_and_those_of_a_metarange_are_range_ids
 
 def test_a_table_named_by_another_id_is_refused_and_the_message_names_both() -> None:
     renamed = f"repo/_lakefs/{METARANGE_ID}"
-    with pytest.raises(CorruptFile, match=f"{re.escape(renamed)}: .*{RANGE_ID}.*Nothing in this file was believed"):
+    with pytest.raises(CorruptFile, match=f"{re.escape(renamed)}: .*{RANGE_ID}.*The file was not used"):
         read_table(real("range.sst"), renamed)
 
 

@@ -19,7 +19,7 @@ def test_an_empty_document_is_an_error(text):
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', "a: 1\na: 2\n", '{"x": {"a": 1, "a": 1}}', "x: {a: 1, a: 1}"])
 def test_a_key_that_stands_twice_is_an_error(text):
-    with pytest.raises(ConfigurationError, match="p: the key 'a' stands twice"):
+    with pytest.raises(ConfigurationError, match="p: the key 'a' is duplicated"):
         mapping_of(text, "p")
 
 

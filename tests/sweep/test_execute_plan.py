@@ -19,7 +19,7 @@ from retention_assets.state.policies import completed_runs
 from retention_assets.state.records import read_records
 from retention_assets.sweep.engine import Done, Round
 from retention_assets.sweep.execute import SweepResult, execute, require_balance
-from retention_assets.sweep.worker import BeforeDeadline, Ended, TaskSpec
+from retention_assets.sweep.worker import BeforeDeadline, ObjectResult, TaskSpec
 from tests.sweep.crashes.engine import EngineHere
 from tests.sweep.crashes.runs import sweep, sweep_run
 from tests.sweep.crashes.world import DEAD, PLANNED, REPOSITORY, World, name_of
@@ -44,8 +44,10 @@ class EndsAlike:
     def open(self, rate_limiter: RateLimiter) -> "EndsAlike":
         return self
 
-    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[Ended]:
-        return [Ended(self.outcomes.get(name_of(one), "failed"), "why") for one in objects["address"].to_pylist()]
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
+        return [
+            ObjectResult(self.outcomes.get(name_of(one), "failed"), "why") for one in objects["address"].to_pylist()
+        ]
 
 
 def sweep_result(world: World, **outcomes: str) -> SweepResult:

@@ -21,7 +21,7 @@ from retention_assets.state.plan import keep_plan
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.execute import SweepResult, execute
 from retention_assets.sweep.spark import Setting, SparkEngine
-from retention_assets.sweep.worker import BeforeDeadline, Ended
+from retention_assets.sweep.worker import BeforeDeadline, ObjectResult
 from tests.ledgers import write_ledger
 from tests.sweep.crashes.runs import sweep_run
 from tests.sweep.crashes.world import World
@@ -97,7 +97,7 @@ def test_all_phases_count_when_what_came_back_to_life_is_counted(spark: SparkSes
         spark, Warehouse(str(tmp_path / "w")), tmp_path / "lake", ["snapshots/a", "chunks/b", "chunks/z"]
     )
     engine.remaining(1)
-    assert engine.revived() == 2
+    assert engine.resurrected() == 2
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class FailsAt:
     def open(self, rate_limiter: RateLimiter) -> "FailsAt":
         return self
 
-    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[Ended]:
-        return [Ended("failed" if one == self.address else "deleted") for one in objects["address"].to_pylist()]
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
+        return [ObjectResult("failed" if one == self.address else "deleted") for one in objects["address"].to_pylist()]
 
 
 def outcomes(frame: DataFrame) -> dict[str, str]:

@@ -14,7 +14,7 @@ from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.quarantine import QuarantinePlace
 from retention_assets.sweep import actions
 from retention_assets.sweep.actions import Quarantine
-from retention_assets.sweep.worker import OBJECTS, Ended
+from retention_assets.sweep.worker import OBJECTS, ObjectResult
 from tests.faulty_s3 import FaultyS3, faulty_s3
 from tests.stores.s3 import Bucket
 
@@ -158,7 +158,7 @@ def test_an_object_uploaded_in_parts_is_copied_once_over_three_attempts(bucket: 
     action = Quarantine(lake, QuarantinePlace(attic, "2026-11-01/abc"))
     rows = objects(lake, "data/parts")
     assert str(rows["etag"][0]).endswith("-1")
-    results: list[Ended | str] = []
+    results: list[ObjectResult | str] = []
     for number in range(2):
         results += move(action, rows, str(number), late_after_copying())
     results += move(action, rows, "2")

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from retention_assets.core.liveness import Liveness
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.spark import Setting, SparkEngine, fates, pack, place
+from retention_assets.sweep.spark import Setting, SparkEngine, pack, place, with_results
 from retention_assets.sweep.worker import OBJECTS
 from retention_assets.tables import DELETION_CANDIDATES
 from tests.ledgers import write_ledger
@@ -55,7 +55,7 @@ def looked(spark: SparkSession) -> dict[str, dict[str, Any]]:
     live = [{"address": ADDRESSES[name]} for name, case in CASES.items() if case.is_live]
     committed = [{"address": ADDRESSES[name]} for name, case in CASES.items() if case.is_committed]
     now = Liveness(frame(spark, live, names), frame(spark, committed, names), NOW)
-    made = fates(frame(spark, planned, DELETION_CANDIDATES.schema), now)
+    made = with_results(frame(spark, planned, DELETION_CANDIDATES.schema), now)
     assert made.columns == OBJECTS.names
     rows: list[dict[str, Any]] = made.toArrow().to_pylist()
     assert len(rows) == len(CASES)

@@ -15,7 +15,7 @@ from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.lease import Lease, release_lease, stop_sweeps, take_lease
 from retention_assets.state.ledger import LedgerPlace
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.worker import OBJECTS, BeforeDeadline, Ended, TaskSpec, groups, work
+from retention_assets.sweep.worker import OBJECTS, BeforeDeadline, ObjectResult, TaskSpec, groups, work
 from tests.transforms.frames import NOW
 
 DAY, HASH = NOW.date(), "a" * 64
@@ -37,11 +37,11 @@ class Recording:
         self.paces.append(rate_limiter)
         return self
 
-    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[Ended]:
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
         self.asked.append((name, objects["address"].to_pylist()))
         self.meanwhile(len(self.asked))
         self.before_deadline.append(before_deadline())
-        return [Ended("deleted") for _ in range(objects.num_rows)]
+        return [ObjectResult("deleted") for _ in range(objects.num_rows)]
 
     @property
     def done(self) -> list[str]:
@@ -271,9 +271,9 @@ def test_no_first_group_is_larger_than_the_others() -> None:
 
 def test_what_a_deed_left_because_time_was_over_stays_attempted_and_does_not_count(bench: Bench) -> None:
     class HalfInTime(Recording):
-        def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[Ended]:
+        def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
             super().do(objects, name, before_deadline)
-            return [Ended("deleted" if one == "a" else "attempted") for one in objects["address"].to_pylist()]
+            return [ObjectResult("deleted" if one == "a" else "attempted") for one in objects["address"].to_pylist()]
 
     tally = bench.work(HalfInTime(), [batch("a", "b", "c", "d")])
     assert [(row["outcome"], row["objects"]) for row in tally] == [("deleted", 1)]

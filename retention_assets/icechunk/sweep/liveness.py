@@ -47,15 +47,15 @@ class IcechunkLiveness:
     def now(self) -> Liveness:
         """Return what must stay at this moment. Errors: GuardRefused when it cannot be known."""
         query = self._question
-        looked_at, state = self._clock(), self._state()
+        checked_at, state = self._clock(), self._state()
         held = held_ids(state, query.policy, query.planned.as_of)
-        return self._of(standing(state, query.planned.cutoff, held), looked_at)
+        return self._of(standing(state, query.planned.cutoff, held), checked_at)
 
-    def foreseen(self) -> Liveness:
+    def projected(self) -> Liveness:
         """Return what must stay once the planned edits are published. Errors: GuardRefused when it cannot be known."""
         query = self._question
-        looked_at, state, planned = self._clock(), self._state(), query.planned
-        return self._of(stand_of(state, query.policy, planned.as_of, planned.cutoff, planned), looked_at)
+        checked_at, state, planned = self._clock(), self._state(), query.planned
+        return self._of(stand_of(state, query.policy, planned.as_of, planned.cutoff, planned), checked_at)
 
     def require_same(self, plan: Plan, heads: Heads) -> None:
         """Refuse a repository that is not the one that was planned: another format, created again, or gone back.
@@ -75,15 +75,15 @@ class IcechunkLiveness:
     def _state(self) -> IcechunkState:
         return self._question.source.state()
 
-    def _of(self, stand: Stand, looked_at: datetime) -> Liveness:
+    def _of(self, stand: Stand, checked_at: datetime) -> Liveness:
         """Return what `stand` reaches: the same, as long as the same snapshots and transaction logs stay."""
         if self._last and _stays(self._last[0]) == _stays(stand):
             known = self._last[1]
-            return Liveness(known.live, known.committed, looked_at)
+            return Liveness(known.live, known.committed, checked_at)
         live = reach_of(self._spark, self._cache, stand).live().cache()
         if self._last:
             self._last[1].live.unpersist()
-        found = Liveness(live, live, looked_at)  # what no snapshot holds is unreferenced as long as it is not live
+        found = Liveness(live, live, checked_at)  # what no snapshot holds is unreferenced as long as it is not live
         self._last = stand, found
         return found
 

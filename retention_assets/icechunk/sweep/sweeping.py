@@ -91,7 +91,7 @@ def _engine(
         lambda: others.added_to(liveness.now(), candidates),
         most,
         layout=IcechunkLayout(characters(listed, most)),
-        foresee=lambda: others.added_to(liveness.foreseen(), candidates),
+        project=lambda: others.added_to(liveness.projected(), candidates),
     )
     return SparkEngine(setting, keeps_missing=keeps_missing)
 

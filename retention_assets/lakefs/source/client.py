@@ -87,7 +87,7 @@ class LakeFSClient:
             if not after or after in seen:
                 raise SourceError(
                     f"{self._address}: the listing {path} does not come to an end: {after!r} follows itself. "
-                    "Nothing was believed. Check what stands between here and the server."
+                    "The answer was not used. Check what stands between here and the server."
                 )
             seen.add(after)
 
@@ -96,7 +96,7 @@ class LakeFSClient:
         value = answer.get(key) if isinstance(answer, Mapping) else None
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise SourceError(
-                f"{self._address}: the server's answer has no {key!r} of type {kind.__name__}. Nothing was believed. "
+                f"{self._address}: the server's answer has no {key!r} of type {kind.__name__}. It was not used. "
                 "Check that the server is a lakeFS of version 1.72 or later."
             )
         return value
@@ -124,7 +124,7 @@ class LakeFSClient:
         where = f"{self._address}: {request}"
         if status == 0:
             raise SourceError(
-                f"{where}: the server cannot be reached, or broke off ({self._words(content)}). Nothing was believed. "
+                f"{where}: the server cannot be reached, or broke off ({self._words(content)}). Nothing was read. "
                 "Check source.api.url and the network between here and the server."
             )
         if status in (401, 403):
@@ -135,14 +135,14 @@ class LakeFSClient:
         answer = _object(content)
         if answer is None:
             raise SourceError(
-                f"{where}: answered {status} with something else than a JSON object. Nothing was believed. "
+                f"{where}: answered {status} with something else than a JSON object. The answer was not used. "
                 "Check that source.api.url is the address of a lakeFS server."
             )
         words = self._words(str(answer.get("message", "")))
         if status == 404:
-            raise NotFound(f"{where}: {words or 'not found'}. Nothing was believed. {_CHECK_NAME}", words)
+            raise NotFound(f"{where}: {words or 'not found'}. The answer was not used. {_CHECK_NAME}", words)
         if not 200 <= status < 300:
-            raise SourceError(f"{where}: the server failed ({status}: {words}). Nothing was believed. {_CHECK_LOG}")
+            raise SourceError(f"{where}: the server failed ({status}: {words}). The answer was not used. {_CHECK_LOG}")
         return answer
 
     def _words(self, text: str) -> str:

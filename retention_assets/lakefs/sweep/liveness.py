@@ -112,7 +112,7 @@ class LakeFSLiveness:
 
     def now(self) -> Liveness:
         """Return what is live at this moment. Errors: GuardRefused when it cannot be known."""
-        looked_at, opened = self._clock(), self._question.opened
+        checked_at, opened = self._clock(), self._question.opened
         self.close()  # whoever asks again is done with the look before
         self._staged = staged = opened.source.staged()
         references = self._references()
@@ -128,7 +128,7 @@ class LakeFSLiveness:
         uncommitted = staged_objects(self._spark, opened.access, staged.files, opened.inside, staged.shown)
         live = live_addresses(pairs, uncommitted, self._question.held_prefixes()).select("address")
         committed = pairs.select(stored_name(F.col("address")).alias("address")).distinct()
-        return Liveness(live, committed, looked_at)
+        return Liveness(live, committed, checked_at)
 
     def entries(self) -> DataFrame:
         """Return the addresses (column `address`) of all entries of all commits, absolute ones as they are."""

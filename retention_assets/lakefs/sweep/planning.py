@@ -96,8 +96,8 @@ class PlanInputs:
         At most an hour before it was known what is staged, though: a delivered inventory may be days old, and says
         nothing of an operation that began after it and hides objects from the staged list.
         """
-        looked_at = self.staged.taken_at if self.staged_known else self.graph.taken_at
-        return max(self.oldest, looked_at - _LISTING)
+        checked_at = self.staged.taken_at if self.staged_known else self.graph.taken_at
+        return max(self.oldest, checked_at - _LISTING)
 
     def references(self) -> References:
         """Return the commits, and what every branch, hidden ones too, and every tag names."""

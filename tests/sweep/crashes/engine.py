@@ -91,7 +91,7 @@ class EngineHere:
         self._rounds = [list(names) for names in batched(self._unfinished(fence), _PER_ROUND)]
         return [len(names) for names in self._rounds]
 
-    def revived(self) -> int:
+    def resurrected(self) -> int:
         """See `Engine`."""
         return sum(name in self.world.live for names in self._rounds for name in names)
 
@@ -100,12 +100,12 @@ class EngineHere:
         self.looks += 1
         self._let(self.hooks.before_look)
         world, names = self.world, self._rounds[number]
-        looked_at, stored = world.clock(), world.stored()
-        world.looked_at, world.looked = looked_at, {name: name in world.live for name in names}
+        checked_at, stored = world.clock(), world.stored()
+        world.checked_at, world.looked = checked_at, {name: name in world.live for name in names}
         rows = [self._fate(name, stored) for name in names]
         world.now += _A_LOOK_TAKES
         self._let(self.hooks.after_look)
-        return Round(pa.Table.from_pylist(rows, OBJECTS), looked_at)
+        return Round(pa.Table.from_pylist(rows, OBJECTS), checked_at)
 
     def run(self, objects: Round[pa.Table], task: TaskSpec) -> Done:
         """See `Engine`. One worker after the other, each with its share in small batches."""
@@ -173,7 +173,7 @@ class EngineOfQuarantine(EngineHere):
 
     names: Sequence[str] = ()
 
-    def revived(self) -> int:
+    def resurrected(self) -> int:
         """See `Engine`."""
         return 0
 

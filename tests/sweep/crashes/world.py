@@ -47,7 +47,7 @@ class World:
     now: datetime = NOW
     live: set[str] = field(default_factory=lambda: {*LIVE, REVIVED})  # what commits and staging areas hold
     limits: Limits = LIMITS
-    looked_at: datetime | None = None
+    checked_at: datetime | None = None
     looked: dict[str, bool] = field(default_factory=dict)  # whether it was live, of the objects of the last look
     _read: dict[Path, list[Row]] = field(default_factory=dict)
 
@@ -136,7 +136,7 @@ class World:
         if effect.verb.lower().startswith("delete") and "lake/" in effect.target:
             for target in effect.target.split(", "):
                 assert self.looked.get(name_of(target)) is False, effect
-            assert self.looked_at and self.now - self.looked_at <= self.limits.sweep.window, effect
+            assert self.checked_at and self.now - self.checked_at <= self.limits.sweep.window, effect
 
     def _file(self, name: str) -> Path:
         return self.root / "lake" / address(name)

@@ -682,7 +682,7 @@ class TestRules:
         self, source: ApiSource, orchard: Repository, rules: dict[str, Any]
     ) -> None:
         orchard.rules = rules
-        with pytest.raises(SourceError, match="The answer was not used"):
+        with pytest.raises(SourceError, match="Nothing was deleted"):
             source.rules()
 
 

@@ -41,7 +41,7 @@ class Header:
 def unknown_to_us(name: str, what: str) -> CorruptFile:
     """Return the error for a file that a newer writer made; what it holds may matter, so nothing of it is believed."""
     return CorruptFile(
-        f"{name}: {what}. The file was not used, and nothing was deleted. "
+        f"{name}: {what}. The file was not used. Nothing was deleted. "
         "Use a version of retention_assets that knows it."
     )
 

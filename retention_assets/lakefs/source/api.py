@@ -268,7 +268,7 @@ class ApiSource:
         if len(files) < len(locations):
             raise SourceError(
                 f"{self._where}: the server wrote {len(locations)} files of staged objects, but "
-                f"{self._reader.describe(min(folders))} has {len(files)}. The answer was not used. "
+                f"{self._reader.describe(min(folders))} has {len(files)}. Nothing was deleted. "
                 "Check that `storage` is the place of this repository."
             )
         return files
@@ -279,7 +279,7 @@ class ApiSource:
         if path is None:
             raise SourceError(
                 f"{self._where}: the server wrote its staged list to {location}, outside of {self._namespace}. "
-                "The answer was not used. Correct `namespace`."
+                "Nothing was deleted. Correct `namespace`."
             )
         return path
 
@@ -304,14 +304,14 @@ class ApiSource:
             answer = self._client.get(path, self._names, task_id=task)
             if answer.get("error"):
                 raise SourceError(
-                    f"{self._where}: the dump {task} failed: {str(answer['error'])[:200]}. The answer was not used. "
+                    f"{self._where}: the dump {task} failed: {str(answer['error'])[:200]}. Nothing was deleted. "
                     "Run again; if it stays so, the server's log says why."
                 )
             if expect(answer, "done", bool):
                 return self._content_id(expect(answer, "refs", dict))
             if self._clock() >= until:
                 raise SourceError(
-                    f"{self._where}: the dump {task} was not done after {_DUMP_PATIENCE}. The answer was not used. "
+                    f"{self._where}: the dump {task} was not done after {_DUMP_PATIENCE}. Nothing was deleted. "
                     "Run again when the server is less busy."
                 )
             self._sleep(pause)

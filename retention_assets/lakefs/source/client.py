@@ -87,7 +87,7 @@ class LakeFSClient:
             if not after or after in seen:
                 raise SourceError(
                     f"{self._address}: the listing {path} does not come to an end: {after!r} follows itself. "
-                    "The answer was not used. Check what stands between here and the server."
+                    "Nothing was deleted. Check what stands between here and the server."
                 )
             seen.add(after)
 
@@ -96,7 +96,7 @@ class LakeFSClient:
         value = answer.get(key) if isinstance(answer, Mapping) else None
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise SourceError(
-                f"{self._address}: the server's answer has no {key!r} of type {kind.__name__}. It was not used. "
+                f"{self._address}: the server's answer has no {key!r} of type {kind.__name__}. Nothing was deleted. "
                 "Check that the server is a lakeFS of version 1.72 or later."
             )
         return value
@@ -135,14 +135,14 @@ class LakeFSClient:
         answer = _object(content)
         if answer is None:
             raise SourceError(
-                f"{where}: answered {status} with something else than a JSON object. The answer was not used. "
+                f"{where}: answered {status} with something else than a JSON object. Nothing was deleted. "
                 "Check that source.api.url is the address of a lakeFS server."
             )
         words = self._words(str(answer.get("message", "")))
         if status == 404:
-            raise NotFound(f"{where}: {words or 'not found'}. The answer was not used. {_CHECK_NAME}", words)
+            raise NotFound(f"{where}: {words or 'not found'}. Nothing was deleted. {_CHECK_NAME}", words)
         if not 200 <= status < 300:
-            raise SourceError(f"{where}: the server failed ({status}: {words}). The answer was not used. {_CHECK_LOG}")
+            raise SourceError(f"{where}: the server failed ({status}: {words}). Nothing was deleted. {_CHECK_LOG}")
         return answer
 
     def _words(self, text: str) -> str:

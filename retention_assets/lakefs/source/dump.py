@@ -82,7 +82,7 @@ def _batches(reader: ObjectReader, metarange_id: str, read: Read) -> Iterator[pa
         if batch.num_rows != count:
             raise CorruptFile(
                 f"{reader.describe(path)}: {batch.num_rows:,} records where the metarange {metarange_id} counts "
-                f"{count:,}. It was not used. {_NEW_DUMP}"
+                f"{count:,}. Nothing was deleted. {_NEW_DUMP}"
             )
         yield batch
 

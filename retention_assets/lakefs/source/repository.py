@@ -93,12 +93,12 @@ def require_known_heads(where: str, references: References, remedy: str) -> Refe
     """Return `references` if every branch and tag in them names a commit in them, else raise SourceError."""
     if not references.commits or not references.branches:
         raise SourceError(
-            f"{where}: no commit or no branch at all, which no lakeFS repository can have. The answer was not used. "
+            f"{where}: no commit or no branch at all, which no lakeFS repository can have. Nothing was deleted. "
             f"{remedy}"
         )
     if unknown := unknown_heads(references.branches, references.tags, references.commits):
         raise SourceError(
             f"{where}: {unknown[0]} (and {len(unknown) - 1} more) names a commit that the references lack. "
-            f"The answer was not used. {remedy}"
+            f"Nothing was deleted. {remedy}"
         )
     return references

@@ -89,7 +89,7 @@ class _Due(NamedTuple):
     reach: _Reach
 
     def outlasts(self, other: "_Due") -> bool:
-        """Return whether this lets go later; for equal times, the lower rule and reference win, so that runs agree."""
+        """Return whether this rule lets go later; at equal times the lower rule and reference win, so runs agree."""
         if self.since == other.since:
             return self._order < other._order
         return other.since is not None and (self.since is None or self.since > other.since)

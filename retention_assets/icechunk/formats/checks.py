@@ -1,15 +1,15 @@
-"""What every reader asks of an id or an instant before it believes it."""
+"""Checks that every reader makes on an id or a timestamp before it uses the value."""
 
 from pathlib import PurePosixPath
 
 from retention_assets.core.corruption import corrupt
 from retention_assets.icechunk.formats.ids import encode_id, is_canonical
 
-LAST_INSTANT = 253_402_300_799_999_999  # microseconds; the end of the year 9999, the last that a datetime holds
+LAST_INSTANT = 253_402_300_799_999_999  # microseconds since 1970: the end of the year 9999, the last datetime
 
 
 def require_named(its_id: bytes, name: str) -> bytes:
-    """Return the id that a file gives itself; refuse a file that lies under the name of another."""
+    """Return `its_id`, the id stored in the file `name`; CorruptFile when the file is named by another id."""
     stem = PurePosixPath(name).name
     if is_canonical(stem) and encode_id(its_id) != stem:
         raise corrupt(name, f"its content has the id {encode_id(its_id)}, not the one it is named by")
@@ -17,7 +17,7 @@ def require_named(its_id: bytes, name: str) -> bytes:
 
 
 def require_instant(micros: int, name: str, what: str) -> int:
-    """Return microseconds since 1970 that a datetime can hold; refuse others."""
+    """Return `micros`, microseconds since 1970; CorruptFile when a datetime cannot hold them or they are negative."""
     if not 0 <= micros <= LAST_INSTANT:
         raise corrupt(name, f"{what} is at a time that cannot be")
     return micros

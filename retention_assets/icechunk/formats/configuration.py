@@ -1,7 +1,7 @@
-"""The stored configuration: YAML in a file of its own in format 1, FlexBuffers in the repo object of format 2.
+"""Converts the stored configuration from format 1, a YAML file, to format 2, FlexBuffers in the repo object.
 
-Both hold the same mapping; a variant with a value is `!name value` in YAML and a mapping of one name in FlexBuffers.
-Source: Icechunk facts 1, Layout.
+Both store the same mapping. A variant with a value is `!name value` in YAML, and a mapping with one name in
+FlexBuffers. Source: Icechunk facts 1, Layout.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from retention_assets.icechunk.formats.flexbuffer import write_flexbuffer
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, with variants as mappings of one name."""
+    """YAML's safe loader, which also reads variants, as mappings with one name."""
 
 
 def _variant(loader: yaml.SafeLoader, name: str, node: yaml.Node) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def upgraded_configuration(content: bytes, name: str) -> bytes:
     """Return the configuration file `content` as format 2 stores it; `name` is its path.
 
     Raises:
-        CorruptFile: it is not such a file, or holds what FlexBuffers cannot.
+        CorruptFile: the file is not a configuration, or has a value that FlexBuffers cannot store.
     """
     with _understood(name):
         return write_flexbuffer(_mapping(content, name))

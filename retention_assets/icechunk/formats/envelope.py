@@ -1,4 +1,4 @@
-"""The wrapping of every metadata file: a header of 39 bytes, then one zstd frame. Source: Icechunk facts 1, Header."""
+"""The envelope of every metadata file: a header of 39 bytes, then one zstd frame. Source: Icechunk facts 1, Header."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -11,17 +11,17 @@ from retention_assets.errors import CorruptFile
 MAGIC = "ICE🧊CHUNK".encode()
 HEADER = 39  # bytes
 NEWEST_SPEC = 2
-MAX_DECODED = (1 << 31) - 1  # bytes; a flatbuffer's offsets reach no further, and icechunk reads no more
-WRITER = "retention_assets"  # named in the files we write, where icechunk puts `ic-2.3.0`
+MAX_DECODED = (1 << 31) - 1  # bytes; the limit of the offsets in a flatbuffer, and of icechunk's reader
+WRITER = "retention_assets"  # the writer named in our files, where icechunk writes `ic-2.3.0`
 
 _NAME = slice(12, 36)
 _ZSTD = 1
 _LEVEL = 3  # icechunk's default
-_PIECE = 1 << 20  # bytes decoded at a time: a frame need not say how many it holds
+_PIECE = 1 << 20  # bytes decoded at a time, because a frame need not state its decoded size
 
 
 class FileType(IntEnum):
-    """What a metadata file is, by the header's own code."""
+    """The type of a metadata file, by its code in the header."""
 
     SNAPSHOT = 1
     MANIFEST = 2
@@ -31,7 +31,7 @@ class FileType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the header says; the spec version is the file's own and may differ within a repository."""
+    """The fields of a file's header. The spec version may differ between the files of one repository."""
 
     written_by: str
     spec_version: int
@@ -39,7 +39,7 @@ class Header:
 
 
 def unknown_to_us(name: str, what: str) -> CorruptFile:
-    """Return the error for a file that a newer writer made; what it holds may matter, so nothing of it is believed."""
+    """Return the error for a file of a newer writer. No part of the file is used, since the unknown part may matter."""
     return CorruptFile(
         f"{name}: {what}. The file was not used. Nothing was deleted. "
         "Use a version of retention_assets that knows it."
@@ -50,8 +50,8 @@ def open_file(content: bytes, expected: FileType, name: str) -> tuple[Header, by
     """Return the header and the decompressed body of the metadata file `content`; `name` is its path, for messages.
 
     Raises:
-        CorruptFile: it is no icechunk file, not of the `expected` type, of a newer spec version, not compressed as
-            icechunk does, truncated or damaged, or decodes to more than `MAX_DECODED`.
+        CorruptFile: the file is not an icechunk file, is not of the `expected` type, has a newer spec version, is not
+            compressed with zstd, is truncated or damaged, or decodes to more than `MAX_DECODED` bytes.
     """
     header = read_header(content, name)
     if header.file_type is not expected:
@@ -62,10 +62,10 @@ def open_file(content: bytes, expected: FileType, name: str) -> tuple[Header, by
 
 
 def read_header(content: bytes, name: str) -> Header:
-    """Return what the first 39 bytes say.
+    """Return the header, which is the first 39 bytes of the file.
 
     Raises:
-        CorruptFile: they are not an icechunk header, or of a spec version or file type that this version does not know.
+        CorruptFile: the bytes are not an icechunk header, or the spec version or file type is unknown to this version.
     """
     if len(content) < HEADER or not content.startswith(MAGIC):
         raise corrupt(name, f"its {len(content):,} bytes do not begin as an icechunk file does")
@@ -79,7 +79,7 @@ def read_header(content: bytes, name: str) -> Header:
 
 
 def seal(body: bytes, file_type: FileType, spec_version: int) -> bytes:
-    """Return the file of a flatbuffer: header and one frame, as icechunk reads it."""
+    """Return the file for the flatbuffer `body`: the header and one zstd frame, as icechunk reads them."""
     codes = bytes([spec_version, file_type, _ZSTD])
     return MAGIC + WRITER.encode().ljust(24) + codes + pa.Codec("zstd", _LEVEL).compress(body, asbytes=True)
 

@@ -1,4 +1,4 @@
-"""Vectors of many flatbuffer tables read a field at a time, for a million rows as for one. Source: Icechunk facts 7."""
+"""Reads one field of many flatbuffer tables at once, for one table or a million. Source: Icechunk facts 7."""
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +11,13 @@ from retention_assets.icechunk.formats.flat_reader import OUTSIDE, FlatBuffer, T
 type Numbers = npt.NDArray[np.int64]
 type Octets = npt.NDArray[np.uint8]
 
-_MOST_SHARED = 64  # times a file's own size: what its texts may come to when rows share them
+_MOST_SHARED = 64  # limit of the length of all texts, as a multiple of the file's size; rows may share texts
 
 
 class TableRows:
-    """Tables of one kind, a row each; every check of bounds and alignment is made for all rows at once.
+    """Tables of one kind, one row each; every check of bounds and alignment covers all rows at once.
 
-    Places are positions in the file's bytes; place 0 says that a row lacks the field.
+    Places are positions in the file's bytes. Place 0 means that the row lacks the field.
     """
 
     __slots__ = ("_fields", "_vtables", "buffer", "positions")
@@ -35,27 +35,29 @@ class TableRows:
         return len(self.positions)
 
     def require_known(self, slots: int, what: str) -> None:
-        """Refuse rows with fields from slot `slots` on: a newer writer put something there that may matter."""
+        """Raise CorruptFile when a row has fields from slot `slots` on: a newer writer's fields may matter."""
         if self._fields.max(initial=4) > 4 + 2 * slots:
             raise unknown_to_us(self.buffer.name, f"{what} in it has fields that this version does not know")
 
     def require_field(self, slot: int, what: str) -> None:
-        """Refuse rows of which one lacks a field."""
+        """Raise CorruptFile when a row lacks the field."""
         if not self.places(slot).all():
             raise corrupt(self.buffer.name, f"{what} is missing in it")
 
     def places(self, slot: int) -> Numbers:
-        """Return where each row has the field."""
+        """Return the place of the field in each row."""
         offset = 4 + 2 * slot
         there = self._fields >= offset + 2
         fields = _read(self.buffer, np.uint16, np.where(there, self._vtables + offset, 0))
         return np.where(there & (fields > 0), self.positions + fields, 0)
 
     def numbers(self, slot: int, kind: type[np.generic]) -> Numbers:
-        """Return a scalar field as 64-bit integers; 0, the default of all that is read so, where a row has none.
+        """Return a scalar field as 64-bit integers, and 0 where a row lacks the field.
+
+        All fields read this way have the default 0.
 
         Raises:
-            CorruptFile: one is 2^63 or more.
+            CorruptFile: a number is 2^63 or more.
         """
         places = self.places(slot)
         values = np.where(places > 0, _read(self.buffer, kind, places), 0)
@@ -64,7 +66,7 @@ class TableRows:
         return values
 
     def inline(self, slot: int, size: int) -> Octets:
-        """Return the bytes of a struct field, one line each; a row without it has any bytes there."""
+        """Return the bytes of a struct field, one row each; the bytes of a row without the field are arbitrary."""
         places = self.places(slot)
         _require_inside(self.buffer, places, size)
         if not len(places):
@@ -79,7 +81,7 @@ class TableRows:
         return Pieces(self._octets(), starts, lengths)
 
     def vectors(self, slot: int, size: int) -> tuple[Numbers, Numbers]:
-        """Return start and length of a vector field whose items take `size` bytes; 0 and 0 where a row has none."""
+        """Return the start and the number of items, of `size` bytes each, of a vector field; 0 and 0 for none."""
         targets = self._targets(slot)
         there = targets > 0
         counts = np.where(there, _read(self.buffer, np.uint32, targets), 0)
@@ -88,23 +90,23 @@ class TableRows:
         return np.where(there, targets + 4, 0), counts
 
     def texts(self, slot: int) -> list[str | None]:
-        """Return a string field."""
+        """Return a string field, and None where a row lacks the field."""
         return [self.buffer.text(place) if place else None for place in self._targets(slot).tolist()]
 
     def tables(self, slot: int, wanted: npt.NDArray[np.bool_]) -> "TableRows":
-        """Return the tables of a field of the `wanted` rows, which must have it."""
+        """Return the tables that a field of the `wanted` rows refers to; CorruptFile when a row lacks the field."""
         targets = self._targets(slot)[wanted]
         if not targets.all():
             raise corrupt(self.buffer.name, "a table is missing in it")
         return TableRows(self.buffer, targets)
 
     def rows(self, slot: int) -> "tuple[TableRows, Numbers]":
-        """Return the tables of a vector field, all rows' one after another, and how many each row has."""
+        """Return the tables of a vector field, row after row, and the number of tables of each row."""
         starts, counts = self.vectors(slot, 4)
         return _rows(self.buffer, starts, counts), counts
 
     def _targets(self, slot: int) -> Numbers:
-        """Return where a field's offset leads; 0 where a row has none."""
+        """Return the place that a field's offset points to, and 0 where a row lacks the field."""
         places = self.places(slot)
         return np.where(places > 0, places + _read(self.buffer, np.uint32, places), 0)
 
@@ -113,7 +115,7 @@ class TableRows:
 
 
 def rows_of(table: Table, slot: int, what: str) -> TableRows:
-    """Return the tables of a vector field that every such file has."""
+    """Return the tables of a vector field; CorruptFile when `table` lacks the field."""
     if (found := table.vector(slot, 4)) is None:
         raise corrupt(table.buffer.name, f"{what} are missing in it")
     start, count = found
@@ -121,7 +123,7 @@ def rows_of(table: Table, slot: int, what: str) -> TableRows:
 
 
 def _rows(buffer: FlatBuffer, starts: Numbers, counts: Numbers) -> TableRows:
-    """Return the tables that vectors of offsets lead to, vector after vector."""
+    """Return the tables that several vectors of offsets point to, vector after vector."""
     total = int(counts.sum())
     buffer.spend(4 * total)
     before = np.cumsum(counts) - counts
@@ -130,7 +132,7 @@ def _rows(buffer: FlatBuffer, starts: Numbers, counts: Numbers) -> TableRows:
 
 
 def _read(buffer: FlatBuffer, kind: type[np.generic], places: Numbers) -> Numbers:
-    """Return the number at each place; those of 2^63 or more come out negative."""
+    """Return the number at each place; a number of 2^63 or more becomes negative."""
     size = np.dtype(kind).itemsize
     _require_inside(buffer, places, size)
     if (places & (size - 1)).any():

@@ -1,4 +1,4 @@
-"""A flatbuffer read one table at a time; every step is checked against the bytes that are there.
+"""Reads a flatbuffer one table at a time, and checks that every step stays inside the file.
 
 For vectors of many tables see `flat_columns`. Fields are named by their slot, as Icechunk facts 2 lists them.
 """
@@ -15,10 +15,10 @@ OUTSIDE = "an offset in it leads outside the file"
 
 
 class FlatBuffer:
-    """The bytes of one flatbuffer, and how many of them may still be visited.
+    """The bytes of one flatbuffer, and a limit on how many bytes may still be read.
 
-    Objects share no bytes (but for texts, which are decoded once), so an honest file is visited once or twice; one that
-    hands out the same objects again and again ends here instead of running for ever.
+    Objects share no bytes, except texts, which are decoded once. So a sound file is read once or twice. A file that
+    refers to the same objects again and again reaches the limit and is refused; otherwise reading could run for ever.
     """
 
     __slots__ = ("_texts", "_unvisited", "content", "name")
@@ -43,11 +43,11 @@ class FlatBuffer:
         return value
 
     def target(self, position: int) -> int:
-        """Return where the offset at `position` leads."""
+        """Return the position that the offset at `position` points to."""
         return position + self.number(UINT32, position)
 
     def vector(self, position: int, size: int) -> tuple[int, int]:
-        """Return start and length of the vector at `position`, whose items take `size` bytes each."""
+        """Return the start and the number of items of the vector at `position`; each item takes `size` bytes."""
         count = self.number(UINT32, position)
         self.visit(position + 4, count * size)
         return position + 4, count
@@ -58,13 +58,13 @@ class FlatBuffer:
         return self.content[start : start + size]
 
     def visit(self, start: int, size: int) -> None:
-        """Note that `size` bytes from `start` on are read; refuse them when they are not there."""
+        """Count `size` bytes from `start` on as read; CorruptFile when they are outside the file."""
         if not 0 <= start <= len(self.content) - size:
             raise corrupt(self.name, OUTSIDE)
         self.spend(size)
 
     def spend(self, size: int) -> None:
-        """Note that so many bytes are read, wherever they are."""
+        """Count `size` bytes as read, wherever they are; CorruptFile when the limit is exceeded."""
         self._unvisited -= size
         if self._unvisited < 0:
             raise corrupt(self.name, "its objects are used more than once")
@@ -81,7 +81,7 @@ class FlatBuffer:
 
 
 class Table:
-    """A table of a flatbuffer; a field that is not there reads as None, or as its default."""
+    """A table of a flatbuffer; an absent field is read as None, or as its default."""
 
     __slots__ = ("_fields", "_position", "_vtable", "buffer")
 
@@ -95,7 +95,7 @@ class Table:
             raise corrupt(buffer.name, OUTSIDE)
 
     def require_known(self, slots: int, what: str) -> None:
-        """Refuse a table with fields from slot `slots` on: a newer writer put something there that may matter."""
+        """Raise CorruptFile when the table has fields from slot `slots` on: a newer writer's fields may matter."""
         if self._fields > 4 + 2 * slots:
             raise unknown_to_us(self.buffer.name, f"{what} in it has fields that this version does not know")
 
@@ -110,17 +110,17 @@ class Table:
         return None if place is None else self.buffer.target(place)
 
     def number(self, slot: int, kind: struct.Struct, default: int = 0) -> int:
-        """Return a scalar."""
+        """Return a scalar field."""
         place = self._place(slot)
         return default if place is None else self.buffer.number(kind, place)
 
     def inline(self, slot: int, size: int) -> bytes | None:
-        """Return a struct, such as an id."""
+        """Return the bytes of a struct field, such as an id."""
         place = self._place(slot)
         return None if place is None else self.buffer.piece(place, size)
 
     def inline_place(self, slot: int, size: int) -> int | None:
-        """Return where a struct stands."""
+        """Return the position of a struct field."""
         place = self._place(slot)
         if place is not None:
             self.buffer.visit(place, size)
@@ -138,7 +138,7 @@ class Table:
         return self.buffer.content[start : start + count * size]
 
     def vector(self, slot: int, size: int) -> tuple[int, int] | None:
-        """Return start and length of a vector whose items take `size` bytes each."""
+        """Return the start and the number of items of a vector whose items take `size` bytes each."""
         target = self._target(slot)
         return None if target is None else self.buffer.vector(target, size)
 
@@ -153,7 +153,7 @@ class Table:
         return None if places is None else [self.buffer.text(place) for place in places]
 
     def table(self, slot: int) -> "Table | None":
-        """Return a table below this one."""
+        """Return the table that a field refers to."""
         target = self._target(slot)
         return None if target is None else Table(self.buffer, target)
 
@@ -170,7 +170,7 @@ class Table:
 
 
 def required[T](value: T | None, name: str, what: str) -> T:
-    """Return a field that every such file has; CorruptFile when it is not there."""
+    """Return `value`, a field that the file must have; CorruptFile when the field is absent (None)."""
     if value is None:
         raise corrupt(name, f"{what} is missing in it")
     return value

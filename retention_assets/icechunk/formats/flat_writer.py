@@ -1,6 +1,7 @@
-"""Flatbuffers written front to back, each object before those it refers to.
+"""Writes flatbuffers front to back: each object comes before the objects that it refers to.
 
-A table is given as what it holds, field by field; the library's builder wants it inside out and in a fixed order.
+A table is given as a mapping of its fields. The library's builder is not used: it wants inner objects first, and in a
+fixed order.
 """
 
 import struct
@@ -15,32 +16,32 @@ _ALIGNMENTS = {"Q": 8, "I": 4, "i": 4, "H": 2, "B": 1, "?": 1, "12s": 1, "8s": 1
 
 
 class Scalar(NamedTuple):
-    """A number or a struct that stands in its table; `code` is the letter of `struct`, `12s` and `8s` are ids."""
+    """A number or struct stored inside its table; `code` is its format for `struct`, with `12s` and `8s` for ids."""
 
     code: str
     value: int | bytes
 
 
 class Structs(NamedTuple):
-    """A vector of structs or numbers, already encoded, that need no more than four bytes' alignment."""
+    """An encoded vector of structs or numbers, which need an alignment of at most four bytes."""
 
     length: int
     content: bytes
 
 
-type Fields = Mapping[int, Value]  # a table: value by slot; what is not there is absent, which is not the same as empty
-type Object = Structs | bytes | str | Fields | Sequence[Fields | str]  # what a table refers to
+type Fields = Mapping[int, Value]  # a table: value by slot; a missing slot is an absent field, not an empty one
+type Object = Structs | bytes | str | Fields | Sequence[Fields | str]  # an object that a table refers to
 type Value = Scalar | Object
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """How tables with the same fields lie, and where their vtable is."""
+    """The layout that tables with the same fields share, and the position of their vtable."""
 
     vtable: int
     alignment: int
     packing: struct.Struct
-    offsets: Sequence[int]  # of each field in the table, in the order that the fields are given in
+    offsets: Sequence[int]  # of each field within the table, in the order in which the fields are given
 
 
 def write_flatbuffer(root: Fields) -> bytes:
@@ -57,7 +58,7 @@ class _Writer:
         self._layouts: dict[tuple[int | str, ...], _Layout] = {}
 
     def table(self, fields: Fields) -> int:
-        """Append a table and what it refers to; return where it is."""
+        """Append a table and the objects that it refers to; return the position of the table."""
         values = fields.values()
         codes = [value.code if isinstance(value, Scalar) else _OFFSET for value in values]
         layout = self._layouts.get((*fields, *codes)) or self._layout(fields, codes)
@@ -71,7 +72,7 @@ class _Writer:
         return start
 
     def _layout(self, fields: Fields, codes: Sequence[str]) -> _Layout:
-        """Append the vtable of tables with these fields, which lie in the order that they are given in."""
+        """Append the vtable of tables with these fields, which are laid out in the given order; return the layout."""
         offsets = []
         packing, size = "<i", 4
         for code in codes:

@@ -1,6 +1,7 @@
-"""JSON values in FlexBuffers, the form of metadata and configuration in format 2; every step is checked.
+"""Reads and writes JSON values as FlexBuffers, which store metadata and configuration in format 2.
 
-The library that writes them reads them too, but trusts what it reads: damage ends in any exception, or never.
+The library is used only for writing. Its reader trusts the bytes: on damage it raises any exception, or never ends. The
+reader here checks every step.
 """
 
 import math
@@ -12,7 +13,7 @@ from retention_assets.core.corruption import corrupt
 
 type Json = bool | int | float | str | list[Json] | dict[str, Json] | None
 
-MAX_DEPTH = 100  # of values within values; icechunk's own reader of JSON texts allows 128
+MAX_DEPTH = 100  # levels of nested values; icechunk's own JSON reader allows 128
 
 _NULL, _INT, _UINT, _FLOAT, _KEY, _STRING, _INDIRECT_INT, _INDIRECT_UINT, _INDIRECT_FLOAT, _MAP, _VECTOR = range(11)
 _TYPED, _FIXED, _BOOL, _BOOLS = 11, 16, 26, 36
@@ -25,21 +26,22 @@ def write_flexbuffer(value: Json) -> bytes:
     """Return `value` as FlexBuffers.
 
     Raises:
-        ValueError: it is no JSON value, deeper than `MAX_DEPTH`, or a name in it holds a zero byte, which has no form.
+        ValueError: `value` is not a JSON value, is nested deeper than `MAX_DEPTH`, or has a name with a zero byte,
+            which FlexBuffers cannot store.
     """
     builder = Builder()
     try:
         _add(builder, value, MAX_DEPTH)
-    except RuntimeError as error:  # within a mapping the library complains of its half, and hides why
+    except RuntimeError as error:  # in a mapping the library raises its own error; the cause is its context
         raise ValueError(str(error.__context__ or error)) from None
     return bytes(builder.Finish())
 
 
 def read_flexbuffer(content: bytes, name: str) -> Json:
-    """Return the JSON value in `content`; `name` says where it is from, for messages.
+    """Return the JSON value in `content`; `name` is its source, for messages.
 
     Raises:
-        CorruptFile: it is cut, damaged, deeper than `MAX_DEPTH`, or holds what JSON has not.
+        CorruptFile: the value is truncated, damaged, nested deeper than `MAX_DEPTH`, or of a type that JSON lacks.
     """
     return _Reader(content, name).root()
 
@@ -55,7 +57,7 @@ def _add(builder: Builder, value: object, depth: int) -> None:
         case int() if -(1 << 63) <= value < 1 << 64:
             (builder.Int if value < 1 << 63 else builder.UInt)(value)
         case float() if math.isfinite(value):
-            builder.Float(value, byte_width=8)  # by itself the library fails on large ones
+            builder.Float(value, byte_width=8)  # without a width the library fails on large numbers
         case str():
             builder.String(value)
         case list():
@@ -67,7 +69,7 @@ def _add(builder: Builder, value: object, depth: int) -> None:
                 for key, item in value.items():
                     if not isinstance(key, str) or "\0" in key:
                         raise ValueError(f"{key!r} cannot be a name")
-                    builder.Key(key.encode())  # of texts the library takes only ASCII
+                    builder.Key(key.encode())  # as str, the library accepts only ASCII
                     _add(builder, item, depth - 1)
         case _:
             raise ValueError(f"{type(value).__name__} {value!r} is not a JSON value")
@@ -77,7 +79,7 @@ class _Reader:
     def __init__(self, content: bytes, name: str) -> None:
         self.content = content
         self.name = name
-        self.values_left = len(content)  # each value has a byte of its own at least, if none is used twice
+        self.values_left = len(content)  # each value takes at least one byte, unless bytes are used twice
 
     def root(self) -> Json:
         size = len(self.content)
@@ -97,11 +99,11 @@ class _Reader:
         return int.from_bytes(self.piece(place, width), "little")
 
     def target(self, place: int, width: int) -> int:
-        """Return where the offset at `place` leads: offsets count backwards."""
+        """Return the position that the offset at `place` points to; offsets count backwards."""
         return place - self.unsigned(place, width)
 
     def value(self, place: int, width: int, packed: int, depth: int) -> Json:
-        """Return the value whose bytes, or the way to them, are at `place`."""
+        """Return the value whose bytes, or the offset to them, are at `place`."""
         self.values_left -= 1
         if self.values_left < 0 or not depth:
             raise self.corrupt()
@@ -163,7 +165,7 @@ class _Reader:
         return dict(zip(names, values, strict=True))
 
     def typed(self, target: int, width: int, kind: int, size: int, depth: int) -> list[Json]:
-        """Return a vector whose items are all of one kind; short ones of numbers do not store their length."""
+        """Return a vector whose items are all of one kind; vectors of 2 to 4 numbers may omit their length."""
         if kind == _BOOLS:
             item = _BOOL
         elif _TYPED <= kind < _TYPED + 4:

@@ -1,7 +1,8 @@
-"""Ids as bytes and as text: Crockford's base 32, upper case, most significant bit first. Source: Icechunk facts 1, Ids.
+"""Converts ids between bytes and text: Crockford's base 32, upper case, most significant bit first.
 
-A snapshot, manifest or chunk has 12 bytes and 20 characters, a node of a hierarchy 8 and 13. The last character is
-filled up with zero bits; only that spelling is accepted, since icechunk itself writes no other.
+The id of a snapshot, manifest or chunk has 12 bytes and 20 characters. The id of a node in a hierarchy has 8 bytes and
+13 characters. Zero bits fill up the last character. Only that spelling is accepted, because icechunk writes no other.
+Source: Icechunk facts 1, Ids.
 """
 
 import base64
@@ -15,9 +16,9 @@ import pyarrow.compute as pc
 ID = pa.binary(12)
 NODE_ID = pa.binary(8)
 CANONICAL = r"[0-9A-HJKMNP-TV-Z]{19}[0G]"  # the text of a 12-byte id
-INITIAL_SNAPSHOT = bytes.fromhex("0b1cc8d6787580f0e33a6534")  # the root that icechunk 1.0 and later makes
+INITIAL_SNAPSHOT = bytes.fromhex("0b1cc8d6787580f0e33a6534")  # the root that icechunk 1.0 and later creates
 
-CHARACTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # of the text, in the order of what they stand for
+CHARACTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # of the text; the index of a character is its value
 
 _CHARACTERS = CHARACTERS.encode()
 _STANDARD = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
@@ -25,7 +26,7 @@ _TO_CROCKFORD = bytes.maketrans(_STANDARD, _CHARACTERS)
 _FROM_CROCKFORD = bytes.maketrans(_CHARACTERS, _STANDARD)
 _CANONICAL_NAME = re.compile(CANONICAL)
 _CANONICAL_NODE = re.compile(r"[0-9A-HJKMNP-TV-Z]{12}[02468ACEGJMPRTWY]")
-_HIGH, _LOW = 12, 8  # characters: the first 60 bits of an id, and the last 36 with their four bits of filling
+_HIGH, _LOW = 12, 8  # characters for the first 60 bits of an id, and for the last 36 bits with four zero bits
 
 
 def is_canonical(name: str) -> bool:
@@ -64,7 +65,7 @@ def encode_ids(ids: pa.FixedSizeBinaryArray) -> pa.StringArray:
 
 
 def decode_ids(names: pa.StringArray) -> pa.FixedSizeBinaryArray:
-    """Return the 12 bytes of each canonical name, and null for every other name: nobody's but its writer's."""
+    """Return the 12 bytes of each canonical id, and null for every other text: icechunk did not generate it."""
     canonical = pc.fill_null(pc.match_substring_regex(names, f"^(?:{CANONICAL})$"), False)
     whole = pc.if_else(canonical, names, "0" * (_HIGH + _LOW))
     characters = np.frombuffer(whole.buffers()[2], np.uint8, (_HIGH + _LOW) * len(names), whole.offset * (_HIGH + _LOW))
@@ -91,7 +92,7 @@ def ids_array(rows: npt.NDArray[np.uint8], present: npt.NDArray[np.bool_] | None
 
 
 def id_bytes(ids: pa.FixedSizeBinaryArray) -> npt.NDArray[np.uint8]:
-    """Return the bytes of a column of ids, one row each; a row that is null holds any bytes."""
+    """Return the bytes of a column of ids, one row per id; the bytes of a null id are arbitrary."""
     size = ids.type.byte_width
     if not len(ids):
         return np.empty((0, size), np.uint8)

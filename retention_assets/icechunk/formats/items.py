@@ -1,4 +1,4 @@
-"""Metadata items of snapshots and of the repo object: names with values that are copied, not understood."""
+"""Reads metadata items of snapshots and of the repo object: names with values, whose bytes are not decoded here."""
 
 from itertools import islice
 
@@ -11,10 +11,12 @@ from retention_assets.icechunk.formats.slots import ItemSlot
 
 
 def item_maps(items: TableRows, counts: npt.NDArray[np.int64]) -> list[dict[str, bytes]]:
-    """Return the items of each owner by name, in the file's order; `counts` says how many each owner has.
+    """Return one mapping per owner: its items by name, in the file's order.
+
+    `items` has the items of all owners, one owner after the other; `counts` has the number of items of each owner.
 
     Raises:
-        CorruptFile: an item lacks its name or value, or an owner has two of one name.
+        CorruptFile: an item has no name or no value, or two items of one owner have the same name.
     """
     if not len(items):
         return [{} for _ in counts]

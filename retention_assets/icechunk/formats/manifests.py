@@ -1,4 +1,4 @@
-"""Manifests of both formats: where each chunk's bytes are. Source: Icechunk facts 2, Manifest; facts 7."""
+"""Reads manifests of both formats: where the bytes of each chunk are. Source: Icechunk facts 2, Manifest; facts 7."""
 
 from dataclasses import dataclass
 
@@ -30,45 +30,47 @@ CHUNK_REF_SCHEMA = pa.schema(
 _ID, _ARRAYS, _DICTIONARY, _COMPRESSION, _EXTRA = range(5)
 _NODE, _REFS, _ARRAY_EXTRA = range(3)
 _INLINE, _OFFSET, _LENGTH, _CHUNK, _LOCATION, _COMPRESSED, _REF_EXTRA = 1, 2, 3, 4, 5, 8, 9
-_NO_DICTIONARY, _ZSTD_DICTIONARY = 0, 1  # ways of compression; the second is what a file means that names none
+_NO_DICTIONARY, _ZSTD_DICTIONARY = 0, 1  # ways of compression; a file that names none uses the second
 
 type Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestChunks:
-    """What collection needs of a manifest: one row for each ref; several refs may share a chunk."""
+    """The part of a manifest that garbage collection needs, with one row per ref; several refs may share a chunk."""
 
     manifest_id: bytes
     chunk_ids: pa.FixedSizeBinaryArray  # of native refs, as `ID`
     locations: pa.StringArray  # of virtual refs
-    inline: int  # refs whose bytes are in the manifest itself
+    inline: int  # number of refs whose bytes are in the manifest itself
 
     @property
     def num_chunk_refs(self) -> int:
-        """How many refs there are of all kinds; the snapshots that list this manifest say how many."""
+        """The number of refs of all kinds; each snapshot that lists this manifest states the expected number."""
         return len(self.chunk_ids) + len(self.locations) + self.inline
 
 
 @dataclass(frozen=True, slots=True)
 class _Refs:
-    """The refs of all arrays, with their kinds decided in icechunk's order: native, virtual, inline."""
+    """The refs of all arrays; a ref has the first kind that applies, as in icechunk: native, virtual, inline."""
 
     root: Table
     rows: TableRows
     arrays: TableRows
     counts: npt.NDArray[np.int64]  # refs of each array
     native: Mask
-    compressed: Mask
-    plain: Mask
+    compressed: Mask  # virtual, with a compressed location
+    plain: Mask  # virtual, with a plain location
     inline: Mask
 
 
 def read_manifest_chunks(content: bytes, name: str) -> ManifestChunks:
-    """Return the chunks that the manifest file `content` needs; its path `name` must end in its id, if in an id.
+    """Return the chunks that the manifest file `content` refers to.
+
+    `name` is the path of the file. If the last part of the path is an id, it must be the manifest's id.
 
     Raises:
-        CorruptFile: as `open_file`; or the manifest contradicts its name or itself, or has a ref of no known kind.
+        CorruptFile: as `open_file`; or the manifest contradicts its name or itself, or has a ref of an unknown kind.
     """
     refs = _open_refs(content, name)
     return ManifestChunks(

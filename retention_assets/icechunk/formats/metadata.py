@@ -1,4 +1,4 @@
-"""Values of metadata: MessagePack in files of spec version 1, FlexBuffers in version 2. Source: Icechunk facts 2."""
+"""Reads metadata values: MessagePack in files of spec version 1, FlexBuffers in version 2. Source: Icechunk facts 2."""
 
 from collections.abc import Mapping
 
@@ -9,19 +9,19 @@ from retention_assets.icechunk.formats.flexbuffer import Json, read_flexbuffer, 
 
 
 def read_value(content: bytes, spec_version: int, name: str) -> Json:
-    """Return one metadata value of a file of `spec_version`; `name` says where it is from, for messages.
+    """Return one metadata value of a file of `spec_version`; `name` is its source, for messages.
 
     Raises:
-        CorruptFile: it is cut or damaged, or not a JSON value.
+        CorruptFile: the value is truncated, damaged, or not a JSON value.
     """
     return _read_message(content, name) if spec_version == 1 else read_flexbuffer(content, name)
 
 
 def upgraded_metadata(metadata: Mapping[str, bytes], name: str) -> dict[str, bytes]:
-    """Return metadata of a file of spec version 1 as spec version 2 stores it; `name` is the file's path.
+    """Return metadata of a file of spec version 1 in the form of spec version 2; `name` is the file's path.
 
     Raises:
-        CorruptFile: a value is cut or damaged, or one that FlexBuffers cannot hold.
+        CorruptFile: a value is truncated or damaged, or FlexBuffers cannot store it.
     """
     upgraded = {}
     for key, value in metadata.items():

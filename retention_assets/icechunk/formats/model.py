@@ -1,6 +1,6 @@
-"""What the `repo` object of format 2 says, and what a snapshot file of either format says. Source: Icechunk facts 2.
+"""The content of the `repo` object of format 2, and of snapshot files of both formats. Source: Icechunk facts 2.
 
-Ids are the 12 raw bytes; instants are microseconds since 1970 (UTC) as the file counts them, on the writers' clocks.
+Ids are the 12 raw bytes. Times are microseconds since 1970 (UTC), as the file stores them, by the writers' clocks.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ MAIN = "main"  # the branch that every repository has
 
 
 class Availability(IntEnum):
-    """What a repository lets its users do."""
+    """Whether users may read and write a repository."""
 
     ONLINE = 0
     READ_ONLY = 1
-    OFFLINE = 2  # declared, but icechunk 2.3 reads it as online
+    OFFLINE = 2  # defined by the format, but icechunk 2.3 treats it as online
 
 
 class UpdateKind(IntEnum):
-    """What an entry of the ops log says was done, by the file's own code."""
+    """The change that an entry of the ops log records, by its code in the file; comments name the fields it sets."""
 
     REPO_INITIALIZED = 1
     REPO_MIGRATED = 2  # from_version, to_version
@@ -47,13 +47,13 @@ class SnapshotInfo:
     parent_id: bytes | None  # None: a root
     flushed_at: int
     message: str
-    metadata: Mapping[str, bytes] = field(default_factory=dict)  # FlexBuffers; see `metadata.read_flexbuffer`
-    pruned_ancestor_tx_logs: tuple[bytes, ...] = ()  # transaction logs of ancestors that history lost, oldest first
+    metadata: Mapping[str, bytes] = field(default_factory=dict)  # FlexBuffers; see `metadata.read_value`
+    pruned_ancestor_tx_logs: tuple[bytes, ...] = ()  # logs of ancestors removed from the history, oldest first
 
 
 @dataclass(frozen=True, slots=True)
 class RepoStatus:
-    """Whether a repository may be written to, since when and why."""
+    """Whether a repository may be written to, since when, and for what reason."""
 
     availability: Availability
     set_at: int
@@ -62,24 +62,24 @@ class RepoStatus:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One entry of the ops log; beside `kind` stand the fields that belong to it, the others are None."""
+    """One entry of the ops log. From `name` on, only the fields that belong to `kind` are set; the others are None."""
 
     kind: UpdateKind
     updated_at: int
-    backup_path: str | None = None  # name below `overwritten/` of the repo object as this update left it
+    backup_path: str | None = None  # name below `overwritten/` of the repo object as it was after this update
     name: str | None = None  # of the branch or tag
     previous_snapshot_id: bytes | None = None
     new_snapshot_id: bytes | None = None
     from_version: int | None = None
     to_version: int | None = None
     flag_id: int | None = None
-    flag_value: bool | None = None  # None: the flag went back to its default
+    flag_value: bool | None = None  # None: the flag was reset to its default
     status: RepoStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Repo:
-    """The repo object: references, snapshots and the latest of the ops log."""
+    """The repo object: references, snapshots and the latest entries of the ops log."""
 
     branches: Mapping[str, bytes]  # snapshot id by name; `main` is always there
     snapshots: Mapping[bytes, SnapshotInfo]  # by id
@@ -88,9 +88,9 @@ class Repo:
     tags: Mapping[str, bytes] = field(default_factory=dict)
     deleted_tags: frozenset[str] = frozenset()  # names that can never be used again
     metadata: Mapping[str, bytes] = field(default_factory=dict)  # FlexBuffers
-    repo_before_updates: str | None = None  # backup with the updates before `latest_updates`
+    repo_before_updates: str | None = None  # backup with the entries older than `latest_updates`
     config: bytes | None = None  # FlexBuffers; None: the default configuration
-    enabled_feature_flags: frozenset[int] | None = None  # None: never set, which the file tells from empty
+    enabled_feature_flags: frozenset[int] | None = None  # None: never set; the file stores an empty set differently
     disabled_feature_flags: frozenset[int] | None = None
     extra: bytes | None = None
     spec_version: int = 2
@@ -101,18 +101,18 @@ class ManifestFile:
     """A manifest as a snapshot lists it."""
 
     id: bytes
-    size_bytes: int  # of the whole file; icechunk fetches so many
+    size_bytes: int  # of the whole file; icechunk fetches this many bytes
     num_chunk_refs: int
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a snapshot file says of itself."""
+    """The content of a snapshot file, without its nodes."""
 
     id: bytes
-    parent_id: bytes | None  # only files of spec version 1 name it; None also for their root
+    parent_id: bytes | None  # only files of spec version 1 store it; None for a root and in spec version 2
     flushed_at: int
     message: str
     metadata: Mapping[str, bytes]  # MessagePack in spec version 1, FlexBuffers in 2
-    manifests: tuple[ManifestFile, ...]  # sorted by id; the same one may come twice
-    spec_version: int  # of this file; a repository may mix them
+    manifests: tuple[ManifestFile, ...]  # sorted by id; a manifest may be listed twice
+    spec_version: int  # of this file; files of one repository may differ

@@ -1,4 +1,4 @@
-"""Where the files of a repository are, and the names of the backups of its `repo` object. Source: Icechunk facts 1."""
+"""Paths of the files of a repository, and names of the backups below `overwritten/`. Source: Icechunk facts 1."""
 
 import re
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _BACKUP = re.compile(rf"({re.escape(REPO)}|{re.escape(CONFIG)})\.(\d{{14}})\.({C
 
 
 class Original(Enum):
-    """What a backup is a copy of."""
+    """The file that a backup is a copy of."""
 
     REPO = REPO
     CONFIG = CONFIG
@@ -27,7 +27,7 @@ class Original(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """The name of a file below `overwritten/`; entries of the ops log hold it without the directory."""
+    """The name of a backup below `overwritten/`; entries of the ops log store the name without the directory."""
 
     original: Original
     written_at: int  # milliseconds since 1970, UTC, on the writer's clock
@@ -44,6 +44,6 @@ class Backup:
 
 
 def backup_named(name: str) -> Backup | None:
-    """Return the backup with this name below `overwritten/`; None for a name that icechunk does not make."""
+    """Return the backup with this name below `overwritten/`; None for a name that icechunk does not generate."""
     found = _BACKUP.fullmatch(name)
     return found and Backup(Original(found[1]), YEAR_3000 - int(found[2]), decode_id(found[3]))

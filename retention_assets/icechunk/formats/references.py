@@ -1,4 +1,4 @@
-"""Branches and tags of a repository of format 1: a small JSON file each. Source: Icechunk facts 1, Layout."""
+"""Reads and writes branches and tags of format 1, each a small JSON file. Source: Icechunk facts 1, Layout."""
 
 import json
 import re
@@ -14,7 +14,7 @@ _PATH = re.compile(r"refs/(branch|tag)\.([^/]+)/ref\.json(\.deleted)?")
 
 
 class ReferenceKind(Enum):
-    """Which of the two a reference is."""
+    """Whether a reference is a branch or a tag."""
 
     BRANCH = "branch"
     TAG = "tag"
@@ -22,11 +22,11 @@ class ReferenceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReferenceFile:
-    """A file below `refs/`: what names a snapshot, or the tombstone of a tag."""
+    """A file below `refs/`: a branch or tag, which names a snapshot, or the tombstone of a tag."""
 
     kind: ReferenceKind
     name: str
-    tombstone: bool = False  # the tag was deleted; its other file stays, and its name can never be used again
+    tombstone: bool = False  # the tag was deleted; its `ref.json` stays, and its name can never be used again
 
     @property
     def path(self) -> str:
@@ -38,7 +38,7 @@ def reference_file(path: str) -> ReferenceFile:
     """Return which reference the file at `path` below the repository belongs to.
 
     Raises:
-        CorruptFile: it is no file that icechunk makes below `refs/`; a reference may be hidden behind it.
+        CorruptFile: icechunk creates no such file below `refs/`, so the file may be a reference that is not understood.
     """
     found = _PATH.fullmatch(path)
     if found is None or (found[3] and found[1] != ReferenceKind.TAG.value):
@@ -50,9 +50,9 @@ def read_reference(content: bytes, name: str) -> bytes:
     """Return the id of the snapshot that the `ref.json` file `content` names; `name` is its path.
 
     Raises:
-        CorruptFile: it is anything but `{"snapshot": "<id>"}`.
+        CorruptFile: the file is anything but `{"snapshot": "<id>"}`.
     """
-    try:  # an object comes out as a tuple of pairs, which shows a name that is there twice
+    try:  # objects become tuples of pairs, which show a duplicated name
         found = json.loads(content, object_pairs_hook=tuple) if len(content) <= _MOST_BYTES else None
     except (ValueError, RecursionError) as error:
         raise corrupt(name, f"it is not JSON ({error})") from error

@@ -15,15 +15,16 @@ from retention_assets.icechunk.formats.model import MAIN, Repo, SnapshotInfo
 from retention_assets.icechunk.formats.slots import RefSlot, RepoSlot, SnapshotSlot
 from retention_assets.icechunk.formats.updates import read_status, read_update
 
-_ROOT = -1  # the parent of a snapshot without one; a field that is not there is 0, the first snapshot of the list
+_ROOT = -1  # the parent index of a root; an absent field reads as 0, the first snapshot of the list
 
 
 def read_repo(content: bytes, name: str) -> Repo:
-    """Return what the repo object `content` says; `name` is its path, for messages.
+    """Return the repo object in the file `content`; `name` is its path, for messages.
 
     Raises:
-        CorruptFile: as `open_file`; or a reference or parent leads nowhere, names or ids are not in strictly ascending
-            order (icechunk would not find them), `main` is missing, or something in it is of a newer icechunk.
+        CorruptFile: as `open_file`; or a reference or parent points to no snapshot, names or ids are not in strictly
+            ascending order (icechunk would not find them), `main` or the ops log is missing, or a part of the file
+            comes from a newer icechunk.
     """
     header, body = open_file(content, FileType.REPO, name)
     root = FlatBuffer(body, name).root()
@@ -53,7 +54,7 @@ def read_repo(content: bytes, name: str) -> Repo:
 
 
 def _snapshots(root: Table) -> list[SnapshotInfo]:
-    """Return the snapshots in order of their ids."""
+    """Return the snapshots in the order of their ids."""
     name = root.buffer.name
     rows = rows_of(root, RepoSlot.SNAPSHOTS, "its snapshots")
     rows.require_known(len(SnapshotSlot), "a snapshot")
@@ -74,7 +75,7 @@ def _snapshots(root: Table) -> list[SnapshotInfo]:
 
 
 def _pruned(rows: TableRows) -> list[tuple[bytes, ...]]:
-    """Return each snapshot's list of transaction logs that must stay though their snapshots went."""
+    """Return for each snapshot the transaction logs that must stay although their own snapshots were removed."""
     starts, counts = rows.vectors(SnapshotSlot.PRUNED_ANCESTOR_TX_LOGS, 12)
     rows.buffer.spend(12 * int(counts.sum()))
     content = rows.buffer.content
@@ -119,6 +120,6 @@ def _flags(root: Table, slot: int) -> frozenset[int] | None:
 
 
 def _require_ascending(names: Sequence[str] | Sequence[bytes], name: str, what: str) -> None:
-    """Refuse names out of the order of their UTF-8 bytes, which is that of Python's texts too."""
+    """Raise CorruptFile unless names ascend in the order of their UTF-8 bytes; Python sorts str the same way."""
     if any(before >= after for before, after in pairwise(names)):  # type: ignore[operator]
         raise corrupt(name, f"{what} are not in order, or one is there twice")

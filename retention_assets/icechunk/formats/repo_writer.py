@@ -1,6 +1,6 @@
 """Writes the `repo` object of a repository of format 2. Source: Icechunk facts 2, Writing a `repo` object.
 
-What an entry of the ops log may say, and when, is the business of those who make the change; here only its form is.
+The writer checks only the form of entries of the ops log. The code that makes a change decides which entry it adds.
 """
 
 import struct
@@ -17,11 +17,11 @@ _ROOT = -1
 
 
 def write_repo(repo: Repo) -> bytes:
-    """Return the file of a repo object, read back and found to say what `repo` says.
+    """Return the file content for `repo`, after reading it back and comparing the result with `repo`.
 
     Raises:
-        ValueError: a parent or reference is not among the snapshots, `main` or the ops log is missing, or a value is of
-            another form than the model's.
+        ValueError: a parent or the tip of a reference is not among the snapshots, `main` or the ops log is missing, or
+            a value does not fit the file or would be read back differently.
     """
     _require_whole(repo)
     try:

@@ -1,4 +1,4 @@
-"""Where the fields of the repo object's tables are. Source: Icechunk facts 2, Repo."""
+"""Slot numbers of the fields in the tables of the repo object. Source: Icechunk facts 2, Repo."""
 
 from enum import IntEnum
 

@@ -1,4 +1,4 @@
-"""Snapshot files of both formats: what each says of its history and its manifests. Source: Icechunk facts 2."""
+"""Reads snapshot files of both formats, and changes the parent in files of format 1. Source: Icechunk facts 2."""
 
 from dataclasses import replace
 
@@ -19,10 +19,12 @@ _FILE = np.dtype([("id", "V12"), ("", "V4"), ("size_bytes", "<u8"), ("num_chunk_
 
 
 def read_snapshot(content: bytes, name: str) -> Snapshot:
-    """Return what the snapshot file `content` says; `name` is its path, whose last part must be its id if it is one.
+    """Return the snapshot in the file `content`.
+
+    `name` is the path of the file. If the last part of the path is an id, it must be the snapshot's id.
 
     Raises:
-        CorruptFile: as `open_file`; or it contradicts its name or itself, or does not list the manifest of a node.
+        CorruptFile: as `open_file`; or the file contradicts its name or itself, or a node uses an unlisted manifest.
     """
     header, body = open_file(content, FileType.SNAPSHOT, name)
     root = FlatBuffer(body, name).root()
@@ -42,7 +44,7 @@ def read_snapshot(content: bytes, name: str) -> Snapshot:
 
 
 def with_parent(content: bytes, parent_id: bytes, name: str) -> bytes:
-    """Return the snapshot file `content` of spec version 1 with another parent and nothing else changed.
+    """Return the snapshot file `content` of spec version 1 with the parent `parent_id` and nothing else changed.
 
     Raises:
         CorruptFile: as `read_snapshot`.
@@ -60,7 +62,7 @@ def with_parent(content: bytes, parent_id: bytes, name: str) -> bytes:
 
 
 def _manifests(root: Table) -> tuple[ManifestFile, ...]:
-    """Return the manifests that the snapshot lists: the newer list where there is one, though it be empty."""
+    """Return the manifests that the snapshot lists; the newer list is used if the file has one, even an empty one."""
     if root.vector(_FILES_V2, 4) is not None:
         rows = rows_of(root, _FILES_V2, "its manifests")
         rows.require_known(4, "a manifest's entry")
@@ -74,7 +76,7 @@ def _manifests(root: Table) -> tuple[ManifestFile, ...]:
 
 
 def _require_listed(root: Table, manifests: tuple[ManifestFile, ...]) -> None:
-    """Refuse a snapshot whose nodes use a manifest that it does not list: it would be taken for garbage."""
+    """Raise CorruptFile when a node uses a manifest that is not listed, since the manifest would seem unreferenced."""
     nodes = rows_of(root, _NODES, "its nodes")
     kinds = nodes.numbers(_NODE_TYPE, np.uint8)
     if not ((kinds == _ARRAY) | (kinds == _GROUP)).all():

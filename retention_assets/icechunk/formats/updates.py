@@ -1,4 +1,4 @@
-"""Entries of the ops log, read and written by one table of what each kind holds. Source: Icechunk facts 2, Repo."""
+"""Reads and writes entries of the ops log; `_FIELDS` lists the fields of each kind. Source: Icechunk facts 2, Repo."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def read_update(table: Table) -> Update:
     """Return one entry of the ops log.
 
     Raises:
-        CorruptFile: it is of a kind that this version does not know, or lacks what its kind must have.
+        CorruptFile: this version does not know the entry's kind, or the entry lacks a field that its kind must have.
     """
     name = table.buffer.name
     table.require_known(_BACKUP + 1, "an update")
@@ -70,7 +70,7 @@ def _read_field(table: Table, slot: int, field: str) -> Any:
 
 
 def read_status(table: Table) -> RepoStatus:
-    """Return whether the repository may be written to."""
+    """Return the status: whether the repository may be written to."""
     name = table.buffer.name
     table.require_known(_REASON + 1, "the status")
     code = table.number(_AVAILABILITY, UINT8)
@@ -81,7 +81,7 @@ def read_status(table: Table) -> RepoStatus:
 
 
 def update_fields(update: Update) -> Fields:
-    """Return the table of an entry of the ops log."""
+    """Return the flatbuffer table of an entry of the ops log."""
     fields: dict[int, Value] = {
         _TYPE: Scalar("B", update.kind),
         _VALUE: {slot: _field_value(update, field) for slot, field in enumerate(_FIELDS.get(update.kind, ()))},
@@ -112,7 +112,7 @@ def _field_value(update: Update, field: str) -> Value:
 
 
 def status_fields(status: RepoStatus) -> Fields:
-    """Return the table of a status."""
+    """Return the flatbuffer table of a status."""
     fields: dict[int, Value] = {_AVAILABILITY: Scalar("B", status.availability), _SET_AT: Scalar("Q", status.set_at)}
     if status.limited_availability_reason is not None:
         fields[_REASON] = status.limited_availability_reason

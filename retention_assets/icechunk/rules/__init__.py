@@ -1,5 +1,5 @@
-"""What Icechunk's histories become: which snapshots expire, what is written for it, and what a collection keeps.
+"""Decides which Icechunk snapshots expire, which edits an expiration makes, and what a garbage collection keeps.
 
-Pure functions over the repo object and over references with snapshots, formats 1 and 2. Reading and writing files does
-not belong here, nor does deleting them.
+The functions are pure. They take the repo object, or references with snapshots, in formats 1 and 2. They do not read,
+write or delete files.
 """

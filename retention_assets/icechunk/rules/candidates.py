@@ -1,4 +1,4 @@
-"""What happens to each listed object of an Icechunk repository: foreign, kept, young or a candidate, and why.
+"""Classifies each listed object of an Icechunk repository as foreign, kept, young or a candidate, with the reason.
 
 Source: Icechunk facts 1 and 4; DESIGN.md, invariants 1, 2, 9 and 10.
 """
@@ -26,7 +26,7 @@ from retention_assets.icechunk.formats.paths import (
 from retention_assets.icechunk.rules.reach import held_by
 from retention_assets.tables import DELETION_CANDIDATES
 
-_END = r"\z"  # not `$`, which in Java also stands before a line end
+_END = r"\z"  # not `$`, which in Java also matches before a line end
 _FILE = f"^(?:{SNAPSHOTS}|{TRANSACTIONS}|{MANIFESTS}|{CHUNKS}){CANONICAL}{_END}"
 _BACKUP = rf"^{OVERWRITTEN}(?:repo|config\.yaml)\.(\d{{14}})\.{CANONICAL}{_END}"
 _REFERENCES = "refs/"
@@ -35,15 +35,15 @@ _HELD = ("address", "live", "expired", "rule_ids", "branches", "due_since", "fir
 
 
 def is_generated(address: Column) -> Column:
-    """Return whether Icechunk itself makes such names for files that may go; of others none is a candidate."""
+    """Return whether Icechunk generates such names for deletable files; an object with another name is no candidate."""
     return F.when(address.startswith(OVERWRITTEN), address.rlike(_BACKUP)).otherwise(address.rlike(_FILE))
 
 
 def holding_of(manifests: DataFrame, chunks: DataFrame, others: DataFrame, leaving: DataFrame) -> DataFrame:
-    """Return one row per address: whether it is live, and what stands behind it if not.
+    """Return one row per address: whether it is live, and if not, the rules and branches of its expiry.
 
-    `others`: `address` of snapshots and transaction logs that stay. `leaving`: snapshots that go, as `manifests_of`
-    takes them.
+    `others` has the `address` of the snapshots and transaction logs that stay. `leaving` has the snapshots that are to
+    be deleted, in the columns that `manifests_of` takes.
     """
     nothing = F.array().cast(_TEXTS)
     stay = others.select(
@@ -60,7 +60,7 @@ def holding_of(manifests: DataFrame, chunks: DataFrame, others: DataFrame, leavi
         .withColumn("address", F.concat("directory", "snapshot_id"))
         .withColumns({"first_held_at": F.col("flushed_at"), "last_held_at": F.col("flushed_at")})
     )
-    of_chunks = F.col("address").startswith(CHUNKS)  # of `chunks` alone, once each: nothing to put together
+    of_chunks = F.col("address").startswith(CHUNKS)  # they come only from `chunks`, once each: no merging needed
     frames = (manifests, chunks.where(~of_chunks), stay, go)
     few = held_by(reduce(DataFrame.unionByName, (frame.select(*_HELD) for frame in frames)))
     return chunks.where(of_chunks).select(*_HELD).unionByName(few.select(*_HELD))
@@ -69,10 +69,10 @@ def holding_of(manifests: DataFrame, chunks: DataFrame, others: DataFrame, leavi
 def classified(
     inventory: DataFrame, holding: DataFrame, age_cutoff: AgeCutoff, collect_overwritten: timedelta | None
 ) -> DataFrame:
-    """Return every listed object with its `state`, its `reason` should it go, and what stands behind it.
+    """Return every listed object with its `state`, the `reason` for its deletion, and the columns of `holding`.
 
-    Backups below `overwritten/` go when both their name and the store say that they are older than
-    `collect_overwritten`; None keeps them all. The entry point, references and configuration always stay.
+    A backup below `overwritten/` may be deleted when it is older than `collect_overwritten` by both its name and its
+    modification time; None keeps all backups. The repo object, references and configuration are always kept.
     """
     address, live = F.col("address"), F.coalesce(F.col("live"), F.lit(False))
     own = address.isin(REPO, CONFIG) | address.startswith(_REFERENCES)
@@ -88,19 +88,19 @@ def classified(
 
 
 def hold_content(objects: DataFrame) -> DataFrame:
-    """Return the classified objects; manifests and chunks that would go are `held`: what names them is not known."""
+    """Return the objects, with candidate manifests and chunks `held`: lost files may be the ones that name them."""
     of_content = F.col("address").startswith(MANIFESTS) | F.col("address").startswith(CHUNKS)
     state = F.when(of_content & (F.col("state") == CANDIDATE), HELD).otherwise(F.col("state"))
     return objects.withColumn("state", state)
 
 
 def candidates(judged_objects: DataFrame) -> DataFrame:
-    """Return the candidates among the judged objects, one row per address."""
+    """Return the candidates among the classified objects, one row per address."""
     return due(judged_objects).where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)
 
 
 def due(judged_objects: DataFrame) -> DataFrame:
-    """Return the candidates and the waiting objects in the columns of candidates, beside those they have."""
+    """Return the candidates and the waiting objects, with the columns of candidates added."""
     none = F.array().cast(_TEXTS)
     return judged_objects.where(F.col("state").isin(CANDIDATE, WAITING)).withColumns(
         {

@@ -1,4 +1,4 @@
-"""The edit of the repo object that comes before a collection deletes files. Source: Icechunk facts 4, step 7."""
+"""Edits the repo object before a garbage collection deletes files. Source: Icechunk facts 4, step 7."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -12,12 +12,14 @@ from retention_assets.icechunk.rules.updates import Stamp, require_online, with_
 
 
 def collected(repo: Repo, planned: Collection[bytes], dropped: Collection[bytes], stamp: Stamp) -> Repo:
-    """Return `repo` without the snapshots `dropped`; the same object when it has none of them.
+    """Return `repo` without the snapshots `dropped`; `repo` itself when it has none of them.
 
-    `repo` is read anew, just before it is written: `planned` are the snapshots that the plan saw in it. What stays and
-    loses its parent gets its nearest remaining ancestor, and takes over the transaction logs between the two.
-    Errors: GuardRefused when the repository is not online; when a reference now reaches what is to go, or a snapshot
-    that the plan did not see stands on it; when something would have no ancestor left; and as `with_update`.
+    The caller reads `repo` again just before writing it. `planned` are the snapshots that the plan saw. A remaining
+    snapshot whose parent is dropped gets its nearest remaining ancestor as parent, and takes over the transaction logs
+    of the snapshots between the two.
+    Errors: GuardRefused when the repository is not online; when a reference now reaches a dropped snapshot; when a
+    snapshot that the plan did not see has a dropped parent; when a remaining snapshot would have no ancestor left; and
+    as `with_update`.
     """
     require_online(repo)
     going = repo.snapshots.keys() & set(dropped)
@@ -33,9 +35,9 @@ def collected(repo: Repo, planned: Collection[bytes], dropped: Collection[bytes]
 
 
 def repo_without(repo: Repo, dropped: Collection[bytes]) -> Repo:
-    """Return what `repo` says without the snapshots `dropped`; its ops log is still the one from before.
+    """Return `repo` without the snapshots `dropped`; its ops log is still the one from before.
 
-    Errors: GuardRefused when something would have no ancestor left.
+    Errors: GuardRefused when a remaining snapshot would have no ancestor left.
     """
     history, going = history_of(repo), repo.snapshots.keys() & set(dropped)
     reparented = {

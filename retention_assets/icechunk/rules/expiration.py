@@ -1,4 +1,4 @@
-"""What an expiration changes: snapshots get another parent, references go. The same words for formats 1 and 2."""
+"""The edits of an expiration: snapshots get another parent, references are deleted. Formats 1 and 2 share the types."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from retention_assets.icechunk.rules.snapshots import History, Reference, descen
 
 @dataclass(frozen=True, slots=True)
 class Reparented:
-    """The snapshot gets `parent_id` as its parent and stays as it is otherwise."""
+    """The snapshot gets `parent_id` as its parent; nothing else in it changes."""
 
     snapshot_id: bytes
     parent_id: bytes
@@ -20,14 +20,14 @@ class Reparented:
 
 @dataclass(frozen=True, slots=True)
 class TagDeleted:
-    """The tag goes; its name can never be used again."""
+    """The tag is deleted; its name can never be used again."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class BranchDeleted:
-    """The branch goes."""
+    """The branch is deleted."""
 
     name: str
 
@@ -37,12 +37,12 @@ Edit = Reparented | TagDeleted | BranchDeleted
 
 @dataclass(frozen=True, slots=True)
 class Expiration:
-    """What an expiration does. Nothing in it deletes a file; carried out in order, any part of `edits` is safe.
+    """The edits of an expiration, which deletes no file. Edits are made in order; stopping after any edit is safe.
 
-    `released` are the snapshots that nothing reaches afterwards and that the policy let go of: what a collection may
-    take. `passed_over` is what icechunk's `expire_snapshots` returns. In format 2 both are the same. In format 1 it
-    returns what some reference passes over, though another may still point at it, and not what only a deleted
-    reference reached. Source: Icechunk facts 3.
+    `released` are the expired snapshots that nothing reaches after the edits: a garbage collection may delete them.
+    `passed_over` are the snapshots that icechunk's `expire_snapshots` returns. In format 2 both sets are the same. In
+    format 1, icechunk returns the snapshots that some reference passes over, even when another reference still points
+    at them. There it does not return snapshots that only a deleted reference reached. Source: Icechunk facts 3.
     """
 
     selection: Selection
@@ -52,7 +52,7 @@ class Expiration:
 
     @property
     def reparented(self) -> Mapping[bytes, bytes]:
-        """The snapshots with a new parent."""
+        """The new parent of each snapshot that gets one."""
         return {edit.snapshot_id: edit.parent_id for edit in self.edits if isinstance(edit, Reparented)}
 
 
@@ -62,7 +62,7 @@ def deletion_of(reference: Reference) -> Edit:
 
 
 def edited(history: History, edits: Iterable[Edit]) -> History:
-    """Return the history after `edits`; released snapshots are still among its snapshots, as files are."""
+    """Return the history after `edits`; released snapshots are still in it, because their files still exist."""
     snapshots, branches, tags = dict(history.snapshots), dict(history.branches), dict(history.tags)
     for edit in edits:
         if isinstance(edit, Reparented):
@@ -75,12 +75,12 @@ def edited(history: History, edits: Iterable[Edit]) -> History:
 
 
 def require_allowed(before: History, expiration: Expiration) -> None:
-    """Refuse an expiration that would lose what must stay, whatever made it.
+    """Raise GuardRefused, which names the snapshot or branch, when an expiration would lose data that must stay.
 
-    Nothing released may be a root, held, the tip of a remaining reference, or reachable from one, and nothing else may
-    get out of reach but the root of a history without references; a new parent must be an ancestor of old, so that
-    every history ends in the root it ended in; `main` stays. Source: seed 000, Forbidden operations.
-    Errors: GuardRefused that names the snapshot or branch.
+    The check is independent of the code that computed the expiration. A released snapshot must have expired, and must
+    not be a root, held, the tip of a remaining reference, or reachable from one. No other snapshot may become
+    unreachable, except the root of a history without references. A new parent must have been an ancestor before, so
+    that every history keeps its root. The branch `main` must stay. Source: seed 000, Forbidden operations.
     """
     after = edited(before, expiration.edits)
     selection, released = expiration.selection, expiration.released

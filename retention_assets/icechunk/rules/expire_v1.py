@@ -1,4 +1,4 @@
-"""Expiration in format 1: snapshot files are written again with another parent, one after the other.
+"""Expiration in format 1: snapshot files are rewritten with another parent, one after the other.
 
 Source: seed 000; Icechunk facts 3, v1.
 """
@@ -21,16 +21,17 @@ from retention_assets.policy.snapshots import SnapshotPolicy
 def expire_v1(
     history: History, policy: SnapshotPolicy, as_of: datetime, unapproved: Unapproved = NOTHING_UNAPPROVED
 ) -> Expiration:
-    """Return the writes that expire `history` under `policy` at `as_of` (UTC), in the order to do them.
+    """Return the expiration of `history` under `policy` at `as_of` (UTC), with its edits in the order to make them.
 
-    Tags come first, then branches, each by name, as in icechunk. Along a history the last snapshot before the first
-    expired one gets the root as its parent; a tip that has expired itself stays, and gets it:
+    Tags come first, then branches, each sorted by name, as in icechunk. A history is walked from its tip. The last
+    snapshot before the first expired one gets the root as its parent. An expired tip stays, and also gets the root as
+    its parent:
 
         root <- x <- x <- k <- k (tip)   becomes   root <- k <- k (tip)
         root <- x <- x (tip)             becomes   root <- x (tip)
 
-    A held or unapproved snapshot counts as a root here, and its own history is cut like that of a tag. The tip of a
-    reference that is deleted is not written again, since that would make its file young.
+    A held or unapproved snapshot counts as a root here, and its own history is cut like the history of a tag. The tip
+    of a deleted reference is not rewritten, because a rewritten file counts as young.
     Errors: as `select`; GuardRefused as `require_allowed`.
     """
     selection = select(history, policy, as_of, on_roots=True, unapproved=unapproved)
@@ -52,10 +53,11 @@ def expire_v1(
 
 
 class _Walk:
-    """The histories of several starts, cut one after the other.
+    """Cuts the histories of several starts, one after the other.
 
-    What was walked before is not walked again: below a kept snapshot everything is cut already, and below an expired
-    one noted. So many references on one long history cost one walk of it, and nothing is written twice.
+    No snapshot is walked twice. Below a kept snapshot that was walked, the history is cut already; below an expired
+    one, all expired snapshots are in `passed` already. So many references on one long history cost one walk, and no
+    snapshot is rewritten twice.
     """
 
     def __init__(self, history: History, expired: frozenset[bytes], anchor: dict[bytes, bytes]) -> None:
@@ -67,7 +69,7 @@ class _Walk:
         self.passed: set[bytes] = set()
 
     def cut(self, start: bytes) -> None:
-        """Give the last snapshot before the first expired one, or a start that has expired, its anchor as parent."""
+        """Give its anchor as parent to the last snapshot before the first expired one, or to an expired `start`."""
         editable = self._last_kept(start)
         if editable is None or self._parents[editable] not in self._expired:
             return
@@ -75,7 +77,7 @@ class _Walk:
         self.edits.append(Reparented(editable, self._anchor[editable]))
 
     def pass_over(self, start: bytes) -> None:
-        """Note `start` and what is below it as passed over, where it has expired and its parent too."""
+        """Add the expired snapshots of the history of `start` to `passed`, if the parent of `start` has expired."""
         at: bytes | None = start
         if self._parents[start] not in self._expired:
             return
@@ -85,7 +87,7 @@ class _Walk:
             at = self._parents[at]
 
     def _last_kept(self, start: bytes) -> bytes | None:
-        """Return the last snapshot that is kept all the way from `start`, or `start`; None where that is settled."""
+        """Return the first snapshot from `start` on that is a root or has an expired parent; None if walked before."""
         at = start
         while at not in self._settled:
             self._settled.add(at)

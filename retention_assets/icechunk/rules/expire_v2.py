@@ -1,4 +1,4 @@
-"""Expiration in format 2: one edit of the repo object, no snapshot file changes. Source: Icechunk facts 3, v2."""
+"""Expiration in format 2: one edit of the repo object; no snapshot file changes. Source: Icechunk facts 3, v2."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -25,11 +25,11 @@ from retention_assets.policy.snapshots import SnapshotPolicy
 def expiration_v2(
     history: History, policy: SnapshotPolicy, as_of: datetime, unapproved: Unapproved = NOTHING_UNAPPROVED
 ) -> Expiration:
-    """Return what expires in `history` under `policy` at `as_of` (UTC), without what is `unapproved`.
+    """Return the expiration of `history` under `policy` at `as_of` (UTC); snapshots and references `unapproved` stay.
 
-    Released is what has expired and no remaining reference points at, reachable or not. What stays and has a released
-    parent gets the root of its history as its parent, or the nearest held ancestor: not the nearest one that stays,
-    which is on its way only as long as a reference points at it.
+    A snapshot is released when it has expired and no remaining reference points at it, whether it is reachable or not.
+    A remaining snapshot whose parent is released gets a new parent: the nearest held ancestor, or the root of its
+    history. The nearest remaining ancestor is no suitable parent, because a reference may be all that keeps it.
     Errors: as `select`; GuardRefused as `require_allowed`.
     """
     selection = select(history, policy, as_of, on_roots=False, unapproved=unapproved)
@@ -50,7 +50,7 @@ def expiration_v2(
 def expire_v2(
     repo: Repo, policy: SnapshotPolicy, as_of: datetime, stamp: Stamp, unapproved: Unapproved = NOTHING_UNAPPROVED
 ) -> tuple[Repo, Expiration]:
-    """Return `repo` after the expiration, and what it did; the same object when there was nothing to do.
+    """Return `repo` after the expiration, and the expiration; `repo` itself when there is nothing to do.
 
     Errors: as `expiration_v2`; GuardRefused when the repository is not online, forbids the deletion of tags that
     have expired, or has an update that is not before `stamp.at`.
@@ -64,7 +64,7 @@ def expire_v2(
 
 
 def repo_after(repo: Repo, expiration: Expiration) -> Repo:
-    """Return what `repo` says after the expiration; its ops log is still the one from before."""
+    """Return `repo` with the edits of the expiration; its ops log is still the one from before."""
     after = edited(history_of(repo), expiration.edits)
     return replace(
         repo,
@@ -80,8 +80,9 @@ def remaining_snapshots(
 ) -> dict[bytes, SnapshotInfo]:
     """Return the snapshots of `repo` without those released, each with its new parent.
 
-    A snapshot with a new parent takes over the transaction logs between the two: what changed since that parent can
-    be told from them only. Oldest first, those that an ancestor had taken over before it, its own last.
+    A snapshot with a new parent takes over the transaction logs of the snapshots between the two, because only these
+    logs record the changes since the new parent. The oldest snapshot comes first; the logs that a snapshot had taken
+    over come before its own log. The logs that the reparented snapshot had taken over before come last.
     Source: Icechunk facts 3, Design doc 016.
     """
     remaining = {snapshot_id: one for snapshot_id, one in repo.snapshots.items() if snapshot_id not in released}
@@ -102,7 +103,7 @@ def _logs_between(repo: Repo, snapshot: SnapshotInfo, parent: bytes) -> list[byt
 
 
 def _require_tags_deletable(repo: Repo, expiration: Expiration) -> None:
-    """Refuse to delete tags that the repository's own switch protects; icechunk does not look at it here."""
+    """Raise GuardRefused when tags are to be deleted and the flag delete_tag is off; icechunk ignores the flag here."""
     tags = [edit.name for edit in expiration.edits if isinstance(edit, TagDeleted)]
     if tags and not is_enabled(repo, DELETE_TAG):
         raise GuardRefused(

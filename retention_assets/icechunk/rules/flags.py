@@ -1,4 +1,4 @@
-"""Feature flags of a repo object: what a repository lets its users do. Source: Icechunk facts 2, Feature flag ids."""
+"""Feature flags of a repo object: operations that users may do. Source: Icechunk facts 2, Feature flag ids."""
 
 from retention_assets.icechunk.formats.model import Repo
 
@@ -6,7 +6,7 @@ MOVE_NODE, CREATE_TAG, DELETE_TAG = 3, 4, 5  # all on unless turned off
 
 
 def is_enabled(repo: Repo, flag: int) -> bool:
-    """Tell whether a flag is on: as it was set, on where it never was."""
+    """Return whether a flag is on; a flag that was never set is on."""
     if flag in (repo.enabled_feature_flags or ()):
         return True
     return flag not in (repo.disabled_feature_flags or ())

@@ -1,8 +1,9 @@
-"""What users do to a repository of format 2, each as an edit of its repo object.
+"""The operations of users on a repository of format 2, such as creating a branch, as edits of its repo object.
 
-An edit takes the object as it is and returns it as it is to be; writing it, conditionally, is the caller's. What is
-refused is refused by GuardRefused. Source: seed 003; where icechunk shipped something else, as it does: Icechunk facts
-2 (Design doc 011) and 5.
+Each edit takes the current repo object and returns the edited one. The caller writes it with a conditional write. An
+edit that is not allowed raises GuardRefused, and every edit but `set_status` requires a repository that is online.
+Source: seed 003; where icechunk shipped something else, the edits do as icechunk does: Icechunk facts 2 (Design doc
+011) and 5.
 """
 
 from collections.abc import Iterator
@@ -35,7 +36,7 @@ def ancestry_of(repo: Repo, snapshot_id: bytes) -> Iterator[SnapshotInfo]:
 
 
 def create_branch(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp) -> Repo:
-    """Return `repo` with a new branch. Refused: a name in use, an unknown snapshot."""
+    """Return `repo` with a new branch. Errors: GuardRefused for a name in use or an unknown snapshot."""
     require_online(repo)
     _known(repo, snapshot_id)
     if name in repo.branches:
@@ -45,7 +46,10 @@ def create_branch(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp) -> Re
 
 
 def delete_branch(repo: Repo, name: str, stamp: Stamp) -> Repo:
-    """Return `repo` without the branch; its snapshots stay until a collection. Refused: `main`, an unknown branch."""
+    """Return `repo` without the branch; its snapshots stay until a garbage collection.
+
+    Errors: GuardRefused for `main` or an unknown branch.
+    """
     require_online(repo)
     if name == MAIN:
         _refuse(f"the branch {MAIN!r} cannot be deleted", "Every repository has it.")
@@ -55,9 +59,9 @@ def delete_branch(repo: Repo, name: str, stamp: Stamp) -> Repo:
 
 
 def reset_branch(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp, expected: bytes | None = None) -> Repo:
-    """Return `repo` with the branch on another snapshot; those it leaves stay until a collection.
+    """Return `repo` with the branch on another snapshot; the snapshots that it leaves stay until a garbage collection.
 
-    Refused: an unknown branch or snapshot; a branch that is not on `expected`, if that is given.
+    Errors: GuardRefused for an unknown branch or snapshot, and when `expected` is given and is not the branch's tip.
     """
     require_online(repo)
     tip = _tip(repo, name)
@@ -71,7 +75,8 @@ def reset_branch(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp, expect
 def create_tag(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp) -> Repo:
     """Return `repo` with a new tag.
 
-    Refused: a name in use or of a deleted tag, an unknown snapshot, a repository whose flag create_tag is off.
+    Errors: GuardRefused for a name in use or of a deleted tag, for an unknown snapshot, and when the flag create_tag is
+    off.
     """
     require_online(repo)
     _known(repo, snapshot_id)
@@ -85,9 +90,9 @@ def create_tag(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp) -> Repo:
 
 
 def delete_tag(repo: Repo, name: str, stamp: Stamp) -> Repo:
-    """Return `repo` without the tag, whose name is remembered as deleted.
+    """Return `repo` without the tag, and with its name among the deleted tags.
 
-    Refused: an unknown tag, a repository whose flag delete_tag is off.
+    Errors: GuardRefused for an unknown tag, and when the flag delete_tag is off.
     """
     require_online(repo)
     _require_flag(repo, DELETE_TAG, "delete_tag")
@@ -101,7 +106,8 @@ def delete_tag(repo: Repo, name: str, stamp: Stamp) -> Repo:
 def commit(repo: Repo, branch: str, snapshot: SnapshotInfo, stamp: Stamp) -> Repo:
     """Return `repo` with `snapshot` on top of the branch.
 
-    Refused: a branch that is no longer on the snapshot's parent, an id in use, a flush not after the parent's.
+    Errors: GuardRefused when the branch is no longer on the snapshot's parent, when the id is in use, and when the
+    snapshot was not flushed after its parent.
     """
     require_online(repo)
     tip = _tip(repo, branch)
@@ -112,11 +118,11 @@ def commit(repo: Repo, branch: str, snapshot: SnapshotInfo, stamp: Stamp) -> Rep
 
 
 def amend(repo: Repo, branch: str, snapshot: SnapshotInfo, stamp: Stamp) -> Repo:
-    """Return `repo` with `snapshot` in place of the tip of the branch, which stays listed until a collection.
+    """Return `repo` with `snapshot` in place of the branch's tip; the old tip stays listed until a garbage collection.
 
-    `snapshot.parent_id` names the tip it was made from. It gets that tip's parent and the transaction logs that the
-    tip had taken over. Other branches, tags and children stay on the old snapshot, as icechunk shipped it.
-    Refused: as `commit`; a tip that is a root.
+    `snapshot.parent_id` names the old tip. In the result, `snapshot` has the parent of the old tip, and the transaction
+    logs that the old tip had taken over. Other branches, tags and children stay on the old tip, as in icechunk.
+    Errors: GuardRefused as `commit`, and when the old tip is a root.
     """
     require_online(repo)
     tip = _tip(repo, branch)
@@ -131,9 +137,9 @@ def amend(repo: Repo, branch: str, snapshot: SnapshotInfo, stamp: Stamp) -> Repo
 
 
 def set_status(repo: Repo, availability: Availability, reason: str | None, stamp: Stamp) -> Repo:
-    """Return `repo` online or read-only, from `stamp.at` on; allowed whatever its status is.
+    """Return `repo` online or read-only from `stamp.at` on; every current status is allowed.
 
-    Refused: offline, which icechunk reads as online: the repository would look safe and not be.
+    Errors: GuardRefused for offline. Icechunk treats it as online, so the repository would only look safe.
     """
     if availability is Availability.OFFLINE:
         _refuse("icechunk 2 reads the status offline as online", "Set read-only instead.")

@@ -1,4 +1,4 @@
-"""The edits that a plan stands for: they are approved with it, and made before any file is deleted."""
+"""The edits in a plan: they are approved with the plan, and made before any file is deleted."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -18,26 +18,26 @@ _NAMES = ("deleted_branches", "deleted_tags")
 
 @dataclass(frozen=True, slots=True)
 class PlannedEdits:
-    """What is done to a repository's references and snapshots; ids as their text of 20 characters, all sorted."""
+    """The planned changes of references and snapshots. Ids are texts of 20 characters, and all lists are sorted."""
 
     format: int
-    as_of: datetime  # aware, UTC: the instant that the policy is applied at
-    cutoff: datetime  # aware, UTC: files that the store wrote before it may go
+    as_of: datetime  # aware, UTC: the time at which the policy is applied
+    cutoff: datetime  # aware, UTC: files that the store wrote earlier may be deleted
     seen: tuple[str, ...]  # every snapshot that was known when the plan was made
-    released: tuple[str, ...]  # by the expiration
-    dropped: tuple[str, ...]  # by the collection, from the repo object
+    released: tuple[str, ...]  # snapshots that the expiration releases
+    dropped: tuple[str, ...]  # snapshots that the collection removes from the repo object
     deleted_branches: tuple[str, ...]
     deleted_tags: tuple[str, ...]
 
     def document(self) -> dict[str, Any]:
-        """Return them as JSON can say them."""
+        """Return the edits as a document for JSON."""
         lists = {name: list(getattr(self, name)) for name in (*_IDS, *_NAMES)}
         instants = {name: getattr(self, name).isoformat() for name in _INSTANTS}
         return {"format": self.format, **instants, **lists}
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:
-        """Return what `document` gave. Errors: GuardRefused when it is not such a document."""
+        """Return the edits in `document`. Errors: GuardRefused unless the method `document` could have written it."""
         try:
             values: dict[str, Any] = {name: datetime.fromisoformat(document[name]) for name in _INSTANTS}
             values |= {name: tuple(document[name]) for name in (*_IDS, *_NAMES)}
@@ -53,7 +53,7 @@ class PlannedEdits:
 
 
 def more_than_planned(planned: PlannedEdits, history: History, expiration: Expiration) -> Unapproved:
-    """Return what an expiration of `history` would release or delete beyond the plan."""
+    """Return the snapshots and references that an expiration of `history` would release or delete beyond the plan."""
     after = edited(history, expiration.edits)
     return Unapproved(
         expiration.released - raw_ids(planned.released),
@@ -63,17 +63,18 @@ def more_than_planned(planned: PlannedEdits, history: History, expiration: Expir
 
 
 def unapproved(planned: PlannedEdits, history: History, expire: Callable[[Unapproved], Expiration]) -> Unapproved:
-    """Return what must stay so that the expiration of `history` is within the plan.
+    """Return the snapshots and references that must stay so that the expiration of `history` is within the plan.
 
-    A commit since the plan may push another snapshot out of the last N: that one is the next plan's. What stays may
-    keep other things within reach, or let others go, so the expiration is made again until it is within the plan.
+    A commit made after the plan may push another snapshot out of the newest N; only the next plan may release it. A
+    snapshot that stays may keep others reachable or let others go, so the expiration is computed again until it is
+    within the plan.
     Errors: as `expire`.
     """
     found = NOTHING_UNAPPROVED
     while True:
         more = more_than_planned(planned, history, expire(found))
         grown = found.with_more(more)
-        if grown == found:  # nothing more, or what no hold prevents: `publish` refuses that
+        if grown == found:  # nothing more, or only edits that no hold prevents: `publish` refuses those
             return found
         found = grown
 

@@ -1,7 +1,7 @@
-"""From snapshots to manifests to chunks: what each is held by, and whether any of it stays. Source: Icechunk facts 4.
+"""Finds the manifests of snapshots and the chunks of manifests, and whether each is live. Source: Icechunk facts 4.
 
-Every step carries the columns of `reachable_chunks` that say who holds a row. `live` is never lost on the way: a chunk
-of a manifest of a snapshot that stays is live, however many others let go of it.
+Every step keeps the columns of `reachable_chunks` that name the rules and branches of a row. No step loses `live`: a
+chunk in a manifest of a live snapshot is live, however many expired snapshots share the chunk.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from retention_assets.core.paths import spelled
 from retention_assets.icechunk.formats.ids import CANONICAL
 from retention_assets.icechunk.formats.paths import CHUNKS, MANIFESTS
 
-_END = r"\z"  # not `$`, which in Java also stands before a line end
+_END = r"\z"  # not `$`, which in Java also matches before a line end
 _LAST_SEGMENT = rf"/({CANONICAL}){_END}"
 _OWN_CHUNK = rf"^{CHUNKS}({CANONICAL}){_END}"
 _TEXTS = "array<string>"
@@ -24,7 +24,7 @@ KINDS = ("native", "virtual", "inline")  # of chunk refs
 def manifests_of(snapshots: DataFrame, snapshot_manifests: DataFrame) -> DataFrame:
     """Return `reachable_manifests`: every manifest that a snapshot lists.
 
-    `snapshots`: (snapshot_id, live, expired, rule_ids, branches, due_since, flushed_at).
+    `snapshots` has the columns snapshot_id, live, expired, rule_ids, branches, due_since, flushed_at.
     """
     held = snapshots.withColumns({"first_held_at": F.col("flushed_at"), "last_held_at": F.col("flushed_at")})
     files = snapshot_manifests.select("snapshot_id", "manifest_id", "size", "chunk_refs")
@@ -35,11 +35,12 @@ def manifests_of(snapshots: DataFrame, snapshot_manifests: DataFrame) -> DataFra
 
 
 def chunks_of(manifests: DataFrame, manifest_chunks: DataFrame, storage: str) -> DataFrame:
-    """Return `reachable_chunks`: every chunk that a manifest names, and what its virtual references name in `storage`.
+    """Return `reachable_chunks`: every chunk that a manifest names, and every object in `storage` that a URL names.
 
-    A virtual reference whose last part is like a chunk's name keeps such a chunk of this repository, wherever it seems
-    to lie: the same place may be called by many names, and be that of a named container. It is then not `certain` that
-    there is such a chunk.
+    The URLs are the locations of virtual references. If the last path segment of a URL looks like a chunk id, the chunk
+    of this repository with that id is kept, whatever the rest of the URL: one location can have several URLs, and a
+    named container can point to it. `certain` is true for native references and for URLs that name exactly this object
+    of `storage`; otherwise the chunk need not exist.
     """
     location = spelled(F.col("location"))
     chunk = F.coalesce("chunk_id", F.nullif(F.regexp_extract(location, _LAST_SEGMENT, 1), F.lit("")))
@@ -53,19 +54,20 @@ def chunks_of(manifests: DataFrame, manifest_chunks: DataFrame, storage: str) ->
 
 
 def refs_of(manifest_chunks: DataFrame) -> DataFrame:
-    """Return one row per manifest: its refs by kind."""
+    """Return one row per manifest: its number of refs of each kind."""
     return manifest_chunks.groupBy("manifest_id").agg(*(F.sum(kind).alias(kind) for kind in KINDS))
 
 
 def lies_in(location: Column, place: str) -> Column:
-    """Return whether a virtual reference, as `spelled`, names an object of `place`, a URL without a trailing slash."""
+    """Return whether `location`, normalized by `spelled`, is inside `place`, a URL without a trailing slash."""
     return F.coalesce(location.startswith(f"{place}/"), F.lit(False))
 
 
 def held_by(rows: DataFrame, key: str = "address", facts: Sequence[Column] = ()) -> DataFrame:
-    """Return one row per `key` with these `facts`: who holds it, over all `rows`.
+    """Return one row per `key`, with the aggregates `facts` and with the holders of all `rows` merged.
 
-    Spark hashes what has a fixed size and sorts the rest: so lists are put together apart, of the rows that have any.
+    Spark uses hash aggregation only for fixed-size types, so the lists are aggregated separately, and only from rows
+    whose lists are not empty.
     """
     every = rows.groupBy(key).agg(*facts, *_held())
     lists = (
@@ -89,7 +91,7 @@ def _held() -> list[Column]:
 
 
 def _told(held: DataFrame) -> DataFrame:
-    """Return the rows; what is live has no rules by which it goes."""
+    """Return the rows, with the columns about expiry cleared in rows that are live."""
     gone = ~F.col("live")
     none = F.array().cast(_TEXTS)
     return held.withColumns(

@@ -1,7 +1,8 @@
-"""What a collection keeps: snapshots with all that they reference, and transaction logs. Source: Icechunk facts 4.
+"""Computes what a garbage collection keeps: snapshots with everything that they reference, and transaction logs.
 
-Age is the store's: when a file was written, not when its writer says that it was flushed. The listing of snapshots is
-taken before the references are read, so that what came in between is unlisted here, and kept.
+The age of a file counts from the time at which the store wrote it, not from the flush time that its writer recorded.
+The snapshots are listed before the references are read. So a snapshot that is created in between is not in the listing,
+and is kept. Source: Icechunk facts 4.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -19,10 +20,10 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The snapshots that a collection keeps, whose manifests and chunks it keeps too, and what it drops.
+    """The snapshots that a garbage collection keeps, with their manifests and chunks, and those that it drops.
 
-    `unlisted` are kept snapshots that the listing lacks and that the references did not explain: their files must
-    still be there, or the collection stops. `dropped` go from the repo object before any file does; format 1 has none.
+    `dropped` snapshots are removed from the repo object before any file is deleted; format 1 has none. `unlisted` are
+    kept snapshots that are not in the listing. Their files must exist, or the collection stops.
     """
 
     snapshots: frozenset[bytes]
@@ -31,20 +32,22 @@ class Kept:
 
 
 def is_old(stored: datetime, cutoff: datetime) -> bool:
-    """Tell whether a file written at `stored` (UTC, the store's clock) may go: written before `cutoff`.
+    """Return whether a file written at `stored` (UTC, by the store's clock) is old: written before `cutoff`.
 
-    A whole second may stand for any instant in it, and counts as its last microsecond: many stores list no fractions.
+    Many stores list whole seconds only. So a whole second counts as its last microsecond, and ages are never
+    overestimated.
     """
     latest = stored if stored.microsecond else stored + _SECOND - _MICROSECOND
     return latest < cutoff
 
 
 def kept_v2(repo: Repo, stored: Mapping[bytes, datetime], cutoff: datetime, held: Collection[bytes] = ()) -> Kept:
-    """Return what a collection of a format 2 repository keeps.
+    """Return the snapshots that a garbage collection of a format 2 repository keeps and drops.
 
-    That is what references reach; what is held; every other snapshot of `repo` and of the listing that is not old, or
-    not listed; and the roots of all these, so that each can get a parent when those between are dropped.
-    `stored`: when each listed snapshot file was written. Errors: SourceError as `require_whole`.
+    The collection keeps every snapshot that a reference reaches, every held snapshot, and every other snapshot of
+    `repo` or of the listing that is not old or not listed. The collection also keeps the roots of all these, so that
+    each kept snapshot can get a parent when the snapshots in between are dropped.
+    `stored` has the time at which each listed snapshot file was written. Errors: SourceError as `require_whole`.
     """
     history = history_of(repo)
     require_whole(history)
@@ -56,11 +59,12 @@ def kept_v2(repo: Repo, stored: Mapping[bytes, datetime], cutoff: datetime, held
 
 
 def kept_v1(history: History, stored: Mapping[bytes, datetime], cutoff: datetime, held: Collection[bytes] = ()) -> Kept:
-    """Return what a collection of a format 1 repository keeps.
+    """Return the snapshots that a garbage collection of a format 1 repository keeps.
 
-    That is what references reach, what is held, and what the store wrote lately, each with its ancestors as far as
-    they are there: a file names its parent, and a branch may be made on it yet. Icechunk keeps a young file without
-    what it references. `history`: every snapshot file, and the references. Errors: SourceError as `require_whole`.
+    The collection keeps every snapshot that a reference reaches, every held snapshot, and every snapshot that is not
+    old, each with all its known ancestors: a snapshot file names its parent, and a branch can still be created on it.
+    Icechunk itself keeps a young file without the files that it references.
+    `history` has every snapshot file, and the references. Errors: SourceError as `require_whole`.
     """
     require_whole(history)
     starts = history.tips() | (history.snapshots.keys() - _old(stored, cutoff)) | _known(history, held)
@@ -71,7 +75,8 @@ def kept_v1(history: History, stored: Mapping[bytes, datetime], cutoff: datetime
 def kept_transaction_logs(repo: Repo | None, kept: Kept) -> frozenset[bytes]:
     """Return the ids of the transaction logs that stay: those of kept snapshots, and those that `repo` still lists.
 
-    `repo` is the object as it is after the collection's edit, or would be; `None` in format 1, which has no such list.
+    `repo` is the repo object after the edit of the collection, made or projected. `repo` is None in format 1, which has
+    no such list.
     """
     if repo is None:
         return kept.snapshots
@@ -83,7 +88,7 @@ def _old(stored: Mapping[bytes, datetime], cutoff: datetime) -> set[bytes]:
 
 
 def _known(history: History, held: Iterable[bytes]) -> set[bytes]:
-    """Return the held snapshots. Errors: GuardRefused for one that is not there: a slip must not delete."""
+    """Return the held snapshots. Errors: GuardRefused for an unknown id: a typo must not cause a deletion."""
     for snapshot_id in held:
         if snapshot_id not in history.snapshots:
             raise GuardRefused(

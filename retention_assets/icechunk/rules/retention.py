@@ -1,7 +1,8 @@
-"""Which snapshots and references a policy lets go of, since when, and by which rule.
+"""Decides which snapshots and references a policy lets expire, since when, and by which rule.
 
-Each reference keeps a part of its history: what is not older than its rule's span, or among the newest so many. A
-snapshot has expired when every reference that reaches it lets it go; one that none reaches, when the default does.
+Each reference keeps a part of its history: the snapshots that are not older than its rule's duration, or that are among
+the newest N. A snapshot has expired when every reference that reaches it lets it go. A snapshot that no reference
+reaches has expired when the default lets it go.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,9 +29,9 @@ from retention_assets.policy.snapshots import (
 class Decision:
     """Whether a snapshot has expired, and why.
 
-    `due_since` is the instant (UTC) after which the last reference lets it go; `None` is never, or not by time alone.
-    `rule_id` is the rule that lets go last, and `reference` the branch or tag whose history it spoke of; `None`: no
-    reference reaches the snapshot.
+    `due_since` is the time (UTC) after which the last reference lets the snapshot go; None means never, or not by time
+    alone. `rule_id` is the rule that lets the snapshot go last. `reference` is the branch or tag to whose history that
+    rule applies; None means that no reference reaches the snapshot.
     """
 
     expired: bool
@@ -45,28 +46,28 @@ _NOT_APPROVED = Decision(False, None, None, None, "kept: the approved plan does 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a policy says of every snapshot, which references have expired, and which snapshots a hold names."""
+    """The decision of a policy on every snapshot, the references to delete, and the snapshots that a hold names."""
 
     decisions: Mapping[bytes, Decision]
-    expired: frozenset[bytes]  # by age and number; some of them may still be pointed at. Never a root, never held
+    expired: frozenset[bytes]  # by age and number; never a root or a held one. A reference may still point at one
     deleted: tuple[Reference, ...]  # expired references that the policy deletes, in icechunk's order
     held: frozenset[bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Unapproved:
-    """What a policy lets go of by now and the approved plan does not name. It stays, as if it were held."""
+    """Snapshots and references that the policy expires and the approved plan does not name. They stay, as if held."""
 
     snapshots: frozenset[bytes] = frozenset()
     branches: frozenset[str] = frozenset()
     tags: frozenset[str] = frozenset()
 
     def with_more(self, other: "Unapproved") -> "Unapproved":
-        """Return both together."""
+        """Return the union of both."""
         return Unapproved(self.snapshots | other.snapshots, self.branches | other.branches, self.tags | other.tags)
 
     def names(self, reference: Reference) -> bool:
-        """Tell whether the reference stays."""
+        """Return whether the reference is among these, and so stays."""
         return reference.name in (self.branches if reference.kind == "branch" else self.tags)
 
 
@@ -74,10 +75,10 @@ NOTHING_UNAPPROVED = Unapproved()
 
 
 class _Reach(NamedTuple):
-    """How far below a reference's tip a snapshot is, and whose flush put it out of the last so many."""
+    """The distance of a snapshot from a reference's tip, and the snapshot that pushed it out of the newest N."""
 
-    place: int
-    pushed_by: bytes | None
+    place: int  # 0 for the tip
+    pushed_by: bytes | None  # None: it is among the newest N, or the rule has no N
     reference: Reference
 
 
@@ -88,7 +89,7 @@ class _Due(NamedTuple):
     reach: _Reach
 
     def outlasts(self, other: "_Due") -> bool:
-        """Tell whether this lets go later; of equal instants the lower rule and reference count, so that runs agree."""
+        """Return whether this rule lets go later; at equal times the lower rule and reference win, so runs agree."""
         if self.since == other.since:
             return self._order < other._order
         return other.since is not None and (self.since is None or self.since > other.since)
@@ -106,12 +107,12 @@ def select(
     on_roots: bool,
     unapproved: Unapproved = NOTHING_UNAPPROVED,
 ) -> Selection:
-    """Return what `policy` lets go of at `as_of` (UTC), without what is `unapproved`.
+    """Return the snapshots and references that `policy` expires at `as_of` (UTC), without those `unapproved`.
 
-    With one rule for all references it is what icechunk's `expire_snapshots` calls expired: flushed before `as_of`
-    minus the span; exactly then is kept. `on_roots` tells whether a reference on a root can expire: so it is in format
-    1, and not in format 2. Source: Icechunk facts 3.
-    Errors: SourceError as `require_whole`; GuardRefused when a hold in force names what does not exist.
+    With one rule for all references, the expired snapshots are those of icechunk's `expire_snapshots`: flushed before
+    `as_of` minus the rule's duration. A snapshot flushed exactly then is kept. `on_roots` tells whether a reference on
+    a root can expire: true in format 1, false in format 2. Source: Icechunk facts 3.
+    Errors: SourceError as `require_whole`; GuardRefused when a hold in force names something that does not exist.
     """
     require_whole(history)
     holds = policy.holds_in_force(as_of.astimezone(UTC).date())
@@ -134,10 +135,10 @@ def select(
 
 
 def clock_times(history: History) -> Mapping[bytes, datetime]:
-    """Return when each snapshot counts as flushed: when it was, or the latest of its ancestors, without the root.
+    """Return the flush time that counts for each snapshot: the latest of its own and its ancestors', without the root.
 
-    A child is never older than its parent, whatever the clocks of their writers say, so that what a rule keeps is
-    always the newest part of a history. Where clocks agree, as icechunk demands of every commit, nothing changes.
+    So a child is never older than its parent, whatever the clocks of their writers say, and a rule always keeps the
+    newest part of a history. Where the clocks agree, as icechunk requires of every commit, the times do not change.
     """
     times: dict[bytes, datetime] = {}
     for snapshot in reversed(children_first(history)):
@@ -176,10 +177,10 @@ def _decisions(
 def _reaches(
     history: History, policy: SnapshotPolicy, held_branches: Mapping[str, Hold]
 ) -> Iterator[tuple[bytes, dict[Keep, _Reach]]]:
-    """Yield each snapshot with the rules that speak of it, each with the reference from whose tip it is nearest.
+    """Yield each snapshot with the rules that apply to it, each rule with the reference whose tip is nearest.
 
-    Of the references under one rule the nearest keeps a snapshot longest, so one entry per rule is enough: a thousand
-    tags on a hundred thousand snapshots cost one pass.
+    Of the references under one rule, the nearest keeps a snapshot longest. So one entry per rule is enough, and a
+    thousand tags on a hundred thousand snapshots cost one pass.
     """
     reaches: dict[bytes, dict[Keep, _Reach]] = {}
     for reference in history.references():
@@ -213,7 +214,7 @@ def _one_further(history: History, keep: Keep, reach: _Reach) -> _Reach:
 
 
 def _due(keep: Keep, reach: _Reach, snapshot_id: bytes, flushed: Mapping[bytes, datetime], as_of: datetime) -> _Due:
-    """Return when `keep` lets the snapshot go: when it is too old, and enough others came after it."""
+    """Return when `keep` lets the snapshot go: when it is too old and enough newer snapshots exist."""
     by_age = later(flushed[snapshot_id], keep.newer)
     if by_age is None or reach.place < keep.last:
         return _Due(None, False, keep, reach)
@@ -222,7 +223,7 @@ def _due(keep: Keep, reach: _Reach, snapshot_id: bytes, flushed: Mapping[bytes, 
 
 
 def _longest(dues: Iterable[_Due]) -> _Due:
-    """Return what keeps a snapshot longest: one that still keeps it, else the one that let go last."""
+    """Return the entry that keeps a snapshot longest: one that still keeps it, else the one that let it go last."""
     found = list(dues)
     longest, *others = [due for due in found if not due.expired] or found
     for due in others:
@@ -251,7 +252,7 @@ def _held(hold: Hold) -> Decision:
 
 
 def _unreached(policy: SnapshotPolicy, flushed: datetime, as_of: datetime) -> Decision:
-    """Return what the default says of a snapshot on no reference: its age counts, it has no place in a history."""
+    """Return the default's decision on a snapshot that no reference reaches: only its age counts."""
     keep = policy.default or WANT_OF_RULE
     since = None if keep.newer == NOT_BY_AGE and keep.last else later(flushed, keep.newer)
     expired = since is not None and since < as_of
@@ -268,8 +269,8 @@ def _lets_tip_go(policy: SnapshotPolicy, reference: Reference, flushed: datetime
 def held_snapshots(history: History, policy: SnapshotPolicy, as_of: datetime) -> Mapping[bytes, Hold]:
     """Return the snapshots that a hold in force at `as_of` names, by id or by tag, each with its hold.
 
-    A held branch keeps its history as a rule would. Errors: GuardRefused when a hold names what does not exist: a slip
-    in a name must not delete.
+    Held branches are not included; a held branch keeps its history as a rule would. Errors: GuardRefused when a hold
+    names something that does not exist, because a typo must not cause a deletion.
     """
     holds = policy.holds_in_force(as_of.astimezone(UTC).date())
     _require_held_exist(history, holds)

@@ -20,7 +20,7 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One snapshot as history sees it. One without a parent is a root, whatever its id. Source: Icechunk facts 1."""
+    """A snapshot in a history. A snapshot without a parent is a root, whatever its id. Source: Icechunk facts 1."""
 
     snapshot_id: bytes
     parent_id: bytes | None
@@ -39,7 +39,7 @@ class Reference(NamedTuple):
 
     @property
     def is_main(self) -> bool:
-        """Whether it is the branch that every repository has and nothing deletes."""
+        """Whether the reference is `main`, the branch that every repository has and that is never deleted."""
         return (self.kind, self.name) == ("branch", MAIN)
 
 
@@ -52,7 +52,7 @@ class History:
     tags: Mapping[str, bytes]
 
     def references(self) -> Iterator[Reference]:
-        """Yield tags, then branches, each by name: the order in which icechunk expires. Source: Icechunk facts 3."""
+        """Yield tags, then branches, each sorted by name, as icechunk's expiration does. Source: Icechunk facts 3."""
         yield from (Reference("tag", name, tip) for name, tip in sorted(self.tags.items()))
         yield from (Reference("branch", name, tip) for name, tip in sorted(self.branches.items()))
 
@@ -61,12 +61,12 @@ class History:
         return {*self.tags.values(), *self.branches.values()}
 
     def is_root(self, snapshot_id: bytes) -> bool:
-        """Tell whether the snapshot has no parent."""
+        """Return whether the snapshot has no parent."""
         return self.snapshots[snapshot_id].parent_id is None
 
 
 def history_of(repo: Repo) -> History:
-    """Return the history that a repo object tells. Errors: SourceError for a time that no calendar has."""
+    """Return the history in a repo object. Errors: SourceError for a time that a datetime cannot hold."""
     snapshots = {
         snapshot_id: Snapshot(snapshot_id, one.parent_id, instant_of(one.flushed_at, snapshot_id))
         for snapshot_id, one in repo.snapshots.items()
@@ -75,7 +75,7 @@ def history_of(repo: Repo) -> History:
 
 
 def instant_of(micros: int, snapshot_id: bytes) -> datetime:
-    """Return microseconds since 1970 as an instant. Errors: SourceError that names the snapshot."""
+    """Return microseconds since 1970 as a datetime (UTC). Errors: SourceError with the snapshot when out of range."""
     try:
         return _EPOCH + timedelta(microseconds=micros)
     except OverflowError:
@@ -83,15 +83,15 @@ def instant_of(micros: int, snapshot_id: bytes) -> datetime:
 
 
 def micros_of(instant: datetime) -> int:
-    """Return an aware instant as microseconds since 1970, as the files count."""
+    """Return an aware datetime as microseconds since 1970, the unit of the files."""
     return (instant - _EPOCH) // _MICROSECOND
 
 
 def require_whole(history: History) -> None:
-    """Refuse a history in which a reference leads nowhere, or a snapshot is its own ancestor.
+    """Raise SourceError when a reference leads to a missing snapshot, or a snapshot is its own ancestor.
 
-    What no reference reaches may lack its parent: in format 1 that is what a collection leaves of a young snapshot.
-    Errors: SourceError that names both ends; so for a repository without a branch `main`.
+    A snapshot that no reference reaches may lack its parent: in format 1, a collection can leave a young snapshot this
+    way. The error names both ends of the broken link. A repository without a branch `main` is refused too.
     """
     if MAIN not in history.branches:
         raise SourceError(f"the repository has no branch {MAIN!r}. {_REMEDY}")
@@ -107,7 +107,7 @@ def require_whole(history: History) -> None:
 
 
 def reachable(history: History, starts: Iterable[bytes]) -> set[bytes]:
-    """Return `starts` and their ancestors, as far as these are known."""
+    """Return `starts` and their ancestors, as far as `history` has them."""
     reached: set[bytes] = set()
     for start in starts:
         reached.update(lineage(history, start, reached))
@@ -115,7 +115,10 @@ def reachable(history: History, starts: Iterable[bytes]) -> set[bytes]:
 
 
 def lineage(history: History, start: bytes, stop: Container[bytes]) -> list[bytes]:
-    """Return `start` and its ancestors, newest first, as far as these are known and before the first one in `stop`."""
+    """Return `start` and its ancestors, newest first, as far as `history` has them.
+
+    The list ends before the first snapshot in `stop`.
+    """
     line: dict[bytes, None] = {}
     at: bytes | None = start
     while at is not None and at in history.snapshots and at not in stop and at not in line:
@@ -127,7 +130,7 @@ def lineage(history: History, start: bytes, stop: Container[bytes]) -> list[byte
 def ancestry(history: History, snapshot_id: bytes) -> list[Snapshot]:
     """Return the snapshot and its ancestors, newest first, to the root.
 
-    Errors: SourceError for a snapshot or a parent that is not there, and for one that is its own ancestor.
+    Errors: SourceError when a snapshot or a parent is missing, or a snapshot is its own ancestor.
     """
     line: dict[bytes, Snapshot] = {}
     at: bytes | None = snapshot_id
@@ -142,7 +145,7 @@ def ancestry(history: History, snapshot_id: bytes) -> list[Snapshot]:
 
 
 def children_first(history: History) -> list[Snapshot]:
-    """Return every snapshot after all that have it as their parent.
+    """Return the snapshots in an order in which each one comes after all its children.
 
     Errors: SourceError for a snapshot that is its own ancestor.
     """
@@ -152,7 +155,7 @@ def children_first(history: History) -> list[Snapshot]:
         if snapshot.parent_id in children:
             children[snapshot.parent_id] += 1
     ordered = [snapshot for snapshot in snapshots.values() if not children[snapshot.snapshot_id]]
-    for snapshot in ordered:  # grows while it is read
+    for snapshot in ordered:  # the loop appends to this list
         parent = snapshot.parent_id
         if parent in children:
             children[parent] -= 1
@@ -174,9 +177,9 @@ def descendants(history: History, snapshot_id: bytes) -> set[bytes]:
 
 
 def anchors(history: History, held: Iterable[bytes] = ()) -> dict[bytes, bytes]:
-    """Return for each snapshot but the roots its nearest ancestor that nothing releases: a held one, or its own root.
+    """Return for each snapshot except roots its nearest ancestor that is never released: a held one, or its own root.
 
-    Snapshots whose root is not there are left out.
+    Snapshots whose root is missing are left out.
     """
     fixed = set(held)
     found: dict[bytes, bytes] = {}

@@ -1,4 +1,4 @@
-"""How every edit of the repo object ends: an entry of the ops log, and a name for the object as it was before.
+"""Completes an edit of the repo object: adds an entry to the ops log, and names the backup of the previous object.
 
 Source: Icechunk facts 2, Writing a `repo` object; 3, Timestamp invariants.
 """
@@ -18,20 +18,20 @@ _SETTING = "num_updates_per_repo_info_file"
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """When an edit is made, and where the object before it goes."""
+    """The time of an edit, and the name of the backup of the previous repo object."""
 
-    at: datetime  # aware, UTC; the clock of who edits
-    backup: str  # name below `overwritten/` of the copy of the object as it was
+    at: datetime  # aware, UTC; by the clock of the machine that edits
+    backup: str  # name below `overwritten/` of the copy of the previous object
 
 
 def with_update(edited: Repo, update: Update, stamp: Stamp) -> Repo:
-    """Return `edited` with `update` on top of its ops log; `edited` still has the log from before.
+    """Return `edited`, whose ops log is still the one from before the edit, with `update` on top of the log.
 
-    The entry that was on top now names the backup. A log that has grown to `updates_per_file` entries is cut before
-    the next one that names a backup, which then leads to the older entries; entries without a backup, which an upgrade
-    makes, are never cut off: nothing else would know them.
-    Errors: GuardRefused when the last update is not before `stamp.at`: every later writer would fail on it. As
-    `updates_per_file`.
+    The entry that was on top now names the backup. A log of more than `updates_per_file` entries is cut before the next
+    entry that names a backup; that backup contains the entries that are cut off. Entries without a backup, which an
+    upgrade makes, are never cut off, because no backup contains them.
+    Errors: GuardRefused when the last update is not before `stamp.at`, because every later writer would fail on such a
+    log; CorruptFile as `updates_per_file`.
     """
     top, *older = edited.latest_updates
     now = micros_of(stamp.at)
@@ -49,9 +49,9 @@ def with_update(edited: Repo, update: Update, stamp: Stamp) -> Repo:
 
 
 def updates_per_file(repo: Repo) -> int:
-    """Return how many entries of its log a repo object holds, by its configuration, or by default.
+    """Return the number of ops log entries that a repo object stores: the configured number, or the default.
 
-    Errors: CorruptFile for a configuration that cannot be read, or with a number that icechunk does not know.
+    Errors: CorruptFile when the configuration cannot be read, or its number is not one that icechunk accepts.
     """
     configuration = {} if repo.config is None else read_flexbuffer(repo.config, "the configuration in the repo object")
     if not isinstance(configuration, dict):
@@ -65,7 +65,7 @@ def updates_per_file(repo: Repo) -> int:
 
 
 def require_online(repo: Repo) -> None:
-    """Refuse to edit a repository that is not online. Errors: GuardRefused with the status and its reason."""
+    """Raise GuardRefused, with the status and its reason, when a repository is to be edited and is not online."""
     status: RepoStatus = repo.status
     if status.availability is not Availability.ONLINE:
         word = status.availability.name.lower().replace("_", "-")

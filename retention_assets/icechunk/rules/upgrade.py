@@ -1,4 +1,4 @@
-"""From format 1 to format 2: references and snapshots become a repo object, with an ops log made up from them.
+"""Upgrades format 1 to format 2: builds the repo object and a reconstructed ops log from references and snapshots.
 
 Snapshot, manifest and transaction log files stay as they are. Source: Icechunk facts 5, upgrade.
 """
@@ -28,14 +28,14 @@ from retention_assets.icechunk.rules.snapshots import (
     require_whole,
 )
 
-_EVENT = 1_000  # µs: a branch or tag is taken as made that long after its snapshot was flushed
+_EVENT = 1_000  # µs from the flush of a snapshot to the assumed creation of a branch or tag on it
 
 
 @dataclass(frozen=True, slots=True)
 class Version1:
     """A repository of format 1, with the metadata of its snapshots converted to FlexBuffers.
 
-    `deleted_tags` are names that can never be used again, with the snapshot they were on, if their file still says.
+    `deleted_tags` are names that can never be used again, each with the snapshot of the tag, or None if unknown.
     """
 
     snapshots: Mapping[bytes, SnapshotInfo]  # every snapshot that references reach; others may be there too
@@ -47,20 +47,21 @@ class Version1:
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """The repo object to write, and the snapshots that no reference reaches and that it therefore leaves out."""
+    """The repo object to write, and the snapshots that it leaves out because no reference reaches them."""
 
     repo: Repo
     left_out: frozenset[bytes]
 
 
 def upgraded(old: Version1, at: datetime) -> Upgrade:
-    """Return what the upgrade at the instant `at` (UTC) writes; not writing it is the dry run.
+    """Return the repo object that the upgrade writes at the time `at` (UTC); a dry run does not write it.
 
-    The ops log tells the history as it may have been: the root, each commit at its flush, branches and tags a
-    millisecond after the snapshot they are on, deleted tags made and deleted, and the upgrade on top. Entries that
-    would fall on one instant follow each other by a microsecond. None names a backup, since there was no object before.
-    Errors: SourceError as `require_whole`; GuardRefused when the log would end after `at`: that object would be refused
-    by every later writer.
+    The ops log is a plausible history. It starts with the root. Each commit is at its flush time; the creation of a
+    branch or tag is one millisecond after the flush of its snapshot. Deleted tags are created and deleted. The upgrade
+    is on top. Entries that would have the same time are one microsecond apart. No entry names a backup, because there
+    was no repo object before.
+    Errors: SourceError as `require_whole`; GuardRefused when the log would end after `at`, because every later writer
+    would refuse that repo object.
     """
     history = _history_of(old)
     require_whole(history)
@@ -95,7 +96,7 @@ def _history_of(old: Version1) -> History:
 
 
 def _entries(old: Version1, history: History, root_time: int) -> Iterator[Update]:
-    """Yield what may have happened, in no order of time; of entries at one instant the earlier one came first."""
+    """Yield the entries of the ops log, not sorted by time; of entries with one time, the first yielded is earlier."""
     main = ancestry(history, old.branches[MAIN])
     told = {snapshot.snapshot_id for snapshot in main}
     yield Update(UpdateKind.REPO_INITIALIZED, root_time)
@@ -105,7 +106,7 @@ def _entries(old: Version1, history: History, root_time: int) -> Iterator[Update
         if name == MAIN:
             continue
         yield Update(UpdateKind.BRANCH_CREATED, old.snapshots[tip].flushed_at + _EVENT, name=name)
-        own = lineage(history, tip, told)  # what several branches share is told of the first only
+        own = lineage(history, tip, told)  # commits that several branches share are listed for the first branch only
         told.update(own)
         for snapshot_id in reversed(own):
             yield _commit(name, history.snapshots[snapshot_id])

@@ -1,7 +1,7 @@
 """Makes a small sample Icechunk repository with icechunk: one field, overwritten every week.
 
-Icechunk dates every snapshot today, so this module writes the earlier dates into the repository afterwards. Each run
-makes the same arrays and history, but other ids and other bytes in the compressed files.
+Icechunk gives every snapshot the current time, so this module writes earlier times into the repository afterwards. Each
+run makes the same arrays and history, but other ids and other bytes in the compressed files.
 """
 
 import os

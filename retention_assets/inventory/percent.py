@@ -20,7 +20,7 @@ def url_decoded(texts: pa.Array, name: str) -> pa.Array:
         name: name of the file that the values come from, for error messages.
 
     Raises:
-        CorruptFile: two hexadecimal digits do not follow a `%` in its row, or the decoded bytes are not UTF-8.
+        CorruptFile: a row has a `%` that is not followed by two hexadecimal digits, or the decoded bytes are not UTF-8.
             An encoder writes a `%` as `%25`, so a `%` without digits is an error and never a literal `%`.
     """
     offsets, encoded = _bytes_of(texts)

@@ -36,7 +36,7 @@ def read_inventory_file(content: Buffer, manifest: Manifest, file: InventoryFile
     """Return the objects that one file lists, in batches of the schema `OBJECTS`.
 
     The batches contain only latest versions that are not delete markers. The size and MD5 of the whole file are checked
-    before the first batch. Use no batch before the last one has arrived without an error.
+    before the first batch. Do not use any batch before the last one has arrived without an error.
 
     Raises:
         CorruptFile: the file is truncated, altered or not in the manifest's format; a row belongs to another bucket; a

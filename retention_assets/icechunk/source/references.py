@@ -27,8 +27,8 @@ class References:
 def read_references(reader: ObjectReader) -> References:
     """Return all branches, live tags and deleted tags.
 
-    Icechunk skips a tag that it cannot read, and its garbage collection then deletes what only this tag reaches. Here
-    an unreadable tag is an error that ends the run. Source: Icechunk facts 1, v1 hazard.
+    Icechunk skips a tag that it cannot read, and its garbage collection then deletes the snapshots that only this
+    tag reaches. Here an unreadable tag is an error that ends the run. Source: Icechunk facts 1, v1 hazard.
     Errors: CorruptFile for a file that holds no id, or that does not belong below `refs/`; SourceError for a reference
     that disappears while it is read.
     """

@@ -1,4 +1,4 @@
-"""Records the edits of references and snapshots that sweeps of a plan applied, with one document per sweep.
+"""Records the edits of references and snapshots that the sweeps of a plan applied, with documents of each sweep.
 
 Before a sweep applies the edits, it writes the references that it is about to remove to
 `publications/<plan hash>/begun/<fence>.json`. After the edits, and before the sweep touches any object, it writes the

@@ -52,7 +52,7 @@ class IcechunkLiveness:
         return self._of(standing(state, query.planned.cutoff, held), checked_at)
 
     def projected(self) -> Liveness:
-        """Return the files that must stay after the planned edits. Errors: GuardRefused, as in `now`."""
+        """Return the files that must stay once the planned edits are published. Errors: GuardRefused, as in `now`."""
         query = self._question
         checked_at, state, planned = self._clock(), self._state(), query.planned
         return self._of(stand_of(state, query.policy, planned.as_of, planned.cutoff, planned), checked_at)

@@ -114,7 +114,7 @@ class Scene:
 
 
 def scene_of(history: Rows, policy: SnapshotPolicy, day: date) -> Scene:
-    """Return the retained set and the edits under `policy`, as of the first instant of `day` (UTC).
+    """Return the state, its retained set and the edits under `policy`, as of the first instant of `day` (UTC).
 
     The function only collects the rows of `history` and computes, so every asset that calls it gets the same result.
     Errors: as `stand_of`.

@@ -44,11 +44,11 @@ class Published:
 def publish(access: StoreAccess, planned: PlannedEdits, policy: SnapshotPolicy, clock: Clock, log: Log) -> Published:
     """Make the planned edits on the current state of the repository. A second call makes the remaining edits.
 
-    A planned snapshot or reference that is already gone is not an error. Snapshots and references that have expired
+    A snapshot or reference of the plan that is already gone is not an error. Snapshots and references that have expired
     since the plan stay for the next plan. The caller holds the repository's lease.
-    Errors: GuardRefused when a planned snapshot is reachable again or is the parent of a new snapshot, when the
-    repository has another format than planned, and as `expire_v1`, `expire_v2` and `collected`; SourceError, StoreError
-    and CorruptFile as reading and writing raise them.
+    Errors: GuardRefused when a snapshot that the plan removes is reachable again or is the parent of a new snapshot,
+    when the repository has another format than planned, and as `expire_v1`, `expire_v2` and `collected`; SourceError,
+    StoreError and CorruptFile as reading and writing raise them.
     """
     found = IcechunkSource(access, clock).repo_object()
     if planned.format != (1 if found is None else 2):
@@ -146,7 +146,7 @@ def _require_nobody_stands_on_the_doomed(planned: PlannedEdits, history: History
 
 
 def _require_within(planned: PlannedEdits, history: History, expiration: Expiration) -> None:
-    """Refuse an expiration that removes more than planned, or that leaves a planned snapshot reachable."""
+    """Refuse an expiration that removes more than the plan, or that leaves a snapshot of the plan reachable."""
     after, more = edited(history, expiration.edits), more_than_planned(planned, history, expiration)
     reached = reachable(after, after.tips()) & _to_delete(planned)
     for found, complaint in (

@@ -75,7 +75,7 @@ def files_kept(sweep: IcechunkSweep, state: IcechunkState, lost: DataFrame | Non
 
 
 def _references_resolve(state: IcechunkState) -> CheckResult:
-    """Return a passed check: had a branch or live tag no complete history, reading the state would have failed."""
+    """Return a passed check: reading the state fails if a branch or live tag does not have its whole history."""
     history = state.history
     detail = f"{len(history.branches):,} branches and {len(history.tags):,} tags, each with its whole history"
     return CheckResult("references_resolve", True, detail)

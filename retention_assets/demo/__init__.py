@@ -1,1 +1,1 @@
-"""The sample repositories: puts them in place."""
+"""Puts the sample repositories of the demo in place."""

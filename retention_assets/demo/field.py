@@ -1,7 +1,7 @@
-"""A small Icechunk repository, made on the spot by icechunk: a field that is written over every week.
+"""Makes a small sample Icechunk repository with icechunk: one field, overwritten every week.
 
-No snapshot can be made of another day than today, so the days are written into the repository afterwards. What it holds
-is the same each time; ids and the bytes of compressed files are not.
+Icechunk gives every snapshot the current time, so this module writes earlier times into the repository afterwards. Each
+run makes the same arrays and history, but other ids and other bytes in the compressed files.
 """
 
 import os
@@ -29,22 +29,23 @@ _BRANCH_WEEK, _TAG_WEEK = 8, 9
 
 
 def can_make_field() -> bool:
-    """Return whether what makes the sample is installed."""
+    """Return whether the packages that make the sample (`NEEDED`) are installed."""
     return all(find_spec(name) for name in NEEDED)
 
 
 def make_field(target: Path) -> None:
-    """Make the sample at `target`; one that is there stays as it is.
+    """Make the sample at `target`; a sample that is already there stays unchanged.
 
-    `main` has a snapshot a week from 3 May 2026, the tag `summer` is on one of July, the branch `recalibration` ends in
-    July too, and one write session was never committed. Errors: StoreError when something else is at `target`.
+    `main` has one snapshot a week from 3 May 2026. The tag `summer` names a snapshot of July. The branch
+    `recalibration` also ends in July. One write session was never committed.
+    Errors: StoreError when something other than the sample is at `target`.
     """
     if (target / REPO).is_file():
         return
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise StoreError(f"{target}: there is something that is no Icechunk repository. Name an empty place.")
     fresh = target.with_name(f"{target.name}.placing")
-    shutil.rmtree(fresh, ignore_errors=True)  # of one that was interrupted
+    shutil.rmtree(fresh, ignore_errors=True)  # left by an interrupted run
     fresh.mkdir(parents=True)
     try:
         _Field(fresh).make()
@@ -55,12 +56,12 @@ def make_field(target: Path) -> None:
 
 
 class _Field:
-    """The repository while it is made, and the day of each snapshot so far."""
+    """The repository under construction, and the day of each snapshot so far."""
 
     def __init__(self, directory: Path) -> None:
-        import icechunk  # half a second, and not always installed
+        import icechunk  # imported here: it takes half a second and is not always installed
 
-        icechunk.set_logs_filter("error")  # else it warns of concurrent commits to local files
+        icechunk.set_logs_filter("error")  # otherwise icechunk warns about concurrent commits to local files
         config = icechunk.RepositoryConfig.default()
         config.inline_chunk_threshold_bytes = 0
         storage = icechunk.local_filesystem_storage(str(directory))
@@ -81,7 +82,7 @@ class _Field:
                 for again in range(3):
                     self._commit("recalibration", 100 + again, day + timedelta(days=1 + again))
         with self._written_at(_FIRST + timedelta(weeks=_WEEKS - 2)):
-            self._write(self._repository.writable_session(MAIN), 200)  # and never commits
+            self._write(self._repository.writable_session(MAIN), 200)  # this session is never committed
         self._set_days()
 
     def _commit(self, branch: str, number: int, day: datetime) -> str:
@@ -105,7 +106,7 @@ class _Field:
 
     @contextmanager
     def _written_at(self, day: datetime) -> Iterator[None]:
-        """Give the files that are written meanwhile this day."""
+        """Set the modification time of every file that is written inside the context to `day`."""
         before = set(self._directory.rglob("*"))
         yield
         for path in set(self._directory.rglob("*")) - before:
@@ -113,7 +114,7 @@ class _Field:
                 os.utime(path, (day.timestamp(), day.timestamp()))
 
     def _set_days(self) -> None:
-        """Write into the repo object when each snapshot was made: what expiration counts from."""
+        """Write the day of each snapshot into the repo object; expiration counts ages from these times."""
         path = self._directory / REPO
         repo = read_repo(path.read_bytes(), str(path))
         times = {decode_id(name): int(day.timestamp()) * 10**6 for name, day in self._days.items()}

@@ -1,7 +1,7 @@
-"""Puts a saved repository in place: the files of its namespace, with the sizes and times its listing names.
+"""Copies a saved repository to another folder, and gives its files the sizes and times that its listing names.
 
-A checkout gives every file today's time, and the grace period counts from the store's time; so a sample is never
-used where it lies.
+A git checkout gives every file today's time, and the grace period counts from the store's time. So a sample is copied
+before use, and never used inside the checkout.
 """
 
 import csv
@@ -23,20 +23,20 @@ class _Listed:
 
 
 def place_sample(source: Path, target: Path) -> int:
-    """Copy `source`'s namespace to `target` and return the number of files there.
+    """Copy the namespace of `source` to `target` and return the number of files there.
 
     `source` holds `namespace/` and `listing.csv` (key, size, last_modified, etag; keys begin with the repository's
-    name). Each listed file gets its listed time; one that was left out of the sample becomes an empty (sparse) file of
-    the listed size. An older copy at `target` is replaced.
+    name). Each listed file gets its listed time. A listed file that the sample does not contain becomes a sparse file
+    of zeros with the listed size. An older copy at `target` is replaced.
 
-    Errors: StoreError when `source` is incomplete, or `target` holds something else than such a copy; CorruptFile when
-    a file is unlisted or has not its listed size. `target` is then as it was.
+    Errors: StoreError when `source` is incomplete, or when `target` holds something other than a copy of a namespace;
+    CorruptFile when a file is not listed or does not have its listed size. After an error, `target` is unchanged.
     """
     listed = list(_read_listing(source / "listing.csv"))
     _require_replaceable(source, target)
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name(f"{target.name}.placing")
-    shutil.rmtree(fresh, ignore_errors=True)  # of a copy that was interrupted
+    shutil.rmtree(fresh, ignore_errors=True)  # left by an interrupted copy
     try:
         shutil.copytree(source / "namespace", fresh, copy_function=shutil.copyfile)
         _require_all_listed(fresh, {entry.path for entry in listed})
@@ -62,7 +62,7 @@ def _read_listing(listing: Path) -> Iterator[_Listed]:
 
 
 def _require_replaceable(source: Path, target: Path) -> None:
-    """Refuse to remove what is no copy of a namespace, or holds the sample itself."""
+    """Refuse a `target` that is not a copy of a namespace, that contains the sample, or that lies inside the sample."""
     if source.resolve().is_relative_to(target.resolve()) or target.resolve().is_relative_to(source.resolve()):
         raise StoreError(f"{target}: a sample cannot be placed over {source}. Nothing was removed. Name another place.")
     if target.exists() and not (target / "_lakefs").is_dir() and (not target.is_dir() or any(target.iterdir())):
@@ -82,7 +82,7 @@ def _require_all_listed(namespace: Path, listed: set[str]) -> None:
 
 
 def _settle(namespace: Path, entry: _Listed) -> None:
-    """Give one file its listed time, after making it when the sample came without it."""
+    """Give one file its listed time; create the file first when the sample does not contain it."""
     path = namespace / entry.path
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,1 +1,1 @@
-"""What lies in a store: an inventory that the store delivered, and what is listed beside an older one."""
+"""Inventories of a store's objects that the store itself delivers (Amazon S3 Inventory)."""

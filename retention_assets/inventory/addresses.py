@@ -1,4 +1,4 @@
-"""Which objects of an inventory lie in a storage namespace, and their addresses there."""
+"""Selects the objects of an inventory that lie in a storage namespace, with their addresses relative to it."""
 
 from collections.abc import Sequence
 
@@ -16,8 +16,8 @@ _METADATA = "_lakefs/"
 def addresses_below(batch: pa.RecordBatch, namespace: str) -> pa.RecordBatch:
     """Return the rows of `batch` that lie in `namespace`, as rows of the table `storage_inventory`.
 
-    Addresses are relative to `namespace` (`s3://bucket/prefix`). Left out: other buckets, other prefixes (`orchard`
-    does not hold `orchards/x`), `_lakefs/`, and the marker of the namespace's own folder.
+    Addresses are relative to `namespace` (`s3://bucket/prefix`). The result leaves out other buckets, other prefixes
+    (`orchard` does not contain `orchards/x`), `_lakefs/`, and the marker object of the namespace's own folder.
 
     Raises:
         ConfigurationError: `namespace` is not in Amazon S3.
@@ -33,7 +33,7 @@ def addresses_below(batch: pa.RecordBatch, namespace: str) -> pa.RecordBatch:
 
 
 def bucket_and_prefix(namespace: str) -> tuple[str, str]:
-    """Return the bucket of an `s3://` namespace, and the prefix of its keys: empty, or with a slash at its end.
+    """Return the bucket of an `s3://` namespace and the prefix of its keys. The prefix is empty or ends with a slash.
 
     Raises:
         ConfigurationError: `namespace` is not in Amazon S3.
@@ -49,10 +49,10 @@ def bucket_and_prefix(namespace: str) -> tuple[str, str]:
 
 
 def require_bucket_listed(manifests: Sequence[Manifest], namespace: str) -> None:
-    """Refuse inventories of which none lists the namespace's bucket: they would say that it is empty.
+    """Refuse inventories when none of them lists the namespace's bucket: the bucket would look empty.
 
     Raises:
-        ConfigurationError: none does, or `namespace` is not in Amazon S3.
+        ConfigurationError: no inventory lists the bucket, or `namespace` is not in Amazon S3.
     """
     bucket, _ = bucket_and_prefix(namespace)
     if all(manifest.source_bucket != bucket for manifest in manifests):

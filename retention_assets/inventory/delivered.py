@@ -1,7 +1,8 @@
-"""Inventories that Amazon S3 delivers to a folder: which deliveries are there, complete, and cover a day.
+"""Reads the inventories that Amazon S3 delivers to a folder: which deliveries exist, are complete, and cover a day.
 
-Deliveries are named as their folders are, `YYYY-MM-DDTHH-MMZ`: the start of the scan, UTC. The names sort as the
-times do. Beside them lie `data/` and `hive/`. Source: Amazon S3 User Guide, "Locating your inventory list".
+A delivery has the name of its folder, `YYYY-MM-DDTHH-MMZ`: the start of the scan in UTC. So sorted names are in order
+of time. The folders `data/` and `hive/` lie beside the deliveries.
+Source: Amazon S3 User Guide, "Locating your inventory list".
 """
 
 import re
@@ -34,7 +35,7 @@ class Inventory:
         return [name for name in names if is_delivery(name)]
 
     def is_complete(self, delivery: str) -> bool:
-        """Return whether everything is there: `manifest.checksum` is written last."""
+        """Return whether the delivery is complete: S3 writes `manifest.checksum` last."""
         try:
             self._reader.head(f"{delivery}/manifest.checksum")
         except ObjectMissing:
@@ -42,7 +43,7 @@ class Inventory:
         return True
 
     def newest_complete(self, not_after: datetime | None = None) -> str | None:
-        """Return the newest complete delivery whose scan began at `not_after` or before, `None` when there is none."""
+        """Return the newest complete delivery whose scan began at or before `not_after`; None when there is none."""
         for delivery in reversed(self.deliveries()):
             if (not_after is None or scan_start(delivery) <= not_after) and self.is_complete(delivery):
                 return delivery
@@ -53,7 +54,7 @@ class Inventory:
 
         Raises:
             ObjectMissing: the delivery is not complete.
-            CorruptFile: the manifest cannot be believed.
+            CorruptFile: the manifest does not verify.
         """
         name = f"{delivery}/manifest.json"
         checksum = self._reader.read(f"{delivery}/manifest.checksum")
@@ -63,16 +64,16 @@ class Inventory:
         """Return the current objects that one file lists, in batches (see `read_inventory_file`).
 
         Raises:
-            ObjectMissing: the file is gone; the message names it.
-            CorruptFile: the file cannot be believed, or does not lie below this inventory's folder.
+            ObjectMissing: the file is gone; the message names the file.
+            CorruptFile: the file does not verify, or does not lie below this inventory's folder.
         """
         return read_inventory_file(self._reader.read(self._place(manifest, file)), manifest, file)
 
     def _place(self, manifest: Manifest, file: InventoryFile) -> str:
-        """Return the file's name relative to the inventory's folder.
+        """Return the path of `file` relative to the inventory's folder.
 
-        The manifest has the key in the bucket of the delivery. A copy of the deliveries, in a folder of any name, is
-        good too: the last parts of the URL and the first ones of the key must be the same.
+        The manifest gives the file's key in the bucket of the delivery. The inventory's folder can be that folder or a
+        copy of it elsewhere: the last segments of the folder's URL must equal the first segments of the key.
         """
         _, _, location = self.url.partition("://")
         folder = location.rstrip("/").split("/")[1:]  # without the bucket
@@ -96,12 +97,12 @@ class Delivery:
 
 
 def is_delivery(name: str) -> bool:
-    """Return whether a folder is named as deliveries are; `data` and `hive` beside them are not."""
+    """Return whether a folder's name is that of a delivery, `YYYY-MM-DDTHH-MMZ`; `data` and `hive` are not."""
     return _DELIVERY.fullmatch(name) is not None
 
 
 def scan_start(delivery: str) -> datetime:
-    """Return the instant (UTC) that a delivery is named after. Raises: CorruptFile when it is no instant."""
+    """Return the start of a delivery's scan (UTC), read from its name. Raises: CorruptFile for any other name."""
     try:
         return datetime.strptime(delivery, _TIME).replace(tzinfo=UTC)
     except ValueError as error:
@@ -111,17 +112,17 @@ def scan_start(delivery: str) -> datetime:
 
 
 def covering_deliveries(inventories: Sequence[Inventory], day: date, max_age: timedelta) -> list[Delivery]:
-    """Return the deliveries that together say what was stored on `day` (UTC): the newest complete of each inventory.
+    """Return the newest complete delivery of each inventory; together they list what was stored on `day` (UTC).
 
-    Together they are as old as the oldest of them. Where inventories overlap, an object is listed more than once.
+    The result is as old as its oldest delivery. Where inventories overlap, an object is listed more than once.
 
     Args:
-        inventories: all that a repository needs, since its bucket or its prefixes are listed apart.
-        day: no scan that began after its end counts.
-        max_age: no scan that began longer than this before the day's end counts.
+        inventories: all inventories of a repository; its buckets or prefixes can have separate inventories.
+        day: a scan that began after the end of this day does not count.
+        max_age: a scan that began longer than this before the end of the day does not count.
 
     Raises:
-        ObjectMissing: an inventory has no such delivery; without it the day is not covered.
+        ObjectMissing: an inventory has no such delivery, so the day is not covered.
     """
     end = datetime.combine(day, time(), UTC) + timedelta(days=1)
     found = []

@@ -1,4 +1,4 @@
-"""Deliveries of an inventory in a bucket, seen through a boto3 client: what a sensor may ask within its minute."""
+"""Finds the deliveries of an inventory with a boto3 client, fast enough for a sensor, which has one minute."""
 
 from typing import Any, Protocol
 
@@ -11,19 +11,19 @@ _ABSENT = ("404", "NoSuchKey", "NotFound")
 
 
 class Deliveries(Protocol):
-    """What arrives in an inventory's folder."""
+    """The deliveries that arrive in an inventory's folder."""
 
     def deliveries(self) -> list[str]:
         """Return the names of all deliveries, complete or not, oldest first."""
         ...
 
     def is_complete(self, delivery: str) -> bool:
-        """Return whether everything of it is there."""
+        """Return whether the delivery is complete."""
         ...
 
 
 class S3Deliveries:
-    """The folder `s3://bucket/prefix` of an inventory. Errors: StoreError with the URL and the remedy."""
+    """The deliveries in the inventory's folder `s3://bucket/prefix`. Errors: StoreError with the URL and the remedy."""
 
     def __init__(self, client: Any, url: str) -> None:
         self._client = client
@@ -45,7 +45,7 @@ class S3Deliveries:
         return sorted(name for name in found if is_delivery(name))
 
     def is_complete(self, delivery: str) -> bool:
-        """Return whether everything of it is there: `manifest.checksum` is written last."""
+        """Return whether the delivery is complete: S3 writes `manifest.checksum` last."""
         prefix = f"{self._prefix}/" if self._prefix else ""
         try:
             self._client.head_object(Bucket=self._bucket, Key=f"{prefix}{delivery}/manifest.checksum")

@@ -1,4 +1,4 @@
-"""Inventories that the store delivered, read on executors into rows of `storage_inventory`."""
+"""Reads the inventories that the store delivered into rows of `storage_inventory`, on executors."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,22 +22,22 @@ _FILES = pa.schema([("place", pa.int64()), ("key", pa.string()), ("size", pa.int
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Objects of the namespace as delivered inventories list them; `created_at` is the oldest scan's start (UTC)."""
+    """The objects of the namespace that delivered inventories list; `created_at` is the oldest scan's start (UTC)."""
 
     frame: DataFrame
     created_at: datetime
 
 
 def delivered_inventory(spark: SparkSession, repository: Repository) -> Delivered:
-    """Return the newest complete delivery of each inventory of the repository, joined.
+    """Return the objects of the newest complete delivery of each inventory of the repository.
 
-    Where inventories overlap, the newest row of an object counts. Errors: ObjectMissing when an inventory has no
-    complete delivery, ConfigurationError when none is of the namespace's bucket, CorruptFile for what does not
-    verify.
+    When several inventories list an object, the row with its newest `last_modified` counts.
+    Errors: ObjectMissing when an inventory has no complete delivery; ConfigurationError when no inventory lists the
+    namespace's bucket; CorruptFile when a manifest or a file does not verify.
     """
     opened = [_newest(access, expected) for access, expected in inventory_accesses(repository)]
     require_bucket_listed([manifest for _, manifest in opened], repository.namespace)
-    # The files are rows and no part of the closure: Spark writes a large one, secrets too, to disk.
+    # The files are passed as rows, not in the closure: Spark writes a large closure to disk, including its secrets.
     files = [{"place": place, **asdict(file)} for place, (_, manifest) in enumerate(opened) for file in manifest.files]
     width = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
     rows = spark.createDataFrame(pa.Table.from_pylist(files, _FILES))
@@ -51,7 +51,7 @@ def delivered_inventory(spark: SparkSession, repository: Repository) -> Delivere
 
 
 def inventory_accesses(repository: Repository) -> list[tuple[StoreAccess, str]]:
-    """Return where each inventory of the repository is delivered, and the format that is expected of it."""
+    """Return the folder and the configured format of each inventory of the repository."""
     return [(StoreAccess(url, options), settings.format) for settings, url, options in repository.inventories()]
 
 

@@ -1,8 +1,8 @@
-"""Manifests of Amazon S3 Inventory: which files one delivery has, of which format, taken when.
+"""Reads manifests of Amazon S3 Inventory: the files of one delivery, their format and the time of the scan.
 
-A delivery is a folder `YYYY-MM-DDTHH-MMZ` with `manifest.json` and `manifest.checksum`; the files it names lie
-elsewhere and are read by `inventory_rows`. Source: Amazon S3 User Guide, "Locating your inventory list".
-Inventories of Azure and Google storage have other columns, manifests and layouts and are not supported.
+A delivery is a folder `YYYY-MM-DDTHH-MMZ` with `manifest.json` and `manifest.checksum`. The files that the manifest
+names lie elsewhere; the module `rows` reads them. Source: Amazon S3 User Guide, "Locating your inventory list".
+Inventories of Azure and Google storage have other columns, manifests and layouts. They are not supported.
 """
 
 import hashlib
@@ -38,12 +38,12 @@ _LAST_INSTANT = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(millise
 
 
 def unusable(name: str, what: str, remedy: str = "Fetch it again, or use another delivery.") -> CorruptFile:
-    """Return the error for an inventory's file `name`, of which `what` is wrong; the caller raises it."""
+    """Return the error that rejects the inventory file `name`; `what` names the fault. The caller raises the error."""
     return CorruptFile(f"{name}: {what}. The inventory was not used and nothing was deleted. {remedy}")
 
 
 class FileFormat(StrEnum):
-    """What the files of an inventory are: CSV compressed with gzip, ORC or Parquet."""
+    """The format of an inventory's files: CSV compressed with gzip, ORC or Parquet."""
 
     CSV = "CSV"
     ORC = "ORC"
@@ -52,27 +52,27 @@ class FileFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InventoryFile:
-    """One file of an inventory as its manifest names it."""
+    """One file of an inventory, as the manifest describes it."""
 
-    key: str  # in the bucket that the inventory was delivered to
+    key: str  # in the bucket that the inventory is delivered to
     size: int  # bytes
     md5: str  # hexadecimal, lower case
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One delivery of an inventory. It does not say which prefix of the bucket the inventory is limited to."""
+    """One delivery of an inventory. The manifest does not name the prefix that the inventory is limited to."""
 
-    name: str  # of the manifest's own object, for errors
+    name: str  # name of the manifest object, for error messages
     source_bucket: str
-    created_at: datetime  # aware, UTC: the start of the scan. What was written after it may be missing
+    created_at: datetime  # aware, UTC: the start of the scan. Objects written later may be missing
     file_format: FileFormat
-    columns: tuple[str, ...]  # in the files' order; those known here in lower snake-case, others as written
+    columns: tuple[str, ...]  # in the order of the files; known columns in snake_case, others as written
     files: tuple[InventoryFile, ...]
 
     @property
     def lists_versions(self) -> bool:
-        """Whether old versions and delete markers are in the files too."""
+        """Whether the files also list old versions and delete markers."""
         return "is_latest" in self.columns
 
 
@@ -83,7 +83,7 @@ class _FileEntry(BaseModel):
 
 
 class _Document(BaseModel):
-    """`manifest.json`; keys that are not named here are ignored."""
+    """The content of `manifest.json`; other keys are ignored."""
 
     sourceBucket: str = Field(min_length=1)  # noqa: N815 (Amazon's name)
     version: Literal["2016-11-30"]
@@ -94,16 +94,16 @@ class _Document(BaseModel):
 
 
 def read_manifest(content: Buffer, checksum: Buffer, name: str) -> Manifest:
-    """Return what `manifest.json` says, after comparing it with `manifest.checksum`.
+    """Return the parsed `manifest.json`, after checking it against `manifest.checksum`.
 
     Args:
         content: the bytes of `manifest.json`.
         checksum: the bytes of `manifest.checksum`, the MD5 of `content` in hexadecimal.
-        name: of the manifest, for errors.
+        name: name of the manifest object, for error messages.
 
     Raises:
-        CorruptFile: the checksum differs, the version or the format is unknown, the document or its schema cannot be
-            read, or a column is missing without which no object can be judged.
+        CorruptFile: the checksum differs; the version or the format is unknown; the document or its schema cannot be
+            read; or a column is missing that the classification of objects needs.
     """
     expected = bytes(checksum).decode("ascii", errors="replace").strip().lower()
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
@@ -143,7 +143,7 @@ def _columns(file_format: FileFormat, schema: str, name: str) -> tuple[str, ...]
 def _require_columns(columns: tuple[str, ...], name: str) -> None:
     required = list(REQUIRED_COLUMNS)
     if {"version_id", "is_latest", "is_delete_marker"} & set(columns):
-        required += ["is_latest", "is_delete_marker"]  # else an old version would pass for the object
+        required += ["is_latest", "is_delete_marker"]  # without them an old version would count as the object
     if missing := [column for column in required if column not in columns]:
         raise unusable(
             name, f"the inventory lacks {', '.join(missing)}", "Add the fields to the inventory's configuration."

@@ -1,4 +1,4 @@
-"""URL-decoding of whole Arrow columns: no Python object per row."""
+"""URL-decodes whole Arrow columns without a Python object per row."""
 
 import numpy as np
 import pyarrow as pa
@@ -13,15 +13,15 @@ for _digits, _first in ((b"0123456789", 0), (b"abcdef", 10), (b"ABCDEF", 10)):
 
 
 def url_decoded(texts: pa.Array, name: str) -> pa.Array:
-    """Return `texts` with `+` as a space and `%XX` as the byte it names.
+    """Return `texts` with each `+` replaced by a space and each `%XX` by the byte with that hexadecimal code.
 
     Args:
         texts: one value per row, none of them null.
-        name: of the file they come from, for errors.
+        name: name of the file that the values come from, for error messages.
 
     Raises:
-        CorruptFile: a `%` without two hexadecimal digits in its row, or bytes that are not UTF-8.
-            An encoder writes `%` itself as `%25`, so nothing is guessed at.
+        CorruptFile: a row has a `%` that is not followed by two hexadecimal digits, or the decoded bytes are not UTF-8.
+            An encoder writes a `%` as `%25`, so a `%` without digits is an error and never a literal `%`.
     """
     offsets, encoded = _bytes_of(texts)
     marks = np.flatnonzero(encoded == _PERCENT)
@@ -42,7 +42,7 @@ def url_decoded(texts: pa.Array, name: str) -> pa.Array:
 
 
 def _bytes_of(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the offset of each row, and of the end, in the bytes of all rows together."""
+    """Return (offsets, bytes): the joined bytes of all rows, the offset of each row in them, and the end offset."""
     _, offset_buffer, value_buffer = texts.buffers()
     if not len(texts) or offset_buffer is None or value_buffer is None:
         return np.zeros(len(texts) + 1, np.int64), np.zeros(0, np.uint8)

@@ -1,4 +1,4 @@
-"""Files of Amazon S3 Inventory to Arrow: the current objects of a bucket."""
+"""Reads files of Amazon S3 Inventory into Arrow batches of the bucket's current objects."""
 
 import hashlib
 from collections.abc import Buffer, Iterator
@@ -15,7 +15,7 @@ from retention_assets.tables import INSTANT
 
 _FIELDS: list[pa.Field] = [
     pa.field("bucket", pa.string(), nullable=False),
-    pa.field("key", pa.string(), nullable=False),  # as the store names it, not encoded
+    pa.field("key", pa.string(), nullable=False),  # as the store names the object, not URL-encoded
     pa.field("size", pa.int64(), nullable=False),  # bytes
     pa.field("last_modified", INSTANT, nullable=False),  # the store's clock
     pa.field("etag", pa.string()),
@@ -35,11 +35,11 @@ _TYPES: dict[str, pa.DataType] = {
 def read_inventory_file(content: Buffer, manifest: Manifest, file: InventoryFile) -> Iterator[pa.RecordBatch]:
     """Return the objects that one file lists, in batches of the schema `OBJECTS`.
 
-    Only latest versions that are not delete markers are there. Size and MD5 of the whole file are compared before
-    the first batch; nothing may be believed before the last one came without an error.
+    The batches contain only latest versions that are not delete markers. The size and MD5 of the whole file are checked
+    before the first batch. Do not use any batch before the last one has arrived without an error.
 
     Raises:
-        CorruptFile: the file is truncated, altered or not of the manifest's format; a row is of another bucket; a
+        CorruptFile: the file is truncated, altered or not in the manifest's format; a row belongs to another bucket; a
             current object has no size or time; a key is not properly encoded.
     """
     name = f"{file.key} (of {manifest.name})"
@@ -65,14 +65,14 @@ def _objects(content: Buffer, manifest: Manifest, name: str) -> Iterator[pa.Reco
 def _csv_batches(content: pa.Buffer, manifest: Manifest, wanted: list[str]) -> Iterator[pa.RecordBatch]:
     with pa.CompressedInputStream(pa.BufferReader(content), "gzip") as probe:
         if not probe.read(1):
-            return  # an empty file is no error here, but is one to Arrow's reader
+            return  # an empty file is valid here, but Arrow's reader raises an error for it
     yield from csv.open_csv(
         pa.CompressedInputStream(pa.BufferReader(content), "gzip"),
         read_options=csv.ReadOptions(column_names=list(manifest.columns)),
         convert_options=csv.ConvertOptions(
             column_types=_TYPES,
             include_columns=wanted,
-            null_values=[""],  # a delete marker has no size and no tag
+            null_values=[""],  # a delete marker has no size and no ETag
             true_values=["true", "True"],
             false_values=["false", "False"],
         ),
@@ -103,7 +103,7 @@ def _current(batch: pa.RecordBatch, manifest: Manifest, wanted: list[str], name:
         raise unusable(name, "has an empty key or a negative size")
     key = batch["key"].cast(pa.string())
     if manifest.file_format is FileFormat.CSV:
-        key = url_decoded(key, name)  # ORC and Parquet have keys as they are. Source: S3 User Guide, inventory list
+        key = url_decoded(key, name)  # only CSV encodes keys. Source: S3 User Guide, inventory list
     etag = batch["e_tag"] if "e_tag" in wanted else pa.nulls(len(batch))
     columns = [batch["bucket"], key, batch["size"], batch["last_modified_date"], etag]
     return pa.RecordBatch.from_arrays(

@@ -1,4 +1,4 @@
-"""Keys that are no paths: they are foreign, and stay."""
+"""Finds storage keys that are not valid paths. They are classified as foreign and are never deleted."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -12,11 +12,11 @@ def is_unusual(address: Column) -> Column:
     return address.rlike(rf"(^|/)\.{{0,2}}(/|{END})|[\x00-\x1f\x7f]")
 
 
-UNUSUAL = "unusual_names"  # note of an inventory
+UNUSUAL = "unusual_names"  # key of a note in an inventory's notes
 
 
 def unusual_names(listed: DataFrame) -> dict[str, str]:
-    """Return a note of the keys that are no paths, if there are any: they are foreign, and stay."""
+    """Return a note with the number of keys that are not paths and the first of them; {} when there are none."""
     unusual = F.when(is_unusual(F.col("address")), F.col("address"))
     row = listed.agg(F.count(unusual).alias("number"), F.min(unusual).alias("first")).first()
     assert row is not None
@@ -26,6 +26,6 @@ def unusual_names(listed: DataFrame) -> dict[str, str]:
 
 
 def name_warnings(inventory: Rows) -> list[str]:
-    """Return the warning of keys that are no paths, if there are any."""
+    """Return a warning about keys that are not paths; an empty list when there are none."""
     told = inventory.notes.get(UNUSUAL)
     return [f"In the store {told}. They count as foreign and stay."] if told else []

@@ -1,1 +1,1 @@
-"""Where an Icechunk repository's history and tables come from: the files in its store."""
+"""Reads an Icechunk repository's history and tables from the files in its store."""

@@ -1,6 +1,6 @@
-"""The state of an Icechunk repository as rows of `repository_history` with notes, and those as the state again.
+"""Converts the state of an Icechunk repository to rows and notes of `repository_history`, and back.
 
-So every step of a plan judges the one state that was read, whatever writers do meanwhile.
+So every step of a plan uses the same state, which was read once, whatever writers do meanwhile.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ def history_rows(state: IcechunkState) -> pa.Table:
 
 
 def history_notes(state: IcechunkState) -> dict[str, str]:
-    """Return what the rows cannot say, as notes of a table."""
+    """Return the notes of the table: format, deleted tags, status and feature flag, which have no place in a row."""
     status = state.repo.status if state.repo else RepoStatus(Availability.ONLINE, 0)
     return {
         FORMAT: str(state.format),
@@ -46,7 +46,7 @@ def history_notes(state: IcechunkState) -> dict[str, str]:
 
 
 def history_hash(history: History) -> str:
-    """Return a hash of what every branch and tag names, and of every snapshot with its parent."""
+    """Return a hash of all branches and tags with the snapshots that they name, and of all snapshots with parents."""
     named = {
         "branches": {name: encode_id(tip) for name, tip in history.branches.items()},
         "tags": {name: encode_id(tip) for name, tip in history.tags.items()},
@@ -56,7 +56,11 @@ def history_hash(history: History) -> str:
 
 
 def state_of(rows: pa.Table, notes: Mapping[str, str], taken_at: datetime) -> IcechunkState:
-    """Return the state that gave these rows and notes, as far as planning asks: its repo object has no ops log."""
+    """Return the state that `history_rows` and `history_notes` recorded.
+
+    The state is complete enough for planning. Its repo object has no ops log, and its snapshots have no messages and
+    no metadata.
+    """
     found: list[dict[str, Any]] = rows.to_pylist()
     listed = [row for row in found if row["listed"]]
     snapshots = {
@@ -72,7 +76,7 @@ def state_of(rows: pa.Table, notes: Mapping[str, str], taken_at: datetime) -> Ic
 
 
 class _Names:
-    """Who names and who reaches each snapshot."""
+    """The branches and tags that name each snapshot, and the branches that reach each snapshot."""
 
     def __init__(self, history: History) -> None:
         self.tip_of: dict[bytes, list[str]] = {}

@@ -1,4 +1,4 @@
-"""The ops log of a repository of format 2, through all the backups that hold it. Source: Icechunk facts 2, backup."""
+"""Reads the ops log of a repository of format 2 from its repo object and backups. Source: Icechunk facts 2, backup."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,14 +11,14 @@ from retention_assets.objectstore.objects import ObjectReader
 
 
 def ops_log(reader: ObjectReader, repo: Repo) -> Iterator[Update]:
-    """Yield the updates, newest first, up to the first one, or up to a backup that is not there any more.
+    """Yield the updates, newest first, back to the first update or to the first backup that no longer exists.
 
-    Errors: CorruptFile for a backup that cannot be believed.
+    Errors: CorruptFile when a backup is corrupt.
     """
     name: str | None = None
     while True:
         top, *older = repo.latest_updates
-        yield replace(top, backup_path=name)  # each page's newest entry does not know its own backup yet
+        yield replace(top, backup_path=name)  # a page's newest entry does not name its own backup yet
         yield from older
         name = repo.repo_before_updates
         if name is None:

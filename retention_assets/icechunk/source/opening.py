@@ -1,4 +1,4 @@
-"""A configured Icechunk repository, opened: its store, its source, its policy."""
+"""Opens a configured Icechunk repository: its store, its source and its policy."""
 
 from dataclasses import dataclass
 
@@ -13,25 +13,25 @@ from retention_assets.policy.snapshots import SnapshotPolicy
 
 @dataclass(frozen=True, slots=True)
 class OpenIcechunk:
-    """What a run needs of an Icechunk repository."""
+    """A configured Icechunk repository with its opened store and source."""
 
     repository: Repository
     access: StoreAccess
     source: IcechunkSource
 
     def policy(self) -> SnapshotPolicy:
-        """Return the policy that the files in `policy:` make together. Errors: ConfigurationError, file and key."""
+        """Return the policy joined from all files in `policy:`. Errors: ConfigurationError with the file and key."""
         return snapshot_policy(self.repository)
 
 
 def snapshot_policy(repository: Repository) -> SnapshotPolicy:
-    """Return the policy of an Icechunk repository; its store is not opened. Errors: ConfigurationError."""
+    """Return the policy of an Icechunk repository without opening its store. Errors: ConfigurationError."""
     paths = [repository.path(name) for name in repository.settings.policy]
     texts = [(policy_text(path, to_correct(repository)), str(path)) for path in paths]
     return join_snapshot_documents([read_snapshot_document(text, source) for text, source in texts])
 
 
 def open_icechunk(repository: Repository, clock: Clock) -> OpenIcechunk:
-    """Open the store of an Icechunk repository; nothing is fetched yet."""
+    """Open the store of an Icechunk repository; this reads nothing from the store yet."""
     access = open_store(repository)
     return OpenIcechunk(repository, access, IcechunkSource(access, clock))

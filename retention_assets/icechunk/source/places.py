@@ -1,4 +1,4 @@
-"""The places that together hold every object of an Icechunk repository."""
+"""Names the prefixes and key ranges to list in order to see every object of an Icechunk repository."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -11,11 +11,11 @@ from retention_assets.objectstore.spans import spans
 
 
 def icechunk_prefixes(reader: ObjectReader) -> Prefixes:
-    """Return the places that together hold every object of an Icechunk repository; its chunks in parts."""
+    """Return the prefixes that together contain every object of a repository; `chunks/` is split into key ranges."""
     top = [name for name in reader.prefixes("") if name != CHUNKS]
     return Prefixes(tuple(top), ("",), spans(CHUNKS, CHARACTERS))
 
 
 def top_of(address: Column) -> Column:
-    """Return the place, as `icechunk_prefixes` names it, that lists `address`."""
+    """Return the top-level prefix of `address`, with its trailing slash, as in `icechunk_prefixes`."""
     return F.concat(F.substring_index(address, "/", 1), F.lit("/"))

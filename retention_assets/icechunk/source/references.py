@@ -1,4 +1,4 @@
-"""Branches and tags of an Icechunk repository of format 1, read from their files. Source: Icechunk facts 1, Layout."""
+"""Reads branches and tags of an Icechunk repository of format 1 from their files. Source: Icechunk facts 1, Layout."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ from retention_assets.objectstore.objects import ObjectFacts, ObjectReader
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """The snapshot that each branch and each live tag names, and what a deleted tag named, if its file still says."""
+    """The snapshots that branches, live tags and deleted tags name; None for a deleted tag without a readable file."""
 
     branches: Mapping[str, bytes]
     tags: Mapping[str, bytes]
     deleted_tags: Mapping[str, bytes | None]
-    paths: tuple[str, ...]  # of all their files
+    paths: tuple[str, ...]  # of all files below `refs/`
 
 
 def read_references(reader: ObjectReader) -> References:
-    """Return all references.
+    """Return all branches, live tags and deleted tags.
 
-    Icechunk passes over a tag that it cannot read, and then collects what the tag keeps. Here it ends the run.
-    Source: Icechunk facts 1, v1 hazard.
-    Errors: CorruptFile for a file that holds no id, or that has no business below `refs/`; SourceError for a reference
-    that went while it was read.
+    Icechunk skips a tag that it cannot read, and its garbage collection then deletes the snapshots that only this
+    tag reaches. Here an unreadable tag is an error that ends the run. Source: Icechunk facts 1, v1 hazard.
+    Errors: CorruptFile for a file that holds no id, or that does not belong below `refs/`; SourceError for a reference
+    that disappears while it is read.
     """
     paths = tuple(sorted(one.path for one in reference_facts(reader)))
     files = [reference_file(path) for path in paths]
@@ -50,7 +50,7 @@ def read_references(reader: ObjectReader) -> References:
 
 
 def reference_facts(reader: ObjectReader) -> Iterator[ObjectFacts]:
-    """Yield every file below `refs/`, whatever it is."""
+    """Yield path, size, time and ETag of every file below `refs/`, of any kind."""
     for batch in reader.list(REFERENCES):
         for row in batch.to_pylist():
             yield ObjectFacts(row["path"], row["size"], row["last_modified"], row["e_tag"])
@@ -67,7 +67,7 @@ def _named(reader: ObjectReader, file: ReferenceFile, path: str) -> bytes:
 
 
 def _named_once(reader: ObjectReader, path: str) -> bytes | None:
-    """Return what a deleted tag named; unreadable is as good as unknown, since it keeps nothing."""
+    """Return the snapshot that a deleted tag named; None if its file is missing or corrupt: it retains nothing."""
     try:
         return read_reference(reader.read(path), reader.describe(path))
     except (CorruptFile, ObjectMissing):

@@ -1,7 +1,7 @@
-"""An Icechunk repository as it stands: its format, references, snapshots, and when the store wrote these.
+"""Reads the current state of an Icechunk repository: its format, references, snapshots, and when each was stored.
 
-Nothing here changes anything. What cannot be read ends in an error: a reference that is left out would cost what it
-keeps.
+This module only reads. Everything that it cannot read is an error: if a reference were skipped, the snapshots that only
+this reference reaches would be deleted.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,15 +35,15 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 
 _AT_ONCE = 16  # snapshot files read at once
-_BATCH = 1_000  # of them waiting to be read
+_BATCH = 1_000  # snapshot files queued for reading
 
 
 @dataclass(frozen=True, slots=True)
 class IcechunkState:
-    """What a repository was at one instant.
+    """The state of a repository at one point in time.
 
-    `stored`, when the store wrote each snapshot file, was listed before references were read, so that what came in
-    between is missing there, and kept. `taken_at` is before all of it.
+    `stored` tells when the store wrote each snapshot file. This listing is taken before references are read, so a file
+    that arrives in between is missing from `stored` and is kept. `taken_at` is a time before all reads.
     """
 
     format: Literal[1, 2]
@@ -57,7 +57,7 @@ class IcechunkState:
 
 @dataclass(frozen=True, slots=True)
 class RepoObject:
-    """The repo object of format 2 as one answer of the store gave it."""
+    """The repo object of format 2, read with one request: its bytes, its ETag and its decoded content."""
 
     content: bytes
     etag: str
@@ -70,9 +70,9 @@ class _Listed(NamedTuple):
 
 
 class IcechunkSource:
-    """Reads the state of the repository in one place.
+    """Reads the state of the repository in one store.
 
-    Asked again, it reads only those snapshot files of format 1 that were not there, or had another ETag.
+    Later reads fetch only the snapshot files of format 1 that are new or have another ETag.
     """
 
     def __init__(self, access: StoreAccess, clock: Callable[[], datetime]) -> None:
@@ -82,12 +82,12 @@ class IcechunkSource:
         self._known: dict[bytes, tuple[str | None, Snapshot]] = {}  # snapshots with the ETags of their files
 
     def state(self) -> IcechunkState:
-        """Return the state now.
+        """Return the current state.
 
-        Where there is a repo object, the repository is of format 2, whatever an upgrade left of its references.
-        Errors: SourceError where no repository is, where one changed its format while it was read, where writers of
-        format 1 went on after an upgrade, and as `require_whole`; CorruptFile for a file that cannot be believed; of
-        the store.
+        A repository with a repo object has format 2, even if an upgrade left reference files of format 1.
+        Errors: SourceError when there is no repository, when its format changes while it is read, when a writer of
+        format 1 continues after an upgrade, and as `require_whole`; CorruptFile for a corrupt file; errors of the
+        store.
         """
         taken_at = self._clock()
         listed = self._listed()
@@ -107,7 +107,7 @@ class IcechunkSource:
         return state
 
     def repo_object(self) -> RepoObject | None:
-        """Return the repo object, None where there is none. Errors: CorruptFile, and of the store."""
+        """Return the repo object, or None when there is none. Errors: CorruptFile, and errors of the store."""
         try:
             content, facts = self._reader.read_with_facts(REPO)
         except ObjectMissing:
@@ -118,7 +118,7 @@ class IcechunkSource:
         return RepoObject(content, facts.e_tag, read_repo(content, where))
 
     def references(self) -> References:
-        """Return the references of format 1. Errors: SourceError where there is no branch `main`; CorruptFile."""
+        """Return the references of format 1. Errors: SourceError when there is no branch `main`; CorruptFile."""
         references = read_references(self._reader)
         if MAIN in references.branches:
             return references
@@ -129,7 +129,7 @@ class IcechunkSource:
         )
 
     def require_still_format_1(self) -> None:
-        """Refuse references of a repository that was upgraded meanwhile: some of them may have been removed already."""
+        """Refuse a repository that was upgraded meanwhile: the upgrade may already have removed some references."""
         if self.repo_object() is not None:
             raise SourceError(
                 f"{self._url}: the repository was upgraded to format 2 while it was read. Nothing was changed or "
@@ -137,9 +137,9 @@ class IcechunkSource:
             )
 
     def snapshot_files(self, ids: Iterable[bytes]) -> Iterator[SnapshotFile]:
-        """Yield what the snapshots' files say, in any number; those that are not there are left out.
+        """Yield the decoded files of any number of snapshots; missing files are left out.
 
-        Errors: CorruptFile for one that cannot be believed.
+        Errors: CorruptFile for a corrupt file.
         """
         return (file for file, _ in self._files(ids))
 
@@ -157,7 +157,7 @@ class IcechunkSource:
         return read_snapshot(content, self._reader.describe(path)), facts.e_tag
 
     def _listed(self) -> dict[bytes, _Listed]:
-        """Return the snapshot files; names that icechunk does not make are nobody's business."""
+        """Return the time and ETag of each snapshot file; ignore files whose names are not Icechunk ids."""
         found = {}
         for batch in self._reader.list(SNAPSHOTS):
             columns = (batch.column(name).to_pylist() for name in ("path", "last_modified", "e_tag"))
@@ -167,7 +167,7 @@ class IcechunkSource:
         return found
 
     def _snapshots(self, listed: Mapping[bytes, _Listed], references: References) -> dict[bytes, Snapshot]:
-        """Return every listed snapshot, and those that came after the listing and are reached."""
+        """Return every listed snapshot, and every snapshot that is reachable but was written after the listing."""
         self._known = {
             snapshot_id: (etag, snapshot)
             for snapshot_id, (etag, snapshot) in self._known.items()
@@ -185,7 +185,7 @@ class IcechunkSource:
         return found
 
     def _lacking(self, found: Mapping[bytes, Snapshot], references: References) -> set[bytes]:
-        """Return what references and reached snapshots name, found or not."""
+        """Return the snapshots that references name and the parents of reachable snapshots, found or not."""
         history = History(found, references.branches, references.tags)
         named = {found[snapshot_id].parent_id for snapshot_id in reachable(history, history.tips())} | history.tips()
         return {one for one in named if one is not None}
@@ -199,9 +199,10 @@ class IcechunkSource:
         return Snapshot(file.id, file.parent_id, instant_of(file.flushed_at, file.id))
 
     def _require_upgraded_whole(self, repo: Repo, stored: Mapping[bytes, datetime]) -> None:
-        """Refuse references of format 1 that were written after the upgrade, on snapshots that `repo` does not know.
+        """Refuse references of format 1 that were written after the upgrade and name a snapshot unknown to `repo`.
 
-        A writer of an old version made them: it still sees them, and what it commits would be taken for garbage.
+        A writer with an old icechunk version wrote such a reference. The repo object does not list what this writer
+        commits, so its snapshots would be deleted as garbage.
         """
         files = list(reference_facts(self._reader))
         since = _upgraded_at(self._reader, repo) if files else None
@@ -221,7 +222,7 @@ class IcechunkSource:
 
 
 def _upgraded_at(reader: ObjectReader, repo: Repo) -> datetime | None:
-    """Return when the repository came to be of format 2; None when its log, cut off by a collection, does not tell."""
+    """Return when the repository got format 2; None when a garbage collection cut off that part of its ops log."""
     for update in ops_log(reader, repo):
         if update.kind in (UpdateKind.REPO_MIGRATED, UpdateKind.REPO_INITIALIZED):
             return instant_of(update.updated_at, b"")

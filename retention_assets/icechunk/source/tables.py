@@ -1,6 +1,6 @@
-"""Snapshot files and manifests of Icechunk as rows for `TableCache`: what each names. Source: Icechunk facts 2.
+"""Decodes snapshot files and manifests of Icechunk into rows for `TableCache`. Source: Icechunk facts 2.
 
-Of a snapshot file only its manifests count here, which never change, though format 1 writes the file again.
+Of a snapshot file only its list of manifests is used. This list never changes, even when format 1 rewrites the file.
 """
 
 import numpy as np
@@ -17,12 +17,12 @@ SNAPSHOT_MANIFESTS = pa.schema(
         ("snapshot_id", pa.string()),
         ("manifest_id", pa.string()),
         ("size", pa.int64()),  # bytes of the manifest's file
-        ("chunk_refs", pa.int64()),  # that the manifest has, of all kinds
+        ("chunk_refs", pa.int64()),  # number of the manifest's chunk refs of all kinds
         FILE_BYTES,
     ]
 )
-# A row for each chunk and for each location that a manifest names, one without either when it names none. The counts
-# stand on the first row of the file and are 0 on its others.
+# One row for each chunk and each location that a manifest names. A manifest that names none has one row without either.
+# The first row of a file has the counts; they are 0 on its other rows.
 MANIFEST_CHUNKS = pa.schema(
     [
         ("manifest_id", pa.string()),
@@ -37,7 +37,7 @@ MANIFEST_CHUNKS = pa.schema(
 
 
 def snapshot_manifests() -> Kind:
-    """Return the kind that gives the manifests of each snapshot, each once."""
+    """Return the cache kind whose rows are the manifests of each snapshot, without duplicates."""
 
     def decode(content: bytes, name: str, snapshot_id: str) -> pa.RecordBatch:
         files = list({one.id: one for one in read_snapshot(content, name).manifests}.values())
@@ -54,7 +54,7 @@ def snapshot_manifests() -> Kind:
 
 
 def manifest_chunks() -> Kind:
-    """Return the kind that gives the chunks and the locations that each manifest names, each once."""
+    """Return the cache kind whose rows are the chunks and locations that each manifest names, without duplicates."""
 
     def decode(content: bytes, name: str, manifest_id: str) -> pa.RecordBatch:
         refs = read_manifest_chunks(content, name)
@@ -74,6 +74,6 @@ def manifest_chunks() -> Kind:
 
 
 def _distinct(ids: pa.FixedSizeBinaryArray) -> pa.StringArray:
-    """Return each id once, as text."""
+    """Return the distinct ids as text."""
     rows = np.ascontiguousarray(id_bytes(ids)).view("V12")[:, 0] if len(ids) else np.empty(0, "V12")
     return encode_ids(ids_array(np.unique(rows).view(np.uint8).reshape(-1, 12)))

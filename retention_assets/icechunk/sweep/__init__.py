@@ -1,1 +1,1 @@
-"""What changes Icechunk repositories: edits of references and snapshots, then deletions. No rule lives here."""
+"""Plans, changes and verifies Icechunk repositories: references and snapshots, then files. The rules are in `rules`."""

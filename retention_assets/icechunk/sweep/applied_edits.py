@@ -1,8 +1,10 @@
-"""What was published of a plan: a document for each sweep that did, written before that sweep touched any object.
+"""Records the edits of references and snapshots that the sweeps of a plan applied, with documents of each sweep.
 
-`publications/<plan hash>/<fence>.json`; before that, in `begun/<fence>.json`, what it is about to remove. References
-are no objects of the store in format 2, and have no size: they stand here and in the report, not in the ledger, whose
-totals are of objects.
+Before a sweep applies the edits, it writes the references that it is about to remove to
+`publications/<plan hash>/begun/<fence>.json`. After the edits, and before the sweep touches any object, it writes the
+applied edits to `publications/<plan hash>/<fence>.json`.
+In format 2 references are not objects of the store and have no size. So they are in these documents and in the report,
+but not in the ledger, whose totals count objects.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,13 +27,13 @@ _BEGUN = "begun"
 
 
 def reference_addresses(planned: PlannedEdits) -> frozenset[str]:
-    """Return the addresses of the references that a plan deletes."""
+    """Return the addresses of the branches and tags that a plan deletes."""
     branches = (f"{REFERENCE_ADDRESSES}branch.{name}" for name in planned.deleted_branches)
     return frozenset([*branches, *(f"{REFERENCE_ADDRESSES}tag.{name}" for name in planned.deleted_tags)])
 
 
 def begin_publication(warehouse: Warehouse, plan: Plan, planned: PlannedEdits, lease: Lease, at: datetime) -> None:
-    """Note which references a sweep is about to remove: after a crash nobody else could tell their names."""
+    """Record the references that a sweep is about to remove; after a crash only this document has their names."""
     document = {"intended": sorted(reference_addresses(planned)), "at": at.isoformat()}
     warehouse.write_document(document, plan.repository, PUBLICATIONS, plan.plan_hash, _BEGUN, f"{lease.fence:08d}.json")
 
@@ -39,9 +41,9 @@ def begin_publication(warehouse: Warehouse, plan: Plan, planned: PlannedEdits, l
 def keep_publication(
     warehouse: Warehouse, plan: Plan, published: Published, gone: frozenset[str], lease: Lease, at: datetime
 ) -> Mapping[str, Any]:
-    """Keep what a sweep published, and return it as its record has it.
+    """Record the edits that a sweep applied, and return the document for the sweep's audit record.
 
-    `gone`: planned references that were not there any more: an attempt that was cut off may have removed them.
+    `gone`: planned references that no longer existed. An interrupted attempt may have removed them.
     """
     document = {
         "conflicts": published.conflicts,
@@ -57,19 +59,19 @@ def keep_publication(
 
 
 def unexplained(warehouse: Warehouse, plan: Plan, planned: PlannedEdits, published: Published) -> frozenset[str]:
-    """Return the planned references of which neither this publication nor an earlier one says that they went."""
+    """Return the planned references that neither this sweep nor an earlier one recorded as removed or gone."""
     told = {address for document in _documents(warehouse, plan) for address in _told(document)}
     return reference_addresses(planned) - told - set(published.references_removed)
 
 
 def without_those_there(addresses: frozenset[str], history: History) -> frozenset[str]:
-    """Return those of the references' addresses that nothing has any more."""
+    """Return the `addresses` whose branch or tag is no longer in `history`."""
     there = {f"{REFERENCE_ADDRESSES}{one.kind}.{one.name}" for one in history.references()}
     return addresses - there
 
 
 def removed_references(warehouse: Warehouse, plan: Plan) -> pa.Table:
-    """Return `deletion_report` of the references that sweeps of the plan removed: no bytes, each once."""
+    """Return rows of `deletion_report` for the references that sweeps of the plan removed: one row each, 0 bytes."""
     rows: dict[str, dict[str, Any]] = {}
     for document in _documents(warehouse, plan):
         at = datetime.fromisoformat(document["at"])

@@ -1,7 +1,8 @@
-"""One edit of the repo object, made on the object as it is and written on the condition that it still is.
+"""Edits the repo object with conditional writes: the new object is written only if nobody changed the old one.
 
-As icechunk does: the object as it was is kept below `overwritten/`, then the new one takes its place; who comes too
-late reads it again and edits that. Source: Icechunk facts 2, Writing a `repo` object.
+Icechunk edits the object in the same way. The writer copies the old object to `overwritten/`, then replaces it. If
+another writer was faster, the writer reads the new object and edits that one.
+Source: Icechunk facts 2, Writing a `repo` object.
 """
 
 import time
@@ -26,26 +27,26 @@ from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.rate_limiter import backoffs
 
-Edit = Callable[[Repo, Stamp], Repo]  # the same object when there is nothing to change
+Edit = Callable[[Repo, Stamp], Repo]  # returns the same object when there is nothing to change
 
 TRIES = 100
-FIRST_WAIT, LONGEST_WAIT = 0.05, 30.0  # seconds between them, as icechunk waits
-_MOST_AHEAD = timedelta(seconds=2)  # that another writer's clock may be, and is waited for
+FIRST_WAIT, LONGEST_WAIT = 0.05, 30.0  # seconds between two tries, the same as in icechunk
+_MOST_AHEAD = timedelta(seconds=2)  # if another writer's clock is ahead by less, the edit waits
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """How an edit ended: the object as it was left, its ETag, and what was done for it."""
+    """The result of an edit: the repo object and its ETag afterwards, the conflicts, and the backup."""
 
     repo: Repo
     etag: str
-    conflicts: int  # with other writers; each was tried again
-    backup: str | None  # address of the object as it was before; None: nothing was changed
+    conflicts: int  # with other writers; the edit was tried again after each
+    backup: str | None  # address of the copy of the old object; None: nothing was changed
 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    before: Update  # the newest entry of the log as it was
+    before: Update  # the newest entry of the ops log before the edit
     backup: str  # name below `overwritten/`
 
 
@@ -53,11 +54,12 @@ class RepoCommits:
     """Edits the repo object of one repository.
 
     Args:
-        access: of the repository.
-        clock: aware, UTC.
-        log: is told of conflicts, of writers that look at no condition, and of backups that stay without need.
-        random: of the waits.
-        sleep: waits for seconds.
+        access: access to the repository's store.
+        clock: returns the current time, aware, UTC.
+        log: receives a line for each conflict, for writers that write unconditionally, and for each unneeded backup
+            that stays.
+        random: varies the waits between tries.
+        sleep: waits for a number of seconds.
     """
 
     def __init__(
@@ -78,10 +80,10 @@ class RepoCommits:
         self._random = random or Random()
 
     def commit(self, edit: Edit) -> Committed:
-        """Make the edit, and make it again on the newer object as long as others are quicker.
+        """Make the edit; after a conflict with another writer, make it again on the newer object.
 
-        Errors: whatever `edit` refuses; SourceError where no repo object is; StoreError after `TRIES` conflicts, and
-        where it cannot be known whether the object was written: the same edit can then be asked for again.
+        Errors: as `edit`; SourceError when there is no repo object; StoreError after `TRIES` conflicts, and when it is
+        unknown whether the object was written. The caller can then repeat the same edit.
         """
         waits = backoffs(self._random, FIRST_WAIT, LONGEST_WAIT)
         found = self._read()
@@ -111,7 +113,11 @@ class RepoCommits:
         return found
 
     def _stamp(self, repo: Repo) -> Stamp:
-        """Return when and under which name the edit is made; another writer's clock may be a little ahead."""
+        """Return the time of the edit and the name of its backup.
+
+        If the newest log entry is less than `_MOST_AHEAD` in the future, because another writer's clock is ahead, wait
+        until that time has passed: log entries must be in order of time.
+        """
         now = self._clock()
         ahead = timedelta(microseconds=repo.latest_updates[0].updated_at - micros_of(now) + 1)
         if timedelta(0) < ahead < _MOST_AHEAD:
@@ -126,10 +132,11 @@ class RepoCommits:
         return self._replacer.replace(REPO, content, found.etag)
 
     def _was_written(self, attempt: _Attempt, now: Repo) -> bool:
-        """Return whether our object was written after all, and others built on it; if not, remove our backup.
+        """Return whether our write succeeded although the store reported a conflict; if not, remove our backup.
 
-        An answer may have been lost, and others may have gone on before we asked again. The log tells: the entry that
-        was the newest one names the backup of whoever came next.
+        The answer to a successful write can be lost, and other writers can edit our object before we read it again. The
+        ops log shows who wrote: the entry that was newest before our write names the backup of the next writer.
+        When the log no longer reaches that entry, the result is False and our backup stays.
         """
         entry = next((one for one in ops_log(self._reader, now) if _same_entry(one, attempt.before)), None)
         if entry is None or entry.backup_path is None:
@@ -145,7 +152,7 @@ class RepoCommits:
             self._replacer.remove(address, self._reader.head(address).e_tag or "")
         except ObjectMissing:
             return
-        except StoreError as error:  # one file more is kept than is needed
+        except StoreError as error:  # an unneeded file stays, which does no harm
             self._log(f"{address}: it stays, though nothing names it: {error}")
 
 

@@ -1,4 +1,4 @@
-"""What is decided of each snapshot, as rows of `expired_snapshots` for people to read."""
+"""Writes the policy's decision on each snapshot as rows of `expired_snapshots`, for people to read."""
 
 from typing import Any
 
@@ -18,14 +18,14 @@ _UNREACHED = "; it goes since nothing reaches it and its file is old"
 
 
 def decision_rows(state: IcechunkState, stand: Stand) -> pa.Table:
-    """Return `expired_snapshots`: a row for each snapshot of the history and for each other snapshot file."""
+    """Return `expired_snapshots`: one row for each snapshot of the history and for each other snapshot file."""
     rows = [_row(stand, snapshot_id) for snapshot_id in sorted(state.history.snapshots.keys() | state.stored.keys())]
     return pa.Table.from_pylist(rows, schema=EXPIRED_SNAPSHOTS.schema)
 
 
 def _row(stand: Stand, snapshot_id: bytes) -> dict[str, Any]:
     expiration = stand.expiration
-    assert expiration is not None  # planning always judges
+    assert expiration is not None  # a plan's retained set always has an expiration
     decision = expiration.selection.decisions.get(snapshot_id, _UNKNOWN)
     released, stays = snapshot_id in expiration.released, snapshot_id in stand.snapshots
     parent = expiration.reparented.get(snapshot_id)
@@ -43,7 +43,7 @@ def _row(stand: Stand, snapshot_id: bytes) -> dict[str, Any]:
 
 
 def _but(decision: Decision, *, released: bool, stays: bool) -> str:
-    """Return what the policy's own words leave out."""
+    """Return the second part of the reason: why the snapshot stays or goes, if the policy's reason does not tell."""
     if released:
         return _YOUNG if stays else ""
     if stays:

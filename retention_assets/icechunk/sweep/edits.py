@@ -1,4 +1,4 @@
-"""The edits of a plan, kept under its hash beside its objects. Source: DESIGN.md, Decisions (Plan hash)."""
+"""Stores the edits of a plan under the plan's hash, beside its objects. Source: DESIGN.md, Decisions (Plan hash)."""
 
 import hashlib
 import json
@@ -9,13 +9,13 @@ from retention_assets.state.plan import Plan
 from retention_assets.state.warehouse import Warehouse
 
 PLANNED_EDITS = "planned_edits"
-_CLOCK = "cutoff"  # what differs between two plans of the same world
+_CLOCK = "cutoff"  # the field that differs between two plans of the same repository state
 
 
 def hash_with_edits(references: str, planned: PlannedEdits) -> str:
-    """Return the `references_hash` of a plan with these edits: of the references as they were, and of the edits.
+    """Return the `references_hash` of a plan: a hash of its references at planning and of its edits.
 
-    The cutoff is a clock's and left out, as everything of a clock is.
+    The cutoff comes from a clock, so the hash leaves it out, like all times from a clock.
     """
     edits = {key: value for key, value in planned.document().items() if key != _CLOCK}
     text = json.dumps({"references": references, "edits": edits}, sort_keys=True, separators=(",", ":"))
@@ -23,7 +23,7 @@ def hash_with_edits(references: str, planned: PlannedEdits) -> str:
 
 
 def keep_edits(warehouse: Warehouse, repository: str, plan_hash: str, references: str, planned: PlannedEdits) -> None:
-    """Keep a plan's edits under its hash, with the hash of the references that they were made of."""
+    """Store a plan's edits under the plan's hash, with the hash of the references that the edits were made from."""
     document = {"references": references, "edits": planned.document()}
     warehouse.write_document(document, repository, PLANNED_EDITS, f"{plan_hash}.json")
 
@@ -31,8 +31,8 @@ def keep_edits(warehouse: Warehouse, repository: str, plan_hash: str, references
 def planned_edits(warehouse: Warehouse, plan: Plan) -> PlannedEdits:
     """Return the plan's edits.
 
-    Errors: GuardRefused when they are not there, are not those that the plan's hash covers, or let go what is younger
-    than the plan.
+    Errors: GuardRefused when the edits are missing, differ from those that the plan's hash covers, or have a cutoff
+    later than the plan.
     """
     document = warehouse.read_document(plan.repository, PLANNED_EDITS, f"{plan.plan_hash}.json")
     if document is None:

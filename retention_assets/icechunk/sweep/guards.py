@@ -1,4 +1,4 @@
-"""The guards of Icechunk repositories: nothing that must stay is missing, manifests are whole, places are apart.
+"""Checks on Icechunk repositories: every object that must stay exists, and every manifest is complete.
 
 Source: DESIGN.md, Invariants; Icechunk facts 4.
 """
@@ -13,17 +13,21 @@ from retention_assets.core.guards import ACKNOWLEDGE, CheckResult, hole
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.presence import presence
 
-_MOST_ASKED = 100_000  # unlisted objects that the store is asked about one by one: some minutes
-_NAMED = 3  # of those that are missing
-_COUNT = 2**32  # what a file counts in
+_MOST_ASKED = 100_000  # most unlisted objects that are looked up one by one, which takes some minutes
+_NAMED = 3  # missing objects that the detail names
+_COUNT = 2**32  # a snapshot file stores the number of chunk refs modulo this number
 
 
 @dataclass(frozen=True, slots=True)
 class Referenced:
-    """What `referenced_exist` found. `missing`: the addresses for which it refuses, as far as they were asked for."""
+    """The result of `referenced_exist`.
+
+    `missing`: the addresses of missing objects. When too many objects are unlisted to look each up, the first
+    `_MOST_ASKED` of the unlisted ones.
+    """
 
     check_result: CheckResult
-    lost: int = 0  # acknowledged as lost
+    lost: int = 0  # objects that are acknowledged as lost
     missing: tuple[str, ...] = ()
 
 
@@ -35,10 +39,12 @@ def referenced_exist(
     listed_at: AgeCutoff,
     acknowledged: DataFrame,
 ) -> Referenced:
-    """Every object of `live` is in the listing, or came after it and is there when the store is asked for it.
+    """Check that every object of `live` is in the listing, or was written after it and exists in the store.
 
-    One that is older than the listing's age cutoff and not in it shows a listing that was cut: others may lack too.
-    `acknowledged`: the addresses that a person acknowledged as lost. Source: DESIGN.md, invariant 7.
+    An existing object that is older than the listing's age cutoff but unlisted shows that the listing is incomplete:
+    other objects may be missing from it too. The check then fails.
+    `acknowledged`: the addresses that a person acknowledged as lost; they need not exist.
+    Source: DESIGN.md, invariant 7.
     """
     absent_of_all = live.select("address").join(inventory, on="address", how="left_anti")
     unlisted = absent_of_all.join(acknowledged, on="address", how="left_anti").cache()
@@ -80,9 +86,9 @@ def referenced_exist(
 
 
 def manifests_whole(manifests: DataFrame, refs: DataFrame) -> CheckResult:
-    """Every manifest has as many chunk refs as its snapshots say; else chunks that it holds are missing here.
+    """Check that every live manifest has as many chunk refs as its snapshots say; otherwise chunks are missing here.
 
-    `refs`: `refs_of` the manifests.
+    `refs`: the result of `refs_of` for the manifests.
     """
     found = refs.select("manifest_id", F.expr("native + virtual + inline").alias("found"))
     differing = F.coalesce(F.col("found") % F.lit(_COUNT) != F.col("chunk_refs") % F.lit(_COUNT), F.lit(True))

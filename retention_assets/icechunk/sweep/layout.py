@@ -1,7 +1,7 @@
-"""Where an Icechunk repository's files lie, and which go first: those that name others before those that they name.
+"""Splits an Icechunk repository's files into parts for batches, and orders them: parents before the files they name.
 
-A directory is flat and may hold millions; names are random, so that their first characters cut it into even parts.
-Source: Icechunk facts 1, Ids; 4, step 8.
+A directory is flat and may contain millions of files. File names are random, so their first characters split a
+directory into even parts. Source: Icechunk facts 1, Ids; 4, step 8.
 """
 
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ _PAGE = 10_000  # objects: a smaller part costs more requests than it saves
 
 
 def characters(listed: int, most: int) -> int:
-    """Return by how many characters of their names directories are cut, so that a part has at most `most` objects.
+    """Return how many leading characters of file names split directories into parts of at most `most` objects.
 
-    `listed`: objects of the whole repository; all may lie in one directory.
+    `listed`: the number of objects in the whole repository; all of them may lie in one directory.
     """
     part = max(1, min(most, _PAGE))
     return next((count for count in range(_LONGEST) if listed <= part * _LETTERS**count), _LONGEST)
@@ -29,18 +29,18 @@ def characters(listed: int, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class IcechunkLayout:
-    """See `Layout`. A place is a directory with the first `characters` of the names in it."""
+    """See `Layout`. A place is a part of a directory: the files whose names share the first `characters` characters."""
 
     characters: int
 
     def place(self, address: Column) -> Column:
-        """See `Layout`. Backups all begin alike: their directory is one place."""
+        """See `Layout`. The names of backups all begin alike, so their whole directory is one place."""
         directory = F.concat(F.substring_index(address, "/", 1), F.lit("/"))
         begins = F.substring(F.substring_index(address, "/", -1), 1, self.characters)
         return F.when(directory == OVERWRITTEN, directory).otherwise(F.concat(directory, begins))
 
     def phase(self, address: Column) -> Column:
-        """See `Layout`. A name that is of none of them goes last."""
+        """See `Layout`. The phases follow the order of `PHASES`; a file in none of these directories goes last."""
         number = F.lit(len(PHASES))
         for place, directory in reversed(list(enumerate(PHASES))):
             number = F.when(address.startswith(directory), F.lit(place)).otherwise(number)

@@ -1,6 +1,6 @@
-"""What of an Icechunk repository must stay by now: its state read again, judged as the plan judged it.
+"""The liveness check of Icechunk repositories: reads the state again and applies the plan's rules to it.
 
-Before the plan's edits are published a look foresees what they will leave; after that it takes the state as it is.
+Before the plan's edits are published, the check projects the state after them. Afterwards it uses the state as it is.
 Source: DESIGN.md, invariant 5.
 """
 
@@ -24,7 +24,7 @@ from retention_assets.state.table_cache import TableCache
 
 @dataclass(frozen=True, slots=True)
 class IcechunkLivenessQuery:
-    """What is asked of a repository: under which policy, after which planned edits."""
+    """The inputs of a liveness check: the repository's source, its policy, and the planned edits."""
 
     name: str
     source: IcechunkSource
@@ -33,7 +33,7 @@ class IcechunkLivenessQuery:
 
 
 class IcechunkLiveness:
-    """Looks at a repository as often as it is asked. What did not change since the last look is not read again."""
+    """Checks what is live, any number of times. Unchanged snapshot files and manifests are not read again."""
 
     def __init__(
         self, spark: SparkSession, cache: TableCache, query: IcechunkLivenessQuery, clock: Callable[[], datetime]
@@ -45,22 +45,23 @@ class IcechunkLiveness:
         self._last: tuple[Stand, Liveness] | None = None
 
     def now(self) -> Liveness:
-        """Return what must stay at this moment. Errors: GuardRefused when it cannot be known."""
+        """Return the files that must stay now. Errors: GuardRefused when this cannot be determined."""
         query = self._question
         checked_at, state = self._clock(), self._state()
         held = held_ids(state, query.policy, query.planned.as_of)
         return self._of(standing(state, query.planned.cutoff, held), checked_at)
 
     def projected(self) -> Liveness:
-        """Return what must stay once the planned edits are published. Errors: GuardRefused when it cannot be known."""
+        """Return the files that must stay once the planned edits are published. Errors: GuardRefused, as in `now`."""
         query = self._question
         checked_at, state, planned = self._clock(), self._state(), query.planned
         return self._of(stand_of(state, query.policy, planned.as_of, planned.cutoff, planned), checked_at)
 
     def require_same(self, plan: Plan, heads: Heads) -> None:
-        """Refuse a repository that is not the one that was planned: another format, created again, or gone back.
+        """Refuse a repository that has another format than the planned one, was created again, or was rolled back.
 
-        What branches and tags named at planning is still known, but for what the plan itself releases and drops.
+        Every snapshot that a branch or tag named at planning must still be known, unless the plan itself releases or
+        drops it.
         """
         planned, state = self._question.planned, self._state()
         if state.format != planned.format:
@@ -76,14 +77,14 @@ class IcechunkLiveness:
         return self._question.source.state()
 
     def _of(self, stand: Stand, checked_at: datetime) -> Liveness:
-        """Return what `stand` reaches: the same, as long as the same snapshots and transaction logs stay."""
+        """Return the files that `stand` reaches; use the last result while the same snapshots and logs stay."""
         if self._last and _stays(self._last[0]) == _stays(stand):
             known = self._last[1]
             return Liveness(known.live, known.committed, checked_at)
         live = reach_of(self._spark, self._cache, stand).live().cache()
         if self._last:
             self._last[1].live.unpersist()
-        found = Liveness(live, live, checked_at)  # what no snapshot holds is unreferenced as long as it is not live
+        found = Liveness(live, live, checked_at)  # `committed` is `live`: here unreferenced means not live
         self._last = stand, found
         return found
 

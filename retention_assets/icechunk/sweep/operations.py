@@ -1,4 +1,4 @@
-"""What users do to branches, tags and the status of a repository of either format.
+"""Changes branches, tags and the status of a repository of either format, on behalf of a user.
 
 Source: seed 003; Icechunk facts 5.
 """
@@ -23,12 +23,12 @@ from retention_assets.objectstore.objects import ObjectReader
 
 
 class Operations:
-    """The operations on one repository. Each is done when it returns, and returns how many conflicts it met.
+    """The operations on one repository. Each method makes its change and returns the number of conflicts.
 
-    Whoever calls them has the repository's lease. Ids are texts of 20 characters. In format 2 a conflict with another
-    writer is tried again; in format 1 the one reference that is named is changed, or the change is refused.
-    Errors: GuardRefused as the edits in `history.icechunk.operations`; ConfigurationError for what is no id;
-    SourceError where there is no repository; of the store.
+    The caller holds the repository's lease. Ids are texts of 20 characters. In format 2 an operation is tried again
+    after a conflict with another writer. In format 1 it changes one reference file, or is refused after a conflict.
+    Errors: GuardRefused as in `icechunk.rules.operations`; ConfigurationError for a text that is not an id;
+    SourceError when there is no repository; errors of the store.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Operations:
         self._commits = RepoCommits(access, clock, log, random=random, sleep=sleep)
 
     def create_branch(self, name: str, snapshot: str) -> int:
-        """Make a branch on a snapshot."""
+        """Create a branch on a snapshot."""
         snapshot_id = _id(snapshot)
         return self._done(
             lambda repo, stamp: edits.create_branch(repo, name, snapshot_id, stamp),
@@ -54,13 +54,13 @@ class Operations:
         )
 
     def delete_branch(self, name: str) -> int:
-        """Delete a branch; its snapshots stay until a collection."""
+        """Delete a branch; its snapshots stay until the next garbage collection."""
         return self._done(
             lambda repo, stamp: edits.delete_branch(repo, name, stamp), lambda: self._references.delete_branch(name)
         )
 
     def reset_branch(self, name: str, snapshot: str, expected: str | None = None) -> int:
-        """Put a branch on another snapshot, if it is on `expected` or nothing is expected."""
+        """Move a branch to another snapshot. If `expected` is given, the branch must be on that snapshot."""
         snapshot_id, old = _id(snapshot), None if expected is None else _id(expected)
         return self._done(
             lambda repo, stamp: edits.reset_branch(repo, name, snapshot_id, stamp, old),
@@ -68,7 +68,7 @@ class Operations:
         )
 
     def create_tag(self, name: str, snapshot: str) -> int:
-        """Make a tag on a snapshot."""
+        """Create a tag on a snapshot."""
         snapshot_id = _id(snapshot)
         return self._done(
             lambda repo, stamp: edits.create_tag(repo, name, snapshot_id, stamp),
@@ -82,7 +82,7 @@ class Operations:
         )
 
     def set_status(self, availability: Availability, reason: str | None = None) -> int:
-        """Let a repository be written to, or not. Errors: GuardRefused in format 1, which has no status."""
+        """Set whether the repository accepts writes. Errors: GuardRefused in format 1, which has no status."""
         return self._done(
             lambda repo, stamp: edits.set_status(repo, availability, reason, stamp),
             partial(_refuse_v1, "a repository of format 1 has no status"),
@@ -91,7 +91,7 @@ class Operations:
     def _done(self, edit: Edit, in_format_1: Callable[[], object]) -> int:
         if self._source.repo_object() is not None:
             return self._commits.commit(edit).conflicts
-        self._source.references()  # that there is a repository
+        self._source.references()  # raises when there is no repository
         in_format_1()
         self._source.require_still_format_1()
         return 0

@@ -1,4 +1,4 @@
-"""Making the plan of an Icechunk repository: judge what is listed, let guards look, keep the plan with its edits."""
+"""Makes the plan of an Icechunk repository: classifies the listed files, runs the checks, stores plan and edits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,8 +43,8 @@ from retention_assets.state.plan import (
 from retention_assets.state.warehouse import Rows, Warehouse
 from retention_assets.tables import DELETION_CANDIDATES
 
-LOST, UNREAD = "lost", "unread"  # notes: files acknowledged as lost; those of them that no run ever read
-CUTOFF = "cutoff"  # note of `repository_history`: files that the store wrote before it may go
+LOST, UNREAD = "lost", "unread"  # notes: number of files acknowledged as lost, and of those that no run ever read
+CUTOFF = "cutoff"  # note of `repository_history`: files that the store wrote before this time may be deleted
 GUARDS = (
     "live_not_empty",
     "live_not_shrunk",
@@ -54,12 +54,12 @@ GUARDS = (
     "only_listed",
     "totals_balance",
 )
-_NOT_ASKED = "nothing_unknown"  # nothing is staged in Icechunk: uncommitted files are protected by their age
+_NOT_ASKED = "nothing_unknown"  # does not apply: Icechunk stages nothing, and age protects uncommitted files
 
 
 @dataclass(frozen=True, slots=True)
 class IcechunkTerms:
-    """What a plan is made under."""
+    """The parameters of a plan."""
 
     repository: str
     day: date
@@ -76,7 +76,7 @@ class IcechunkTerms:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The state that a plan is made from, what of it stays, and the edits that lead there."""
+    """The repository state that a plan is made from, its retained set, and the edits that lead to that set."""
 
     state: IcechunkState
     stand: Stand
@@ -85,17 +85,17 @@ class Scene:
 
     @property
     def cutoff(self) -> datetime:
-        """Files that the store wrote before it may go (UTC)."""
+        """The age cutoff (UTC): only files that the store wrote before it may be deleted."""
         return self.edits.cutoff
 
     @property
     def age_cutoff(self) -> AgeCutoff:
-        """The youngest file that may go, for Spark."""
+        """`cutoff` as an age cutoff for Spark columns; the names of Icechunk's files tell no time."""
         return AgeCutoff(self.cutoff, timedelta(0), issued=tells_no_time)
 
     @property
     def blocked(self) -> str | None:
-        """Why the edits would be refused although planning them is not."""
+        """Why a sweep would refuse the edits although they can be planned; None: it would not."""
         notes = self.history.notes
         if notes[AVAILABILITY] != "online":
             return f"the repository is {notes[AVAILABILITY]} (reason: {notes[LIMITS] or 'none given'})."
@@ -107,16 +107,17 @@ class Scene:
         return None
 
     def heads(self) -> Heads:
-        """Return what every branch and every tag names now."""
+        """Return the snapshot that each branch and each tag names in `state`."""
         history = self.state.history
         branches = {name: encode_id(tip) for name, tip in history.branches.items()}
         return Heads(branches, {name: encode_id(tip) for name, tip in history.tags.items()})
 
 
 def scene_of(history: Rows, policy: SnapshotPolicy, day: date) -> Scene:
-    """Return what `policy` makes of `repository_history` as of the first instant of the day, UTC.
+    """Return the state, its retained set and the edits under `policy`, as of the first instant of `day` (UTC).
 
-    Pure but for the collecting of the rows: every asset that asks gets the same answer. Errors: as `stand_of`.
+    The function only collects the rows of `history` and computes, so every asset that calls it gets the same result.
+    Errors: as `stand_of`.
     """
     state = state_of(history.frame.toArrow(), history.notes, history.taken_at)
     as_of = datetime(day.year, day.month, day.day, tzinfo=UTC)
@@ -136,17 +137,17 @@ class IcechunkPlanInputs:
 
     @property
     def lost(self) -> int:
-        """How many files that must stay are acknowledged as lost."""
+        """The number of files that must stay but are acknowledged as lost."""
         return int(self.manifests.notes.get(LOST, 0)) + int(self.chunks.notes.get(LOST, 0))
 
     @property
     def unread(self) -> int:
-        """How many snapshots and manifests that must stay are lost, and were not read before."""
+        """The number of snapshots and manifests that must stay but are lost, and that no run has ever read."""
         return int(self.manifests.notes.get(UNREAD, 0)) + int(self.chunks.notes.get(UNREAD, 0))
 
 
 def require_one_origin(terms: IcechunkTerms, scene: Scene, inputs: IcechunkPlanInputs) -> None:
-    """Refuse manifests or chunks that were found under another policy, or of another history, than the plan names."""
+    """Refuse manifests or chunks that were found under another policy, history or cutoff than the plan names."""
     origin = {POLICY_HASH: terms.policy.policy_hash, **origin_of(scene)}
     for name, rows in (("reachable_manifests", inputs.manifests), ("reachable_chunks", inputs.chunks)):
         differing = sorted(key for key, value in origin.items() if rows.notes.get(key) != value)
@@ -158,16 +159,16 @@ def require_one_origin(terms: IcechunkTerms, scene: Scene, inputs: IcechunkPlanI
 
 
 def origin_of(scene: Scene) -> dict[str, str]:
-    """Return the notes that say of which history, judged up to when, a table was made."""
+    """Return the notes that identify the origin of a table: the hash of the history and the cutoff."""
     return {REFERENCES_HASH: history_hash(scene.state.history), CUTOFF: scene.cutoff.isoformat()}
 
 
 @dataclass(frozen=True, slots=True)
 class _Examined:
-    """What was judged and counted, and what the guards said of it."""
+    """The classified and counted objects, with the results of the checks on them."""
 
     candidates: DataFrame
-    due: DataFrame  # the candidates, and what waits
+    due: DataFrame  # the candidates and the waiting objects
     amount: Amount
     totals: Mapping[str, Amount]
     live: int
@@ -177,7 +178,10 @@ class _Examined:
 def make_plan(
     spark: SparkSession, warehouse: Warehouse, terms: IcechunkTerms, scene: Scene, inputs: IcechunkPlanInputs
 ) -> Planned:
-    """Return the plan of `terms.day`, kept with its edits if no guard refuses it; else nothing stands."""
+    """Make the plan of `terms.day`, and store it with its edits if every check passes.
+
+    The day's earlier plan is withdrawn first. If a check fails, the day has no plan.
+    """
     withdraw_plan(warehouse, terms.repository, terms.day)
     found = _examined(spark, warehouse, terms, scene, inputs)
     if guards.refusals(found.check_results):

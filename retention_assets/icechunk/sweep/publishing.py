@@ -1,7 +1,8 @@
-"""Making a plan's edits of references and snapshots, before any file is deleted.
+"""Applies a plan's edits of references and snapshots to the repository, before the sweep deletes any file.
 
-The edits are made again from the policy, on the repository as it stands: nobody's commit is lost. What the policy lets
-go of since the plan stays, for nobody approved it. Source: DESIGN.md, Invariants; Icechunk facts 4, Design doc 011.
+The edits are computed again from the policy on the current state of the repository, so no commit is lost. Snapshots and
+references that have expired since the plan stay, because nobody approved their removal.
+Source: DESIGN.md, Invariants; Icechunk facts 4, Design doc 011.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,23 +32,23 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What publishing did."""
+    """The result of applying a plan's edits."""
 
-    conflicts: int  # with other writers; each was tried again
+    conflicts: int  # with other writers; the edit was tried again after each
     written: tuple[str, ...]  # addresses of the backups that were written
     references_removed: tuple[str, ...]  # `refs/branch.NAME`, `refs/tag.NAME`
-    etag: str | None  # of the repo object afterwards; format 1 has none
-    left: int = 0  # snapshots and references that the policy lets go of since the plan, and that stay
+    etag: str | None  # of the repo object afterwards; None in format 1
+    left: int = 0  # snapshots and references that have expired since the plan, and stay
 
 
 def publish(access: StoreAccess, planned: PlannedEdits, policy: SnapshotPolicy, clock: Clock, log: Log) -> Published:
-    """Make the planned edits on the repository as it stands. Done again, it does what is left of them.
+    """Make the planned edits on the current state of the repository. A second call makes the remaining edits.
 
-    Fewer edits than planned are fine: a snapshot or a reference may be gone already. What the policy lets go of by now
-    and the plan does not name stays: it is the next plan's. The lease is the caller's.
-    Errors: GuardRefused when a snapshot that is to go is reached again, or a new one stands on it, when the format is
-    another one, and as `expire_v1`, `expire_v2` and `collected`; SourceError, StoreError and CorruptFile as reading
-    and writing raise them.
+    A snapshot or reference of the plan that is already gone is not an error. Snapshots and references that have expired
+    since the plan stay for the next plan. The caller holds the repository's lease.
+    Errors: GuardRefused when a snapshot that the plan removes is reachable again or is the parent of a new snapshot,
+    when the repository has another format than planned, and as `expire_v1`, `expire_v2` and `collected`; SourceError,
+    StoreError and CorruptFile as reading and writing raise them.
     """
     found = IcechunkSource(access, clock).repo_object()
     if planned.format != (1 if found is None else 2):
@@ -65,14 +66,14 @@ def publish(access: StoreAccess, planned: PlannedEdits, policy: SnapshotPolicy, 
 
 @dataclass(slots=True)
 class _Done:
-    """What the last try of an expiration did: another writer may have made several necessary."""
+    """What the last try of the expiration did. A conflict with another writer causes a further try."""
 
     removed: tuple[str, ...] = ()  # references
     left: int = 0  # see `Published`
 
 
 def _expired(planned: PlannedEdits, policy: SnapshotPolicy, done: _Done, repo: Repo, stamp: Stamp) -> Repo:
-    """Return `repo` after the planned expiration, and leave in `done` what that came to."""
+    """Return `repo` after the planned expiration, and set the removed references and the number left in `done`."""
     done.removed, done.left = (), 0
     history = history_of(repo)
     _require_nobody_stands_on_the_doomed(planned, history)
@@ -116,7 +117,7 @@ def _number(stays: Unapproved) -> int:
 
 
 def references_removed(expiration: Expiration) -> Iterable[str]:
-    """Yield the references that an expiration deletes, as reports name them."""
+    """Yield the references that an expiration deletes, named as in reports: `refs/tag.NAME`, `refs/branch.NAME`."""
     for edit in expiration.edits:
         if isinstance(edit, TagDeleted):
             yield f"refs/tag.{edit.name}"
@@ -125,7 +126,7 @@ def references_removed(expiration: Expiration) -> Iterable[str]:
 
 
 def _references_left(planned: PlannedEdits, history: History) -> bool:
-    """Return whether a reference that is to go is still there."""
+    """Return whether a reference that the plan deletes still exists."""
     tags, branches = set(planned.deleted_tags), set(planned.deleted_branches)
     return bool(tags & history.tags.keys() or branches & history.branches.keys())
 
@@ -135,7 +136,7 @@ def _to_delete(planned: PlannedEdits) -> frozenset[bytes]:
 
 
 def _require_nobody_stands_on_the_doomed(planned: PlannedEdits, history: History) -> None:
-    """Refuse when a snapshot that the plan did not see stands on one that is to go: it may use the same files."""
+    """Refuse when the parent of a new snapshot is one that the plan removes: the new one may use the same files."""
     seen, to_delete = raw_ids(planned.seen), _to_delete(planned)
     for snapshot_id in sorted(history.snapshots.keys() - seen):
         parent = history.snapshots[snapshot_id].parent_id
@@ -145,7 +146,7 @@ def _require_nobody_stands_on_the_doomed(planned: PlannedEdits, history: History
 
 
 def _require_within(planned: PlannedEdits, history: History, expiration: Expiration) -> None:
-    """Refuse an expiration that takes more than was planned, or one that leaves within reach what is to go."""
+    """Refuse an expiration that removes more than the plan, or that leaves a snapshot of the plan reachable."""
     after, more = edited(history, expiration.edits), more_than_planned(planned, history, expiration)
     reached = reachable(after, after.tips()) & _to_delete(planned)
     for found, complaint in (

@@ -1,5 +1,6 @@
-"""What the snapshots that stay reach, read on executors through the cache: one way for plan, sweep and proof.
+"""Finds the files that retained snapshots reach, on executors and through the cache.
 
+Plan, sweep and verification all find these files in this way.
 Source: Icechunk facts 4; DESIGN.md, invariants 1 and 5.
 """
 
@@ -34,25 +35,28 @@ _ADDRESSES = pa.schema([("address", pa.string())])
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """`reachable_manifests`, `reachable_chunks`, and `address` of the snapshots and transaction logs that stay."""
+    """The files that stay: `reachable_manifests`, `reachable_chunks`, and the others.
+
+    `others` has the column `address`, with the snapshots and transaction logs.
+    """
 
     manifests: DataFrame
     chunks: DataFrame
     others: DataFrame
 
     def required(self) -> DataFrame:
-        """Return `address` of everything that must stay and be there, one row each."""
+        """Return `address` of every file that must stay and exist, one row each; only `certain` chunks must exist."""
         return live_addresses(self.manifests, self.chunks.where("certain"), self.others)
 
     def live(self) -> DataFrame:
-        """Return `address` of everything that must stay, one row each."""
+        """Return `address` of every file that must stay, one row each."""
         return live_addresses(self.manifests, self.chunks, self.others)
 
 
 def reach_of(spark: SparkSession, cache: TableCache, stand: Stand) -> Reach:
-    """Return what `stand` reaches; files that no earlier run read are fetched on executors.
+    """Return the files that the retained set `stand` reaches; executors fetch files that no earlier run has read.
 
-    Errors: of the files and the store, as the executors meet them: a snapshot or manifest that is missing among them.
+    Errors: errors of the files and the store, as executors raise them, also for a missing snapshot or manifest.
     """
     snapshots = holders(spark, stand, ())
     of_snapshots, _ = cache.rows(snapshots, snapshot_manifests())
@@ -62,15 +66,15 @@ def reach_of(spark: SparkSession, cache: TableCache, stand: Stand) -> Reach:
 
 
 def live_addresses(manifests: DataFrame, chunks: DataFrame, others: DataFrame) -> DataFrame:
-    """Return `address` of everything that must stay, one row each."""
+    """Return `address` of every file that must stay, one row each."""
     live_manifests, live_chunks = (frame.where("live").select("address") for frame in (manifests, chunks))
-    of_chunks = F.col("address").startswith(CHUNKS)  # of `chunks` alone, once each
+    of_chunks = F.col("address").startswith(CHUNKS)  # only `chunks` has these, without duplicates
     few = others.unionByName(live_manifests).unionByName(live_chunks.where(~of_chunks)).distinct()
     return live_chunks.where(of_chunks).unionByName(few)
 
 
 def holders(spark: SparkSession, stand: Stand, leaving: Iterable[bytes]) -> DataFrame:
-    """Return the snapshots that stay and those of `leaving`, each with what is said of what it holds."""
+    """Return one row per snapshot that stays or is `leaving`: the columns that its manifests and chunks inherit."""
     rows = [*_holders(stand, sorted(stand.snapshots), live=True), *_holders(stand, sorted(leaving), live=False)]
     return spark.createDataFrame(pa.Table.from_pylist(rows, schema=_HOLDERS))
 

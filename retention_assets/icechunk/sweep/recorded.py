@@ -1,4 +1,4 @@
-"""What a person does to an Icechunk repository beside sweeps: under its lease, so that no sweep runs, and recorded."""
+"""Runs a person's operation on an Icechunk repository under its lease, so that no sweep runs, and records it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from retention_assets.state.warehouse import Warehouse
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """Who does something to which repository, and where that is noted."""
+    """The person, the repository, and the warehouse that keeps the audit record of an operation."""
 
     warehouse: Warehouse
     repository: str
@@ -24,9 +24,9 @@ class Desk:
 
 
 def recorded(desk: Desk, operation: str, act: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Do `act` under the repository's lease, write what it tells into the record of `operation`, and return it.
+    """Call `act` under the repository's lease, write its result into the audit record of `operation`, and return it.
 
-    Errors: as `act`, which is then not recorded, and as `take_lease`.
+    Errors: as `act` (then there is no record), and as `take_lease`.
     """
     started = desk.clock()
     desk.seal.copy_records(desk.warehouse, desk.repository)

@@ -1,6 +1,7 @@
-"""Branches and tags of format 1: a small file each, written and removed on the condition that it still is the same.
+"""Writes and deletes branches and tags of format 1, one small file each, only if the file has not changed meanwhile.
 
-Icechunk itself writes branches on that condition, and removes them without any. Source: Icechunk facts 1, Layout.
+Icechunk itself also writes branches conditionally, but deletes them unconditionally.
+Source: Icechunk facts 1, Layout.
 """
 
 import re
@@ -16,7 +17,7 @@ from retention_assets.objectstore.mutate.replacing import ObjectReplacer
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 
-_PLAIN = re.compile(r"[\w.+=@-]+", re.ASCII)  # icechunk loses sight of names that a path must escape
+_PLAIN = re.compile(r"[\w.+=@-]+", re.ASCII)  # icechunk does not find names that must be escaped in a path
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class _Found:
 
 
 class ReferenceFiles:
-    """Writes the references of one repository. That the snapshots they name exist is the caller's to know."""
+    """Writes the references of one repository. The caller makes sure that the snapshots exist."""
 
     def __init__(self, access: StoreAccess) -> None:
         self._reader = ObjectReader(access)
@@ -34,17 +35,17 @@ class ReferenceFiles:
         self._replacer = ObjectReplacer(access)
 
     def create_branch(self, name: str, snapshot_id: bytes) -> None:
-        """Make a branch. Errors: GuardRefused for a name that is in use, or that format 1 cannot have."""
+        """Create a branch. Errors: GuardRefused for a name that is in use, or that format 1 does not allow."""
         self._create(ReferenceFile(ReferenceKind.BRANCH, name), snapshot_id)
 
     def create_tag(self, name: str, snapshot_id: bytes) -> None:
-        """Make a tag. Errors: GuardRefused as `create_branch`, and for the name of a deleted tag."""
+        """Create a tag. Errors: GuardRefused as `create_branch`, and for the name of a deleted tag."""
         if self._is_deleted(name):
             _refuse(f"the tag {name!r} was deleted, and no name is used twice", "Choose another name.")
         self._create(ReferenceFile(ReferenceKind.TAG, name), snapshot_id)
 
     def reset_branch(self, name: str, snapshot_id: bytes, expected: bytes | None = None) -> None:
-        """Put a branch on another snapshot. Errors: GuardRefused when it is not on `expected`, or moves meanwhile."""
+        """Move a branch. Errors: GuardRefused when the branch is not on `expected`, or when somebody else moves it."""
         found = self._branch(name)
         if expected is not None and found.tip != expected:
             on, wanted = encode_id(found.tip), encode_id(expected)
@@ -53,14 +54,14 @@ class ReferenceFiles:
             _refuse(f"the branch {name!r} was moved or deleted meanwhile", "Read the repository again.")
 
     def delete_branch(self, name: str, expected: bytes | None = None) -> None:
-        """Delete a branch. Errors: GuardRefused for `main`, for an unknown one, and as `reset_branch`."""
+        """Delete a branch. Errors: GuardRefused for `main`, for an unknown branch, and as `reset_branch`."""
         if name == MAIN:
             _refuse(f"the branch {MAIN!r} cannot be deleted", "Every repository has it.")
         if not self.try_delete_branch(name, self._branch(name).tip if expected is None else expected):
             _refuse(f"the branch {name!r} was moved meanwhile", "Read the repository again.")
 
     def try_delete_branch(self, name: str, expected: bytes) -> bool:
-        """Delete a branch that is on `expected`; return False when it is not. One that is gone is a success."""
+        """Delete a branch if it is on `expected`; return whether it is gone. A missing branch counts as gone."""
         try:
             found = self._branch_file(name)
         except ObjectMissing:
@@ -68,7 +69,7 @@ class ReferenceFiles:
         return found.tip == expected and self._replacer.remove(_branch_path(name), found.etag)
 
     def delete_tag(self, name: str) -> None:
-        """Delete a tag: its tombstone is written, its file stays. Errors: GuardRefused for one that is not there."""
+        """Delete a tag by writing its tombstone; the tag's file stays. Errors: GuardRefused for an unknown tag."""
         try:
             self._reader.head(ReferenceFile(ReferenceKind.TAG, name).path)
         except ObjectMissing:
@@ -77,7 +78,7 @@ class ReferenceFiles:
             _refuse(f"there is no tag {name!r}: it was deleted before", "Correct the name.")
 
     def write_tombstone(self, name: str) -> bool:
-        """Mark a tag as deleted; return False when it was before."""
+        """Mark a tag as deleted; return False when it was deleted already."""
         path = ReferenceFile(ReferenceKind.TAG, name, tombstone=True).path
         return not self._is_deleted(name) and self._writer.create(path, b"")
 

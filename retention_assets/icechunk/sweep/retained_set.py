@@ -1,5 +1,6 @@
-"""What of an Icechunk repository stays and what goes: pure, the same for the plan, the sweep and the proof.
+"""Computes the retained set of an Icechunk repository: the snapshots and transaction logs that stay.
 
+The functions are pure. Plan, sweep and verification all use them.
 Source: Icechunk facts 3 and 4; DESIGN.md, invariants 1 and 5.
 """
 
@@ -24,10 +25,11 @@ from retention_assets.policy.snapshots import SnapshotPolicy
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """What stays of a repository.
+    """The retained set of a repository.
 
-    `before` is its history as it is, `after` as it will be. `snapshots` stay with all that they reference, and the
-    `transaction_logs`, which need not exist. `expiration` is what is yet to be done; None: nothing.
+    `before` is the current history, `after` the history after the expiration. The `snapshots` stay with everything that
+    they reference. The `transaction_logs` stay too, but need not exist. `expiration` has the edits that are still to be
+    made; None: there are none.
     """
 
     before: History
@@ -38,13 +40,13 @@ class Stand:
     expiration: Expiration | None
 
     def leaving(self, state: IcechunkState) -> frozenset[bytes]:
-        """Return the released snapshots whose files are there and do not stay: they tell why their chunks go."""
+        """Return the released snapshots whose files exist and do not stay; they explain why their chunks go."""
         released = self.expiration.released if self.expiration else frozenset()
         return frozenset(released & state.stored.keys()) - self.snapshots
 
 
 def held_ids(state: IcechunkState, policy: SnapshotPolicy, as_of: datetime) -> frozenset[bytes]:
-    """Return the snapshots that a hold in force names. Errors: GuardRefused for a hold on what does not exist."""
+    """Return the snapshots that a hold in force names. Errors: GuardRefused when such a snapshot does not exist."""
     return frozenset(held_snapshots(state.history, policy, as_of))
 
 
@@ -55,9 +57,9 @@ def stand_of(
     cutoff: datetime,
     planned: PlannedEdits | None = None,
 ) -> Stand:
-    """Return what stays when `state` is expired under `policy` at `as_of`, and then collected before `cutoff`.
+    """Return what stays of `state` after an expiration under `policy` at `as_of` and a collection before `cutoff`.
 
-    With `planned`, nothing is released or deleted beyond that plan.
+    With `planned`, only snapshots and references that the plan names are released or deleted.
     Errors: SourceError and GuardRefused as `select` and `require_allowed`.
     """
     if state.repo is None:
@@ -77,9 +79,11 @@ def _within(planned: PlannedEdits | None, history: History, expire: Callable[[Un
 
 
 def standing(state: IcechunkState, cutoff: datetime, held: Collection[bytes]) -> Stand:
-    """Return what stays of `state` as it is: nothing expires, and what the repo object still lists is not dropped.
+    """Return what stays of `state` without any edit: no snapshot expires, and every listed one stays.
 
-    For whoever deletes: only what was unlinked before may go. Errors: as `kept_v1` and `kept_v2`.
+    A listed snapshot is one that the repo object names and that has a file. The sweep and the verification use this
+    function: a snapshot must be out of the history before its files may be deleted.
+    Errors: as `kept_v1` and `kept_v2`.
     """
     if state.repo is None:
         kept = kept_v1(state.history, state.stored, cutoff, held)
@@ -102,7 +106,7 @@ def _stand(
 
 
 def edits_of(state: IcechunkState, stand: Stand, as_of: datetime, cutoff: datetime) -> PlannedEdits:
-    """Return the edits that lead from `state` to `stand`."""
+    """Return the edits that lead from `state` to the retained set `stand`."""
     expiration = stand.expiration
     edits = expiration.edits if expiration else ()
     return PlannedEdits(

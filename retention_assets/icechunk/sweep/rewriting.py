@@ -1,7 +1,7 @@
-"""The edits of an expiration in format 1: snapshot files written again, references removed, one after the other.
+"""Makes the edits of an expiration in format 1: rewrites snapshot files and removes references, one after the other.
 
-After each the repository is whole, so that a run which ends between two needs no repair: the next one does the rest.
-Source: Icechunk facts 3, v1.
+The repository is consistent after each edit. So a run that stops between two edits needs no repair: the next run makes
+the remaining edits. Source: Icechunk facts 3, v1.
 """
 
 import time
@@ -28,7 +28,7 @@ from retention_assets.objectstore.rate_limiter import backoffs
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What was done."""
+    """The result of the edits."""
 
     conflicts: int  # with other writers; after each the repository was read again
     references_removed: tuple[str, ...]  # `refs/branch.NAME`, `refs/tag.NAME`
@@ -43,9 +43,10 @@ def carry_out_v1(
     random: Random | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Rewritten:
-    """Make the edits of what `expiration_of` says of the repository as it stands; None: nothing is left to do.
+    """Make the edits that `expiration_of` returns for the current history; None: nothing is left to do.
 
-    What another writer changed since it was read is not written over: all is read again, and decided again.
+    Changes by another writer are never overwritten. After a conflict the repository is read again, and `expiration_of`
+    is called again.
     Errors: as `expiration_of` and `IcechunkSource.state`; StoreError after too many conflicts.
     """
     rewriter = _Rewriter(access)
@@ -76,7 +77,7 @@ class _Rewriter:
         self.removed: set[str] = set()
 
     def made(self, edit: Edit, history: History) -> bool:
-        """Make one edit; return False when what it changes is not as `history` has it any more."""
+        """Make one edit; return False when the snapshot or branch to change is no longer as in `history`."""
         if isinstance(edit, Reparented):
             return self._reparented(edit, history)
         if isinstance(edit, TagDeleted):

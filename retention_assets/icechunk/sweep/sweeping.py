@@ -1,4 +1,4 @@
-"""An Icechunk repository's plan carried out: its edits published, then its files removed, phase by phase.
+"""Sweeps an Icechunk repository: applies the plan's edits to the history, then removes the files, phase by phase.
 
 Source: DESIGN.md, invariants 4 and 5.
 """
@@ -44,7 +44,10 @@ IcechunkSweep = Sweep[OpenIcechunk]
 
 
 def report(sweep: IcechunkSweep, *, execute: bool = True) -> Report:
-    """Return the report of the day's plan, with removed references; `execute`: see the report of lakeFS."""
+    """Return the report of the day's plan, with the removed references.
+
+    With `execute`, the plan is swept first, unless the repository's mode is `plan`.
+    """
     mode = sweep.opened.repository.settings.mode
     plan = load_plan(sweep.warehouse, sweep.name, sweep.day)
     if execute and mode != "plan":
@@ -55,7 +58,10 @@ def report(sweep: IcechunkSweep, *, execute: bool = True) -> Report:
 
 
 def sweep_plan(sweep: IcechunkSweep, plan: Plan, mode: str) -> None:
-    """Carry the plan out. Errors: GuardRefused before anything is touched; see `carry_out` for what comes later."""
+    """Apply the plan's edits, then delete or quarantine its files.
+
+    Errors: GuardRefused before anything is touched; later errors as `execute`.
+    """
     policy = sweep.opened.policy()
     candidates = planned_as_approved(sweep, plan, policy.policy_hash)
     edits = planned_edits(sweep.warehouse, plan)
@@ -97,7 +103,7 @@ def _engine(
 
 
 def _beside(edits: PlannedEdits) -> int:
-    """Return what a budget must cover beside objects: what is taken out of history."""
+    """Return the number of snapshots and references that the plan removes; a budget counts them beside objects."""
     snapshots = {*edits.released, *edits.dropped}
     return len(snapshots) + len(edits.deleted_branches) + len(edits.deleted_tags)
 
@@ -105,7 +111,7 @@ def _beside(edits: PlannedEdits) -> int:
 def _publish(
     sweep: IcechunkSweep, plan: Plan, edits: PlannedEdits, policy: SnapshotPolicy, lease: Lease
 ) -> Mapping[str, Any]:
-    """Publish what the plan takes out of history, and note what that came to before any object goes."""
+    """Apply the plan's edits to the history and record them, before any object is deleted."""
     ObjectWriter(sweep.opened.access).require_conditions()
     begin_publication(sweep.warehouse, plan, edits, lease, sweep.clock())
     published = publish(sweep.opened.access, edits, policy, sweep.clock, sweep.log)

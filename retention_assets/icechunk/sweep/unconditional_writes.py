@@ -1,4 +1,4 @@
-"""Whether icechunk's own writers write without looking: then a commit of theirs can undo an edit, and be undone."""
+"""Detects unconditional writes of icechunk's own writers: their commits and our edits can overwrite each other."""
 
 from retention_assets.icechunk.formats.flexbuffer import read_flexbuffer
 from retention_assets.objectstore.access import StoreAccess
@@ -7,10 +7,11 @@ _SETTING = "unsafe_use_conditional_update"
 
 
 def unguarded_writers(access: StoreAccess, config: bytes | None) -> str | None:
-    """Return what to tell of writers that look at no condition; None where they do.
+    """Return a warning if icechunk's own writers write unconditionally; None if they use conditional writes.
 
-    On files of a machine they never do. A repository that was made there keeps the setting in its configuration, and
-    takes it along into a bucket. Source: Icechunk facts 6, Conditional updates.
+    On local files icechunk always writes unconditionally. A repository that was created there has this setting in its
+    configuration, and keeps the setting when it is copied to a bucket.
+    Source: Icechunk facts 6, Conditional updates.
     Errors: CorruptFile for a configuration that cannot be read.
     """
     if access.is_local:

@@ -1,7 +1,7 @@
-"""From format 1 to format 2: the repo object is written where none is, then references and configuration go.
+"""Upgrades a repository from format 1 to format 2: writes the repo object, then deletes references and configuration.
 
-Until the object is there nothing has changed; from then on the repository is of format 2, whatever is left of the old
-files. Source: Icechunk facts 5, upgrade.
+Until the repo object exists, nothing has changed. From then on the repository has format 2, even if some of the old
+files are left. Source: Icechunk facts 5, upgrade.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,25 +28,25 @@ from retention_assets.objectstore.outcomes import DeleteTarget
 
 @dataclass(frozen=True, slots=True)
 class Upgraded:
-    """What an upgrade does, or would do."""
+    """The result of an upgrade or of a dry run."""
 
     snapshots: int
     branches: int
     tags: int
     left_out: int  # snapshots that no reference reaches
-    removed: tuple[str, ...]  # addresses of the old files; of a dry run, those that would go
-    was_half_done: bool  # an earlier upgrade wrote the object, and left old files
+    removed: tuple[str, ...]  # addresses of the deleted old files; in a dry run, of those to delete
+    was_half_done: bool  # an earlier upgrade wrote the repo object, and left old files
 
 
 def upgrade(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: bool) -> Upgraded:
-    """Upgrade a repository, or end an upgrade that was cut off; not on a dry run, which writes nothing.
+    """Upgrade a repository to format 2, or finish an interrupted upgrade. A dry run writes nothing.
 
-    Writers of format 1 have to be stopped before. One that commits meanwhile is noticed: then the new object is taken
-    back, and the repository stays as it was. Whoever calls this has the repository's lease.
-    Errors: GuardRefused when it is of format 2 already, when somebody wrote to it meanwhile, and as `upgraded`; as
-    `IcechunkSource.state`.
+    Stop all writers of format 1 first. If one of them commits during the upgrade, the new repo object is removed, and
+    the repository stays as it was. The caller holds the repository's lease.
+    Errors: GuardRefused when the repository has format 2 already, when somebody wrote to it meanwhile, and as
+    `upgraded`; errors of `IcechunkSource.state`.
     """
-    old = _old_files(access)  # as they are before anything of them is read
+    old = _old_files(access)  # listed before any of them is read, so a later change is noticed by its ETag
     repo = IcechunkSource(access, clock).state().repo
     if repo is not None and not old:
         raise GuardRefused(f"{access.url}: it is of format 2 already. Nothing was changed.")
@@ -70,7 +70,7 @@ def _first_part(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: 
 
 
 def _version_1(source: IcechunkSource, references: References, config: bytes | None) -> Version1:
-    """Return the repository as the rule of upgrading takes it; every snapshot file is read."""
+    """Return the repository as the input of `upgraded`; this reads every snapshot file."""
     state = source.state()
     snapshots = {}
     for one in source.snapshot_files(sorted(state.history.snapshots)):
@@ -90,7 +90,10 @@ def _configuration(reader: ObjectReader) -> bytes | None:
 def _require_nobody_wrote(
     access: StoreAccess, source: IcechunkSource, before: References, config: bytes | None, made: Upgrade
 ) -> None:
-    """Refuse when references are not as they were read, and take the new object back: it lacks what was written."""
+    """Refuse if references or configuration have changed since they were read, and remove the new repo object.
+
+    The new object lacks the change. If somebody has already changed the new object, it stays.
+    """
     try:
         unchanged = source.references() == before and _configuration(ObjectReader(access)) == config
     except SourceError:

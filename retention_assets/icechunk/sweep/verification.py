@@ -1,7 +1,7 @@
-"""Proof after the fact: what references keep is read again, the store listed again, and held against the ledgers.
+"""Verifies a repository after sweeps: reads what references keep, lists the store, and compares both with the ledgers.
 
-Nothing is taken from a cache. References are read before the listing, so what they keep must be in it. Each check says
-what it saw; none changes anything. Source: DESIGN.md, invariants 1, 7 and 9.
+No check uses a cache. References are read before the store is listed, so the listing must contain all files that
+references keep. The checks change nothing. Source: DESIGN.md, invariants 1, 7 and 9.
 """
 
 from datetime import UTC, datetime
@@ -39,7 +39,7 @@ CHECKS = (
 
 
 def verify(sweep: IcechunkSweep) -> list[CheckResult]:
-    """Return what every check saw. Errors: of the source and the store, where something cannot be read at all."""
+    """Return the results of all checks. Errors: of the source and the store, when something cannot be read at all."""
     inputs, access = verification_inputs(sweep), sweep.opened.access
     state = sweep.opened.source.state()
     require_whole(state.history)
@@ -60,9 +60,11 @@ def verify(sweep: IcechunkSweep) -> list[CheckResult]:
 
 
 def files_kept(sweep: IcechunkSweep, state: IcechunkState, lost: DataFrame | None = None) -> DataFrame:
-    """Return the addresses of everything that references and holds keep, whatever its age; every file is read anew.
+    """Return the addresses of all files that references and holds keep; this reads every snapshot and manifest again.
 
-    `lost`: addresses of files that are not read, so what only they name is left out; None: every file must be there.
+    The age of a file alone keeps nothing here.
+    `lost`: addresses of files that are not read, so files that only they name are left out; None: no file may be
+    missing.
     """
     held = held_ids(state, sweep.opened.policy(), datetime(sweep.day.year, sweep.day.month, sweep.day.day, tzinfo=UTC))
     stand = standing(state, datetime.max.replace(tzinfo=UTC), held)
@@ -73,14 +75,14 @@ def files_kept(sweep: IcechunkSweep, state: IcechunkState, lost: DataFrame | Non
 
 
 def _references_resolve(state: IcechunkState) -> CheckResult:
-    """Every branch and every live tag names a snapshot whose history is whole; reading the state would fail else."""
+    """Return a passed check: reading the state fails if a branch or live tag does not have its whole history."""
     history = state.history
     detail = f"{len(history.branches):,} branches and {len(history.tags):,} tags, each with its whole history"
     return CheckResult("references_resolve", True, detail)
 
 
 def kept_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame, lost: DataFrame) -> CheckResult:
-    """Every snapshot, manifest and chunk that is kept is in the store, or is acknowledged as lost (`lost`)."""
+    """Check that every kept snapshot, manifest and chunk is in the store, or in `lost` (acknowledged as lost)."""
     required = kept.where(~F.col("address").startswith(TRANSACTIONS))
     row = _absent(required.join(lost, on="address", how="left_anti"), listing, ledger)
     known = required.join(lost, on="address", how="left_semi").count()
@@ -93,7 +95,10 @@ def kept_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame, lost: Dat
 
 
 def logs_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame) -> CheckResult:
-    """No transaction log that is kept was taken by us. Others may lack: of roots, and of what other tools collected."""
+    """Check that our sweeps deleted no kept transaction log.
+
+    Other logs may be missing: root snapshots have none, and other tools may have collected some.
+    """
     row = _absent(kept.where(F.col("address").startswith(TRANSACTIONS)), listing, ledger)
     detail = f"every kept transaction log exists, but for {row['lost']:,} that no sweep took"
     if row["ours"]:

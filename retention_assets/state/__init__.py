@@ -1,1 +1,1 @@
-"""All that we write for ourselves: warehouse, plans, approvals, lease, ledgers, records, quarantine places."""
+"""Stores the project's own data: warehouse, plans, approvals, lease, ledgers, records, quarantine locations."""

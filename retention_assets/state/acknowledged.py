@@ -1,7 +1,8 @@
-"""Live objects that are lost for good, as a person acknowledged them: plans go on without them, and count them.
+"""Live objects that a person acknowledged as lost. A plan accepts that these objects are missing, and counts them.
 
-Each file below `acknowledged/` is one record: who, when, which addresses. A plan that finds such an object listed again
-adds a record too: from then on it is an object like others, and a new hole when it is lost again.
+Each file below `acknowledged/` is one entry: the person, the time and the addresses. If a plan finds such an object in
+the listing again, it adds an entry too. The object then counts like any other: if it is missing again later, plans are
+refused until a person acknowledges it.
 """
 
 import hashlib
@@ -18,11 +19,11 @@ from retention_assets.tables import INSTANT
 
 ACKNOWLEDGED, MISSING = "acknowledged", "missing_live.json"
 LOST, FOUND = "lost", "found"
-MOST_LISTED = 100_000  # missing addresses that a refusal writes down: 10 MB
+MOST_LISTED = 100_000  # missing addresses stored when a plan is refused: about 10 MB
 _TRIES = 10
 _SCHEMA = pa.schema(
     [
-        pa.field("number", pa.int64(), nullable=False),  # of the record; the greatest one of an address counts
+        pa.field("number", pa.int64(), nullable=False),  # of the entry; of an address, the highest counts
         pa.field("address", pa.string(), nullable=False),
         pa.field("kind", pa.string(), nullable=False),  # lost or found
         pa.field("acknowledged_by", pa.string(), nullable=False),
@@ -32,13 +33,13 @@ _SCHEMA = pa.schema(
 
 
 def acknowledged_addresses(spark: SparkSession, warehouse: Warehouse, repository: str) -> DataFrame:
-    """Return `known_addresses` as rows of one column, `address`."""
+    """Return `known_addresses` as a frame with one column, `address`."""
     known = sorted(known_addresses(warehouse, repository))
     return spark.createDataFrame(pa.table({"address": pa.array(known, pa.string())}))
 
 
 def known_addresses(warehouse: Warehouse, repository: str) -> set[str]:
-    """Return the addresses that are acknowledged as lost and were not found again."""
+    """Return the addresses that are acknowledged as lost and have not been found again."""
     newest: dict[str, str] = {}
     for name in _files(warehouse, repository):
         rows = warehouse.read_rows(repository, ACKNOWLEDGED, name)
@@ -49,7 +50,7 @@ def known_addresses(warehouse: Warehouse, repository: str) -> set[str]:
 def write_acknowledgement(
     warehouse: Warehouse, repository: str, addresses: Sequence[str], kind: str, by: str, at: datetime
 ) -> str:
-    """Write one record, and return its file's name. `by`: a person, or the run that found objects again."""
+    """Write one entry, and return the name of its file. `by`: a person, or the run that found the objects again."""
     for _ in range(_TRIES):
         names = _files(warehouse, repository)
         number = int(names[-1].removesuffix(".parquet")) + 1 if names else 1
@@ -72,8 +73,8 @@ def acknowledge(
     run_id: str,
     seal: Seal = NO_SEAL,
 ) -> None:
-    """Write down that a person acknowledged these objects as lost, and add that to the chain of records."""
-    seal.copy_records(warehouse, repository)  # where records cannot be copied, nothing is acknowledged
+    """Store that a person acknowledged these objects as lost, and append an audit record."""
+    seal.copy_records(warehouse, repository)  # if records cannot be copied, nothing is acknowledged
     name = write_acknowledgement(warehouse, repository, addresses, LOST, by, at)
     record = Record(
         kind="acknowledge",
@@ -101,7 +102,7 @@ def acknowledge(
 def note_found(
     spark: SparkSession, warehouse: Warehouse, repository: str, inventory: DataFrame, run_id: str, at: datetime
 ) -> None:
-    """Write down which objects that were acknowledged as lost are listed again."""
+    """Store which of the objects acknowledged as lost are in the listing again."""
     again = acknowledged_addresses(spark, warehouse, repository).join(inventory, on="address", how="left_semi")
     addresses = sorted(row["address"] for row in again.collect())
     if addresses:
@@ -109,18 +110,18 @@ def note_found(
 
 
 def first_of(addresses: DataFrame) -> list[str]:
-    """Return the first `MOST_LISTED` addresses."""
+    """Return the first `MOST_LISTED` addresses, sorted."""
     return [row["address"] for row in addresses.select("address").orderBy("address").limit(MOST_LISTED).collect()]
 
 
 def note_missing(warehouse: Warehouse, repository: str, guard: str, addresses: Sequence[str], at: datetime) -> None:
-    """Write down which live objects a plan missed: `retention acknowledge` shows them."""
+    """Store the missing live objects for which `guard` refused a plan. `retention acknowledge` shows them."""
     document = {"guard": guard, "at": at.isoformat(), "addresses": list(addresses)}
     warehouse.write_document(document, repository, MISSING)
 
 
 def missing_addresses(warehouse: Warehouse, repository: str) -> list[str]:
-    """Return the addresses that the last plan missed which a guard refused for it; none when there is no such plan."""
+    """Return the missing addresses of the last plan that was refused for missing objects; empty when there is none."""
     document = warehouse.read_document(repository, MISSING)
     return [] if document is None else [str(address) for address in document["addresses"]]
 

@@ -1,7 +1,7 @@
-"""Approval of a plan by its hash: by a person, or by a budget. Without one, nothing is deleted.
+"""Approval of a plan by its hash, by a person or by a budget. Without an approval, a sweep deletes nothing.
 
-An approval is of a plan and of the settings under which the plan was shown: its document lists them as `terms`. A sweep
-under other settings is refused. Source: DESIGN.md, Decisions (Modes) and invariant 12.
+An approval is for one plan and for the settings at that time. Its document lists the settings as `terms`. A sweep with
+other settings is refused. Source: DESIGN.md, Decisions (Modes) and invariant 12.
 """
 
 import getpass
@@ -23,10 +23,10 @@ from retention_assets.state.quarantine import quarantine_url
 from retention_assets.state.warehouse import Warehouse
 
 APPROVALS = "approvals"
-APPROVER = "RETENTION_APPROVER"  # the variable that names who approves, where the system's user does not
+APPROVER = "RETENTION_APPROVER"  # environment variable: the person who approves, if not the system user
 BUDGET = "the budget in the configuration"
 
-# The settings that decide what a plan names, beside its policy. Each kind of repository has some of them.
+# The settings that decide, together with the policy, which objects a plan names. A kind of repository has some of them.
 _PLANNED_UNDER = (
     "grace",
     "settle",
@@ -37,24 +37,24 @@ _PLANNED_UNDER = (
     "legacy_names",
     "collect_overwritten",
 )
-_SWEPT_UNDER = ("mode", "quarantine.url")  # terms of an approval that no plan has
+_SWEPT_UNDER = ("mode", "quarantine.url")  # terms of an approval that a plan does not have
 
-Terms = Mapping[str, str]  # settings by their keys in `retention.yaml`, as text
+Terms = Mapping[str, str]  # settings as text, by their keys in `retention.yaml`
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Who approved which plan under which settings, and when (ISO 8601, UTC)."""
+    """An approval: the plan, the person or budget, the time (ISO 8601, UTC), and the settings."""
 
     plan_hash: str
     day: str
     approved_by: str
     approved_at: str
-    terms: Terms = field(default_factory=dict)  # empty: written by a version whose approvals named no settings
+    terms: Terms = field(default_factory=dict)  # empty: an earlier version wrote the approval, without settings
 
 
 def planned_terms(repository: Repository) -> Terms:
-    """Return the settings that decide what a plan of the repository names. `Plan.terms` keeps them."""
+    """Return the settings that decide which objects a plan of the repository names. `Plan.terms` stores them."""
     namespace = {} if repository.is_icechunk else {"namespace": repository.namespace}
     known = type(repository.settings).model_fields
     named = {name: getattr(repository.settings, name) for name in _PLANNED_UNDER if name in known}
@@ -62,7 +62,7 @@ def planned_terms(repository: Repository) -> Terms:
 
 
 def approved_terms(repository: Repository) -> Terms:
-    """Return all settings that an approval is for: those of the plan, and what a sweep does with its objects."""
+    """Return all settings of an approval: those of the plan, the mode, and the quarantine URL if the mode uses it."""
     mode = repository.settings.mode
     place = {"quarantine.url": quarantine_url(repository)} if mode == "quarantine" else {}
     return {"mode": mode, **place, **planned_terms(repository)}
@@ -77,7 +77,7 @@ def _written(value: object) -> str:
 
 
 def person(environment: Mapping[str, str] = os.environ) -> str:
-    """Return who acts: RETENTION_APPROVER, else the system's user at this machine."""
+    """Return the person who acts: the value of RETENTION_APPROVER, else `user@host`."""
     return environment.get(APPROVER) or f"{getpass.getuser()}@{socket.gethostname()}"
 
 
@@ -91,11 +91,11 @@ def approve(
     life: timedelta,
     terms: Terms,
 ) -> Plan:
-    """Approve the day's plan for a sweep under `terms` (`approved_terms`).
+    """Approve the current plan of the day for a sweep with the settings `terms` (see `approved_terms`).
 
-    The approval is of this hash, day and terms: it holds for a plan that is made anew and comes out the same.
-    Errors: GuardRefused unless `plan_hash` is the plan's whole hash, and the plan was made within `life` and under the
-    same terms. Also in mode `plan`, in which no sweep deletes anything.
+    The approval is for this hash, day and settings. It also covers a new plan of the day that has the same hash.
+    Errors: GuardRefused unless `plan_hash` is the full hash of the plan, and the plan was made within `life` and with
+    the same settings. GuardRefused in mode `plan`, in which no sweep deletes anything.
     """
     plan = load_plan(warehouse, repository, day)
     if plan.plan_hash != plan_hash.lower():
@@ -117,10 +117,10 @@ def approve(
 
 
 def withdraw_approval(warehouse: Warehouse, repository: str, day: date, by: str, now: datetime) -> Plan:
-    """Take the approval of the day's plan back, also one that a budget would give, until somebody approves it again.
+    """Withdraw the approval of the current plan of the day, and return the plan.
 
-    So it is with every plan of the same hash, on whatever day it is made. A sweep that is at work goes on.
-    Errors: GuardRefused when no plan of the day stands.
+    Until a person approves the plan again, the budget does not approve it either. This applies to every plan with the
+    same hash, on any day. A running sweep is not stopped. Errors: GuardRefused when the day has no current plan.
     """
     plan = load_plan(warehouse, repository, day)
     document = {
@@ -143,21 +143,21 @@ def require_approval(
     terms: Terms,
     beside: int = 0,
 ) -> Approval:
-    """Return the approval of the plan for a sweep under `terms`, given now if the plan is within the budget.
+    """Return the approval of the plan for a sweep with the settings `terms`.
 
-    `beside`: what the plan changes beside its objects; see `beyond_budget`. A person's approval under other terms is
-    refused, also where the budget would approve the plan.
-    Errors: GuardRefused when nobody approved the plan, when it is too old by now, or when the plan or its approval is
-    of other terms.
+    A plan within the budget is approved now. A person's approval with other settings is refused, even if the plan is
+    within the budget. `beside`: the number of changes that are not objects; see `beyond_budget`.
+    Errors: GuardRefused when the plan is not approved, when the plan or its approval is too old, or when the plan or
+    its approval has other settings.
     """
     _require_recent(plan, "was made", plan.made_at, settings.life, now)
     _require_planned_under(plan, terms, "deleted")
     document, known = warehouse.read_document(plan.repository, APPROVALS, f"{plan.plan_hash}.json"), None
     if document is not None and "withdrawn_by" in document:
         raise _withdrawn(document, plan)
-    if document is not None and document.get("day") == plan.day.isoformat():  # another day's plan is approved anew
+    if document is not None and document.get("day") == plan.day.isoformat():  # another day needs a new approval
         known = _read(document, plan)
-        if known.approved_by != BUDGET:  # a plan that is made anew with the same hash keeps it, but for no longer
+        if known.approved_by != BUDGET:  # a new plan with the same hash keeps the approval and its age
             _require_recent(plan, "was approved", datetime.fromisoformat(known.approved_at), settings.life, now)
             _require_approved_for(known, plan, terms)
             return known
@@ -181,10 +181,10 @@ def _require_recent(plan: Plan, what: str, at: datetime, life: timedelta, now: d
 
 
 def beyond_budget(plan: Plan, budget: BudgetSettings, beside: int = 0) -> str | None:
-    """Return why the plan does not approve itself; None when it does.
+    """Return the reason why the budget does not approve the plan; None if it does. Empty text: no budget is set.
 
-    `beside`: snapshots that the plan releases and references that it deletes. Each counts as an object, and a budget of
-    bytes alone says nothing of them.
+    `beside`: the number of snapshots that the plan releases plus references that it deletes. Each counts as one object.
+    A budget that only limits bytes does not cover them.
     """
     if not budget.is_set:
         return ""
@@ -205,7 +205,7 @@ def beyond_budget(plan: Plan, budget: BudgetSettings, beside: int = 0) -> str | 
 
 
 def require_same_world(plan: Plan, resurrected: int, settings: ApprovalSettings) -> None:
-    """Refuse when so much of the plan lives again that it is not what was approved any more."""
+    """Raise GuardRefused when the share of planned objects that are live again exceeds `approval.max_revived`."""
     share = resurrected / max(1, plan.candidates.objects)
     if share > settings.max_revived:
         shares = f"{share:.0%}; approval.max_revived is {settings.max_revived:.0%}"
@@ -217,7 +217,10 @@ def require_same_world(plan: Plan, resurrected: int, settings: ApprovalSettings)
 
 
 def _require_planned_under(plan: Plan, terms: Terms, undone: str) -> None:
-    """Refuse a plan that was made under other settings than those of now: approving it again would not help."""
+    """Raise GuardRefused when the plan was made with other settings than the current ones.
+
+    A new approval of the same plan does not help: a new plan is needed.
+    """
     remedy = f"Nothing was {undone}. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
     if not plan.terms:
         raise GuardRefused(
@@ -246,7 +249,7 @@ def _require_approved_for(approval: Approval, plan: Plan, terms: Terms) -> None:
 
 
 def _differences(then: Terms, now: Terms) -> str:
-    """Return each setting that differs, with both values; empty when all are the same."""
+    """Return a text with each setting that differs and both its values; empty when all are the same."""
     names = [name for name in {**now, **then} if then.get(name) != now.get(name)]
     return "; ".join(f"{name} was {then.get(name, 'not set')}, is {now.get(name, 'not set')}" for name in names)
 

@@ -1,7 +1,7 @@
-"""A repository's ledgers and memory belong to one place: its namespace and its storage.
+"""Binds the ledgers and the memory of a repository to one location: its namespace and its storage URL.
 
-They are kept under the name that `retention.yaml` gives the repository. When that name means another place, they say
-nothing of it: an object that was deleted there may live here.
+The warehouse stores them under the name of the repository in `retention.yaml`. If the configuration gives this name to
+another location, they do not apply to it: an object deleted in the old location may be live in the new one.
 """
 
 from retention_assets.config.configuration import Repository
@@ -14,9 +14,9 @@ _PLACE = "place.json"
 
 
 def require_same_place(warehouse: Warehouse, repository: Repository) -> None:
-    """Bind the repository's tables to its place, or refuse when they belong to another one that was swept.
+    """Bind the tables of the repository to its location. Raise GuardRefused if they belong to another, swept location.
 
-    Before anything was swept a place may be corrected: what plans remembered of the other one is forgotten.
+    Before the first sweep, the location may be changed. The memory of earlier plans is then removed.
     """
     place = {"namespace": repository.namespace, "storage": repository.storage}
     bound = warehouse.read_document(repository.name, _PLACE)

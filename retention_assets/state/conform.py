@@ -1,4 +1,4 @@
-"""A frame brought into a table's contract: its columns, their order, their types."""
+"""Brings a frame into the contract of a table: its columns, their order and their types."""
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
@@ -9,7 +9,7 @@ from retention_assets.tables import Table
 
 
 def conform(frame: DataFrame, table: Table) -> DataFrame:
-    """Return `frame` in the column order and the types of `table`, or raise TableContractError."""
+    """Return `frame` with the column order and types of `table`. Errors: TableContractError if it does not fit."""
     if differing := set(table.schema.names) ^ set(frame.columns):
         raise TableContractError(f"{table.name}: columns missing or unexpected: {', '.join(sorted(differing))}")
     try:
@@ -18,8 +18,11 @@ def conform(frame: DataFrame, table: Table) -> DataFrame:
         raise TableContractError(f"{table.name}: {error.getMessage()}") from error
 
 
-def _nullable(table: Table):  # type: ignore[no-untyped-def]  # the type is Spark's own
-    """Return the schema with every column nullable: Parquet loses nullability, and `to` would refuse it."""
+def _nullable(table: Table):  # type: ignore[no-untyped-def]  # returns a Spark StructType
+    """Return the schema of `table` with all columns nullable.
+
+    Parquet does not keep nullability. `DataFrame.to` raises an error for a nullable column in place of a required one.
+    """
     schema = from_arrow_schema(table.schema)
     for field in schema.fields:
         field.nullable = True

@@ -1,10 +1,11 @@
-"""One sweep of a repository at a time: a lease in the warehouse, taken conditionally, with a fence.
+"""The lease in the warehouse, which allows one sweep of a repository at a time. A lease has a fencing token (`fence`).
 
-`leases/` holds a chain of numbered documents, each written only if nobody wrote that number before; the last one
-counts. A lease names until when it holds: whoever works under it stops then, and nobody else begins before then.
-A person who stops all sweeps writes the next document too, so that workers find their lease gone. Each document names
-the newest record of its time: no record follows the last one, so this is what shows that it is gone or was changed.
-Source: DESIGN.md, invariants 5 and 8.
+`leases/` has numbered documents. A conditional write creates each document only if its number does not exist yet. The
+document with the highest number is the lease in force. A lease has an end: its holder stops at the end, and no other
+sweep starts before the end. `retention stop` writes the next document too, so that workers lose their lease.
+
+Each document stores the fingerprint of the newest audit record at that time. No later record protects the newest one,
+so this fingerprint shows whether it was changed or removed. Source: DESIGN.md, invariants 5 and 8.
 """
 
 from dataclasses import dataclass, replace
@@ -17,28 +18,28 @@ from retention_assets.state.records import newest_fingerprint
 from retention_assets.state.warehouse import Warehouse
 
 LEASES = "leases"
-MARGIN = timedelta(minutes=5)  # clocks of two machines differ by less, and no request takes longer
+MARGIN = timedelta(minutes=5)  # assumed: clocks of two machines differ by less, and no request takes longer
 _NO_END = datetime(9999, 12, 31, tzinfo=UTC)
-_TRIES = 100  # of stopping a sweep that renews its lease at the same moment
+_TRIES = 100  # attempts to stop a sweep that renews its lease at the same time
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to change one repository's store until `until`; `fence` grows with every sweep that takes it."""
+    """The right to change the store of one repository until `until`. `fence` is higher for each new lease."""
 
     repository: str
     holder: str
     fence: int
-    number: int  # of its newest document
+    number: int  # of the newest document of this lease
     until: datetime
     life: timedelta
 
 
 def take_lease(warehouse: Warehouse, repository: str, holder: str, now: datetime, life: timedelta) -> Lease:
-    """Take the lease.
+    """Take the lease of the repository, and return it.
 
-    Errors: GuardRefused while somebody else has it, when somebody is quicker, and where the warehouse's store ignores
-    conditions.
+    Errors: GuardRefused while another sweep holds the lease, when another sweep takes it at the same time, and when the
+    store of the warehouse ignores conditional writes.
     """
     warehouse.require_conditions()
     number, document = _newest(warehouse, repository)
@@ -48,9 +49,10 @@ def take_lease(warehouse: Warehouse, repository: str, holder: str, now: datetime
 
 
 def require_seen_by_all(warehouse: Warehouse, repository: str, access: StoreAccess, *, single_machine: bool) -> None:
-    """Refuse a lease that a sweep on another machine would not see: one on this machine's disk, for a bucket.
+    """Raise GuardRefused if sweeps on other machines cannot see the lease.
 
-    `single_machine`: the configuration says that no other machine sweeps the repository.
+    This is so when the warehouse is on a disk of this machine, and the repository is in a bucket. `single_machine`: the
+    configuration says that no other machine sweeps the repository.
     """
     if single_machine or not warehouse.is_local or access.is_local:
         return
@@ -62,7 +64,7 @@ def require_seen_by_all(warehouse: Warehouse, repository: str, access: StoreAcce
 
 
 def renew_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> Lease:
-    """Return the lease with a new end, once a quarter of it is over. Errors: GuardRefused when it is lost."""
+    """Return the lease, extended if at least a quarter of its life is over. Errors: GuardRefused when it is lost."""
     require_lease(warehouse, lease, now)
     if lease.until - now > lease.life * 3 / 4:
         return lease
@@ -70,18 +72,18 @@ def renew_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> Lease:
 
 
 def require_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> None:
-    """Refuse when the lease ran out, or when another's document follows it."""
+    """Raise GuardRefused when the lease has expired, or when another holder has written a newer document."""
     if not holds(warehouse, lease, now):
         raise _lost(lease)
 
 
 def holds(warehouse: Warehouse, lease: Lease, now: datetime) -> bool:
-    """Return whether the lease is still the newest, its holder's, and has not run out."""
+    """Return whether the lease is still in force: it has not expired, and no newer document exists."""
     return now < lease.until and _is_newest(warehouse, lease)
 
 
 def _is_newest(warehouse: Warehouse, lease: Lease) -> bool:
-    """Return whether the newest document is the one that was written for `lease`."""
+    """Return whether the newest document is the document of `lease`."""
     number, document = _newest(warehouse, lease.repository)
     if document is None or number != lease.number:
         return False
@@ -90,7 +92,7 @@ def _is_newest(warehouse: Warehouse, lease: Lease) -> bool:
 
 
 def release_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> None:
-    """Give the lease back, however often it was renewed; one that was lost meanwhile is another's to give."""
+    """Release the lease, also after renewals. Do nothing if the lease was lost to another holder."""
     number, document = _newest(warehouse, lease.repository)
     ours = lease.holder, lease.fence
     if document and (document["holder"], document["fence"]) == ours and not document["released"]:
@@ -98,9 +100,9 @@ def release_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> None:
 
 
 def stop_sweeps(warehouse: Warehouse, repository: str, person: str, now: datetime) -> str | None:
-    """Take every sweep's right away until `resume_sweeps`; return whose it was.
+    """Stop all sweeps of the repository until `resume_sweeps`; return the holder of the lease, None if there was none.
 
-    A worker stops after its current group.
+    Workers stop after their current chunk.
     """
     for _ in range(_TRIES):
         number, document = _newest(warehouse, repository)
@@ -139,7 +141,11 @@ def _require_over(repository: str, document: dict[str, Any], now: datetime) -> N
 
 
 def _written(warehouse: Warehouse, lease: Lease, now: datetime) -> Lease:
-    """Write the lease's document and read it back: a store may have let another's through as well."""
+    """Write the document of the lease, read it back, and return the lease.
+
+    Reading it back detects that the store accepted the documents of two writers. Errors: GuardRefused when the lease is
+    lost.
+    """
     if not _create(warehouse, lease, now, released=False) or not _is_newest(warehouse, lease):
         raise _lost(lease)
     return lease
@@ -158,7 +164,7 @@ def _create(warehouse: Warehouse, lease: Lease, now: datetime, *, released: bool
 
 
 def witnessed_record(warehouse: Warehouse, repository: str) -> str | None:
-    """Return the fingerprint of the record that was the newest when the lease last changed hands; None: of none."""
+    """Return the fingerprint of the audit record that was newest when the last lease document was written; or None."""
     _, document = _newest(warehouse, repository)
     return document.get("record") if document else None
 

@@ -1,7 +1,8 @@
-"""The ledger: what was done to each object, by plan and sweep. Only ever added to. Source: DESIGN.md, Decisions.
+"""The ledger: the results for each object, by plan and sweep. Rows are only added. Source: DESIGN.md, Decisions.
 
-Each file holds a group of rows and is written whole. What is about to be tried is written before it is tried, as
-`attempted`: after a crash nobody knows what became of it, so it is neither done nor certainly there.
+Each file holds the rows of one chunk and is written atomically. Before the sweep applies an action, it writes an
+`attempted` row for each object. If only this row exists after a crash, the result for the object is unknown: the object
+is not finished, and it may be gone.
 """
 
 from collections.abc import Sequence
@@ -18,19 +19,19 @@ from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_REPORT, LEDGER
 
 LEDGERS = "ledger"
-SURPLUS_LEDGERS = "surplus_ledger"  # beside the ledgers: which copies purges removed that no plan's totals count
+SURPLUS_LEDGERS = "surplus_ledger"  # ledgers of purged surplus copies, which no plan's totals count
 ATTEMPTED = "attempted"
 DELETED, MISSING, FAILED, SKIPPED = "deleted", "missing", "failed", "skipped"
 QUARANTINED, RESTORED, PURGED = "quarantined", "restored", "purged"
 OUTCOMES = (DELETED, QUARANTINED, PURGED, RESTORED, MISSING, FAILED, SKIPPED)
-ENDED = (DELETED, MISSING, QUARANTINED, PURGED, RESTORED)  # a sweep of the same plan leaves these alone
-DONE = "done"  # how the files end that say what came of what was tried
-ABSENT = (DELETED, MISSING, QUARANTINED, PURGED, ATTEMPTED)  # no longer where they were, or not certainly
+ENDED = (DELETED, MISSING, QUARANTINED, PURGED, RESTORED)  # finished: a later sweep of the same plan skips these
+DONE = "done"  # end of the names of files with results
+ABSENT = (DELETED, MISSING, QUARANTINED, PURGED, ATTEMPTED)  # the object is not at its path, or may not be
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerPlace:
-    """Where one sweep writes its rows of one plan's ledger. It travels to executors."""
+    """The location of the ledger rows that one sweep of a plan writes; pickled to executors."""
 
     warehouse: str
     repository: str
@@ -41,12 +42,12 @@ class LedgerPlace:
     tree: str = LEDGERS
 
     def append(self, rows: pa.Table, name: str, kind: str) -> None:
-        """Write rows of `LEDGER`, durable before this returns. `kind`: attempted, done or decided."""
+        """Write rows of `LEDGER` durably. `kind`: attempted, done, or decided (by the liveness check)."""
         file = f"{name}-{rows.num_rows}-{kind}.parquet"
         Warehouse(self.warehouse).append_rows(rows.cast(LEDGER), *self._folder, file)
 
     def objects_noted(self) -> int:
-        """Return of how many objects this sweep wrote what became of them, by the names of its files."""
+        """Return the number of objects for which this sweep has written results, as its file names say."""
         names = (name.removesuffix(".parquet").split("-") for name in Warehouse(self.warehouse).files(*self._folder))
         return sum(int(parts[-2]) for parts in names if parts[-1] != ATTEMPTED)
 
@@ -57,28 +58,28 @@ class LedgerPlace:
 
 
 def ledger_of_plan(spark: SparkSession, warehouse: Warehouse, repository: str, day: date, plan_hash: str) -> DataFrame:
-    """Return the latest outcome of each address over all sweeps of one plan; `attempted` if that is all."""
+    """Return the latest known outcome of each address over all sweeps of one plan; `attempted` if none is known."""
     return latest_of(read_ledgers(spark, warehouse, repository, [(day.isoformat(), plan_hash)]))
 
 
 def report_of(ledger: DataFrame) -> DataFrame:
-    """Return `deletion_report`: the outcomes that are known."""
+    """Return the rows of `deletion_report`: the ledger without `attempted` rows."""
     return ledger.where(F.col("outcome") != ATTEMPTED).select(*DELETION_REPORT.schema.names)
 
 
 def collected_addresses(spark: SparkSession, warehouse: Warehouse, repository: str) -> DataFrame:
-    """Return the addresses that sweeps of ours found gone or made go, or were at when they were cut off."""
+    """Return addresses that our sweeps deleted, moved or found missing, or had started on when interrupted."""
     return collected_since(spark, warehouse, repository).select("address")
 
 
 def collected_since(spark: SparkSession, warehouse: Warehouse, repository: str) -> DataFrame:
-    """Return (address, at) of `collected_addresses`: when the ledger last said that each is gone (UTC)."""
+    """Return (address, at) of `collected_addresses`; `at` is the time of the ledger row (UTC)."""
     rows = read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
     return newest_of(rows).where(F.col("outcome").isin(*ABSENT)).select("address", "at")
 
 
 def plans_with_ledgers(warehouse: Warehouse, repository: str) -> list[tuple[str, str]]:
-    """Return (day, hash) of every plan of which something was tried."""
+    """Return (day, hash) of every plan that has a ledger."""
     return [
         (day, plan)
         for day in warehouse.directories(repository, LEDGERS)
@@ -87,12 +88,12 @@ def plans_with_ledgers(warehouse: Warehouse, repository: str) -> list[tuple[str,
 
 
 def sweeps_of(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -> list[int]:
-    """Return the fences of the sweeps that wrote rows of a plan's ledger, in order."""
+    """Return the fencing tokens of the sweeps that wrote to the plan's ledger, sorted."""
     return sorted({int(name.partition("-")[0]) for name in warehouse.directories(repository, LEDGERS, day, plan_hash)})
 
 
 def a_failure(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -> tuple[str, str | None] | None:
-    """Return address and detail of an object that failed in the plan's last sweep that wrote; None when none did."""
+    """Return (address, detail) of an object that failed, from the newest sweep of the plan with failures; or None."""
     for sweep in reversed(warehouse.directories(repository, LEDGERS, day, plan_hash)):
         place = (repository, LEDGERS, day, plan_hash, sweep)
         for name in warehouse.files(*place):
@@ -118,7 +119,7 @@ def read_ledgers(
         names = warehouse.directories(repository, tree, day, plan)
         places = [warehouse.location(repository, tree, day, plan, name) for name in names]
         if places:
-            # A local write that was cut off leaves a part beside the files, under another ending.
+            # An interrupted local write leaves a partial file with another ending beside the ledger files.
             files = spark.read.option("pathGlobFilter", "*.parquet")
             rows = files.schema(from_arrow_schema(LEDGER)).parquet(*places)
             found = found.unionByName(rows.withColumn("plan_hash", F.lit(plan)))
@@ -126,27 +127,32 @@ def read_ledgers(
 
 
 def latest_of(rows: DataFrame) -> DataFrame:
-    """Return the latest known outcome of each address in ledgers; `attempted` where nothing else is known."""
+    """Return the latest known outcome of each address in ledgers; `attempted` if no other outcome is known."""
     return _first_of(rows, (F.col("outcome") == ATTEMPTED).cast("int"), *_latest())
 
 
 def ended_of(rows: DataFrame, *by: str) -> DataFrame:
-    """Return how each address in ledgers ended last; what failed or was left alone after that does not undo it.
+    """Return the latest finished outcome of each address in ledgers. Later failed or skipped rows do not replace it.
 
-    `by` are further columns that tell rows of one address apart.
+    With `by`, return one row for each address and value of these columns.
     """
     return _first_of(rows.where(F.col("outcome").isin(*ENDED)), *_latest(), by=by)
 
 
 def _latest() -> Sequence[Column]:
-    """Return an order. What one try of a worker deleted, the next try of the same sweep finds gone: it is deleted."""
+    """Return the sort order for the latest row.
+
+    Within a sweep, `deleted` comes before all other outcomes: after a worker deleted an object, its retry reports the
+    object as missing.
+    """
     return F.desc("fence"), (F.col("outcome") == DELETED).cast("int").desc(), F.desc("at")
 
 
 def newest_of(rows: DataFrame) -> DataFrame:
-    """Return the newest row that says where each address in ledgers is: how it ended, or an attempt of unknown end.
+    """Return, for each address, the newest row that shows whether the object is gone.
 
-    One that failed or was left alone says nothing of where it is: an earlier attempt may have moved it all the same.
+    Such a row has a finished outcome, or is an attempt with an unknown result. Failed and skipped rows are ignored: an
+    earlier attempt may have moved the object.
     """
     sweep = Window.partitionBy("address", "fence")
     tried = F.count_if(F.col("outcome") == ATTEMPTED).over(sweep)

@@ -1,7 +1,7 @@
-"""What each plan leaves for the next ones: the heads and commits that it saw, and the objects that it named.
+"""Stores what a plan leaves for later plans: the heads and commits that it read, and the objects that it named.
 
-Kept below `memory/<plan>` and `due_objects/<plan>` of a repository; the newest plan counts. Source: DESIGN.md,
-invariants 5 and 11.
+The directories are `memory/<plan>` and `due_objects/<plan>` of a repository. Later plans use those of the newest plan.
+Source: DESIGN.md, invariants 5 and 11.
 """
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,17 +13,17 @@ from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DUE_OBJECTS
 
 MEMORY = "memory"
-_STAY = 2  # plans whose memory stays: the newest one, and one that a run at work may still read
+_STAY = 2  # plans whose data is kept: the newest, and one that another run may still read
 
 
 def forget(warehouse: Warehouse, repository: str) -> None:
-    """Remove what the plans so far saw and named."""
+    """Remove the memory and the due objects of all plans."""
     for table in (MEMORY, DUE_OBJECTS.name):
         warehouse.remove_directory(repository, table)
 
 
 def due_objects(spark: SparkSession, warehouse: Warehouse, repository: str) -> DataFrame:
-    """Return what the newest plan named, waiting objects included; nothing when no plan left it."""
+    """Return the objects that the newest plan named, with waiting objects; empty when no plan has stored them."""
     for name in reversed(warehouse.directories(repository, DUE_OBJECTS.name)):
         if warehouse.is_complete(repository, DUE_OBJECTS.name, name):
             return _read(spark, warehouse.location(repository, DUE_OBJECTS.name, name))
@@ -31,12 +31,12 @@ def due_objects(spark: SparkSession, warehouse: Warehouse, repository: str) -> D
 
 
 def due_objects_of(spark: SparkSession, warehouse: Warehouse, plan: Plan) -> DataFrame:
-    """Return what a plan named. Errors: TableContractError when that is not there any more."""
+    """Return the objects that a plan named. Errors: as `due_objects_place`."""
     return _read(spark, due_objects_place(warehouse, plan))
 
 
 def due_objects_place(warehouse: Warehouse, plan: Plan) -> str:
-    """Return where the rows are that a plan named. Errors: TableContractError when they are not there any more."""
+    """Return the directory of the objects that a plan named. Errors: TableContractError when it no longer exists."""
     name = made_name(plan)
     if not warehouse.is_complete(plan.repository, DUE_OBJECTS.name, name):
         raise TableContractError(
@@ -51,7 +51,10 @@ def _read(spark: SparkSession, place: str) -> DataFrame:
 
 
 def keep_due(warehouse: Warehouse, plan: Plan, due: DataFrame) -> None:
-    """Keep what a plan named, and remove what no later plan reads. `due`: rows of `DUE_OBJECTS`."""
+    """Store the objects that a plan named, and remove those of plans that are no longer read.
+
+    `due`: rows of `DUE_OBJECTS`.
+    """
     name, rows = made_name(plan), due.select(*DUE_OBJECTS.schema.names)
     if not warehouse.is_complete(plan.repository, DUE_OBJECTS.name, name):
         rows.write.mode("overwrite").parquet(warehouse.location(plan.repository, DUE_OBJECTS.name, name))

@@ -1,8 +1,8 @@
-"""The plan: what a dry run shows and what a deletion takes; frozen, hashed, kept for ever.
+"""The plan: the objects that a dry run shows and a sweep deletes. A plan is immutable, has a hash, and is kept forever.
 
-`plans/<day>/current.json` is the plan that may be approved; beside it every plan that was ever made of that day. What
-each names lies in `planned_objects/<hash>`, and what its references were in `planned_heads/<hash>.json`.
-Source: DESIGN.md, invariants 5, 9 and Decisions (Plan hash).
+`plans/<day>/current.json` is the plan of the day that may be approved. The same directory has every plan that was ever
+made for that day. `planned_objects/<hash>` has the objects of a plan. `planned_heads/<hash>.json` has the heads of
+branches and tags at planning. Source: DESIGN.md, invariants 5, 9 and Decisions (Plan hash).
 """
 
 import hashlib
@@ -24,42 +24,42 @@ from retention_assets.tables import DELETION_CANDIDATES
 
 PLANS, PLANNED_OBJECTS, PLANNED_HEADS = "plans", "planned_objects", "planned_heads"
 _CURRENT = "current.json"
-_SHORTEST_HASH = 8  # digits of a hash that a person may write instead of all
+_SHORTEST_HASH = 8  # shortest abbreviation of a plan hash, in digits
 
 
 def together(amounts: Iterable[Amount]) -> Amount:
-    """Return all amounts as one."""
+    """Return the sum of the amounts."""
     known = list(amounts)
     return Amount(sum(one.objects for one in known), sum(one.bytes for one in known))
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One plan of one repository and day. Bytes are as listed; instants UTC."""
+    """One plan of one repository and day. Bytes are as listed; timestamps are UTC."""
 
     repository: str
     day: date
     plan_hash: str
     policy_hash: str
-    policy_run: str  # the run whose rows of `policy_table` are this plan's rules
+    policy_run: str  # the run whose rows of `policy_table` are the rules of this plan
     references_hash: str
     candidates: Amount
-    totals: Mapping[str, Amount]  # by state, of everything listed
+    totals: Mapping[str, Amount]  # all listed objects, by state
     live: int  # live addresses inside the namespace
-    collected: int  # live addresses that our own ledger deleted before
+    collected: int  # live addresses that our sweeps deleted before, according to the ledger
     warnings: tuple[str, ...]
-    blocked: str | None  # why deleting is refused although planning is not
-    instance: str | None  # of the repository, where its source knows it; see `References`
+    blocked: str | None  # the reason why no sweep may execute the plan; None: there is none
+    instance: str | None  # identifies the repository, if its source knows that; see `References`
     made_at: datetime
     run_id: str
-    first_wait_ends: datetime | None = None  # when the first of the waiting objects has settled; None: none waits
-    last_wait_ends: datetime | None = None
-    reflog: tuple[str, ...] = ()  # the heads that are gone and still count, each as `kind name`
+    first_wait_ends: datetime | None = None  # when the first waiting object has settled; None: no object waits
+    last_wait_ends: datetime | None = None  # when the last waiting object has settled
+    reflog: tuple[str, ...] = ()  # heads of earlier plans that no longer exist and still count, each as `kind name`
     terms: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; empty: an earlier version made the plan
-    lost: int = 0  # live addresses that are not there, as a person acknowledged
+    lost: int = 0  # live addresses that are missing and that a person acknowledged as lost
 
     def document(self) -> dict[str, Any]:
-        """Return the plan as JSON writes it."""
+        """Return the plan as a JSON document."""
         return {
             **asdict(self),
             "day": self.day.isoformat(),
@@ -72,28 +72,28 @@ class Plan:
 
 
 def plan_hash(repository: str, policy_hash: str, references_hash: str, digest: str) -> str:
-    """Return the plan's hash: policy, references and candidates; no run id, no clock."""
+    """Return the hash of a plan, made from its policy, references and candidates. Run id and time are not included."""
     parts = {"repository": repository, "policy": policy_hash, "references": references_hash, "candidates": digest}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def hash_of_plan(repository: str, policy_hash: str, references_hash: str, candidates: DataFrame) -> str:
-    """Return the hash of a plan of these candidates. ETags are left out: an inventory may not have them."""
+    """Return the hash of a plan with these candidates. ETags are not included: an inventory may lack them."""
     return plan_hash(repository, policy_hash, references_hash, candidates_digest(candidates.drop("etag")))
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """What every branch and every tag named at planning."""
+    """The target of every branch and every tag at planning, by name."""
 
     branches: Mapping[str, str]
     tags: Mapping[str, str]
 
 
 def keep_planned(warehouse: Warehouse, plan: Plan, candidates: DataFrame, heads: Heads) -> None:
-    """Keep what a plan names, under its hash; a plan that was made before is there already, and the same.
+    """Store the candidates and heads of a plan under its hash. Candidates that are already stored are not rewritten.
 
-    Errors: TableContractError when not as many rows can be read back as the plan has candidates.
+    Errors: TableContractError when the stored rows are not as many as the plan has candidates.
     """
     place = plan.repository, PLANNED_OBJECTS, plan.plan_hash
     planned = plan.candidates.objects
@@ -109,9 +109,9 @@ def keep_planned(warehouse: Warehouse, plan: Plan, candidates: DataFrame, heads:
 
 
 def planned_objects(spark: SparkSession, warehouse: Warehouse, plan: Plan) -> DataFrame:
-    """Return the rows of `deletion_candidates` that the plan names.
+    """Return the candidates of the plan, as rows of `deletion_candidates`.
 
-    Errors: GuardRefused when they are not there whole, or are not those that give the plan's hash.
+    Errors: GuardRefused when the stored rows are incomplete, or do not match the hash of the plan.
     """
     again = f"Nothing was deleted. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
     if not warehouse.is_complete(plan.repository, PLANNED_OBJECTS, plan.plan_hash):
@@ -127,7 +127,7 @@ def planned_objects(spark: SparkSession, warehouse: Warehouse, plan: Plan) -> Da
 
 
 def planned_of_all(spark: SparkSession, warehouse: Warehouse, plans: Sequence[Plan]) -> DataFrame:
-    """Return the rows that any of the plans names, with its `plan_hash`; of a plan whose rows are gone, none."""
+    """Return the candidates of all `plans`, with the `plan_hash` of each. A plan whose rows are missing adds none."""
     columns = ["plan_hash", *DELETION_CANDIDATES.schema.names]
     found = spark.createDataFrame(DELETION_CANDIDATES.schema.empty_table()).withColumn("plan_hash", F.lit(""))
     for plan in plans:
@@ -138,7 +138,7 @@ def planned_of_all(spark: SparkSession, warehouse: Warehouse, plans: Sequence[Pl
 
 
 def planned_heads(warehouse: Warehouse, plan: Plan) -> Heads:
-    """Return what the plan's references named."""
+    """Return the heads of branches and tags at planning. Errors: GuardRefused when they are no longer stored."""
     document = warehouse.read_document(plan.repository, PLANNED_HEADS, f"{plan.plan_hash}.json")
     if document is None:
         raise GuardRefused(
@@ -149,9 +149,9 @@ def planned_heads(warehouse: Warehouse, plan: Plan) -> Heads:
 
 
 def find_plan(warehouse: Warehouse, repository: str, start_of_hash: str, day: date | None = None) -> Plan:
-    """Return the newest plan, of one day or of any, whose hash begins so.
+    """Return the newest plan whose hash begins with `start_of_hash`. `day` limits the search to one day.
 
-    Errors: GuardRefused unless exactly one hash does.
+    Errors: GuardRefused unless exactly one hash matches.
     """
     wanted = start_of_hash.lower()
     found: dict[str, Plan] = {}
@@ -173,30 +173,30 @@ def find_plan(warehouse: Warehouse, repository: str, start_of_hash: str, day: da
 
 
 def _may_name(name: str, wanted: str) -> bool:
-    """Return whether a plan's document may have this hash, by the digits in its name."""
+    """Return whether the plan in this document can have the wanted hash, as far as the document's name shows."""
     digits = name.removesuffix(".json").rpartition("-")[2]
     return digits.startswith(wanted) or wanted.startswith(digits)
 
 
 def withdraw_plan(warehouse: Warehouse, repository: str, day: date) -> None:
-    """Leave no plan of that day that a sweep would take. Called before a new one is made."""
+    """Remove the current plan of the day, so that no sweep executes it. Called before a new plan is made."""
     warehouse.remove_document(repository, PLANS, day.isoformat(), _CURRENT)
 
 
 def made_name(plan: Plan) -> str:
-    """Return what tells a plan from all others, in the order in which they were made."""
+    """Return a unique name for a plan. The names sort by the time at which the plans were made."""
     return f"{plan.made_at:%Y%m%dT%H%M%S%f}-{plan.plan_hash[:12]}"
 
 
 def keep_plan(warehouse: Warehouse, plan: Plan) -> None:
-    """Make `plan` the day's plan, and keep it among all that were made."""
+    """Store the plan among all plans of its day, and make it the current one."""
     made = f"{made_name(plan)}.json"
     warehouse.write_document(plan.document(), plan.repository, PLANS, plan.day.isoformat(), made)
     warehouse.write_document(plan.document(), plan.repository, PLANS, plan.day.isoformat(), _CURRENT)
 
 
 def load_plan(warehouse: Warehouse, repository: str, day: date) -> Plan:
-    """Return the day's plan. Errors: GuardRefused when there is none that stands."""
+    """Return the current plan of the day. Errors: GuardRefused when there is none."""
     document = warehouse.read_document(repository, PLANS, day.isoformat(), _CURRENT)
     if document is None:
         raise GuardRefused(
@@ -207,7 +207,7 @@ def load_plan(warehouse: Warehouse, repository: str, day: date) -> Plan:
 
 
 def last_plan(warehouse: Warehouse, repository: str, until: date) -> Plan | None:
-    """Return the plan that was made last of `until` or a day before it; None when there is none."""
+    """Return the plan that was made last for the day `until` or an earlier day; None when there is none."""
     newest: tuple[str, str] | None = None
     for day in warehouse.directories(repository, PLANS):
         if day > until.isoformat():
@@ -244,19 +244,19 @@ def _instant(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
 
 
-POLICY_HASH, REFERENCES_HASH = "policy_hash", "references_hash"  # notes: under which policy, from which references
+POLICY_HASH, REFERENCES_HASH = "policy_hash", "references_hash"  # names of notes of a partition
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The candidates, none if a guard refused, with the plan and what the guards said."""
+    """The result of planning: candidates, plan and check results. If a guard refused, no candidates and no plan."""
 
     candidates: DataFrame
     plan: Plan | None
     check_results: Sequence[CheckResult]
 
     def numbers(self) -> dict[str, float | str]:
-        """Return what Dagster plots of the plan, by name; bytes are as listed."""
+        """Return the numbers of the plan that Dagster plots, by name. Bytes are as listed."""
         if self.plan is None:
             return {"plan_hash": "none: a guard refused"}
         states = {f"{state}_objects": amount.objects for state, amount in self.plan.totals.items()}

@@ -1,6 +1,6 @@
-"""The policy in the warehouse: each version with the run that saw it, and what was last deleted under each rule.
+"""Stores the policy in the warehouse: the rules that each run read, and the plans that were completed under them.
 
-These rows pass through the driver: they are as many as rules and runs, not as objects.
+These rows pass through the driver. Their number depends on rules and runs, not on objects.
 """
 
 from collections.abc import Iterable
@@ -15,22 +15,25 @@ from retention_assets.policy.table import policy_rows
 from retention_assets.state.warehouse import Rows, Warehouse
 from retention_assets.tables import CURRENT_RULES, POLICY_TABLE
 
-POLICY_RUN = "policy_run"  # note of `policy_table`: the run whose rows are the policy of now
-_COMPLETED = "completed"  # a document per plan that was carried out whole
+POLICY_RUN = "policy_run"  # note of `policy_table`: the run whose rows are the current policy
+_COMPLETED = "completed"  # has one document for each completed plan
 _RULE_COLUMNS = ["run_id", "prefix", "branch", "date_to_be_deleted"]
 
 
 def policy_versions(
     spark: SparkSession, warehouse: Warehouse, repository: str, day: date, policy: Policy, run_id: str
 ) -> DataFrame:
-    """Return the day's rows so far and those of this run, made of `policy`. Source: seed 002, policy table."""
+    """Return the day's rows of `policy_table`: those of earlier runs, and those of this run, made from `policy`.
+
+    Source: seed 002, policy table.
+    """
     return with_earlier_runs(spark, warehouse, repository, day, policy_rows(policy, day, run_id), run_id)
 
 
 def with_earlier_runs(
     spark: SparkSession, warehouse: Warehouse, repository: str, day: date, rows: pa.Table, run_id: str
 ) -> DataFrame:
-    """Return the day's rows of `policy_table` so far and `rows`; a run that repeats itself replaces its own."""
+    """Return the day's rows of `policy_table` and `rows`. If the run has rows already, `rows` replaces them."""
     if warehouse.is_complete(repository, POLICY_TABLE.name, day.isoformat()):
         before = warehouse.frame(spark, repository, POLICY_TABLE.name, day.isoformat())
         earlier = before.where(before["run_id"] != run_id).select(*POLICY_TABLE.schema.names).toArrow()
@@ -39,7 +42,7 @@ def with_earlier_runs(
 
 
 def rules_in_force(spark: SparkSession, warehouse: Warehouse, repository: str, policy_table: Rows) -> DataFrame:
-    """Return `current_rules`: the lifecycle rules of `policy_table`'s run, over the history of all days."""
+    """Return the rows of `current_rules`: the lifecycle rules of the current run, with the history of all days."""
     days = [
         warehouse.partition(repository, POLICY_TABLE.name, date.fromisoformat(day))
         for day in warehouse.directories(repository, POLICY_TABLE.name)
@@ -53,18 +56,18 @@ def rules_in_force(spark: SparkSession, warehouse: Warehouse, repository: str, p
 
 
 def current_rules_of(table: pa.Table) -> list[CurrentRule]:
-    """Return the rows of `current_rules` as values."""
+    """Return the rows of `current_rules` as `CurrentRule` objects."""
     return [CurrentRule(**row) for row in table.select(CURRENT_RULES.schema.names).to_pylist()]
 
 
 def note_completed(warehouse: Warehouse, repository: str, day: date, plan_hash: str, policy_run: str) -> None:
-    """Note that a plan was carried out whole, under the rules of `policy_run`."""
+    """Record that a plan was completed under the rules of the run `policy_run`."""
     document = {"policy_run": policy_run, "plan_hash": plan_hash, "day": day.isoformat()}
     warehouse.write_document(document, repository, _COMPLETED, f"{day}-{plan_hash[:16]}.json")
 
 
 def completed_runs(warehouse: Warehouse, repository: str) -> frozenset[str]:
-    """Return the runs whose rules were carried out whole."""
+    """Return the runs under whose rules a plan was completed."""
     documents = (
         warehouse.read_document(repository, _COMPLETED, name) for name in warehouse.documents(repository, _COMPLETED)
     )

@@ -1,8 +1,13 @@
-"""Where quarantined objects go: a folder per plan in a place of its own, dated, with a manifest of what came.
+"""The quarantine of a repository: one dated folder for each plan, with copies of objects and manifests.
 
-Below the folder: `objects/<address>`, the copies; `manifest/<name>.json`, what was about to be moved, written before;
-`manifest/<name>-copied.json`, copies that were verified and whose originals could not be deleted yet.
-The place lies beside the repository or in another bucket, never inside a namespace, whose listing it would enter.
+The folder of a plan contains:
+
+- `objects/<address>`: the copies.
+- `manifest/<name>.json`: the objects to move, written before they are moved.
+- `manifest/<name>-copied.json`: verified copies whose originals could not be deleted yet.
+
+The quarantine is beside the repository or in another bucket. It must not be inside a namespace, because the listing of
+the namespace would include it.
 """
 
 import json
@@ -24,46 +29,46 @@ from retention_assets.state.plan import Plan
 
 OBJECTS, MANIFESTS = "objects", "manifest"  # below the folder of a plan
 _SUFFIX = ".quarantine"
-_VERIFIED = "-copied.json"  # how the names of manifests of verified copies end
+_VERIFIED = "-copied.json"  # end of the names of manifests of verified copies
 _HASH_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantinePlace:
-    """One plan's folder in the quarantine of its repository; `folder` is relative to the access's URL."""
+    """The folder of one plan in the quarantine of its repository. `folder` is relative to the URL of `access`."""
 
     access: StoreAccess
     folder: str
 
     def path(self, address: str) -> str:
-        """Return where the copy of an object lies."""
+        """Return the path of an object's copy, relative to the URL of `access`."""
         return f"{self.folder}/{OBJECTS}/{address}"
 
     def describe(self, address: str) -> str:
-        """Return the copy's whole URL."""
+        """Return the URL of an object's copy."""
         return f"{self.access.url}/{self.path(address)}"
 
     def prepare(self) -> None:
-        """Make the directory of a local quarantine, and of a local repository's own; stores need none."""
+        """Create the directory of a local quarantine. Object stores need no directory."""
         if self.access.is_local:
             Path(self.access.url.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
 
     def note(self, objects: pa.Table, name: str) -> None:
-        """Write what is about to be moved, so that the quarantine explains itself without our warehouse.
+        """Write a manifest of the objects to move, so that the quarantine can be understood without the warehouse.
 
-        Errors: AccessDenied or StoreError; then nothing may be moved.
+        Errors: AccessDenied or StoreError; in this case no object may be moved.
         """
         self._write(f"{name}.json", objects.select(("address", "size", "etag")).to_pylist())
 
     def note_copies(self, copies: Mapping[str, VerifiedCopy], name: str) -> None:
-        """Write which copies were verified although their originals are still there, by address.
+        """Write a manifest of verified copies whose originals are still there. `copies`: by address.
 
-        The next attempt deletes these originals and copies nothing again. Errors: as `note`.
+        The next attempt deletes these originals, and does not copy them again. Errors: as `note`.
         """
         self._write(f"{name}{_VERIFIED}", [{"address": address, **asdict(copy)} for address, copy in copies.items()])
 
     def noted_copies(self) -> Mapping[str, VerifiedCopy]:
-        """Return what `note_copies` wrote, of all attempts. A damaged manifest has no copies.
+        """Return the copies that `note_copies` wrote in all attempts, by address. Damaged manifests are ignored.
 
         Errors: AccessDenied or StoreError.
         """
@@ -71,7 +76,7 @@ class QuarantinePlace:
         found: dict[str, VerifiedCopy] = {}
         names = [path for page in reader.list(f"{self.folder}/{MANIFESTS}") for path in page["path"].to_pylist()]
         for path in sorted(name for name in names if name.endswith(_VERIFIED)):  # the newest attempt comes last
-            with suppress(ValueError, KeyError, TypeError):  # its objects are copied once more
+            with suppress(ValueError, KeyError, TypeError):  # its objects are copied again
                 rows = json.loads(reader.read(path))["objects"]
                 found |= {row["address"]: VerifiedCopy(row["size"], row["e_tag"], row["copy_e_tag"]) for row in rows}
         return found
@@ -82,7 +87,11 @@ class QuarantinePlace:
 
 
 def quarantine_url(repository: Repository) -> str:
-    """Return where a repository's quarantine lies. Errors: ConfigurationError when it would lie in the repository."""
+    """Return the URL of a repository's quarantine.
+
+    Errors: ConfigurationError when the quarantine would be inside the repository, or the repository inside it; also
+    when `quarantine.url` is not set and the repository is a whole bucket.
+    """
     given = repository.settings.quarantine.url
     url = repository.absolute(given) if given else f"{repository.storage}{_SUFFIX}"
     inside = f"{url}/".startswith(f"{repository.storage}/") or f"{repository.storage}/".startswith(f"{url}/")
@@ -96,10 +105,10 @@ def quarantine_url(repository: Repository) -> str:
 
 
 def quarantine_access(repository: Repository) -> StoreAccess:
-    """Return how a repository's quarantine is reached. Errors: as `quarantine_url`."""
+    """Return access to the store of a repository's quarantine. Errors: as `quarantine_url`."""
     return StoreAccess(quarantine_url(repository), repository.storage_options())
 
 
 def place_of_plan(repository: Repository, plan: Plan) -> QuarantinePlace:
-    """Return the folder of a plan's objects."""
+    """Return the quarantine folder of a plan. Errors: as `quarantine_url`."""
     return QuarantinePlace(quarantine_access(repository), f"{plan.day.isoformat()}/{plan.plan_hash[:_HASH_DIGITS]}")

@@ -1,8 +1,9 @@
-"""The record of what was run: one document a run, beside the ledger, each with the hash of the one before it.
+"""Audit records: one document for each run, beside the ledger. Each record has the hash of the record before it.
 
-Who changes or removes a record, or a row of a ledger that one covers, breaks the chain; `retention verify` looks. The
-chain alone does not show that somebody wrote all of it anew, or cut its end off. Against those who may write the
-warehouse, a `Seal` signs each record with a key that is not in the warehouse, and copies each record to a second place.
+A change to a record, or to a ledger row that a record covers, breaks the chain. So does the removal of a record.
+`retention verify` checks the chain. The chain alone does not detect that someone rewrote all of it, or removed the
+newest records. To detect this, a `Seal` signs each record with a key that is not in the warehouse, and copies each
+record to a second location (the witness).
 """
 
 import hashlib
@@ -26,16 +27,19 @@ RECORDS = "records"
 SIGNATURE = "signature"  # of a record's document: over all its other fields
 _ALGORITHM = "hmac-sha256"
 _SHORTEST_KEY = 32  # characters: 128 bits as `openssl rand -hex 16` prints them
-_OF_RECORDS = b"retention record\n"  # before what is signed, so that no other use of the key gives a signature
-_FIRST = "0" * 64  # what the first record says of the one before it
-_TRIES = 100  # of writing behind records that others write at the same time
+_OF_RECORDS = b"retention record\n"  # prefix of the signed bytes: other uses of the key give no valid signature
+_FIRST = "0" * 64  # `previous` in the first record
+_TRIES = 100  # attempts to append a record while other runs append records
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One run that changed a store, or meant to. Instants ISO 8601, UTC; amounts by outcome, of the whole ledger."""
+    """The audit record of one run that changed a store, or tried to.
 
-    kind: str  # sweep, restore or purge, or what a person did to references
+    Timestamps are ISO 8601, UTC. `outcomes` has the totals of the whole ledger of the plan, by outcome.
+    """
+
+    kind: str  # sweep, restore, purge, acknowledge, or the change that a person made to references
     mode: str
     repository: str
     day: str
@@ -50,30 +54,30 @@ class Record:
     run_id: str
     started: str
     ended: str
-    longest_window_seconds: float | None  # from a look to the last object that was worked on after it; None: not known
-    ledger_digest: str | None  # of the plan's ledger, up to and with this fence; None: not known, or no plan
-    published: Mapping[str, Any] | None = None  # what was written before any object went; None: the plan has no such
-    ended_early: str | None = None  # the error that ended it before it was through
-    terms: Mapping[str, str] | None = None  # the settings that the approval was for; None: it needed none
-    dump: Mapping[str, str] | None = None  # that it swept from: `taken_at`, and `dump_age`, the oldest that it takes
+    longest_window_seconds: float | None  # from a liveness check to the last object processed after it; None: unknown
+    ledger_digest: str | None  # of the plan's ledger, up to and including this fence; None: unknown, or no plan
+    published: Mapping[str, Any] | None = None  # the edits written before any object was deleted; None: no edits
+    ended_early: str | None = None  # the error that ended the run early
+    terms: Mapping[str, str] | None = None  # the settings that were approved; None: the run needed no approval
+    dump: Mapping[str, str] | None = None  # the dump used: `taken_at`, and `dump_age`, the greatest age allowed
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A record as it lies in the warehouse, and whether it follows the one before it."""
+    """An audit record as stored in the warehouse."""
 
     name: str
     document: Mapping[str, Any]
-    follows: bool
+    follows: bool  # whether its number and its `previous` hash fit the record before it
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """How the records of a repository are signed, and where a copy of each goes.
+    """Signs the audit records of a repository, and copies each of them to the witness.
 
-    `keys`: the first one signs, each of them verifies; none: records are not signed. Records that ended before
-    `signed_since` may lack a signature. `witness` is a second place: the copy of a record there is named
-    `<repository>/<number>-<fingerprint>.json`, and is never written over.
+    `keys`: the first key signs, and every key verifies. Without keys, records are not signed. Records that ended before
+    `signed_since` may be unsigned. `witness`: a second location for copies of the records. A copy is named
+    `<repository>/<number>-<fingerprint>.json`, and is never overwritten.
     """
 
     keys: Sequence[bytes] = field(default=(), repr=False)
@@ -81,7 +85,7 @@ class Seal:
     witness: StoreAccess | None = None
 
     def signed(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the document of a record with its signature; without a key, as it is."""
+        """Return the document of a record with its signature, or unchanged if there is no key."""
         return {**document, SIGNATURE: _signature(self.keys[0], document)} if self.keys else document
 
     def verifies(self, document: Mapping[str, Any]) -> bool:
@@ -90,9 +94,10 @@ class Seal:
         return any(hmac.compare_digest(found, _bytes(_signature(key, document))) for key in self.keys)
 
     def copy_records(self, warehouse: Warehouse, repository: str, written: str = "") -> None:
-        """Copy the record `written`, and all records that are newer than the newest copy.
+        """Copy the record `written`, and all records that are newer than the newest copy, to the witness.
 
-        A run that was cut off between a record and its copy leaves a gap, which the next run fills.
+        A run that is interrupted after it wrote a record and before it copied the record leaves a gap. The next run
+        fills the gap.
         Errors: AccessDenied or StoreError.
         """
         if self.witness is None:
@@ -118,9 +123,9 @@ NO_SEAL = Seal()
 
 
 def seal_of(repository: Repository) -> Seal:
-    """Return how the configuration protects the records of a repository.
+    """Return the `Seal` of a repository, from its configuration.
 
-    Errors: ConfigurationError when the variable of a key is not set, or its value is short.
+    Errors: ConfigurationError when the environment variable of a key is not set, or its value is too short.
     """
     settings, where = repository.records, f"{repository.file}: records"
     variables = {"signing_key": settings.signing_key} if settings.signing_key else {}
@@ -157,9 +162,10 @@ def _signature(key: bytes, document: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def write_record(warehouse: Warehouse, record: Record, seal: Seal = NO_SEAL) -> str:
-    """Write the record behind all others, signed and copied as `seal` says, and return its name.
+    """Append the record to the chain, sign and copy it as `seal` defines, and return its name.
 
-    Errors: GuardRefused when others never stop; AccessDenied or StoreError when it cannot be copied.
+    Errors: GuardRefused when other runs append records at each attempt; AccessDenied or StoreError when the record
+    cannot be copied.
     """
     for _ in range(_TRIES):
         names = warehouse.documents(record.repository, RECORDS)
@@ -173,7 +179,7 @@ def write_record(warehouse: Warehouse, record: Record, seal: Seal = NO_SEAL) -> 
 
 
 def read_records(warehouse: Warehouse, repository: str) -> Iterator[Kept]:
-    """Yield all records, in order. One that was taken out shows as one that does not follow."""
+    """Yield all records, in order. After a removed record, the next record has `follows` false."""
     previous = _FIRST
     for number, name in enumerate(warehouse.documents(repository, RECORDS), start=1):
         document = warehouse.read_document(repository, RECORDS, name)
@@ -183,7 +189,7 @@ def read_records(warehouse: Warehouse, repository: str) -> Iterator[Kept]:
 
 
 def newest_of_plan(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -> Mapping[str, Any] | None:
-    """Return the newest record of a plan: it has the totals of its whole ledger. None when no run of it has one."""
+    """Return the newest record of a plan, which has the totals of its whole ledger; None when there is none."""
     documents = (kept.document for kept in read_records(warehouse, repository))
     of_plan = [one for one in documents if (one["day"], one["plan_hash"]) == (day, plan_hash)]
     return of_plan[-1] if of_plan else None
@@ -197,12 +203,12 @@ def newest_fingerprint(warehouse: Warehouse, repository: str) -> str | None:
 
 
 def fingerprint(document: Mapping[str, Any]) -> str:
-    """Return the hash that the next record names."""
+    """Return the hash of a record, which the next record stores as `previous`."""
     return hashlib.sha256(_bytes(document)).hexdigest()
 
 
 def copy_name(name: str, document: Mapping[str, Any]) -> str:
-    """Return how the copy of the record `name` is called at the witness."""
+    """Return the name of the copy of the record `name` at the witness."""
     return f"{name.removesuffix('.json')}-{fingerprint(document)}.json"
 
 

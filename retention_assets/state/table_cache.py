@@ -1,4 +1,4 @@
-"""The rows of immutable files, read on executors, each file once, and kept by its id between runs."""
+"""Caches the rows of immutable table files. Executors read each file once; later runs find its rows by its id."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,33 +16,33 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.warehouse import Warehouse
 
-_AT_ONCE = 8  # files fetched at once by one task: hides the store's latency, bounds memory to a few hundred MB
+_AT_ONCE = 8  # files that one task fetches at once: hides the store's latency, bounds memory to a few hundred MB
 
 
-FILE_BYTES = pa.field("file_bytes", pa.int64())  # a file's size on its first row, 0 on others: sums to bytes read
+FILE_BYTES = pa.field("file_bytes", pa.int64())  # size of the file on its first row, 0 on others: sums to bytes read
 
 
-_BATCH = pa.field("batch", pa.string())  # which run read the file
+_BATCH = pa.field("batch", pa.string())  # name of the cache batch: the files of one fetch; ends with the run id
 
 
-_ROWS = pa.field("rows", pa.int64())  # of the file
+_ROWS = pa.field("rows", pa.int64())  # number of rows of the file
 
 
-Decode = Callable[[bytes, str, str], pa.RecordBatch]  # content, name of the file, id
+Decode = Callable[[bytes, str, str], pa.RecordBatch]  # arguments: content, file name for messages, id
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of table file: the column of its id, the rows it gives, and where they are kept.
+    """One kind of table file: its id column, the schema of its rows, its decoder, and its folder in the cache.
 
-    `name` is the cache's folder. It carries a version: rows that were decoded by other rules are not read.
+    `name` is the folder in the cache. The name has a version, so that rows decoded by other rules are not read.
     """
 
     name: str
     id_column: str
     schema: pa.Schema
     decode: Decode
-    folder: str  # where the files are
+    folder: str  # of the files in the repository
 
 
 def on_first_row(value: int, rows: int) -> pa.Array:
@@ -51,7 +51,7 @@ def on_first_row(value: int, rows: int) -> pa.Array:
 
 
 def read_tables(ids: DataFrame, kind: Kind, access: StoreAccess) -> DataFrame:
-    """Return the rows of each table file named in `ids` (one column, distinct), read on executors."""
+    """Return the rows of the table files named in `ids` (one column, distinct). Executors read the files."""
     decode, folder = kind.decode, kind.folder
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -68,18 +68,25 @@ def read_tables(ids: DataFrame, kind: Kind, access: StoreAccess) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a run had to fetch: files that no earlier run had read."""
+    """The number and size of the files that a run fetched because they were not in the cache."""
 
     files: int
     bytes: int
 
 
 class TableCache:
-    """The rows of table files that earlier runs read, by id, in the warehouse.
+    """The rows of table files that this run and earlier runs read, by file id, in the warehouse.
 
-    `run_id` names what this run adds. A `full` run believes only what it reads itself; its rows then count for later
-    runs, since of a file that was read twice the newest batch counts. `lost`: the addresses of files that are not
-    there any more (column `address`): they are not fetched, and have rows only if an earlier run read them.
+    Args:
+        spark: the Spark session.
+        warehouse: holds the cache.
+        repository: name of the repository.
+        access: the store of the repository, which has the table files.
+        run_id: names the batches that this run adds.
+        full: use only rows that this run reads itself. Later runs then use these rows: if a file was read more than
+            once, its newest batch counts.
+        lost: addresses of files that no longer exist (column `address`). They are not fetched, and have rows only if an
+            earlier run read them.
     """
 
     def __init__(
@@ -103,13 +110,13 @@ class TableCache:
 
     @property
     def place(self) -> str:
-        """The URL of the repository whose files these are."""
+        """The URL of the repository that has the files."""
         return self._access.url
 
     def rows(self, ids: DataFrame, kind: Kind) -> tuple[DataFrame, Reading]:
-        """Return the rows of all files in `ids` (column `kind.id_column`), fetching those not read before.
+        """Return the rows of all files in `ids` (column `kind.id_column`). Files that are not cached are fetched.
 
-        Errors: of the files and the store, as the executors meet them.
+        Errors: of the files and the store, raised on executors.
         """
         wanted = ids.select(kind.id_column).distinct()
         missing = wanted.join(self._kept(kind), on=kind.id_column, how="left_anti")
@@ -124,17 +131,18 @@ class TableCache:
         return self.known_rows(ids, kind), Reading(files, size)
 
     def known_rows(self, ids: DataFrame, kind: Kind) -> DataFrame:
-        """Return the rows of those files in `ids` that this run or an earlier one read; nothing is fetched."""
+        """Return the cached rows of the files in `ids`. Nothing is fetched; files that are not cached have no rows."""
         wanted = ids.select(kind.id_column).distinct()
         read = self._known(kind).join(wanted, on=kind.id_column, how="left_semi")
         rows = self._read(kind.name, [*kind.schema, _BATCH], self._batches(kind))
         return rows.join(read, on=[kind.id_column, _BATCH.name], how="left_semi")
 
     def _fetch(self, missing: DataFrame, kind: Kind, files: int) -> int:
-        """Read the missing `files` files and keep their rows; return their bytes.
+        """Fetch the files named in `missing`, store their rows as a new batch, and return the bytes fetched.
 
-        The rows of each file are counted as they are decoded, and again as they are read back.
-        Errors: TableContractError when the counts differ; then the batch does not count. Later runs read it anew.
+        `files` is the number of files. The rows are counted when they are decoded, and again after the batch is
+        written. Errors: TableContractError when the counts differ. The batch is then not used, and later runs fetch the
+        files again.
         """
         width = int(self._spark.conf.get("spark.sql.shuffle.partitions") or 2)
         batch = F.lit(name := self._next_batch(kind)).alias(_BATCH.name)
@@ -164,28 +172,29 @@ class TableCache:
         )
 
     def _known(self, kind: Kind) -> DataFrame:
-        """Return (id, batch, rows) of each file that was read, with its newest batch."""
+        """Return (id, batch, rows) of each cached file, from its newest batch."""
         batches = [name for name in self._batches(kind) if not self._full or name.endswith(self._run_id)]
         ids = self._read(_ids_of(kind), [pa.field(kind.id_column, pa.string()), _BATCH, _ROWS], batches)
         newest = F.max(F.struct(_BATCH.name, _ROWS.name)).alias("newest")
         return ids.groupBy(kind.id_column).agg(newest).select(kind.id_column, "newest.*")
 
     def _kept(self, kind: Kind) -> DataFrame:
-        """Return the files that were read and of which every row is still there.
+        """Return the cached files whose rows are all still in the cache.
 
-        Of a metarange whose rows were lost nobody would miss the ranges: their objects would seem to be in no commit.
+        If the cache lost rows of a metarange, the sweep would not know its ranges, and would take their objects for
+        objects that no commit has.
         """
         there = self._counts(kind, self._batches(kind)).withColumnRenamed(_ROWS.name, "there")
         known = self._known(kind).join(there, on=[kind.id_column, _BATCH.name], how="left")
         return known.where(F.coalesce("there", F.lit(0)) == F.col(_ROWS.name))
 
     def _counts(self, kind: Kind, batches: list[str]) -> DataFrame:
-        """Return (id, batch, rows) as the rows themselves say."""
+        """Return (id, batch, rows), counted from the stored rows."""
         rows = self._read(kind.name, [pa.field(kind.id_column, pa.string()), _BATCH], batches)
         return rows.groupBy(kind.id_column, _BATCH.name).agg(F.count(F.lit(1)).alias(_ROWS.name))
 
     def _batches(self, kind: Kind) -> list[str]:
-        """Return the batches that were written whole: first their rows, then their ids."""
+        """Return the complete batches. A batch is complete when its rows, and then its ids, have been written."""
         names = self._warehouse.directories(self._repository, _ids_of(kind))
         tables = (kind.name, _ids_of(kind))
         return [
@@ -195,7 +204,7 @@ class TableCache:
         ]
 
     def _next_batch(self, kind: Kind) -> str:
-        """Return a name that sorts after all others, also after those of batches that were cut off."""
+        """Return a batch name that sorts after the names of all other batches, incomplete ones included."""
         names = self._warehouse.directories(self._repository, kind.name)
         newest = max((int(name.partition("-")[0]) for name in names), default=0)
         return f"{newest + 1:08d}-{self._run_id}"
@@ -212,7 +221,7 @@ class TableCache:
 
 
 def _share(kind: Kind) -> Column:
-    """Return a number that each row adds to a sum. Two batches of equal sums have as many rows of each file."""
+    """Return a number that each row adds to a checksum. Equal sums mean equal numbers of rows for each file."""
     return F.pmod(F.xxhash64(kind.id_column), F.lit(2**20))
 
 

@@ -1,6 +1,7 @@
-"""Where our own tables lie: one directory per table and day, with the facts of its making beside the rows.
+"""The warehouse: the project's own tables, one directory (partition) for each table and day.
 
-Rows are written and read by Spark; this module names the places, and reads and writes the small documents.
+Spark writes and reads the rows. This module names the directories, stores the metadata of a partition (`Facts`) beside
+its rows, and reads and writes small JSON documents.
 """
 
 import json
@@ -25,27 +26,27 @@ from retention_assets.objectstore.conditional import Conditional, require_known
 from retention_assets.objectstore.failures import WRITE, Failure
 from retention_assets.tables import DELETION_PROOF, DELETION_REPORT, TABLES
 
-REFUSED = "refused"  # note of a table: the guards that refused it, which is written all the same for people to see
-FACTS = "_facts.json"  # Spark passes over names that begin with an underscore
+REFUSED = "refused"  # note of a partition: the guards that refused it; its rows are still written, for inspection
+FACTS = "_facts.json"  # Spark ignores names that begin with an underscore
 _SUCCESS = "_SUCCESS"
-_FOOTER = 2**16  # bytes read from a Parquet file's end: footers of our tables are smaller, a longer one is read again
-_AT_ONCE = 16  # files whose footers are read at once
-_CONDITIONS = "_conditions"  # a file that shows whether the store honours conditions
+_FOOTER = 2**16  # bytes read from the end of a Parquet file: our footers are smaller; a longer one takes a second read
+_AT_ONCE = 16  # footers read at the same time
+_CONDITIONS = "_conditions"  # scratch file that tests whether the store honours conditional writes
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was true when a partition was made. Instants are UTC, by this machine's clock unless said otherwise."""
+    """The metadata of a partition. Timestamps are UTC, by the clock of this machine unless stated otherwise."""
 
-    taken_at: datetime  # the picture in the table is no older than this
+    taken_at: datetime  # the data in the table are not older than this
     rows: int
     run_id: str
-    notes: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)  # further metadata by name
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of one partition, when their picture was taken (UTC), and what else must be known of them."""
+    """The rows of one partition, with the time of the data (UTC) and the notes of the partition. See `Facts`."""
 
     frame: DataFrame
     taken_at: datetime
@@ -67,11 +68,11 @@ class Warehouse:
 
     @property
     def root(self) -> str:
-        """Where everything lies: what another process opens the same warehouse by."""
+        """The path or URL of the warehouse. Another process opens the same warehouse with it."""
         return self._root
 
     def location(self, *parts: str) -> str:
-        """Return where Spark finds a directory of the warehouse."""
+        """Return the path or URL of a directory of the warehouse, for Spark."""
         return "/".join((self._root, *parts))
 
     def partition(self, repository: str, table: str, day: date) -> str:
@@ -83,7 +84,10 @@ class Warehouse:
         return self._exists("/".join((*parts, _SUCCESS)))
 
     def require(self, repository: str, table: str, day: date) -> str:
-        """Return the partition's directory. Errors: TableContractError that names the command that makes it."""
+        """Return the directory of a complete partition.
+
+        Errors: TableContractError when it is not complete; the message names the command that makes it.
+        """
         if not self.is_complete(repository, table, day.isoformat()):
             raise TableContractError(
                 f"{repository}: {table} of {day} is not there, or its writing was cut off. Nothing was deleted. "
@@ -94,10 +98,18 @@ class Warehouse:
     def rows(
         self, spark: SparkSession, repository: str, table: str, day: date, needed: Sequence[str] | None = None
     ) -> Rows:
-        """Return a partition with its facts. `needed`: columns that it must have; None: all of its table.
+        """Return the rows and metadata of a partition.
 
-        Errors: TableContractError naming the command that makes it, also when the files have not as many rows as were
-        written, or lack columns; GuardRefused when a guard refused what is in it.
+        Args:
+            spark: the Spark session.
+            repository: name of the repository.
+            table: name of the table.
+            day: day of the partition.
+            needed: columns that the partition must have; None: all columns of the table.
+
+        Errors: TableContractError when the partition is missing or incomplete, when its files have another number of
+        rows than were written, or when columns are missing; the message names the command that makes the partition.
+        GuardRefused when a guard refused the data in it.
         """
         facts = self.facts(repository, table, day)
         if refused := facts.notes.get(REFUSED):
@@ -112,11 +124,11 @@ class Warehouse:
         return Rows(self._frame(spark, files, repository, table, day.isoformat()), facts.taken_at, facts.notes)
 
     def frame(self, spark: SparkSession, *parts: str) -> DataFrame:
-        """Return the rows of a directory that Spark wrote, with the columns that its files have."""
+        """Return the rows of a directory that Spark wrote, with the columns of its files."""
         return self._frame(spark, self._footers(*parts), *parts)
 
     def _frame(self, spark: SparkSession, files: Sequence[pq.FileMetaData], *parts: str) -> DataFrame:
-        """Read with the schema of the files' footers: Spark would start a job to find it."""
+        """Read a directory with the schema of its files' footers. Spark would start a job to infer the schema."""
         reader = spark.read.schema(from_arrow_schema(files[0].schema.to_arrow_schema())) if files else spark.read
         return reader.parquet(self.location(*parts))
 
@@ -131,9 +143,9 @@ class Warehouse:
             )
 
     def require_rows(self, repository: str, table: str, day: date, written: int) -> list[pq.FileMetaData]:
-        """Require that a partition's files have as many rows as were written, and return their footers.
+        """Require that the files of a partition have as many rows as were written, and return their footers.
 
-        Where executors write to disks of their own, the directory is complete and some of its files are not seen.
+        If executors write to their own local disks, the directory looks complete but some files are not visible here.
         Errors: TableContractError.
         """
         files = self._footers(repository, table, day.isoformat())
@@ -146,9 +158,9 @@ class Warehouse:
         return files
 
     def row_count(self, *parts: str) -> int:
-        """Return how many rows the Parquet files of a directory have, by their footers: no row is read.
+        """Return the number of rows in the Parquet files of a directory. Only the footers are read.
 
-        Errors: TableContractError for a file that is no whole Parquet file.
+        Errors: TableContractError for a file that is incomplete or not a Parquet file.
         """
         return sum(file.num_rows for file in self._footers(*parts))
 
@@ -164,25 +176,25 @@ class Warehouse:
             return bytes(self._store.get_range(path, start=max(0, size - length), end=size))
 
         tail = end(_FOOTER)
-        length = int.from_bytes(tail[-8:-4], "little") + 8  # of the footer, with its length and the format's mark
+        length = int.from_bytes(tail[-8:-4], "little") + 8  # of the footer, its length field and the magic bytes
         try:
             return pq.read_metadata(pa.BufferReader(tail if length <= len(tail) else end(length)))
         except pa.ArrowException as error:
             raise TableContractError(f"{self.location(path)}: is cut off, or no Parquet file: {error}") from error
 
     def directories(self, *parts: str) -> list[str]:
-        """Return the names of the directories below a place, sorted; none when the place is not there."""
+        """Return the names of the directories in a directory, sorted; empty if it does not exist."""
         prefix = "/".join(parts)
         found = self._store.list_with_delimiter(prefix)["common_prefixes"]
         return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in found)
 
     def write_facts(self, repository: str, table: str, day: date, facts: Facts) -> None:
-        """Lay the facts beside the rows, after the rows."""
+        """Write the metadata of a partition beside its rows. Call this after the rows are written."""
         document = {**asdict(facts), "taken_at": facts.taken_at.isoformat()}
         self.write_document(document, repository, table, day.isoformat(), FACTS)
 
     def facts(self, repository: str, table: str, day: date) -> Facts:
-        """Return the facts of a partition. Errors: TableContractError when its writing did not end."""
+        """Return the metadata of a partition. Errors: TableContractError when the partition is incomplete."""
         self.require(repository, table, day)
         document = self.read_document(repository, table, day.isoformat(), FACTS)
         if document is None:
@@ -198,34 +210,34 @@ class Warehouse:
         )
 
     def write_document(self, document: Mapping[str, Any], *parts: str) -> None:
-        """Write a small JSON document, whole or not at all."""
+        """Write a small JSON document atomically."""
         self._store.put("/".join(parts), _text(document))
 
     def create_document(self, document: Mapping[str, Any], *parts: str) -> bool:
-        """Write a small JSON document where none is; return False when something is there, which then stays.
+        """Create a small JSON document. Return False, and write nothing, if a document exists at the path.
 
-        Of several writers at once one is answered True; their documents must differ. Errors: AccessDenied or
-        StoreError, also when it cannot be known whether it was written.
+        If several writers create the same path at once, exactly one gets True. Their documents must differ.
+        Errors: AccessDenied or StoreError, also when it is unknown whether the document was written.
         """
         path = "/".join(parts)
         return require_known(self._conditional.create(path, _text(document)), self._root, path)
 
     @property
     def is_local(self) -> bool:
-        """Whether it lies in a directory of this machine."""
+        """Whether the warehouse is in a directory of this machine."""
         return "://" not in self._root or self._root.startswith("file://")
 
     def require_conditions(self) -> None:
-        """Refuse a store that ignores conditions: two sweeps would then both hold a lease. See `Conditional`.
+        """Raise GuardRefused if the store ignores conditional writes: two sweeps could then hold the same lease.
 
-        Errors: GuardRefused; AccessDenied or StoreError when it cannot be known.
+        See `Conditional`. Errors: GuardRefused; AccessDenied or StoreError when the test fails to give a result.
         """
         self._conditional.require_honoured(_CONDITIONS, self._root, with_replace=not self.is_local)
 
     def append_rows(self, rows: pa.Table, *parts: str) -> None:
-        """Write rows as one Parquet file, whole, where none is yet.
+        """Write rows atomically as one new Parquet file.
 
-        Errors: TableContractError when one is there; AccessDenied or StoreError when it may not have been written.
+        Errors: TableContractError when the file exists; AccessDenied or StoreError when it may not have been written.
         """
         target, path = BytesIO(), "/".join(parts)
         pq.write_table(rows, target)
@@ -236,11 +248,11 @@ class Warehouse:
             raise TableContractError(f"{self.location(*parts)}: is there already; nothing was written over")
 
     def read_rows(self, *parts: str) -> pa.Table:
-        """Return what `append_rows` wrote."""
+        """Return the rows of a file that `append_rows` wrote."""
         return pq.read_table(_of_arrow(self._store.get("/".join(parts)).bytes()))
 
     def read_document(self, *parts: str) -> dict[str, Any] | None:
-        """Return a JSON document, or None when there is none."""
+        """Return a JSON document; None if it does not exist."""
         try:
             content = bytes(self._store.get("/".join(parts)).bytes())
         except (FileNotFoundError, NotFoundError):
@@ -255,17 +267,17 @@ class Warehouse:
         return [name for name in self.files(*parts) if name.endswith(".json")]
 
     def files(self, *parts: str) -> list[str]:
-        """Return the names of the files directly in a directory, sorted; none when it is not there."""
+        """Return the names of the files directly in a directory, sorted; empty if the directory does not exist."""
         objects = self._store.list_with_delimiter("/".join(parts))["objects"]
         return sorted(entry["path"].rsplit("/", 1)[-1] for entry in objects)
 
     def remove_document(self, *parts: str) -> None:
-        """Remove a document; one that is not there is fine."""
+        """Remove a document if it exists."""
         if self._exists("/".join(parts)):
             self._store.delete("/".join(parts))
 
     def remove_directory(self, *parts: str) -> None:
-        """Remove a directory of this warehouse with all that is in it; one that is not there is fine."""
+        """Remove a directory of this warehouse with its contents, if it exists."""
         if "://" not in self._root:
             shutil.rmtree(self.location(*parts), ignore_errors=True)
             return
@@ -285,10 +297,10 @@ def _text(document: Mapping[str, Any]) -> bytes:
 
 
 def _of_arrow(content: bytes) -> pa.BufferReader:
-    """Return a reader of a copy of the content that belongs to Arrow alone.
+    """Return a reader of a copy of the content in a buffer that Arrow owns.
 
-    Arrow's threads may release what they read after the reading function has returned. A file or bytes of Python's are
-    released under Python's lock. A thread that waits for this lock while the process ends aborts the process.
+    Arrow threads may release the buffer after the reading function has returned. Releasing a Python file or Python
+    bytes needs Python's global lock. A thread that waits for this lock while the process exits aborts the process.
     """
     copy = pa.BufferOutputStream()
     copy.write(content)

@@ -1,1 +1,1 @@
-"""The only code that changes a store: plan, guards, approval, deletion, ledger."""
+"""Contains the only code that changes a store: plan, guards, approval, deletion, ledger."""

@@ -1,6 +1,7 @@
-"""What is done to objects: each action works on one group on an executor, and says what became of every object.
+"""The actions of a sweep: delete, quarantine, restore, purge, remove versions.
 
-A action can be done again after a crash at any point: what it finds half done, it ends. Source: DESIGN.md, invariant 8.
+An action processes one chunk (`group`) on an executor, and returns a result for each object. An action can be repeated
+after a crash at any point: it completes objects that are half done. Source: DESIGN.md, invariant 8.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,10 +28,10 @@ from retention_assets.state.ledger import ATTEMPTED, DELETED, FAILED, MISSING, P
 from retention_assets.state.quarantine import MANIFESTS, QuarantinePlace
 from retention_assets.sweep.worker import BeforeDeadline, ObjectResult
 
-OF_COPY = "its copy in quarantine"  # what was purged; a bucket may keep versions of it where it was
+OF_COPY = "its copy in quarantine"  # what was purged; the bucket may keep versions of the original
 _OF_COPY_ALONE = f"{OF_COPY}; whether the store keeps versions of the copy is unknown"
 _OF_VERSIONS = "its versions"
-_AT_ONCE = 10  # objects copied, or brought back, at once by one worker
+_AT_ONCE = 10  # objects that one worker copies or restores at the same time
 _OTHER = "is another object than was planned"
 _OUTCOMES = {
     Outcome.DELETED: DELETED,
@@ -40,15 +41,15 @@ _OUTCOMES = {
     Outcome.LATE: ATTEMPTED,
 }
 _DELETED = ObjectResult(DELETED)
-_LEFT = ObjectResult(ATTEMPTED)  # the next pass checks its liveness again, and goes on with it
-_MOST_COPIED = 10 * 1024**3  # bytes of a group: about 90 s at 1 Gbit/s, well within a window
-_EVERY = 2.0  # seconds between two questions whether the time is over: the answer may cost a request
-_STEP_OBJECTS, _STEP_BYTES = 1_000, 1024**3  # copied before their originals are deleted: one request in bulk
+_LEFT = ObjectResult(ATTEMPTED)  # the next pass checks the liveness of the object again, and continues
+_MOST_COPIED = 10 * 1024**3  # bytes of a chunk: about 90 s at 1 Gbit/s, well within a window
+_EVERY = 2.0  # seconds between two checks of the deadline: each check may cost a request
+_STEP_OBJECTS, _STEP_BYTES = 1_000, 1024**3  # of a step; its originals are deleted in one bulk request
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Deletes objects, where the store can do so on the condition that they are the planned ones."""
+    """Deletes objects. Where the store has conditional deletes, it deletes only an object with the planned ETag."""
 
     group_bytes: ClassVar[int | None] = None
 
@@ -72,7 +73,7 @@ class Deleting:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Moves objects: a manifest, a copy, a look at the copy, and only then the deletion."""
+    """Moves objects to quarantine: writes a manifest, copies, verifies the copy, and only then deletes the original."""
 
     group_bytes: ClassVar[int | None] = _MOST_COPIED
 
@@ -102,7 +103,7 @@ class Quarantining:
     earlier: Callable[[], Mapping[str, VerifiedCopy]]  # copies that earlier attempts verified
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
-        """See `OpenAction`. A few objects at a time: what is copied in time is moved, however long the rest takes."""
+        """See `OpenAction`. Objects are moved in small steps: a slow copy does not delay objects copied before it."""
         try:
             self.place.note(objects, name)
         except StoreError as error:
@@ -127,7 +128,7 @@ class Quarantining:
     def _moved(
         self, objects: pa.Table, copies: Sequence[Copied], before_deadline: BeforeDeadline
     ) -> list[ObjectResult]:
-        """Delete the originals of what was copied, and return how it ended for each object."""
+        """Delete the originals of the copied objects, and return a result for each object."""
         sizes = objects["size"].to_pylist()
         ended = {copy.path: self._result_of_copy(copy, size) for copy, size in zip(copies, sizes, strict=True)}
         copied = [one for one in _to_delete(objects) if ended[one.path] is None]
@@ -137,18 +138,21 @@ class Quarantining:
         return [one or _LEFT for one in ended.values()]
 
     def _note(self, objects: pa.Table, copies: Sequence[Copied], ended: Sequence[ObjectResult], name: str) -> None:
-        """Note the copies whose originals stay, where no ETag of the copy would show that it was made."""
+        """Write a manifest of verified copies whose originals are still there.
+
+        Only copies that were verified by size alone are written: their ETags do not show that they are complete.
+        """
         verified = {
             copy.path: VerifiedCopy(size, copy.e_tag, copy.copy_e_tag)
             for copy, size, one in zip(copies, objects["size"].to_pylist(), ended, strict=True)
             if one.outcome in (ATTEMPTED, FAILED) and copy.verified_by == SIZE and copy.e_tag and copy.copy_e_tag
         }
         if verified:
-            with suppress(StoreError):  # then they are copied once more
+            with suppress(StoreError):  # the objects are copied again
                 self.place.note_copies(verified, name)
 
     def _result_of_copy(self, done: Copied, size: int) -> ObjectResult | None:
-        """Return how it ended for what was not copied, None for what was."""
+        """Return the result of an object that was not copied; None when it was copied."""
         if done.outcome is CopyOutcome.COPIED:
             return None
         if done.outcome is CopyOutcome.LATE:
@@ -157,7 +161,7 @@ class Quarantining:
             return ObjectResult(SKIPPED, _OTHER)
         if done.outcome is not CopyOutcome.MISSING:
             return ObjectResult(FAILED, done.detail)
-        try:  # gone: by an attempt that was cut off after the move, or before we came
+        try:  # the original is missing: an interrupted attempt moved it, or someone deleted it before
             moved = _size_at(self.copies, done.to) == size
         except StoreError as error:
             return ObjectResult(FAILED, str(error))
@@ -177,7 +181,7 @@ class Quarantining:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Brings objects back from quarantine, where nothing else took their place."""
+    """Restores objects from quarantine. An object is skipped when another object is at its path."""
 
     group_bytes: ClassVar[int | None] = _MOST_COPIED
 
@@ -214,7 +218,7 @@ class Restoring:
         done = self.deleter.delete_all([DeleteTarget(self.place.path(address)) for address in back], before_deadline)
         for address, copy in zip(back, done, strict=True):
             if copy.outcome is Outcome.LATE:
-                ended[address] = ObjectResult(ATTEMPTED)  # the next pass finds it back, and removes the copy
+                ended[address] = ObjectResult(ATTEMPTED)  # the next pass sees the object restored and removes the copy
             elif copy.outcome is Outcome.FAILED:
                 ended[address] = ObjectResult(RESTORED, f"its copy in quarantine stays: {copy.detail}")
         return list(ended.values())
@@ -234,7 +238,10 @@ class Restoring:
         return ObjectResult(FAILED, done.detail or "it is not in quarantine any more")
 
     def _is_the_copy(self, address: str) -> bool:
-        """Return whether what lies at the address has the copy's bytes. An attempt cut off late left no copy."""
+        """Return whether the object at the address has the bytes of the copy.
+
+        A missing copy counts as equal: an interrupted attempt removed the copy after it had restored the object.
+        """
         try:
             copy = self.copies.digest(self.place.path(address))
         except ObjectMissing:
@@ -244,9 +251,9 @@ class Restoring:
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """Deletes copies from quarantine, with all versions of them.
+    """Deletes copies from quarantine, with all their versions.
 
-    `keeps_versions`: whether the store keeps versions of what is deleted; None: unknown, and the ledger says so.
+    `keeps_versions`: whether the store keeps versions of deleted objects; None: unknown, which the ledger records.
     """
 
     group_bytes: ClassVar[int | None] = None
@@ -268,7 +275,7 @@ class Purging:
     deleter: ObjectDeleter
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
-        """See `OpenAction`. A copy that is gone is as good as purged."""
+        """See `OpenAction`. A missing copy counts as purged."""
         addresses = objects["address"].to_pylist()
         told = ObjectResult(PURGED, OF_COPY if self.action.keeps_versions is not None else _OF_COPY_ALONE)
         try:
@@ -285,9 +292,9 @@ class Purging:
 
 
 def remove_manifests(purge: Purge) -> int:
-    """Delete the manifests of a plan of which no copy is left. Return how many could not be deleted.
+    """Delete the manifests of a plan, if no copy of the plan is left. Return how many manifests could not be deleted.
 
-    Errors: AccessDenied or StoreError, when it cannot be known what is left.
+    Errors: AccessDenied or StoreError, when the remaining copies cannot be listed.
     """
     purge.place.prepare()
     access, folder = purge.place.access, f"{purge.place.folder}/{MANIFESTS}"
@@ -306,7 +313,7 @@ def remove_manifests(purge: Purge) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RemoveVersions:
-    """Removes what a versioned bucket keeps of objects that are deleted; their delete markers stay."""
+    """Removes the old versions of deleted objects from a versioned bucket. The delete markers stay."""
 
     group_bytes: ClassVar[int | None] = None
 
@@ -325,7 +332,7 @@ class RemovingVersions:
     deleter: ObjectDeleter
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
-        """See `OpenAction`. The versions of a directory are listed once for all of the group's objects in it."""
+        """See `OpenAction`. Each directory is listed once for all objects of the chunk in it."""
         wanted = objects["address"].to_pylist()
         try:
             to_delete = _versions(wanted, lambda place, _: noncurrent_versions(self.access, place))
@@ -338,7 +345,7 @@ class RemovingVersions:
 def _versions(
     paths: Sequence[str], listed: Callable[[str, tuple[str, str]], Iterator[pa.RecordBatch]]
 ) -> list[DeleteTarget]:
-    """Return the versions of these paths. Each of their directories is listed once."""
+    """Return all versions of these paths. Each directory is listed once."""
     by_directory: dict[str, list[str]] = {}
     for path in paths:
         by_directory.setdefault(f"{path.rpartition('/')[0]}/", []).append(path)
@@ -353,7 +360,7 @@ def _versions(
 
 
 def _not_gone(done: Sequence[Deletion]) -> dict[str, ObjectResult]:
-    """Return by path what is not certainly gone, and why."""
+    """Return, by path, a result for each object that may still exist."""
     return {
         one.path: _LEFT if one.outcome is Outcome.LATE else ObjectResult(FAILED, one.detail)
         for one in done
@@ -362,7 +369,10 @@ def _not_gone(done: Sequence[Deletion]) -> dict[str, ObjectResult]:
 
 
 def _asked_rarely(before_deadline: BeforeDeadline) -> BeforeDeadline:
-    """Return `in_time` for callers that ask it often: it is asked every few seconds, and not again after its no."""
+    """Return `before_deadline` with a cached answer, for callers that call it often.
+
+    `before_deadline` itself is called at most every `_EVERY` seconds, and never again after it returned false.
+    """
     asked_at, answer = -inf, True
 
     def goes_on() -> bool:
@@ -378,11 +388,14 @@ def _noted_copies(place: QuarantinePlace) -> Mapping[str, VerifiedCopy]:
     try:
         return place.noted_copies()
     except StoreError:
-        return {}  # then they are copied once more
+        return {}  # the objects are copied again
 
 
 def _steps(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield where each step of a group starts, and how many objects it has: enough to copy `_AT_ONCE` at once."""
+    """Yield (start, length) of each step of a chunk.
+
+    A step has enough objects to copy `_AT_ONCE` of them at the same time.
+    """
     start = total = 0
     for place, size in enumerate(sizes):
         objects = place - start
@@ -404,12 +417,12 @@ def _to_delete(objects: pa.Table) -> list[DeleteTarget]:
 
 def _of_deletion(done: Deletion) -> ObjectResult:
     if done.outcome is Outcome.DELETED and done.detail is None:
-        return _DELETED  # nearly all: they share one
+        return _DELETED  # most results are equal: they share one instance
     return ObjectResult(_OUTCOMES[done.outcome], _OTHER if done.outcome is Outcome.CHANGED else done.detail)
 
 
 def _size_at(reader: ObjectReader, path: str) -> int | None:
-    """Return the object's size, None when nothing is there. Errors: StoreError when that is not known."""
+    """Return the size of the object at `path`; None when there is none. Errors: StoreError when this is unknown."""
     try:
         return reader.head(path).size
     except ObjectMissing:

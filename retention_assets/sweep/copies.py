@@ -1,7 +1,7 @@
-"""What lies in a repository's quarantine, listed and compared with the ledgers.
+"""Lists the quarantine of a repository and compares it with the ledgers. Changes nothing.
 
-A sweep that was interrupted, or that could not delete an original, leaves copies of which no ledger says
-`quarantined`. They are found here by the listing. Nothing here changes anything.
+A sweep that was interrupted, or that could not delete an original, leaves copies that no ledger calls `quarantined`.
+Only the listing finds them.
 """
 
 import re
@@ -26,16 +26,16 @@ from retention_assets.state.ledger import DELETED, ENDED, PURGED, QUARANTINED
 from retention_assets.state.quarantine import MANIFESTS, OBJECTS, QuarantinePlace
 
 _DAY, _FOLDER = re.compile(r"\d{4}-\d{2}-\d{2}/"), re.compile(r"[^/]+/[0-9a-f]{16}")
-_FOLDER_PARTS = 2  # of a path: the day, and the beginning of the plan's hash
+_FOLDER_PARTS = 2  # of a path: the day, and the first digits of the plan's hash
 _STORED = pa.schema([("path", pa.string()), ("size", pa.int64()), ("is_current", pa.bool_())])
 
 
 @dataclass(frozen=True, slots=True)
 class Lying:
-    """What is stored in a quarantine; with the versions that its bucket keeps, if these were listed.
+    """The listing of a quarantine, with the old versions in its bucket if these were listed.
 
     `copies`: folder, address, current_size (bytes; null: only versions and delete markers are left of the copy).
-    `manifests`: folder, files. `strangers`: folder, objects, bytes of what lies in no folder of a known plan.
+    `manifests`: folder, files. `strangers`: folder, objects, bytes; these folders belong to no known plan.
     """
 
     copies: DataFrame
@@ -44,11 +44,11 @@ class Lying:
 
 
 def lying(spark: SparkSession, places: Sequence[QuarantinePlace], *, versions: bool = False) -> Lying:
-    """List a quarantine that has the folders `places`, and perhaps others. Errors: of the store."""
+    """List a quarantine: the folders of `places`, and folders of unknown plans. Errors: of the store."""
     known = [place.folder for place in places]
     stored = spark.createDataFrame(_STORED.empty_table())
     if places:
-        access = places[0].access  # they all lie in one quarantine
+        access = places[0].access  # all are in the same quarantine
         stored = _stored(spark, access, sorted({*known, *_folders(access)}), versions=versions)
     parts = F.split("path", "/", _FOLDER_PARTS + 2)
     named = stored.select(
@@ -70,7 +70,7 @@ def lying(spark: SparkSession, places: Sequence[QuarantinePlace], *, versions: b
 
 
 def _folders(access: StoreAccess) -> list[str]:
-    """Return the folders that have objects and names as plans' folders have. Other things at the URL are not ours."""
+    """Return the folders that are named like folders of plans. Everything else at the URL is ignored."""
     if _is_absent(access):
         return []
     reader = ObjectReader(access)
@@ -80,12 +80,12 @@ def _folders(access: StoreAccess) -> list[str]:
 
 
 def _is_absent(access: StoreAccess) -> bool:
-    """Return whether it is a local directory that nobody has made yet."""
+    """Return whether `access` is a local directory that does not exist yet."""
     return access.is_local and not Path(access.url.removeprefix("file://")).is_dir()
 
 
 def _stored(spark: SparkSession, access: StoreAccess, folders: Sequence[str], *, versions: bool) -> DataFrame:
-    """Return `_STORED` of all that lies in the folders; with `versions`, a row for each version too."""
+    """Return the contents of the folders as `_STORED`; with `versions`, one row for each version too."""
     if not folders or _is_absent(access):
         return spark.createDataFrame(_STORED.empty_table())
     if not versions:
@@ -106,27 +106,37 @@ def _stored(spark: SparkSession, access: StoreAccess, folders: Sequence[str], *,
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Which copies have lain long enough, at one instant (UTC)."""
+    """Two limits of age (UTC), computed from the same current time."""
 
-    kept_until: datetime  # copies whose objects were moved since then can still be brought back
-    quiet_since: datetime  # since then a worker of an interrupted sweep may still be at an object
+    kept_until: datetime  # copies of objects that were moved after this time are not due yet
+    quiet_since: datetime  # a worker of an interrupted sweep may still process objects that it touched since then
 
 
 def held_and_surplus(rows: DataFrame, copies: DataFrame, repository: StoreAccess, times: Times) -> DataFrame:
-    """Return what is in quarantine by ledgers or by what lies there: the columns of `LEDGER` and the following.
+    """Return the objects that the ledgers or the listing place in quarantine, one row for each folder and address.
 
-    `rows`: of all plans' ledgers, with the `folder` of the plan. `copies`: see `Lying`. `at`: since when the copy
-    counts. `fence`: of the newest row that was known. One row for each folder and address:
+    A row is one of two kinds:
 
-        held     the object was moved, by the ledger, or is not in the repository, and a copy lies here
-        surplus  a copy lies here, and the object is in its place all the same
+        held     according to the ledger the object was moved; or the object is missing from the repository, and its
+                 copy is in quarantine
+        surplus  a copy is in quarantine, and the object is still at its path
 
-    `recorded`: the ledger says that the object was moved. `lies`: a copy lies here. `is_due`: it may be purged. Copies
-    of one object under several plans become due together, so that what is called purged has no copy left. What a worker
-    of an interrupted sweep may still be at is not due. Copies that no ledger names are left out: see `unnamed`.
+    The columns are those of `LEDGER` and others. `at` is the time from which the age of the copy counts. `fence` is the
+    fence of the newest ledger row. `recorded`: the ledger says that the object was moved. `lies`: the copy is in
+    quarantine. `is_due`: the copy may be purged.
+
+    Copies of one object under several plans become due together, so that a purged object has no copy left. A copy is
+    not due while a worker of an interrupted sweep may still process its object. Copies that no ledger names are not
+    returned: see `unnamed`.
+
+    Args:
+        rows: the ledgers of all plans, with the `folder` of the plan.
+        copies: see `Lying`.
+        repository: the store in which the originals are looked up.
+        times: the limits of age.
     """
     key = ["folder", "address"]
-    latest = F.struct("fence", (F.col("outcome") == DELETED).cast("int"), "at", "outcome")  # as `ended_of` has it
+    latest = F.struct("fence", (F.col("outcome") == DELETED).cast("int"), "at", "outcome")  # ordered as in `ended_of`
     is_end = F.col("outcome").isin(*ENDED)
     ended = F.max_by(F.struct("outcome", "detail", "at"), F.when(is_end, latest))
     known = rows.groupBy(*key).agg(
@@ -149,7 +159,7 @@ def held_and_surplus(rows: DataFrame, copies: DataFrame, repository: StoreAccess
         present = there.select("address", F.col("size").alias("size_there"))
         is_there = F.coalesce(F.col("size_there") == F.col("size"), F.lit(False))
         known_now = found.join(present, on="address", how="left").withColumn("surplus", ~F.col("recorded") & is_there)
-    # Of what a purge called purged something is left all the same: that is due at once.
+    # The ledger calls these objects purged, but a copy is still there. Such a copy is due at once.
     is_left = F.coalesce(F.col("end.outcome") == PURGED, F.lit(False)) & ~F.col("surplus")
     since = F.when(F.col("recorded"), F.col("end.at")).when(~is_left, F.col("touched_at"))
     of_object = Window.partitionBy("address")
@@ -176,12 +186,12 @@ def held_and_surplus(rows: DataFrame, copies: DataFrame, repository: StoreAccess
 
 
 def unnamed(rows: DataFrame, copies: DataFrame) -> DataFrame:
-    """Return the copies in folders of known plans that no ledger names. Nobody knows whether they are needed."""
+    """Return the copies in folders of known plans that no ledger names. Whether they are needed is unknown."""
     key = ["folder", "address"]
     return copies.join(rows.select(*key).distinct(), on=key, how="left_anti")
 
 
 def in_folders(ledgers: Mapping[str, DataFrame], empty: DataFrame) -> DataFrame:
-    """Return the rows of all ledgers, each with the folder of its plan."""
+    """Return the rows of all ledgers, with the folder of the plan in the column `folder`."""
     named = [rows.withColumn("folder", F.lit(folder)) for folder, rows in ledgers.items()]
     return reduce(DataFrame.unionByName, named, empty.withColumn("folder", F.lit("")))

@@ -1,6 +1,6 @@
-"""Where a sweep's objects are: the port that carrying out needs, and Spark behind it.
+"""Defines the engine of a sweep, which holds the objects, and runs a batch of objects on Spark executors.
 
-Objects stay with the engine; what passes through the driver is counts, places and rounds.
+The objects stay with the engine. Only counts, places and batch numbers pass through the driver.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,9 +20,10 @@ from retention_assets.sweep.worker import OBJECTS, TALLY, TaskSpec, work
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a round came to, by outcome; `until`: when the last object of it was worked on.
+    """The result of a batch: objects and bytes by outcome.
 
-    `reached`: objects per second of one worker at a store that throttled; None: it did not.
+    `until`: the time at which the last object was processed; None: no object was processed. `reached`: the rate of one
+    worker in objects per second, measured when the store throttled; None: the store did not throttle.
     """
 
     amounts: Mapping[str, Amount]
@@ -32,45 +33,52 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Round[Objects]:
-    """Objects that one look is for, with the outcome of those that the look decided, and when it began (UTC)."""
+    """A batch of objects checked together: the outcomes that the liveness check decided, and its start time (UTC)."""
 
     objects: Objects
     checked_at: datetime
 
 
 class Engine[Objects](Protocol):
-    """What remains of a plan, round by round."""
+    """Holds the remaining objects of a plan, and processes them batch by batch."""
 
     def remaining(self, fence: int) -> Sequence[int]:
-        """Cut what remains into rounds, and return how many objects each has; none when nothing remains.
+        """Divide the remaining objects into batches, and return the number of objects in each batch.
 
-        What ended remains no more, nor what this sweep, that of `fence`, knows an outcome of already.
+        An object remains if no sweep of the plan has finished it, and this sweep (the one with `fence`) has recorded no
+        outcome for it. The list is empty when no object remains.
         """
         ...
 
     def resurrected(self) -> int:
-        """Look at all that remains, and return how much of it lives again. Errors: GuardRefused when unknown."""
+        """Run a liveness check on all remaining objects, and return how many of them are live again.
+
+        Errors: GuardRefused when this cannot be determined.
+        """
         ...
 
     def look(self, number: int) -> Round[Objects]:
-        """Look again at the objects of one round. Errors: GuardRefused when it cannot be known what is live."""
+        """Run a liveness check for the batch `number`, and return its objects.
+
+        Errors: GuardRefused when liveness cannot be determined.
+        """
         ...
 
     def run(self, objects: Round[Objects], task: TaskSpec) -> Done:
-        """Have the workers carry out `orders`."""
+        """Have the workers execute `task` on a batch, and return the result."""
         ...
 
     def outcomes(self) -> Mapping[str, Amount]:
-        """Return what the plan's ledger says by now; an attempt of unknown end is `attempted`."""
+        """Return the current totals of the plan's ledger by outcome. Objects with an unknown result are `attempted`."""
         ...
 
     def ledger_digest(self, fence: int) -> str:
-        """Return a hash of the plan's ledger up to and with one sweep."""
+        """Return a hash of the plan's ledger up to and including the sweep with this `fence`."""
         ...
 
 
 def run_on_spark(objects: DataFrame, task: TaskSpec) -> Done:
-    """Have executors carry out `orders` on a frame of `OBJECTS`, spread by address and in its order."""
+    """Have executors execute `task` on a frame of `OBJECTS`, partitioned and sorted by address; return the result."""
     spark = objects.sparkSession
     parts = objects.select(*OBJECTS.names).repartitionByRange(width(spark), "address").sortWithinPartitions("address")
     tally = parts.mapInArrow(_worker(task), from_arrow_schema(TALLY))
@@ -83,7 +91,7 @@ def run_on_spark(objects: DataFrame, task: TaskSpec) -> Done:
 
 
 def width(spark: SparkSession) -> int:
-    """Return among how many workers a round is spread."""
+    """Return the number of workers (Spark partitions) of a batch."""
     return int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
 
 

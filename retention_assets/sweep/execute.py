@@ -1,6 +1,8 @@
-"""Carrying a plan out: lease, approval, then round by round look again, work on what is still dead, write the ledger.
+"""Executes a plan: requires the approval, takes the lease, then processes the objects batch by batch.
 
-The objects are the engine's. What this module decides: whether to begin, whether to go on, and what the end was.
+For each batch (`round` in the code) the sweep runs a liveness check, applies the action to the objects that are still
+unreferenced, and writes the ledger. The engine holds the objects. This module decides whether the sweep starts, whether
+it continues, and how it ended.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,17 +38,17 @@ from retention_assets.sweep.engine import Done, Engine
 from retention_assets.sweep.progress import Progress
 from retention_assets.sweep.worker import Action, TaskSpec
 
-_SUCCESS = {DELETED, QUARANTINED, PURGED, RESTORED}  # missing or skipped may also be what a look alone found
+_SUCCESS = {DELETED, QUARANTINED, PURGED, RESTORED}  # the liveness check alone can also report missing or skipped
 
 Log = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class SweepRun:
-    """One attempt at a plan: what is to be done with its objects, by whom, within which limits.
+    """One attempt to execute a plan: the action for its objects, the person or run, and the limits.
 
-    `kind`: sweep, restore or purge. `workers`: among how many the rate is shared. `publish` is called with the lease
-    once nothing speaks against the plan, and tells what it did, for the record.
+    `kind`: sweep, restore or purge. `workers`: the number of workers that share the rate. `publish` is called with the
+    lease after all checks have passed; the audit record stores its return value.
     """
 
     warehouse: Warehouse
@@ -59,45 +61,45 @@ class SweepRun:
     clock: Clock
     log: Log
     workers: int = 1
-    beside: int = 0  # what the plan changes beside its objects: snapshots that it releases, references that it deletes
-    publish: Callable[[Lease], Mapping[str, Any]] | None = None  # what must be written before any object goes
-    terms: Terms = field(default_factory=dict)  # the settings of now; restore and purge need no approval of a plan
-    dump: Mapping[str, str] | None = None  # for the record: see `Record`
-    seal: Seal = NO_SEAL  # how its record is signed, and where a copy of it goes
+    beside: int = 0  # changes of the plan that are not objects: snapshots it releases plus references it deletes
+    publish: Callable[[Lease], Mapping[str, Any]] | None = None  # writes the plan's edits before any object is deleted
+    terms: Terms = field(default_factory=dict)  # the current settings; restore and purge need no approval of a plan
+    dump: Mapping[str, str] | None = None  # for the audit record: see `Record`
+    seal: Seal = NO_SEAL  # how the audit record is signed, and where its copy is stored
 
     @property
     def name(self) -> str:
-        """How messages name it."""
+        """The name of the sweep in messages: repository and day."""
         return f"{self.plan.repository} {self.plan.day}"
 
     @property
     def share_of_rate(self) -> float | None:
-        """Objects per second of each worker; None: no ceiling."""
+        """The most objects per second of each worker; None: no limit."""
         rate = self.limits.sweep.rate
         return None if rate is None else rate / self.workers
 
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """What an attempt came to: the ledger's totals by now, and whether the plan was carried out whole."""
+    """The result of an attempt."""
 
-    outcomes: Mapping[str, Amount]
-    whole: bool
+    outcomes: Mapping[str, Amount]  # current totals of the ledger of the plan, by outcome
+    whole: bool  # whether the plan was completed
 
 
 def execute(run: SweepRun, engine: Engine[Any], require_same: Callable[[], None]) -> SweepResult:
-    """Delete or quarantine what the day's approved plan names and is still dead.
+    """Delete or quarantine the objects of the approved plan that are still unreferenced.
 
-    What an earlier attempt ended is not tried again. `require_same` refuses a repository that is not the planned one.
-    What the plan publishes is published before any object goes. Source: DESIGN.md, invariant 4.
-    Errors: GuardRefused before anything is touched, or later when the lease is lost or the plan does not stand.
+    Objects finished by an earlier attempt are skipped. `require_same` raises an error if the repository is not the one
+    that was planned. The edits of the plan are published before any object is deleted. Source: DESIGN.md, invariant 4.
+    Errors: GuardRefused before any change, or later when the lease is lost or the plan was withdrawn or replaced.
     """
     started = run.clock()
     limits, plan = run.limits, run.plan
     approval = require_approval(
         run.warehouse, plan, limits.approval, limits.budget, started, terms=run.terms, beside=run.beside
     )
-    run.seal.copy_records(run.warehouse, plan.repository)  # who cannot copy a record may not begin either
+    run.seal.copy_records(run.warehouse, plan.repository)  # a sweep that cannot copy its record must not start
     lease = take_lease(run.warehouse, plan.repository, run.run_id, started, limits.sweep.lease)
     try:
         remaining = sum(engine.remaining(lease.fence))
@@ -116,9 +118,10 @@ def execute(run: SweepRun, engine: Engine[Any], require_same: Callable[[], None]
 def work_and_conclude(
     run: SweepRun, engine: Engine[Any], approval: Approval, lease: Lease, started: datetime
 ) -> SweepResult:
-    """Publish, work on all that remains, conclude. What ended before that has a record, too, if it did anything.
+    """Publish the edits of the plan, process all remaining objects, and conclude.
 
-    Errors: what ended it, whether or not a record could be written.
+    A sweep that ends early also writes an audit record, if it changed anything.
+    Errors: the error that ended the sweep, whether or not a record could be written.
     """
     published = None
     try:
@@ -126,9 +129,9 @@ def work_and_conclude(
             published = run.publish(lease)
         lease, window = work_through(run, engine, lease)
     except Exception as error:
-        with suppress(Exception):  # what ended the sweep may hinder its record too, and is what to tell
+        with suppress(Exception):  # the record may fail for the same reason; raise the first error
             if run.publish or _has_rows(run, lease):
-                # Where Spark gave a job up, other workers of it may still write rows: a digest would not hold.
+                # After Spark aborts a job, its other workers may still write rows: a digest would be wrong soon.
                 digest = engine.ledger_digest(lease.fence) if isinstance(error, RetentionError) else None
                 record = _record(run, approval, lease, started, engine.outcomes(), digest)
                 ended = replace(record, published=published, ended_early=brief(error))
@@ -143,9 +146,10 @@ def _has_rows(run: SweepRun, lease: Lease) -> bool:
 
 
 def work_through(run: SweepRun, engine: Engine[Any], lease: Lease) -> tuple[Lease, float]:
-    """Work on all that remains, and return the lease as it is then and the longest window in seconds.
+    """Process all remaining objects; return the current lease and the longest window in seconds.
 
-    What a round leaves at its deadline is looked at anew in the next pass, as long as there is any progress.
+    A window is the time from a liveness check to the last object processed under that check. Objects that a batch
+    leaves at its deadline are checked again in the next pass. Two passes in a row without progress are an error.
     """
     window, reached = 0.0, None
     turns = count()
@@ -169,17 +173,17 @@ def work_through(run: SweepRun, engine: Engine[Any], lease: Lease) -> tuple[Leas
             progress.count(done)
             _require_some_success(run, done, left=sum(rounds[number + 1 :]))
         if progress.done == before:
-            require_lease(run.warehouse, lease, run.clock())  # or that is why nothing was done
+            require_lease(run.warehouse, lease, run.clock())  # a lost lease also explains a pass without progress
             if is_second:
                 raise _window_too_short(run, sum(rounds))
-        is_second = progress.done == before  # a first look reads much that the next one finds read
+        is_second = progress.done == before  # the first check fills the cache, so the second decides
         rounds = engine.remaining(lease.fence)
         progress.expect(sum(rounds))
     return lease, window
 
 
 def require_standing(run: SweepRun) -> None:
-    """Refuse to go on with a plan that another process withdrew, or made anew."""
+    """Raise GuardRefused when another process withdrew or replaced the plan."""
     if run.kind == "sweep" and load_plan(run.warehouse, run.plan.repository, run.plan.day) != run.plan:
         raise GuardRefused(
             f"{run.name}: another process made the plan anew meanwhile. Nothing more was deleted; what was done is "
@@ -197,10 +201,11 @@ def conclude(
     window: float,
     published: Mapping[str, Any] | None = None,
 ) -> SweepResult:
-    """Require that the totals balance, note a plan that was carried out whole, and write the record.
+    """Require that the ledger balances with the plan, write the audit record, and mark a completed plan.
 
-    Failed, unattempted, quarantined and restored rows hold `last_deleted` back; skipped ones do not, they are planned
-    again. Source: DESIGN.md, invariant 9 and Decisions (`last_deleted`).
+    A plan with failed, unattempted, quarantined or restored objects is not completed: `last_deleted` does not advance.
+    Skipped objects do not prevent completion, because a later plan includes them again. Source: DESIGN.md, invariant 9
+    and Decisions (`last_deleted`).
     """
     plan, outcomes = run.plan, dict(engine.outcomes())
     unknown = outcomes.pop(ATTEMPTED, Amount())
@@ -249,7 +254,10 @@ def _record(
 
 
 def require_balance(plan: Plan, outcomes: Mapping[str, Amount]) -> None:
-    """Refuse a ledger that does not fit its plan. Source: DESIGN.md, invariant 9."""
+    """Raise GuardRefused when the ledger has more objects or bytes than its plan, or unknown outcomes.
+
+    Source: DESIGN.md, invariant 9.
+    """
     strange = sorted(set(outcomes) - {*OUTCOMES, ATTEMPTED})
     tried = sum(amount.objects for amount in outcomes.values())
     size = sum(amount.bytes for amount in outcomes.values())
@@ -283,7 +291,10 @@ def _window_too_short(run: SweepRun, left: int) -> GuardRefused:
 
 
 def _require_some_success(run: SweepRun, done: Done, *, left: int) -> None:
-    """End a sweep that failed at all that a round tried while some are `left`: the next round would fail alike."""
+    """Raise StoreError when every object tried in a batch failed and objects are `left`.
+
+    The next batch would fail in the same way.
+    """
     if left and FAILED in done.amounts and not done.amounts.keys() & _SUCCESS:
         raise StoreError(
             f"{run.name}: all {done.amounts[FAILED].objects:,} objects of a round failed. {left:,} were not tried. "

@@ -1,6 +1,6 @@
-"""What lies at planned addresses by now, asked of the store just before it is worked on.
+"""Checks planned objects against the store just before the action is applied.
 
-An object that is gone, or is another than was planned, is left alone. Source: DESIGN.md, invariant 5.
+A missing or changed object is not processed. Source: DESIGN.md, invariant 5.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,34 +20,37 @@ from retention_assets.state.ledger import MISSING, SKIPPED
 
 GONE = "was gone before"
 CHANGED = "changed since it was planned"
-_AT_ONCE = 16  # questions on their way at once
-_FACTS = (("size", "size"), ("last_modified", "last_modified"), ("etag", "e_tag"))  # as planned, as listed
+_AT_ONCE = 16  # concurrent requests
+_FACTS = (("size", "size"), ("last_modified", "last_modified"), ("etag", "e_tag"))  # names in the plan, in the listing
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Where to ask; it travels to executors. `keeps_missing`: what is gone is left to the action, which knows more."""
+    """Store access for the precondition check; pickled to executors.
+
+    With `keeps_missing`, missing objects are passed on to the action, which also checks other places.
+    """
 
     access: StoreAccess
     keeps_missing: bool = False
 
     def open(self) -> "FactsOf":
-        """Return what asks, with its client open."""
+        """Return the precondition check with an open client."""
         return FactsOf(self.access, ObjectReader(self.access), self.keeps_missing)
 
 
 @dataclass(frozen=True, slots=True)
 class FactsOf:
-    """See `Facts`."""
+    """The precondition check with an open client. See `Facts`."""
 
     access: StoreAccess
     reader: ObjectReader
     keeps_missing: bool
 
     def classified(self, objects: pa.Table) -> pa.Table:
-        """Return rows of `OBJECTS`, each address once, with an outcome for what is gone and what is another object.
+        """Return rows of `OBJECTS`, each address once, with an outcome for missing and for changed objects.
 
-        Errors: of the store; what cannot be asked about is not worked on.
+        Errors: of the store. Objects that cannot be checked are not processed.
         """
         addresses = sorted(objects["address"].to_pylist())
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -72,13 +75,13 @@ class FactsOf:
             facts = self.reader.head(address)
         except ObjectMissing:
             return None
-        e_tag = None if self.access.is_local else facts.e_tag  # it names the file, not what is in it
+        e_tag = None if self.access.is_local else facts.e_tag  # a local ETag identifies the file, not its content
         return {"path": address, "last_modified": facts.last_modified, "size": facts.size, "e_tag": e_tag}
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A directory, with the first and the last name in it that is asked about, as whole paths."""
+    """A key range: a directory, with the first and the last path in it to check."""
 
     directory: str
     first: str
@@ -86,17 +89,17 @@ class _Place:
 
 
 def _places(addresses: Sequence[str]) -> Iterator[_Place]:
-    """Yield the parts of directories that have these addresses, which are in order."""
+    """Yield the key range of each directory that has some of `addresses`, which must be sorted."""
     for directory, group in groupby(addresses, key=lambda address: address[: address.rfind("/") + 1]):
         names = list(group)
         yield _Place(directory, names[0], names[-1])
 
 
 def compared(objects: pa.Table, listed: pa.Table, *, keeps_missing: bool) -> pa.Table:
-    """Return rows of `OBJECTS` with an outcome for what `listed`, of `LISTING`, lacks or has otherwise.
+    """Return `objects` with an outcome for those that are missing from `listed` or differ from it.
 
-    A fact that one of the two does not know makes no difference. A store may list an object twice, and differently:
-    then it is not surely the planned one.
+    `objects` has rows of `OBJECTS`, `listed` has rows of `LISTING`. Size, modification time or ETag that is null on one
+    side is not compared. If a store lists an object twice with different values, the object counts as changed.
     """
     place = pc.index_in(listed["path"], value_set=objects["address"].combine_chunks())
     rows = listed.filter(pc.is_valid(place))

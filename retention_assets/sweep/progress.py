@@ -1,4 +1,4 @@
-"""How far a sweep is, for people who wait: objects, rate, time left, while its workers are at it."""
+"""Logs the progress of a running sweep: objects, rate and time left."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from retention_assets.state.ledger import LedgerPlace
 from retention_assets.sweep.engine import Done
 
-_EVERY = 10.0  # seconds between two lines
+_EVERY = 10.0  # seconds between two log lines
 Log = Callable[[str], None]
 
 
 class Progress:
-    """Counts what rounds come to, against all that was to be worked on."""
+    """Counts the processed objects of all batches against the expected total."""
 
     def __init__(self, name: str, objects: int, clock: Callable[[], datetime], log: Log) -> None:
         self._name = name
@@ -24,18 +24,18 @@ class Progress:
         self.done = 0
 
     def count(self, done: Done) -> None:
-        """Count a round that ended, and tell where the sweep is."""
+        """Add the results of a finished batch, and log the progress of the sweep."""
         self.done += sum(amount.objects for amount in done.amounts.values())
         counts = ", ".join(f"{amount.objects:,} {outcome}" for outcome, amount in sorted(done.amounts.items()))
         self._log(f"{self._told(self.done)}; {counts or 'nothing'} in this round")
 
     def expect(self, objects: int) -> None:
-        """Take note that so many objects are still to come: what a phase held back, for one."""
+        """Raise the expected total if `objects` more objects remain, for example those of the next phase."""
         self._objects = max(self._objects, self.done + objects)
 
     @contextmanager
     def watched(self, place: LedgerPlace) -> Iterator[None]:
-        """Tell every few seconds how far the workers are, by the files that they add to the ledger."""
+        """Log the progress of the workers every few seconds, counted by the files they add to the ledger."""
         before, ended = place.objects_noted(), threading.Event()
 
         def watch() -> None:
@@ -48,7 +48,7 @@ class Progress:
             yield
         finally:
             ended.set()
-            watcher.join(_EVERY)  # it may be asking the warehouse, and must not be at it when the process ends
+            watcher.join(_EVERY)  # it may be reading the warehouse, and must not do so while the process exits
 
     def _told(self, done: int) -> str:
         seconds = (self._clock() - self._began).total_seconds()

@@ -1,4 +1,4 @@
-"""A plan of a repository as an engine of the sweep: Spark holds the objects, executors work on them."""
+"""Runs the sweep of a plan on Spark: Spark holds the objects, and executors process them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,19 +26,25 @@ Packing = Sequence[tuple[str, int]]
 
 
 class Layout(Protocol):
-    """How the objects of a kind of repository lie in its store: in which place each, and which go first."""
+    """How a kind of repository stores its objects: the place of each object, and the order of deletion.
+
+    A place is a part of the store, such as a directory. All objects of a place are in the same batch.
+    """
 
     def place(self, address: Column) -> Column:
-        """Return the place of the store where `address` lies; a round is made of whole places."""
+        """Return the place of `address` in the store."""
         ...
 
     def phase(self, address: Column) -> Column:
-        """Return in which phase `address` goes, counted from 0. No phase begins before those ahead of it ended well."""
+        """Return the phase in which `address` is deleted, counted from 0.
+
+        A phase starts only after all earlier phases ended without failures.
+        """
         ...
 
 
 class Directories:
-    """See `Layout`: every directory is a place, and all objects go in one phase. So lakeFS's data lie."""
+    """The layout of lakeFS data: each directory is a place, and all objects are deleted in one phase. See `Layout`."""
 
     def place(self, address: Column) -> Column:
         """See `Layout`."""
@@ -51,9 +57,10 @@ class Directories:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What an engine is of: the plan with its objects, the store they lie in, and how what is live is found out.
+    """Inputs of an engine: the plan and its objects, their store, and the liveness check.
 
-    `project` tells what will be live once the plan's own edits are published; None: the plan has none.
+    `look` runs the liveness check. `project` returns the projected liveness: what will be live after the edits of the
+    plan are published. None: the plan has no edits.
     """
 
     spark: SparkSession
@@ -62,30 +69,33 @@ class Setting:
     planned: DataFrame
     access: StoreAccess
     look: Callable[[], Liveness]
-    most: int  # objects of a round
+    most: int  # most objects in a batch
     layout: Layout = field(default_factory=Directories)
     project: Callable[[], Liveness] | None = None
 
 
 class SparkEngine:
-    """See `Engine`. `keeps_missing`: an object that is gone is left to the workers, who know where else to look."""
+    """The engine of a sweep; see `Engine`.
+
+    With `keeps_missing`, missing objects are passed on to the action, which also checks the quarantine.
+    """
 
     def __init__(self, setting: Setting, *, keeps_missing: bool = False) -> None:
         self._of = setting
         self._keeps_missing = keeps_missing
-        self._kept: DataFrame | None = None  # what remains, in Spark's cache
-        self._rest: DataFrame | None = None  # of that the phase that is next, each object with the number of its round
-        self._liveness: Liveness | None = None  # of a look that no round has used yet
-        self._looked: DataFrame | None = None
+        self._kept: DataFrame | None = None  # the remaining objects, in Spark's cache
+        self._rest: DataFrame | None = None  # the remaining objects of the next phase, with their batch numbers
+        self._liveness: Liveness | None = None  # the result of a liveness check that no batch has used yet
+        self._looked: DataFrame | None = None  # the current batch with the outcomes of its check, in Spark's cache
 
     def remaining(self, fence: int) -> Sequence[int]:
-        """See `Engine`. The rounds are of one phase; the next one remains when nothing of it does.
+        """See `Engine`. All batches are of one phase; the next phase follows when no object of this phase remains.
 
-        A round is made of whole places of the store, each of which is then asked about once. When something of an
-        earlier phase failed in this sweep, nothing remains. Source: DESIGN.md, invariant 4.
+        A batch has all objects of its places, so each place is listed in one batch only. When an object of an earlier
+        phase failed in this sweep, no batches are returned. Source: DESIGN.md, invariant 4.
         """
         layout = self._of.layout
-        if self._kept is not None:  # else what was read of a ledger that has grown since would count again
+        if self._kept is not None:  # the cached rows were read before the ledger grew
             self._kept.unpersist()
         named = {"place": layout.place(F.col("address")), "phase": layout.phase(F.col("address"))}
         self._kept = rest = self._unfinished(fence).withColumns(named).cache()
@@ -104,7 +114,7 @@ class SparkEngine:
         return [objects for _, objects in packed]
 
     def resurrected(self) -> int:
-        """See `Engine`. A look that foresees is of a state that is not there yet: no round may use it."""
+        """See `Engine`. A projected liveness check describes the state after the edits; batches must not use it."""
         assert self._kept is not None
         if self._of.project:
             liveness = self._of.project()
@@ -113,7 +123,7 @@ class SparkEngine:
         return self._kept.join(liveness.live, on="address", how="left_semi").count()
 
     def look(self, number: int) -> Round[DataFrame]:
-        """See `Engine`. What is gone, and what is another object, workers ask the store just before each group."""
+        """See `Engine`. Workers check for missing and changed objects later, just before each chunk."""
         liveness, self._liveness = self._liveness or self._of.look(), None
         assert self._rest is not None
         objects = self._rest.where(F.col("round") == number)
@@ -132,7 +142,7 @@ class SparkEngine:
         return amounts_of(self.ledger())
 
     def ledger(self) -> DataFrame:
-        """Return the latest row of each address in the plan's ledger."""
+        """Return the latest row of each address in the ledger of the plan."""
         plan = self._of.plan
         return ledger_of_plan(self._of.spark, self._of.warehouse, plan.repository, plan.day, plan.plan_hash)
 
@@ -141,7 +151,7 @@ class SparkEngine:
         return ledger_digest(self._of.spark, self._of.warehouse, self._of.plan, fence)
 
     def _failed_before(self, phase: int, fence: int) -> bool:
-        """Return whether anything of a phase before `phase` failed in the sweep of `fence`."""
+        """Return whether an object of a phase before `phase` failed in the sweep with this `fence`."""
         failed = self._rows().where((F.col("fence") == fence) & (F.col("outcome") == FAILED))
         return not failed.where(self._of.layout.phase(F.col("address")) < phase).isEmpty()
 
@@ -154,20 +164,20 @@ class SparkEngine:
     def _unfinished(self, fence: int) -> DataFrame:
         rows = self._rows()
         known_by_now = (F.col("fence") == fence) & (F.col("outcome") != ATTEMPTED)
-        # What ended stays so, whatever failed later: a restore that did leaves the object in quarantine.
+        # A finished object stays finished after a later failure: a failed restore leaves the object in quarantine.
         done = rows.where(F.col("outcome").isin(*ENDED) | known_by_now)
         return self._of.planned.join(done.select("address"), on="address", how="left_anti")
 
 
 def ledger_digest(spark: SparkSession, warehouse: Warehouse, plan: Plan, fence: int) -> str:
-    """Return a hash of the plan's ledger up to and with the sweep of `fence`."""
+    """Return a hash of the ledger of a plan, up to and including the sweep with this `fence`."""
     return digest_of_ledger(spark, warehouse, plan.repository, (plan.day.isoformat(), plan.plan_hash), fence)
 
 
 def digest_of_ledger(
     spark: SparkSession, warehouse: Warehouse, repository: str, plan: tuple[str, str], fence: int
 ) -> str:
-    """As `ledger_digest`, of a plan that is known by its day and its hash; a ledger may be empty."""
+    """Return the same hash as `ledger_digest`, for a plan given as (day, hash). The ledger may be empty."""
     rows = read_ledgers(spark, warehouse, repository, [plan])
     return candidates_digest(rows.where(F.col("fence") <= fence))
 
@@ -179,7 +189,10 @@ def amounts_of(ledger: DataFrame) -> dict[str, Amount]:
 
 
 def with_results(objects: DataFrame, now: Liveness) -> DataFrame:
-    """Return `OBJECTS`: with the outcome of those that live, null for those that go."""
+    """Return `objects` as `OBJECTS`: outcome `skipped` for live objects, null for objects to delete.
+
+    An object that was planned as unreferenced is also skipped when a commit has it now.
+    """
     committed = (F.col("reason") == UNREFERENCED) & F.col("is_held").isNotNull()
     detail = F.when(F.col("is_live").isNotNull(), F.lit(_REVIVED)).when(committed, F.lit(_COMMITTED))
     return (
@@ -192,12 +205,15 @@ def with_results(objects: DataFrame, now: Liveness) -> DataFrame:
 
 
 def place(address: Column) -> Column:
-    """Return the directory of the store where `address` lies; empty for the top of the namespace."""
+    """Return the directory of `address` in the store; empty for the top of the namespace."""
     return F.when(address.contains("/"), F.regexp_replace(address, "/[^/]*$", "/")).otherwise(F.lit(""))
 
 
 def pack(places: Packing, most: int) -> list[tuple[tuple[str, ...], int]]:
-    """Return the places in rounds of at most `most` objects, in order; a place that has more is a round of its own."""
+    """Return the places in batches of at most `most` objects, in order, with the number of objects of each batch.
+
+    A place that has more objects is a batch of its own.
+    """
     rounds: list[tuple[tuple[str, ...], int]] = []
     names: list[str] = []
     total = 0

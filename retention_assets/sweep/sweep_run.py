@@ -1,4 +1,4 @@
-"""One attempt at the plan of a day, whatever kind of repository: what it is given, and what every such attempt does."""
+"""Inputs and common steps of one sweep of a day's plan, for every kind of repository."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -55,49 +55,49 @@ class Opened(Protocol):
 
     @property
     def repository(self) -> Repository:
-        """As it is configured."""
+        """The configuration of the repository."""
         ...
 
     @property
     def access(self) -> StoreAccess:
-        """How its objects are reached."""
+        """URL and options of the object store of the repository."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep[Kind: Opened]:
-    """One attempt at the plan of one day."""
+    """One attempt to execute the plan of one day."""
 
     spark: SparkSession
     warehouse: Warehouse
     opened: Kind
     day: date
-    attempt: str  # the run's id
+    attempt: str  # the run id
     log: Log
     clock: Clock
-    others: Elsewhere = field(default_factory=NothingElsewhere)  # what other repositories refer to
+    others: Elsewhere = field(default_factory=NothingElsewhere)  # references of other repositories
 
     @property
     def name(self) -> str:
-        """The repository's name."""
+        """The name of the repository."""
         return self.opened.repository.name
 
     @property
     def limits(self) -> Limits:
-        """What the repository's owner allows."""
+        """The settings of the repository that limit a sweep."""
         return self.opened.repository.settings
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The ledger of a plan so far. In `plan` mode it has no rows: nothing was tried."""
+    """A plan and its ledger so far. In mode `plan` the ledger has no rows."""
 
     plan: Plan
     mode: str
     ledger: DataFrame
 
     def numbers(self) -> dict[str, float | str]:
-        """Return what Dagster plots of the report: the plan's totals, and what became of its candidates."""
+        """Return the numbers that Dagster plots: the totals of the plan, and its candidates by outcome."""
         objects = self.ledger.where(~F.col("address").startswith(REFERENCE_ADDRESSES))
         return {
             "mode": self.mode,
@@ -116,9 +116,9 @@ def sweep_run_of(
     beside: int = 0,
     publish: Callable[[Lease], Mapping[str, Any]] | None = None,
 ) -> SweepRun:
-    """Return what an attempt at a plan is charged with; see `Charge`.
+    """Return the `SweepRun` of the plan, with the settings of the repository.
 
-    Errors: GuardRefused where other machines would not see its lease.
+    Errors: GuardRefused when other machines would not see the lease of the sweep.
     """
     alone = sweep.limits.sweep.single_machine
     require_seen_by_all(sweep.warehouse, sweep.name, sweep.opened.access, single_machine=alone)
@@ -141,7 +141,7 @@ def sweep_run_of(
 
 
 def action_of(sweep: Sweep[Opened], plan: Plan, mode: str) -> Action:
-    """Return what a mode does to objects."""
+    """Return the action of a mode: quarantine or delete."""
     access = sweep.opened.access
     if mode == "quarantine":
         return Quarantine(access, place_of_plan(sweep.opened.repository, plan))
@@ -149,7 +149,10 @@ def action_of(sweep: Sweep[Opened], plan: Plan, mode: str) -> Action:
 
 
 def planned_as_approved(sweep: Sweep[Opened], plan: Plan, policy_hash: str) -> DataFrame:
-    """Return the plan's candidates, if they, the policy and the repository's place are what was approved."""
+    """Return the candidates of the plan. The candidates, the policy and the storage location must be as approved.
+
+    Errors: GuardRefused when one of them differs, or when the plan is blocked.
+    """
     require_same_place(sweep.warehouse, sweep.opened.repository)
     if plan.blocked:
         raise GuardRefused(f"{plan.repository} {plan.day}: {plan.blocked} Nothing was deleted.")
@@ -162,7 +165,7 @@ def planned_as_approved(sweep: Sweep[Opened], plan: Plan, policy_hash: str) -> D
 
 
 def clocks(opened: Opened, clock: Clock) -> CheckResult:
-    """Hold this machine's clock against the store's, which tells how old an object is. See `clock_agrees`."""
+    """Compare the clock of this machine with the clock of the store, which dates the objects. See `clock_agrees`."""
     most = opened.repository.settings.guards.max_clock_skew
     if most is None:
         return CheckResult("clock_agrees", True, "not looked at: guards.max_clock_skew is null")
@@ -171,7 +174,7 @@ def clocks(opened: Opened, clock: Clock) -> CheckResult:
 
 
 def require_clock(sweep: Sweep[Opened]) -> None:
-    """Refuse when this machine's clock and the store's differ by more than is allowed."""
+    """Raise GuardRefused when the clocks of this machine and of the store differ by more than is allowed."""
     check_result = clocks(sweep.opened, sweep.clock)
     if not check_result.passed:
         raise GuardRefused(
@@ -180,7 +183,10 @@ def require_clock(sweep: Sweep[Opened]) -> None:
 
 
 def warn_of_versions(sweep: Sweep[Opened], mode: str, sweep_result: SweepResult) -> None:
-    """Say so when the bucket keeps versions of what was deleted or moved, and where it should tell and does not."""
+    """Log a warning if the bucket keeps versions of deleted or moved objects.
+
+    After a deletion, also log a warning if the versioning status of the bucket cannot be read.
+    """
     if not sweep_result.outcomes or not is_s3(sweep.opened.access):
         return
     told = _VERSIONS.get((mode, keeps_versions(sweep.opened.access)))
@@ -189,7 +195,7 @@ def warn_of_versions(sweep: Sweep[Opened], mode: str, sweep_result: SweepResult)
 
 
 def verification_inputs(sweep: Sweep[Opened]) -> VerificationInputs:
-    """Return what a proof of the repository looks at: of every plan that was tried."""
+    """Return the inputs that `retention verify` checks, of every plan that has a ledger."""
     name, warehouse = sweep.name, sweep.warehouse
     tried = [
         find_plan(warehouse, name, plan_hash, date.fromisoformat(day))

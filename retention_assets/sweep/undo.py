@@ -1,7 +1,8 @@
-"""Bringing quarantined objects back, and purging those whose time is over: each a sweep of its own, in the same ledger.
+"""Restores quarantined objects, and purges objects whose time in quarantine is over.
 
-Both work from what lies in the quarantine, compared with the ledgers (`copies`). Restoring does not look at what is
-live, for it only adds. Purging does: what it deletes may be an object's last bytes.
+Each restore and each purge is a sweep of its own, and writes to the same ledgers. Both start from the contents of the
+quarantine, compared with the ledgers (`copies`). A restore runs no liveness check, because it only adds objects. A
+purge does run one, because a copy in quarantine may be the last copy of an object.
 """
 
 import hashlib
@@ -61,7 +62,7 @@ _NONE = Amount()
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which quarantined objects: of one plan, below one path of the repository, one address; nothing given: all."""
+    """Selects quarantined objects by plan, by path in the repository, or by address. Empty: all objects."""
 
     plan_hash: str | None = None
     path: str | None = None
@@ -70,7 +71,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """Who works on a repository's quarantine, and with what."""
+    """Inputs of a restore or purge: the repository, the person who acts, Spark, the warehouse, log and clock."""
 
     spark: SparkSession
     warehouse: Warehouse
@@ -81,11 +82,11 @@ class Undo:
     clock: Clock
 
     def access(self) -> StoreAccess:
-        """Return the repository's own store."""
+        """Return access to the object store of the repository."""
         return StoreAccess(self.repository.storage, self.repository.storage_options())
 
     def copies(self, *, versions: bool = False) -> "Copies":
-        """Return what is in quarantine, by the ledgers and by what lies there. Errors: of the store."""
+        """Return the contents of the quarantine, by the ledgers and by its listing. Errors: of the store."""
         ledgers = self.ledgers()
         places = self._places(ledgers)
         empty = read_ledgers(self.spark, self.warehouse, self.repository.name, [])
@@ -104,7 +105,7 @@ class Undo:
         )
 
     def _places(self, ledgers: "Chosen") -> list[QuarantinePlace]:
-        """Return the folders of the plans; none where there is no quarantine, and nothing was ever moved."""
+        """Return the quarantine folders of the plans; empty if no quarantine is configured and no object was moved."""
         try:
             return [place_of_plan(self.repository, plan) for plan, _ in ledgers]
         except ConfigurationError:
@@ -113,9 +114,10 @@ class Undo:
             return []
 
     def with_versions(self) -> "Chosen":
-        """Return the rows of each plan that say what is gone, but for the versions that a bucket may keep of it.
+        """Return, by plan, the deleted objects whose old versions may still be in the bucket.
 
-        Of what is in quarantine they stay, in case its copy is lost. What several plans name is of the last of them.
+        Objects that are in quarantine are excluded: their versions stay, in case the copy is lost. An object named by
+        several plans belongs to the newest of them.
         """
         ledgers = self.ledgers()
         if not ledgers:
@@ -129,17 +131,17 @@ class Undo:
         moved = everywhere.where(F.col("outcome") == QUARANTINED).select("address")
         purged_copy = (F.col("outcome") == PURGED) & F.col("detail").startswith(OF_COPY)
         last = ended_of(everywhere).where(F.col("outcome").isin(DELETED, MISSING) | purged_copy)
-        gone = last.join(moved, on="address", how="left_anti").cache()  # every plan asks it
+        gone = last.join(moved, on="address", how="left_anti").cache()  # read once for each plan
         return [
             (plan, gone.where(F.col("ledger") == number).drop("ledger")) for number, (plan, _) in enumerate(ledgers)
         ]
 
     def restorable(self) -> "list[OfPlan]":
-        """Return of each plan what can be brought back: what is in quarantine.
+        """Return, by plan, the objects in quarantine that can be restored.
 
-        A sweep that was interrupted may have moved objects without recording it: only the copies show this. A worker
-        of that sweep may be at them still, until the window of its look is over: restored before, an object would go
-        once more, and its copy with it. Such objects are left where they are, and the log says until when.
+        An interrupted sweep may have moved objects without recording it; only the copies show this. A worker of that
+        sweep may still be running until its window ends, and could delete both the restored object and its copy. Such
+        objects are not restored before the window ends. The log names their number and the time.
         """
         found = self.copies()
         is_whole = F.col("current_size") == F.col("size")
@@ -159,7 +161,7 @@ class Undo:
             )
 
     def ledgers(self) -> "Chosen":
-        """Return every row of each plan's ledger."""
+        """Return each plan that has a ledger, with all rows of the ledger."""
         found = []
         for day, plan_hash in plans_with_ledgers(self.warehouse, self.repository.name):
             plan = find_plan(self.warehouse, self.repository.name, plan_hash, date.fromisoformat(day))
@@ -173,27 +175,27 @@ Chosen = list[tuple[Plan, DataFrame]]
 
 @dataclass(frozen=True, slots=True)
 class OfPlan:
-    """What of one plan is in quarantine, or gone from the repository."""
+    """The objects of one plan that are in quarantine or deleted."""
 
     plan: Plan
-    held: Amount  # copies of objects that are not in their place, or that the ledger says were moved
-    surplus: Amount  # copies of objects that are in their place all the same
+    held: Amount  # copies of objects that are missing from their path, or that were moved according to the ledger
+    surplus: Amount  # copies of objects that are still at their path
     rows: DataFrame = field(repr=False)  # see `EndedEngine`
 
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """What is in a repository's quarantine."""
+    """The contents of the quarantine of a repository."""
 
     plans: Mapping[str, tuple[Plan, QuarantinePlace]]  # by folder
     rows: DataFrame  # see `held_and_surplus`
-    lying: Lying
+    lying: Lying  # the listing of the quarantine
     unnamed: DataFrame  # copies that no ledger names: folder, address, current_size
-    touched: DataFrame  # folder, and when the newest row of its ledger was written
+    touched: DataFrame  # folder, and touched_at: the time of the newest row of its ledger
     times: Times
 
     def by_plan(self, rows: DataFrame | None = None) -> list[OfPlan]:
-        """Return of each plan what there is, or what there is among `rows`, without plans of which nothing is there."""
+        """Return the copies by plan, all of them or only those in `rows`. Plans without copies are left out."""
         chosen = self.rows if rows is None else rows
         found = chosen.groupBy("folder", "surplus").agg(F.count(F.lit(1)), F.sum("size")).collect()
         amounts = {(folder, surplus): Amount(objects, size) for folder, surplus, objects, size in found}
@@ -209,13 +211,16 @@ class Copies:
         ]
 
     def unknown(self) -> list[tuple[str, Amount]]:
-        """Return what no ledger of this warehouse names, by folder: it may be another repository's."""
+        """Return, by folder, the amount of copies that no ledger of this warehouse names.
+
+        They may belong to another repository.
+        """
         named = self.unnamed.groupBy("folder").agg(F.count(F.lit(1)), F.sum("current_size")).collect()
         rows = [*self.lying.strangers.select("folder", "objects", "bytes").collect(), *named]
         return sorted((folder, Amount(objects, size or 0)) for folder, objects, size in rows)
 
     def with_manifests_alone(self) -> list[Plan]:
-        """Return the plans of whose copies none is left, and whose manifests are."""
+        """Return the plans that have manifests in quarantine but no copies any more."""
         gone = (
             self.lying.manifests.join(self.lying.copies, on="folder", how="left_anti")
             .join(self.rows, on="folder", how="left_anti")
@@ -228,16 +233,16 @@ class Copies:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What may be purged, by plan, with its amount and the hash that approves it.
+    """Objects that may be purged, by plan, with their total amount and the hash that approves the purge.
 
-    `keeps_versions`: whether the quarantine's bucket keeps what is deleted; None: unknown.
+    `keeps_versions`: whether the bucket of the quarantine keeps versions of deleted objects; None: unknown.
     """
 
     rows: Sequence[OfPlan]
     amount: Amount
     digest: str
     surplus: Amount = _NONE
-    manifests: Sequence[Plan] = ()  # of plans of whose copies none is left
+    manifests: Sequence[Plan] = ()  # plans that have manifests but no copies any more
     keeps_versions: bool | None = False
 
     @property
@@ -248,16 +253,16 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What the ledgers of the plans say by now, by outcome, and how many objects this run failed at."""
+    """The current totals of the ledgers by outcome, and the number of objects that failed in this run."""
 
     ledgers: Mapping[str, Amount]
     failed: int
 
 
 def restore(undo: Undo, selection: Selection) -> Undone:
-    """Bring the selected objects back, and return what became of them.
+    """Restore the selected objects, and return the results.
 
-    Errors: GuardRefused when nothing is selected, or somebody else sweeps the repository.
+    Errors: GuardRefused when no object is selected, or when another sweep of the repository is running.
     """
     chosen: list[OfPlan] = []
     for found in undo.restorable():
@@ -276,9 +281,9 @@ def restore(undo: Undo, selection: Selection) -> Undone:
 
 
 def due_for_purge(undo: Undo, *, versions: bool = False) -> Due:
-    """Return what may be purged; with `versions`, what is gone from the repository, whatever its bucket keeps of it.
+    """Return what may be purged: copies older than `quarantine.keep`, surplus copies, and manifests without copies.
 
-    That is what has lain in quarantine longer than `quarantine.keep`, surplus copies, and manifests without copies.
+    With `versions`, return instead the deleted objects whose old versions may still be in the bucket of the repository.
     """
     if versions:
         gone = [OfPlan(plan, together(amounts_of(rows).values()), _NONE, rows) for plan, rows in undo.with_versions()]
@@ -295,16 +300,19 @@ def due_for_purge(undo: Undo, *, versions: bool = False) -> Due:
 
 
 def _keeps_versions(undo: Undo) -> bool | None:
-    """Return whether the quarantine's store keeps versions of what is deleted. Errors: if it does and hides them."""
+    """Return whether the store of the quarantine keeps versions of deleted objects; None: unknown.
+
+    Errors: of the store, when it keeps versions and does not let us list them.
+    """
     try:
         access = quarantine_access(undo.repository)
     except ConfigurationError:
-        return False  # there is no quarantine: see `Undo.copies`
+        return False  # no quarantine is configured: see `Undo.copies`
     if access.is_local:
         return False
     keeps = keeps_versions(access)
     if keeps:
-        next(all_versions(access), None)  # raises where they may not be listed
+        next(all_versions(access), None)  # raises if listing versions is denied
     return (lists_versions(access) or None) if keeps is None else keeps
 
 
@@ -313,11 +321,13 @@ def _digest_of(found: OfPlan) -> str:
 
 
 def purge(undo: Undo, approved: str, kept: Callable[[], DataFrame], *, versions: bool = False) -> Undone:
-    """Delete the copies whose window is over with their manifests, or the versions of what is gone.
+    """Delete the copies that are due, and their manifests. With `versions`, delete old versions of deleted objects.
 
-    `kept` tells what the repository keeps now (`kept_now`), and is asked before each pass: what is kept again and
-    lacks is left. What is due is found out under the lease, while no sweep runs; what another run touches between that
-    and the purge of its plan is left. Errors: GuardRefused unless `approved` is the hash of just these; as `kept`.
+    `kept` returns the addresses that are live now (see `live_now`), and is called before each pass. A quarantined
+    object that is live again but missing from its path is not purged.
+
+    The purge determines what is due under the lease, while no sweep runs. Copies that another run changes after that
+    are skipped. Errors: GuardRefused unless `approved` is the hash of exactly the due copies; errors of `kept`.
     """
     lease = _leased(undo)
     try:
@@ -342,10 +352,10 @@ def purge(undo: Undo, approved: str, kept: Callable[[], DataFrame], *, versions:
 
 
 def _clear(undo: Undo, actions: Sequence[Purge]) -> int:
-    """Delete the manifests of plans of which no copy is left. Return how many could not be deleted."""
+    """Delete the manifests of plans that have no copies left. Return how many manifests could not be deleted."""
     try:
         lease = _leased(undo)
-    except GuardRefused as error:  # what is left is due in the next purge
+    except GuardRefused as error:  # the next purge deletes these manifests
         undo.log(f"{undo.repository.name}: manifests of purged copies are left for the next purge. {error}")
         return 0
     try:
@@ -355,9 +365,10 @@ def _clear(undo: Undo, actions: Sequence[Purge]) -> int:
 
 
 def _lying_here(undo: Undo, found: Copies, rows: DataFrame) -> DataFrame:
-    """Return the rows without those whose copies went elsewhere than to the quarantine of now, and are not here.
+    """Return `rows` without the copies that were moved to another quarantine location and are not in the current one.
 
-    A deletion that finds nothing is a success: such copies would count as purged, and be nobody's. The log tells.
+    Deleting an object that does not exist succeeds, so the ledger would call such copies purged while they still exist
+    elsewhere. The log names them.
     """
     if not found.plans:
         return rows
@@ -448,11 +459,13 @@ def _carry(undo: Undo, run: SweepRun, engine: "EndedEngine") -> SweepResult:
 
 
 class EndedEngine:
-    """Copies or versions of one plan's objects, as an engine of the sweep; see `Engine`.
+    """The engine of a restore or purge: copies or versions of the objects of one plan. See `Engine`.
 
-    Each row has an address, its size, and the fence of the newest row of the ledger that was known (`seen`): what
-    another run touched since is left. `surplus` copies count in a ledger of their own: the plan's totals are of its
-    objects, and these are in their place. `kept` tells what must stay; None: whatever is done to them, nothing is lost.
+    Each row has an address, its size, and `seen`: the fence of the newest ledger row when the copies were listed.
+    Objects that another run changed after that are skipped. `surplus` copies have a ledger of their own, because the
+    totals of the plan count its objects, and the objects of surplus copies are still at their path.
+
+    `kept` returns the live addresses; None for a restore, which cannot lose data.
     """
 
     def __init__(self, undo: Undo, found: OfPlan, kept: Callable[[], DataFrame] | None = None) -> None:
@@ -466,12 +479,12 @@ class EndedEngine:
         self.failed = 0  # objects, in this run
 
     def surplus(self, _: Lease) -> Mapping[str, Any]:
-        """Return what the record says of surplus copies."""
+        """Return the entry of the audit record for surplus copies: their number, bytes and digest."""
         digest = candidates_digest(self._rows.where("surplus").select("address", "size"))
         return {"surplus_copies": self._surplus.objects, "bytes": self._surplus.bytes, "digest": digest}
 
     def remaining(self, fence: int) -> Sequence[int]:
-        """See `Engine`. All in one round: there is nothing to look at between two."""
+        """See `Engine`. All objects are one batch: nothing has to be checked between batches."""
         ledger = self._ledger()
         known = (F.col("fence") == fence) & (F.col("outcome") != ATTEMPTED)
         is_others = (F.col("fence") != fence) & (F.col("fence") > F.col("seen"))
@@ -501,7 +514,7 @@ class EndedEngine:
         return Round(objects.select(*OBJECTS.names, "surplus"), checked_at)
 
     def _sparing(self, objects: DataFrame, kept: DataFrame) -> DataFrame:
-        """Decide that what is kept again, and is not there, is left: then what is to go are its last bytes."""
+        """Skip objects that are live again but missing from their path: the copy may be the last one."""
         again = objects.join(kept, on="address", how="left_semi").select("address")
         lacking = presence(again, self._undo.access()).where(F.col("last_modified").isNull()).select("address").cache()
         number, first = _count_and_first(lacking, "address")
@@ -516,7 +529,7 @@ class EndedEngine:
         return _left(objects, lacking, _NEEDED)
 
     def _alone(self, objects: DataFrame) -> DataFrame:
-        """Return the addresses of surplus copies whose objects are not in their place any more."""
+        """Return the addresses of surplus copies whose objects are no longer at their path."""
         copies = objects.where("surplus").select("address", "size")
         there = presence(copies.select("address"), self._undo.access())
         return (
@@ -548,7 +561,7 @@ class EndedEngine:
 
 
 def _left(objects: DataFrame, addresses: DataFrame, why: str) -> DataFrame:
-    """Return the objects with the decision that those at `addresses` are left alone."""
+    """Return `objects` with the outcome `skipped` and the detail `why` for those at `addresses`."""
     spared = addresses.select("address", F.lit(SKIPPED).alias("left"), F.lit(why).alias("why"))
     decided = {"outcome": F.coalesce("outcome", "left"), "detail": F.coalesce("detail", "why")}
     return objects.join(spared, on="address", how="left").withColumns(decided).drop("left", "why")

@@ -1,4 +1,4 @@
-"""What the ledgers say was done, held against what the store shows."""
+"""Verifies that the store and the quarantine agree with the ledgers, plans and audit records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,21 +32,21 @@ from retention_assets.sweep.spark import digest_of_ledger
 
 @dataclass(frozen=True, slots=True)
 class VerificationInputs:
-    """What a proof looks at."""
+    """Inputs of a verification."""
 
     spark: SparkSession
     warehouse: Warehouse
     name: str  # of the repository
-    plans: Sequence[Plan]  # those with a ledger
-    records: Sequence[Kept]
-    places: Sequence[tuple[Plan, QuarantinePlace]]  # of all plans, where anything was ever moved
-    witnessed: str | None  # fingerprint of a record that was the newest when a lease was written
-    seal: Seal = NO_SEAL  # how records are signed and where copies of them are
+    plans: Sequence[Plan]  # the plans that have a ledger
+    records: Sequence[Kept]  # the audit records
+    places: Sequence[tuple[Plan, QuarantinePlace]]  # of all plans; empty if the repository never used a quarantine
+    witnessed: str | None  # fingerprint of the record that was the newest when a lease was written
+    seal: Seal = NO_SEAL  # how records are signed, and where their copies are stored
 
     def ledger(self) -> DataFrame:
-        """Return the newest row of each address over all plans, with the plan's hash.
+        """Return the newest row of each address over all plans, with the hash of the plan.
 
-        `went_at` is when it last left its place, or was found gone; null: it never did.
+        `went_at` is the last time at which the object was deleted, moved or found missing; null: never.
         """
         plans = [(plan.day.isoformat(), plan.plan_hash) for plan in self.plans]
         rows = read_ledgers(self.spark, self.warehouse, self.name, plans)
@@ -55,7 +55,7 @@ class VerificationInputs:
 
 
 def what_was_done(inputs: VerificationInputs, listing: DataFrame, ledger: DataFrame) -> list[CheckResult]:
-    """Return what the checks saw that hold the store and the quarantine against ledgers, plans and records."""
+    """Return the results of the checks that compare store and quarantine with ledgers, plans and audit records."""
     return [
         deleted_are_gone(ledger, listing),
         copies_in_quarantine(inputs, ledger),
@@ -70,9 +70,10 @@ _GONE = ("deleted", "missing", "purged", QUARANTINED)
 
 
 def deleted_are_gone(ledger: DataFrame, listing: DataFrame) -> CheckResult:
-    """What the ledger calls gone is not there; an object that was written after it went is another one.
+    """Check that no object that the ledger calls deleted, missing, quarantined or purged is in the listing.
 
-    What was purged went when it was moved or deleted, and not when its copy or its versions did.
+    An object written after the deletion is a new object, and passes. A purged object counts as deleted from the time it
+    was moved or deleted, not from the time its copy or its versions were deleted.
     """
     said = ledger.where(F.col("outcome").isin(*_GONE)).select("address", F.coalesce("went_at", "at").alias("went_at"))
     still = listing.join(said, on="address", how="inner").where(F.col("last_modified") <= F.col("went_at"))
@@ -85,9 +86,10 @@ def deleted_are_gone(ledger: DataFrame, listing: DataFrame) -> CheckResult:
 
 
 def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> CheckResult:
-    """Every object that a ledger calls quarantined lies there, of its size; nothing that is called purged does.
+    """Check that each quarantined object has a copy of the right size, and that purged objects have none.
 
-    `ledger`: see `Evidence.ledger`. What lies there besides is counted: copies of objects that a sweep did not delete.
+    Other copies pass and are counted: a sweep made them and did not delete the originals. `ledger`: see
+    `VerificationInputs.ledger`.
     """
     check = "quarantine_is_whole"
     if not inputs.places:
@@ -126,7 +128,10 @@ def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> Check
 
 
 def _totals_hold(inputs: VerificationInputs, plan: Plan) -> CheckResult:
-    """The plan's objects are those of its hash; its ledger names no other, and none twice."""
+    """Check that the stored objects of the plan match its hash, and that its ledger names no other objects.
+
+    The ledger must have known outcomes only.
+    """
     check = _of("totals_hold", plan)
     try:
         planned = planned_objects(inputs.spark, inputs.warehouse, plan)
@@ -148,12 +153,15 @@ def _totals_hold(inputs: VerificationInputs, plan: Plan) -> CheckResult:
 
 
 def _records_follow(inputs: VerificationInputs) -> CheckResult:
-    """The chain of records is unbroken, and each ledger, also an empty one, still is what its records say."""
+    """Check that the chain of audit records is unbroken, and that each ledger matches the digest in its records.
+
+    An empty ledger is checked too.
+    """
     for kept in inputs.records:
         told, document = f"{inputs.name}/records/{kept.name}", kept.document
         if not kept.follows:
             return CheckResult("records_follow", False, f"{told} does not follow the one before it")
-        if document["ledger_digest"] is None:  # of something that has no ledger, or whose workers may be at it still
+        if document["ledger_digest"] is None:  # no ledger, or its workers might still write rows
             continue
         plan = document["day"], document["plan_hash"]
         digest = digest_of_ledger(inputs.spark, inputs.warehouse, inputs.name, plan, document["fence"])
@@ -172,7 +180,10 @@ def _records_follow(inputs: VerificationInputs) -> CheckResult:
 
 
 def records_signed(inputs: VerificationInputs) -> CheckResult:
-    """Each record is signed by a key of the configuration, but for those of the time before there was a key."""
+    """Check that each audit record is signed by a key of the configuration.
+
+    Records that ended before `records.signed_since` may be unsigned if no signed record comes before them.
+    """
     check, seal = "records_signed", inputs.seal
     signed = sum(SIGNATURE in kept.document for kept in inputs.records)
     if not seal.keys:
@@ -188,7 +199,7 @@ def records_signed(inputs: VerificationInputs) -> CheckResult:
             if is_before_key and document["ended"] < since:
                 continue
             return CheckResult(check, False, f"{told} is not signed{f', and ended after {since}' if since else ''}")
-        is_before_key = False  # the hash of what came before is signed from here on
+        is_before_key = False  # from here on, each signature covers the hash of the record before
         if document["repository"] != inputs.name or not seal.verifies(document):
             return CheckResult(check, False, f"{told} is not signed for {inputs.name} by a key of the configuration")
     detail = f"{signed:,} records are signed"
@@ -198,7 +209,7 @@ def records_signed(inputs: VerificationInputs) -> CheckResult:
 
 
 def records_copied(inputs: VerificationInputs) -> CheckResult:
-    """The witness has a copy of each record as it is, and of no other."""
+    """Check that the witness has an unchanged copy of each audit record, and no copies of other records."""
     check = "records_copied"
     if inputs.seal.witness is None:
         return CheckResult(
@@ -217,7 +228,7 @@ def records_copied(inputs: VerificationInputs) -> CheckResult:
 
 
 def _is_unrecorded(inputs: VerificationInputs, plan: Plan) -> bool:
-    """Return whether the newest rows of the plan's ledger are covered by no record: nothing would show a change."""
+    """Return whether no audit record covers the newest rows of the plan's ledger: a change to them goes unnoticed."""
     day = plan.day.isoformat()
     fences = sweeps_of(inputs.warehouse, inputs.name, day, plan.plan_hash)
     documents = (kept.document for kept in inputs.records if kept.document["ledger_digest"])
@@ -230,7 +241,10 @@ def _of(check: str, plan: Plan) -> str:
 
 
 def by_check(check_results: Sequence[CheckResult], checks: Sequence[str]) -> list[CheckResult]:
-    """Return one check result for each of `checks`; of those that look at each plan, what failed, or how many hold."""
+    """Return one check result for each of `checks`.
+
+    Results of a check that runs once for each plan are merged: into the failed ones, or into the number of plans.
+    """
     merged = []
     for check in checks:
         alike = [check_result for check_result in check_results if check_result.guard.partition(" ")[0] == check]

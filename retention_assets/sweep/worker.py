@@ -1,7 +1,10 @@
-"""What an executor does with its share of a round: note it, do it, note what came of it, a group at a time.
+"""Applies an action to a worker's share of a batch, one chunk at a time.
 
-Plain functions over Arrow batches: Spark runs them on executors, a test in its own process. Nothing is touched after
-the deadline, nor once the lease is gone. Source: DESIGN.md, invariants 5 and 8.
+A batch (`round` in the code) is a set of objects that one liveness check covers. A chunk (`group`) is a part of it. For
+each chunk the worker writes `attempted` rows to the ledger, applies the action, and writes the results.
+
+These are plain functions over Arrow record batches: Spark runs them on executors, a test runs them in its own process.
+The worker changes no object after the deadline, nor after the lease is lost. Source: DESIGN.md, invariants 5 and 8.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,10 +24,10 @@ from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.preconditions import Facts
 from retention_assets.tables import INSTANT, LEDGER
 
-_GROUP = 10_000  # objects between two lines of the ledger: what a crash leaves unknown, and ten bulk requests at once
-_FIRST_GROUP = 1_000  # objects: the store is soon asked about so few, and about the next ones while these go
-_GROWTH = 4  # of each further group of the first batch
-_SECONDS_PER_GROUP = 10  # at a low rate a group is smaller, so that the deadline is looked at this often
+_GROUP = 10_000  # objects in a chunk: a crash leaves at most so many results unknown; ten bulk requests at once
+_FIRST_GROUP = 1_000  # objects: a small first chunk is checked quickly; the next one is checked while it is processed
+_GROWTH = 4  # factor by which chunks of the first record batch grow
+_SECONDS_PER_GROUP = 10  # at a low rate chunks are smaller, so that the deadline is checked this often
 
 OBJECTS = pa.schema(
     [
@@ -32,7 +35,7 @@ OBJECTS = pa.schema(
         ("size", pa.int64()),
         ("last_modified", INSTANT),
         ("etag", pa.string()),
-        ("outcome", pa.string()),  # decided already, or null: to be worked on
+        ("outcome", pa.string()),  # decided by the liveness check; null: the action is still to be applied
         ("detail", pa.string()),
     ]
 )
@@ -42,14 +45,14 @@ TALLY = pa.schema(
         ("objects", pa.int64()),
         ("bytes", pa.int64()),
         ("until", INSTANT),
-        ("reached", pa.float64()),  # objects per second, see `Pace`
+        ("reached", pa.float64()),  # objects per second, see `RateLimiter`
     ]
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectResult:
-    """What became of one object."""
+    """The result of an action for one object."""
 
     outcome: str
     detail: str | None = None
@@ -59,58 +62,63 @@ BeforeDeadline = Callable[[], bool]
 
 
 class Action(Protocol):
-    """What is done to objects: deleted, quarantined, restored, purged. It travels to executors."""
+    """An operation on objects: delete, quarantine, restore or purge. It is pickled to executors."""
 
-    group_bytes: ClassVar[int | None]  # what one group has at most; None: it makes no difference
+    group_bytes: ClassVar[int | None]  # most bytes in one chunk; None: no limit
 
     def open(self, rate_limiter: RateLimiter) -> "OpenAction":
-        """Return what does it at this pace, with its clients open."""
+        """Return the action with open clients that keep to the rate of `rate_limiter`."""
         ...
 
 
 class OpenAction(Protocol):
-    """A action at work on one executor."""
+    """An action with open clients, on one executor."""
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
-        """Do it to each row of `OBJECTS`, in their order. No store's error is raised: it is an outcome.
+        """Apply the action to each row of `OBJECTS`, and return the results in the same order.
 
-        `attempted` is the outcome of what was left, because the time was over: it gets no second line in the ledger.
+        A store error is returned as an outcome; it is not raised. Objects skipped at the deadline have the outcome
+        `attempted`; no second ledger row is written for them.
 
-        `name` is of this group alone, among all sweeps of the repository. `in_time` was true when the group was begun;
-        a action that takes long asks again before it takes away what the look at what is live allowed to be taken.
+        Args:
+            objects: one chunk, as rows of `OBJECTS`.
+            name: unique to this chunk among all sweeps of the repository.
+            before_deadline: was true when the chunk was started. A slow action must call it again before each delete:
+                the liveness check allows deletes only until the deadline.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
-    """What every worker of a round is told; it travels to executors.
+    """The parameters of one batch, the same for every worker; pickled to executors.
 
-    In objects per second, of each worker: `rate`, a ceiling; `reached`, what the rounds before found the store to take.
+    `rate` and `reached` are objects per second of each worker: `rate` is the ceiling, `reached` is the rate that the
+    store accepted in earlier batches.
     """
 
     action: Action
     ledger: LedgerPlace
     lease: Lease
     deadline: datetime
-    turn: int  # which round of the sweep it is, counted over all passes
+    turn: int  # the number of the batch in this sweep, counted over all passes
     rate: float | None = None
     reached: float | None = None
-    ahead: timedelta = timedelta(0)  # of this machine's clock, the clock by which the deadline was set
-    facts: Facts | None = None  # what asks the store again just before; None: the action itself does
+    ahead: timedelta = timedelta(0)  # how far the clock that set the deadline is ahead of this machine's clock
+    facts: Facts | None = None  # the precondition check just before the action; None: the action checks by itself
 
     @property
     def group(self) -> int:
-        """How many objects are worked on between two looks at deadline and lease."""
+        """Return the most objects in a chunk: the worker checks the deadline and the lease before each chunk."""
         return _GROUP if self.rate is None else max(1, min(_GROUP, int(self.rate * _SECONDS_PER_GROUP)))
 
 
 def work(
     task: TaskSpec, batches: Iterable[pa.RecordBatch], worker: str, system: Clock = utc_now
 ) -> Iterator[pa.RecordBatch]:
-    """Work on batches of `OBJECTS`, and yield a `TALLY` of what was written to the ledger.
+    """Process record batches of `OBJECTS`, and yield `TALLY` rows that count the rows written to the ledger.
 
-    `worker` names this share of the round, and its try. What is left when the deadline comes has no row.
+    `worker` names the Spark partition and its attempt. Objects left at the deadline are not in any tally.
     """
     warehouse, rate_limiter = Warehouse(task.ledger.warehouse), RateLimiter(task.rate, task.reached)
     open_action = task.action.open(rate_limiter)
@@ -138,7 +146,10 @@ _Named = tuple[str, pa.Table]
 
 
 def _groups_of(task: TaskSpec, batches: Iterable[pa.RecordBatch], worker: str) -> Iterator[_Named]:
-    """Yield what a look decided of each batch, and then its groups, each with a name of its own."""
+    """Yield, for each record batch, the objects that the liveness check decided, then the other objects in chunks.
+
+    Each chunk has a name of its own.
+    """
     for number, batch in enumerate(batches):
         objects = pa.Table.from_batches([batch]).cast(OBJECTS)
         name = f"{task.turn:05d}-{worker}-{number:05d}"
@@ -152,7 +163,10 @@ def _groups_of(task: TaskSpec, batches: Iterable[pa.RecordBatch], worker: str) -
 
 
 def _judged(facts: Facts | None, named: Iterable[_Named]) -> Iterator[_Named]:
-    """Yield each group as the store has it by now. It is asked about one group while another is worked on."""
+    """Yield each chunk with the outcomes of the precondition check.
+
+    The next chunk is checked while the caller processes the current one.
+    """
     if facts is None:
         yield from named
         return
@@ -173,9 +187,10 @@ def _judged(facts: Facts | None, named: Iterable[_Named]) -> Iterator[_Named]:
 
 
 def groups(sizes: Sequence[int], most: int, most_bytes: int | None, first: int) -> Iterator[tuple[int, int]]:
-    """Yield where each group of objects of these sizes starts, and how many it has: at least one.
+    """Yield (start, length) of each chunk of objects that have these sizes. Each chunk has at least one object.
 
-    The first has `first` at most, each further one four times what the one before may have, up to `most`.
+    The first chunk has at most `first` objects. Each further chunk may have four times as many as the one before, up to
+    `most`. A chunk with several objects has at most `most_bytes` bytes.
     """
     start = total = 0
     now = min(first, most)
@@ -191,12 +206,12 @@ def groups(sizes: Sequence[int], most: int, most_bytes: int | None, first: int) 
 def _done(
     task: TaskSpec, open_action: OpenAction, group: pa.Table, name: str, clock: Clock, before_deadline: BeforeDeadline
 ) -> pa.Table:
-    """Do the action to a group between its two lines of the ledger, and return the second."""
+    """Write `attempted` rows for a chunk, apply the action, write the results, and return the rows of the results."""
     attempted = [ObjectResult(ATTEMPTED)] * group.num_rows
     _noted(task, group, attempted, name, clock(), "attempted")
     ended = open_action.do(
         group, f"{task.ledger.fence:08d}-{name}", before_deadline
-    )  # every sweep counts its groups from the first
+    )  # the fence makes the name unique: every sweep numbers its chunks from the first
     known = [one for one in ended if one.outcome != ATTEMPTED]
     if not known:
         return LEDGER.empty_table()
@@ -207,7 +222,7 @@ def _done(
 def _noted(
     task: TaskSpec, objects: pa.Table, ended: Sequence[ObjectResult], name: str, at: datetime, stage: str
 ) -> pa.Table:
-    """Append to the ledger what became of objects, and return the rows."""
+    """Append the results of the objects to the ledger, and return the rows."""
     rows = _rows(task, objects, ended, at)
     task.ledger.append(rows, name, stage)
     return rows

@@ -24,9 +24,10 @@ _AZURITE = "http://127.0.0.1:10000"  # obstore's default for `use_emulator`
 def store_time(access: StoreAccess, here: Callable[[], datetime] = utc_now) -> datetime | None:
     """Return the time of the store's clock (UTC); None if the store does not give it.
 
-    The time is rounded down to whole seconds, so ages are never overestimated. The store's clock was at most one second
-    later, or two seconds for a server that updates its date once a second. The request goes to the endpoint without
-    credentials, bucket or path; an error response also has a `Date` header. A response from a cache gives None.
+    The time is rounded down to whole seconds, so ages are never overestimated. At the response, the store's clock was
+    at most one second later, or two seconds for a server that updates its date once a second. The request goes to the
+    endpoint without credentials, bucket or path; an error response also has a `Date` header. A response from a cache
+    gives None.
 
     For local files and memory, the result is this machine's clock `here`. A mounted directory may have another clock.
     """

@@ -1,7 +1,7 @@
 """Conditional writes with a reliable result: written, not written, or an error.
 
-The response to a write may be lost after the store has written the object. Such a write is sent again with the same
-condition. If the store then refuses the write, the content of the object shows whether our first write succeeded.
+The response to a write may be lost after the store has written the object. The write is then sent again with the
+same condition. If the store then refuses the write, the content of the object shows whether our first write succeeded.
 Source: DESIGN.md, Invariants.
 """
 
@@ -149,7 +149,7 @@ def _is_absent(failure: Failure) -> bool:
 
 
 def _leaves_open(failure: Failure) -> bool:
-    """Return whether the object may have been written despite the failure. An error without a code may be any error."""
+    """Return whether the object may have been written despite the failure, as after any error without a code."""
     return failure.unclear or (failure.kind is Kind.OTHER and not failure.code)
 
 

@@ -26,8 +26,8 @@ Names = Sequence[npt.NDArray[np.bytes_]]  # one array for each batch
 def plain_names(root: Path, directory: str, parts: Parts) -> Names | None:
     """Return the names in `root / directory` whose paths are in the key ranges `parts`.
 
-    `directory` ends with a slash. The name of an Icechunk chunk takes 20 bytes of memory. The result is
-    None if the directory cannot be read, or if it contains anything else than files with plain names.
+    `directory` ends with a slash. The name of an Icechunk chunk takes 20 bytes of memory. The result is None
+    if the directory cannot be read, or if it contains anything else than files with plain names.
     """
     found = []
     try:

@@ -168,9 +168,9 @@ class ObjectReader(OpenStore):
     def _may_be_misnamed(self, batch: pa.RecordBatch, before: Sequence[pa.Array]) -> bool:
         """Return whether a name in the batch may lack a slash at the beginning or end of its key.
 
-        A key that ends with a slash is usually an empty folder marker. Any empty object therefore counts as possibly
-        misnamed. A key with the slash whose object is not empty is found if another object has the
-        same name without the slash: the two names are then equal, and names that are listed in order do not increase.
+        A key that ends with a slash is usually an empty folder marker, so any empty object may be misnamed. If the
+        object of a key with a slash is not empty, it matters only beside an object with the same name without the
+        slash. The two then have equal names, so the listed names are not in strictly increasing order.
         """
         if pc.any(pc.equal(batch.column(2), 0), min_count=0).as_py():
             return True

@@ -22,8 +22,8 @@ _RISE = 1.1  # one response raises the rate by at most this factor
 _QUIET, _LONGEST_QUIET = 0.25, 20.0  # seconds of backoff after a throttle; doubled each time at the lowest rate
 # The batch size after a throttle, because a store accepts small requests more readily:
 _PORTION = 0.1  # seconds' worth of objects
-# objects at least, but no more than a second's worth: where requests are throttled at random, more requests are
-# throttled more often
+# objects at least, but no more than a second's worth: if a store throttles requests at random, smaller and more
+# requests are throttled more often
 _LEAST_PORTION = 20
 _LATENESS = 0.05  # seconds; a request that is late by less than this does not lower the rate
 _LOWEST_SHARE = 0.01  # the lowest rate as a share of the ceiling; however much a store throttles, a task continues
@@ -34,7 +34,7 @@ _LOWEST = 20.0  # objects per second; the lowest rate without a ceiling
 class Patience:
     """The retry policy of one request.
 
-    Throttled attempts do not count as attempts, because the store may have served other requests instead. A throttled
+    Throttled attempts do not count, because the store may have served other requests instead. A throttled
     request fails when no request at all has succeeded for `seconds`. In other systems, a limit of three quick retries
     lost whole runs to SlowDown.
     """
@@ -87,7 +87,7 @@ class RateLimiter:
             raise ConfigurationError(f"{ceiling_per_second} objects per second: the ceiling must be above zero")
         self._ceiling = ceiling_per_second
         self._rate = ceiling_per_second if reached is None else min(reached * _KEPT, ceiling_per_second or inf)
-        # The rate of the last throttle; nearer to the reduced rate if it was lower than that of the throttle before.
+        # The rate at the last throttle, reduced by 10 % if it was lower than the rate at the throttle before.
         self._throttled_at = reached
         self._clock, self._sleep = clock, sleep
         self._lock = Lock()

@@ -114,9 +114,9 @@ class _WithinContainer:
 class _Streamed:
     """Copies through this machine, chunk by chunk. Each read requires that the source still has its ETag.
 
-    Memory: the whole object up to 8 MiB; about four chunks of a larger object, whatever its size. Ten concurrent copies
-    used 580 MiB as measured, including memory that malloc keeps. A chunk has 8 MiB, or a 9,000th of an object above
-    70 GiB.
+    Memory: the whole object up to 8 MiB; about four chunks of a larger object, whatever its size. Measured: 580
+    MiB for ten concurrent copies, including memory that malloc keeps. A chunk has 8 MiB, or a 9,000th of an object
+    above 70 GiB.
     """
 
     def __init__(self, source: Any, target: Any, source_access: StoreAccess, target_access: StoreAccess) -> None:

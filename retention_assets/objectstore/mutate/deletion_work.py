@@ -151,7 +151,10 @@ class DeletionWork:
             raise
 
     def _note_broken(self, answers: _Answers, began: float) -> None:
-        """Note a failure of the store itself. A request without a response is none if other requests got responses."""
+        """Note a failure of the store itself.
+
+        A request without a response does not count as one if other requests got responses in the meantime.
+        """
         failures = (answer.failure for answer in answers.values() if answer.failure)
         failure = next((failure for failure in failures if failure.kind.is_of_the_store), None)
         if failure and (failure.kind is not Kind.UNREACHABLE or self._answered_at < began):

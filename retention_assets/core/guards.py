@@ -1,7 +1,7 @@
 """The guards: the checks that a plan must pass. If a guard fails, the plan has no candidates.
 
-Each guard reads the finished tables and uses none of the code that made them. So a guard can find a fault in that
-code. Source: DESIGN.md, Invariants.
+Each guard checks the finished tables, not the steps that made them. So the guards can find a fault in those steps.
+Source: DESIGN.md, Invariants.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

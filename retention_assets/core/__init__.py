@@ -1,1 +1,1 @@
-"""What both systems share and nothing else knows: states, guards, columns of bytes."""
+"""Code that lakeFS and Icechunk share: object states, guards, age rule, and columns of bytes."""

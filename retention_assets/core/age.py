@@ -1,4 +1,4 @@
-"""The age rule: how old an object must be before it may go. Source: DESIGN.md, invariant 2."""
+"""The age rule: how old an object must be before it may be deleted. Source: DESIGN.md, invariant 2."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,30 +15,40 @@ _WHOLE_SECOND = 1_000_000  # microseconds
 
 
 def tells_no_time(_: Column) -> Column:
-    """Return null: the addresses of some systems do not tell when they were issued."""
+    """Return null, for systems whose addresses do not contain the time when they were issued."""
     return F.lit(None).cast("timestamp")
 
 
 @dataclass(frozen=True, slots=True)
 class AgeCutoff:
-    """The youngest object that may be judged: by the store's clock and by the time inside its address.
+    """Decides whether an object is old enough to be deleted.
 
-    `oldest_picture` is the oldest of listing, staged list and references (UTC). `grace` keeps every object that is
-    younger; `token_life` one that no commit holds: until then its upload may still be linked.
+    The age of an object counts from its `last_modified` (the store's clock) and from the time inside its address. Both
+    times must be older than the cutoff.
+
+    Attributes:
+        oldest_picture: the time of the oldest plan input: listing, staged list or references (UTC).
+        grace: an object that is younger than this is kept.
+        token_life: an unreferenced object that is younger than this is kept, because its upload may still be linked.
+        issued: returns the time when an address was issued; null if the address does not contain it.
+
     Source: DESIGN.md, invariant 2; lakeFS facts 1.1 (link addresses).
     """
 
     oldest_picture: datetime
     grace: timedelta
     token_life: timedelta = timedelta(0)
-    issued: Callable[[Column], Column] = field(kw_only=True)  # when an address was issued; null: it does not tell
+    issued: Callable[[Column], Column] = field(kw_only=True)
 
     def is_older(self, instant: Column) -> Column:
-        """Return whether `instant` + grace lies before the oldest picture; a whole second counts as its end."""
+        """Return whether `instant` + grace is before `oldest_picture`.
+
+        An `instant` without a fraction of a second may have been rounded down, so it counts as the end of its second.
+        """
         return self._passed(instant, self.grace)
 
     def is_eligible(self, reason: Column) -> Column:
-        """Return whether an object (columns `address`, `last_modified`) is old enough to go for `reason`."""
+        """Return whether an object (columns `address`, `last_modified`) is old enough to be deleted for `reason`."""
         unlinked = self._object_passed(max(self.grace, self.token_life))
         return F.when(reason == UNREFERENCED, unlinked).otherwise(self._object_passed(self.grace))
 
@@ -51,4 +61,4 @@ class AgeCutoff:
         whole = micros % F.lit(_WHOLE_SECOND) == 0
         end = F.when(whole, micros + F.lit(_WHOLE_SECOND)).otherwise(micros)
         limit = F.unix_micros(F.lit(self.oldest_picture)) - F.lit(grace // timedelta(microseconds=1))
-        return F.coalesce(end < limit, F.lit(False))  # of unknown age: young
+        return F.coalesce(end < limit, F.lit(False))  # an unknown age counts as young

@@ -1,11 +1,11 @@
-"""Objects and bytes."""
+"""Numbers of objects and bytes."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How many objects, and their bytes."""
+    """A number of objects and their total size in bytes."""
 
     objects: int = 0
     bytes: int = 0

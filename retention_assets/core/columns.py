@@ -1,4 +1,4 @@
-"""Pieces of decoded blocks as Arrow columns."""
+"""Arrow columns made of pieces of decoded blocks."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from retention_assets.core.arrays import bytes_array, offsets_array, table_array
 from retention_assets.core.corruption import corrupt
 from retention_assets.core.kernels import decode_fields, gather
 
-MAX_COLUMN = (1 << 31) - 1  # bytes that Arrow's 32-bit offsets reach
+MAX_COLUMN = (1 << 31) - 1  # bytes: Arrow's 32-bit offsets reach no further
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """A byte string per row: `lengths` bytes of `source` from `starts` on."""
+    """One byte string per row: `lengths` bytes of `source`, beginning at `starts`."""
 
     source: np.ndarray
     starts: np.ndarray
@@ -23,7 +23,7 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which fields of a protobuf message are wanted: a slot and a kind for each, by level and number."""
+    """The fields to decode from a protobuf message: a slot and a kind for each, by level and field number."""
 
     wanted: np.ndarray
     slots: int
@@ -31,7 +31,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The wanted fields of one message per row, by slot; absent ones are zero and empty."""
+    """The decoded fields of one message per row, by slot. An absent field is zero or empty."""
 
     source: np.ndarray
     values: np.ndarray
@@ -42,7 +42,7 @@ class Fields:
         return self.values[slot]
 
     def present(self, slot: int) -> np.ndarray:
-        """Return in which rows a message field is there."""
+        """Return the rows in which a message field is present, as booleans."""
         return self.sizes[slot] > 0
 
     def pieces(self, slot: int) -> Pieces:
@@ -51,7 +51,7 @@ class Fields:
 
 
 def plan_fields(*wanted: tuple[int, int, int]) -> Plan:
-    """Return the plan for fields given in slot order as (level, number, kind); level 1 is inside the one message."""
+    """Return the plan for fields, given in slot order as (level, number, kind); level 1 is the nested message."""
     table = np.full((2, 1 + max(number for _, number, _ in wanted)), -1, np.int64)
     for slot, (level, number, kind) in enumerate(wanted):
         table[level, number] = 4 * slot + kind
@@ -59,7 +59,7 @@ def plan_fields(*wanted: tuple[int, int, int]) -> Plan:
 
 
 def decode(messages: Pieces, plan: Plan, name: str) -> Fields:
-    """Return the fields in `plan` of every message; CorruptFile when one is malformed."""
+    """Return the fields in `plan` of every message. Errors: CorruptFile when a message is malformed."""
     values, sizes = (table_array(plan.slots, len(messages.starts)) for _ in range(2))
     bad = decode_fields(messages.source, messages.starts, messages.lengths, plan.wanted, values, sizes)
     if bad >= 0:
@@ -68,7 +68,7 @@ def decode(messages: Pieces, plan: Plan, name: str) -> Fields:
 
 
 def binary_column(pieces: Pieces, name: str, kind: pa.DataType | None = None) -> pa.Array:
-    """Return the pieces as a column of bytes, or of `kind` (not yet validated) with the same layout."""
+    """Return the pieces as a column of bytes, or of `kind`, which must have the same layout and is not validated."""
     total = int(pieces.lengths.sum())
     if total > MAX_COLUMN:
         raise corrupt(name, f"a column of {total:,} bytes is more than any table of lakeFS holds")
@@ -81,14 +81,14 @@ def binary_column(pieces: Pieces, name: str, kind: pa.DataType | None = None) ->
 
 
 def text_column(pieces: Pieces, name: str, what: str) -> pa.Array:
-    """Return the pieces as text; CorruptFile when one is not UTF-8."""
+    """Return the pieces as a text column. Errors: CorruptFile when a piece is not UTF-8."""
     return require_text(binary_column(pieces, name, pa.string()), name, what)
 
 
 def require_text(column: pa.Array, name: str, what: str) -> pa.Array:
-    """Return `column`, or refuse it because a value of it is not UTF-8."""
+    """Return `column`. Errors: CorruptFile when a value of the column is not UTF-8."""
     characters = column.buffers()[2]
-    # ASCII, as nearly always, is seen at a sixth of the cost of a closer look.
+    # Nearly all columns are ASCII. This test costs a sixth of a full validation.
     if characters is None or np.frombuffer(characters, np.uint8).max(initial=0) < 128:
         return column
     try:

@@ -1,20 +1,20 @@
-"""The hash of a set of candidates, computed where the rows are. Source: DESIGN.md, Decisions (Plan hash)."""
+"""The hash of a set of candidates, computed on the executors. Source: DESIGN.md, Decisions (Plan hash)."""
 
 import hashlib
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-# Without a format Spark writes instants to the millisecond, and a change below that would not show.
+# Without a format, Spark writes timestamps in milliseconds, and a smaller difference would not change the hash.
 _CANONICAL = {"ignoreNullFields": "false", "timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 _BUCKET_DIGITS = 2  # hex digits: 256 digests reach the driver, whatever the number of rows
 
 
 def candidates_digest(candidates: DataFrame) -> str:
-    """Return a SHA-256 over the sorted rows; equal sets give equal digests, whatever their order or partitions.
+    """Return a SHA-256 over the sorted rows. Equal sets have equal digests, whatever their order or partitions.
 
-    Each row is hashed from its canonical JSON (instants in UTC); rows are bucketed by their hash, each bucket is
-    hashed in order, and the driver hashes the buckets' digests.
+    Each row is hashed as canonical JSON (timestamps in UTC). Rows are grouped into buckets by their hash, and each
+    bucket is hashed in sorted order. The driver then hashes the digests of the buckets.
     """
     columns = sorted(candidates.columns)
     row = F.sha2(F.to_json(F.struct(*columns), _CANONICAL), 256)

@@ -1,6 +1,6 @@
-"""The guards: what must hold before a plan stands. Each says what it saw; one that fails leaves no candidates.
+"""The guards: the checks that a plan must pass. If a guard fails, the plan has no candidates.
 
-Each looks at the tables themselves, not at how they were decided, so that a fault there meets a second opinion.
+Each guard checks the finished tables, not the steps that made them. So the guards can find a fault in those steps.
 Source: DESIGN.md, Invariants.
 """
 
@@ -21,7 +21,7 @@ ACKNOWLEDGE = "If they are lost for good, `retention acknowledge` lets plans go 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One guard's answer: what it demands, whether that holds, and what it saw."""
+    """The result of one guard: its name, whether the check passed, and a sentence about what the guard found."""
 
     guard: str
     passed: bool
@@ -29,7 +29,7 @@ class CheckResult:
 
 
 def listing_complete(unlisted: Sequence[str]) -> CheckResult:
-    """Every prefix that the store names and that has objects gave some to the listing; else the listing was cut."""
+    """Check that every prefix that has objects is in the listing. If one is not, the listing was cut off."""
     detail = "every prefix of the store was listed"
     if unlisted:
         detail = f"{len(unlisted):,} prefixes, {unlisted[0]} first, have objects that were not listed"
@@ -37,7 +37,7 @@ def listing_complete(unlisted: Sequence[str]) -> CheckResult:
 
 
 def namespaces_apart(repository: str, namespaces: Mapping[str, tuple[str, ...]]) -> CheckResult:
-    """No other repository lies inside this one's namespace or storage, nor around it."""
+    """Check that no other repository's namespace or storage is inside this repository's, or contains it."""
     mine = namespaces[repository]
     overlapping = sorted(
         other
@@ -54,19 +54,19 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def _opened(place: str) -> str:
-    """Return the place that a URL opens: `a b` and `a%20b` are one. A path of this machine is taken literally."""
+    """Return the location that a URL opens: `a b` and `a%20b` are the same. A local path is taken literally."""
     scheme, separator, rest = place.partition("://")
     return place if not separator or scheme == "file" else f"{scheme}://{unquote(rest)}".rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)
 class LiveListed:
-    """What `live_listed` found. `missing`: the addresses for which it refuses, one column."""
+    """The result of `live_listed`."""
 
     check_result: CheckResult
-    collected: int  # by sweeps of ours
-    lost: int  # acknowledged as lost
-    missing: DataFrame
+    collected: int  # live addresses that are not listed, but that an earlier sweep accounts for
+    lost: int  # live addresses that are not listed, but that a person acknowledged as lost
+    missing: DataFrame  # the other live addresses that are not listed, in one column; the guard fails for them
 
 
 def live_listed(
@@ -76,13 +76,22 @@ def live_listed(
     listed_at: AgeCutoff,
     acknowledged: DataFrame | None = None,
 ) -> LiveListed:
-    """Every live address is in the listing, or was collected or lost before; else the listing may lack others too.
+    """Check that every live address is listed, collected by an earlier sweep, or acknowledged as lost.
 
-    What is younger than the listing's age cutoff may have come after it. `acknowledged`: the addresses that a person
-    acknowledged as lost; None: there are none. Source: DESIGN.md, invariant 7.
+    If the listing lacks any other live address, it may lack more objects. An address that is younger than the age
+    cutoff is not checked, because it may have been written after the listing.
+
+    Args:
+        live: the live addresses.
+        inventory: the listed objects.
+        collected: the addresses that our sweeps deleted, found missing, or had started on when interrupted.
+        listed_at: the age cutoff that counts from the time of the listing.
+        acknowledged: the addresses that a person acknowledged as lost; None if there are none.
+
+    Source: DESIGN.md, invariant 7.
     """
     known_since = F.coalesce(listed_at.issued(F.col("address")), F.col("last_modified"))
-    must_be_there = known_since.isNull() | listed_at.is_older(known_since)  # unknown is not young here
+    must_be_there = known_since.isNull() | listed_at.is_older(known_since)  # check an unknown age too
     known = collected.limit(0) if acknowledged is None else acknowledged
     unlisted = (
         live.where(must_be_there)
@@ -114,9 +123,9 @@ def live_listed(
 
 
 def hole(missing: DataFrame, inventory: DataFrame) -> str:
-    """Return one sentence: whether whole directories are missing, or single objects only.
+    """Return a sentence that says whether whole directories are missing, or only single objects.
 
-    A directory is missing as a whole when several live objects of it are missing and nothing in it is listed.
+    A directory is missing as a whole when several of its live objects are missing and nothing in it is listed.
     """
     directory = F.regexp_extract("address", "^(.*/)", 1).alias("directory")
     several = missing.groupBy(directory).agg(F.count(F.lit(1)).alias("objects")).where(F.col("objects") > 1)
@@ -134,13 +143,13 @@ def hole(missing: DataFrame, inventory: DataFrame) -> str:
 
 
 def live_not_empty(live: int, listed: int) -> CheckResult:
-    """Something is live where something lies; else everything would go."""
+    """Check that something is live if anything is listed. Otherwise the plan would delete every object."""
     passed = live > 0 or listed == 0
     return CheckResult("live_not_empty", passed, f"{live:,} live addresses, {listed:,} objects listed")
 
 
 def live_not_shrunk(live: int, before: int | None, most: float) -> CheckResult:
-    """The live set did not lose more than a share `most` of itself since the last plan."""
+    """Check that the number of live addresses fell by no more than the share `most` since the last plan."""
     if not before:
         return CheckResult("live_not_shrunk", True, f"{live:,} live addresses, no plan before this one")
     lost = max(0.0, 1 - live / before)
@@ -159,9 +168,18 @@ def candidates_allowed(
     staged_known: bool,
     generated: Callable[[Column], Column],
 ) -> tuple[CheckResult, ...]:
-    """Return the guards that look at each candidate: old enough, of a generated name, not live, known, listed once.
+    """Return the results of the guards that check each candidate.
 
-    `generated`: whether the system makes such names.
+    Every candidate must be old enough, have a name that the system generates, not be live, and be listed exactly once
+    with the size and time in the plan. An unreferenced candidate also needs a known staged list.
+
+    Args:
+        candidates: the candidates of the plan.
+        live: the live addresses.
+        age_cutoff: the age rule of the plan.
+        inventory: the listed objects.
+        staged_known: whether the staged list is known.
+        generated: returns whether the system generates names like that of an address.
     """
     as_planned = (F.col("size") == F.col("listed_size")) & (F.col("last_modified") == F.col("listed_at"))
     marks = {
@@ -207,7 +225,7 @@ def candidates_allowed(
 
 
 def totals_balance(totals: Mapping[str, Amount], listed: int, candidates: Amount) -> CheckResult:
-    """Listed = kept + young + held + foreign + candidates, in objects. Source: DESIGN.md, invariant 9."""
+    """Check that the objects of all states add up to the listed objects. Source: DESIGN.md, invariant 9."""
     by_state = sum(totals.get(state, Amount()).objects for state in STATES)
     planned = totals.get(CANDIDATE, Amount())
     passed = by_state == listed and planned == candidates
@@ -220,9 +238,15 @@ def totals_balance(totals: Mapping[str, Amount], listed: int, candidates: Amount
 
 
 def clock_agrees(before: datetime, told: datetime | None, after: datetime, most: timedelta) -> CheckResult:
-    """This machine's clock, `before` and `after` the store told its time, differs from the store's by `most` at most.
+    """Check that this machine's clock and the store's clock differ by no more than `most`.
 
-    The store's time has whole seconds; None: it did not tell, which is not agreement. Source: DESIGN.md, invariant 2.
+    Args:
+        before: this machine's time before the request to the store.
+        told: the store's time, in whole seconds; None if the store did not give one. The check then fails.
+        after: this machine's time after the store's response.
+        most: the largest difference allowed.
+
+    Source: DESIGN.md, invariant 2.
     """
     if told is None:
         remedy = "set guards.max_clock_skew to null if another way keeps both clocks right"
@@ -234,5 +258,5 @@ def clock_agrees(before: datetime, told: datetime | None, after: datetime, most:
 
 
 def refusals(check_results: Iterable[CheckResult]) -> list[CheckResult]:
-    """Return the guards that refused."""
+    """Return the results that did not pass."""
     return [check_result for check_result in check_results if not check_result.passed]

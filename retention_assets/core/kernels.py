@@ -1,12 +1,13 @@
-"""The loops over the bytes of a table, compiled: the only module that knows numba.
+"""Compiled loops over the bytes of a table ("kernels"). Only this module uses numba.
 
-Every kernel has one signature, so that it is compiled once and found in numba's cache afterwards. Compiled code
-checks no bounds, so each kernel checks every position it reads from a file, and the room before every copy; the caller
-may have reckoned that room from the same file. A kernel reports what is wrong by the number of the row (or block)
-where it stopped; none allocates, and each ends after one pass over its input. `tests/formats/fuzz_kernels.py` runs
-all of them with bounds checks on.
-All of them are in this one module because numba's cache notices a change in the file of a kernel only, not in that
-of a function it calls.
+Every kernel has one signature, so numba compiles it once and finds it in its cache afterwards. Compiled code checks no
+bounds. So each kernel checks every position that it reads from a file, and the free space before every copy: the caller
+may have computed that space from the same corrupt file. A kernel reports an error as the number of the row (or block)
+where it stopped. No kernel allocates memory, and each kernel ends after one pass over its input.
+`tests/formats/fuzz_kernels.py` runs all kernels with bounds checks on.
+
+All kernels are in this one module because numba's cache only notices changes in a kernel's own file. It does not notice
+a change in another file whose functions the kernel calls.
 """
 
 from collections.abc import Callable
@@ -25,18 +26,19 @@ OFFSETS = types.Array(types.int32, 1, "C", readonly=True)
 OUT_OFFSETS = types.int32[::1]
 COUNT = types.int64
 
-BLOCK_TRAILER = 5  # bytes that follow a block: type, masked checksum
-TRAILER = 8  # bytes of kind and sequence number that follow every user key
-MAX_PART = 640 << 16  # bytes of an identity or of data; source: lakeFS facts 2.2
-RECORD_MARKS = 2 * 11  # bytes beside key and value: two lengths below 2^31 and two bars
-VARINT, TEXT, MESSAGE = 0, 2, 3  # kinds of wanted fields in `decode_fields`
+BLOCK_TRAILER = 5  # bytes after each block: type and masked checksum
+TRAILER = 8  # bytes after each user key: kind and sequence number
+MAX_PART = 640 << 16  # bytes that an identity or data may have. Source: lakeFS facts 2.2
+RECORD_MARKS = 2 * 11  # bytes besides key and value: two lengths below 2^31 and two bars
+VARINT, TEXT, MESSAGE = 0, 2, 3  # the kinds of fields that `decode_fields` decodes
 
 
 def kernel(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile a function for `signature`, from numba's cache where one can be had.
+    """Compile a function for `signature`, with numba's cache where possible.
 
-    In a zip on an executor, or where neither the package nor the home can be written, numba finds no place for its
-    cache and raises; the kernel is then compiled anew in each process, which takes seconds and is right all the same.
+    numba raises if it finds no directory for its cache: when the package is in a zip file on an executor, or when
+    neither the package nor the home directory is writable. Each process then compiles the kernel itself, which takes
+    seconds and gives the same results.
     """
 
     def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,7 +53,7 @@ def kernel(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
 @register_jitable
 def _uvarint(source, position, end):  # type: ignore[no-untyped-def]
-    """Return (64 bits, position after them); the position is -1 when the number is cut or overlong."""
+    """Return (64-bit number, position after it); the position is -1 when the number is cut off or too long."""
     if position >= end:
         return np.int64(0), np.int64(-1)
     byte = np.int64(source[np.uint64(position)])
@@ -73,7 +75,7 @@ def _uvarint(source, position, end):  # type: ignore[no-untyped-def]
 def _copy(source, start, target, position, length):  # type: ignore[no-untyped-def]
     """Copy `length` bytes and return the position after them in `target`.
 
-    Unsigned indices need no test for negative ones, so that the loop becomes vector moves: 10 GB/s, not 0.8.
+    Unsigned indices need no test for negative values. So the compiler uses vector instructions: 10 GB/s, not 0.8.
     """
     origin, goal = np.uint64(start), np.uint64(position)
     for index in range(np.uint64(length)):
@@ -83,10 +85,10 @@ def _copy(source, start, target, position, length):  # type: ignore[no-untyped-d
 
 @kernel(COUNT(BYTES, COUNT, INTS, INTS, OUT_TABLE))
 def inspect_blocks(content, limit, offsets, lengths, frames):  # type: ignore[no-untyped-def]
-    """Fill `frames` with type, expected CRC32C and decoded size of each block; size -1 when it cannot be.
+    """Fill `frames` with the type, the expected CRC32C and the decoded size of each block.
 
-    Returns -1, or the block that does not end, with its trailer, before `limit`. Snappy cannot make more than 64
-    bytes of 3, so a greater promise is a lie that nobody allocates for.
+    Returns -1, or the number of the first block that does not end, with its trailer, before `limit`. The size of a
+    block is -1 if it cannot be right: Snappy decodes 3 bytes to 64 at most. So no memory is allocated for a false size.
     """
     for block in range(len(offsets)):
         start, length = offsets[block], lengths[block]
@@ -109,9 +111,9 @@ def inspect_blocks(content, limit, offsets, lengths, frames):  # type: ignore[no
 
 @kernel(types.UniTuple(COUNT, 2)(BYTES, INTS, INTS, OUT_TABLE))
 def scan_rows(blocks, starts, ends, rows):  # type: ignore[no-untyped-def]
-    """Fill `rows` with shared key length, suffix start and length, value start and length of each record.
+    """Fill `rows` with the shared key length, suffix start and length, value start and length of each record.
 
-    Returns (records, -1), or (records so far, number of the bad block).
+    Returns (number of records, -1), or (number of records so far, number of the bad block).
     """
     count = 0
     for block in range(len(starts)):
@@ -150,7 +152,7 @@ def scan_rows(blocks, starts, ends, rows):  # type: ignore[no-untyped-def]
 
 @kernel(COUNT(BYTES, OUT_TABLE, OUT_TABLE))
 def read_handles(blocks, rows, handles):  # type: ignore[no-untyped-def]
-    """Fill `handles` with offset and length from the values of index `rows`; returns -1 or the bad row."""
+    """Fill `handles` with the offset and length in the value of each index row; returns -1 or the bad row."""
     for row in range(rows.shape[1]):
         position, end = rows[3, row], rows[3, row] + rows[4, row]
         handles[0, row], position = _uvarint(blocks, position, end)
@@ -166,8 +168,8 @@ def read_handles(blocks, rows, handles):  # type: ignore[no-untyped-def]
 def compose_keys(blocks, rows, keys, offsets):  # type: ignore[no-untyped-def]
     """Write the user keys one after another; returns -1 or the row whose trailer or order is wrong.
 
-    `keys` has room for one trailer more than the user keys need. Every trailer must be kind 1 (SET), sequence 0:
-    lakeFS writes nothing else, so the part of one that a key shares with its predecessor is known.
+    `keys` has space for one trailer more than the user keys need. Every trailer must be of kind 1 (SET) and sequence 0,
+    because lakeFS writes no others. So the bytes of a trailer that a key shares with its predecessor are known.
     """
     start = np.int64(0)
     size = np.int64(-1)  # of the previous user key; -1 before the first
@@ -177,7 +179,8 @@ def compose_keys(blocks, rows, keys, offsets):  # type: ignore[no-untyped-def]
         before, known = start, size
         start += size if size > 0 else 0
         size = shared + unshared - TRAILER
-        # The caller's room is for the sum of all keys, in which keys without a trailer would make up for longer ones.
+        # The caller reserves space for the sum of all key lengths. In a corrupt table, keys that are too short for a
+        # trailer lower that sum, and then the longer keys do not fit.
         if size < 0 or shared > known + TRAILER or size + TRAILER > len(keys) - start:
             return row
         real = min(shared, known) if known > 0 else 0
@@ -204,7 +207,7 @@ def compose_keys(blocks, rows, keys, offsets):  # type: ignore[no-untyped-def]
 
 @register_jitable
 def _put_part(source, start, length, target, position):  # type: ignore[no-untyped-def]
-    """Write `<decimal length><bytes>|`, as the content id hashes it."""
+    """Write `<decimal length><bytes>|`, the form that the content id hashes; return the position after it."""
     divisor = np.int64(1)
     while length // divisor >= 10:
         divisor *= 10
@@ -219,9 +222,9 @@ def _put_part(source, start, length, target, position):  # type: ignore[no-untyp
 
 @kernel(types.UniTuple(COUNT, 2)(BYTES, OFFSETS, BYTES, OUT_TABLE, COUNT, OUT_BYTES))
 def hashed_records(keys, offsets, blocks, rows, first, target):  # type: ignore[no-untyped-def]
-    """Write what the content id hashes of the records from `first` on, as many as `target` surely has room for.
+    """Write the bytes that the content id hashes, from the record `first` on, until `target` may be full.
 
-    Returns (the next record, bytes written). Source: lakeFS facts 2.4.
+    Returns (next record, bytes written). Source: lakeFS facts 2.4.
     """
     position = np.int64(0)
     for row in range(first, rows.shape[1]):
@@ -236,9 +239,9 @@ def hashed_records(keys, offsets, blocks, rows, first, target):  # type: ignore[
 
 @kernel(COUNT(BYTES, OUT_TABLE, OUT_TABLE))
 def split_values(blocks, rows, parts):  # type: ignore[no-untyped-def]
-    """Fill `parts` with start and length of identity and of data of each value; returns -1 or the bad row.
+    """Fill `parts` with the start and length of each value's identity and data; returns -1 or the bad row.
 
-    Lengths are zig-zag varints; what follows the data is ignored. Source: lakeFS facts 2.2.
+    Lengths are zig-zag varints. Bytes after the data are ignored. Source: lakeFS facts 2.2.
     """
     for row in range(rows.shape[1]):
         position, end = rows[3, row], rows[3, row] + rows[4, row]
@@ -257,7 +260,7 @@ def split_values(blocks, rows, parts):  # type: ignore[no-untyped-def]
 
 @kernel(COUNT(BYTES, INTS, INTS, OUT_OFFSETS, OUT_BYTES))
 def gather(source, starts, lengths, offsets, target):  # type: ignore[no-untyped-def]
-    """Copy the pieces of `source` one after another, with Arrow's offsets of them.
+    """Copy the pieces of `source` to `target` one after another, and fill `offsets` with Arrow's offsets.
 
     Returns -1, or the row whose piece is not inside `source` or does not fit into `target`.
     """
@@ -274,7 +277,7 @@ def gather(source, starts, lengths, offsets, target):  # type: ignore[no-untyped
 
 @register_jitable
 def _after_group(source, position, end):  # type: ignore[no-untyped-def]
-    """Return the position after an unknown group, -1 when it is malformed."""
+    """Return the position after an unknown group; -1 when the group is malformed."""
     depth = 1
     while depth > 0:
         tag, position = _uvarint(source, position, end)
@@ -294,7 +297,7 @@ def _after_group(source, position, end):  # type: ignore[no-untyped-def]
 
 @register_jitable
 def _field(source, position, end, wire):  # type: ignore[no-untyped-def]
-    """Return (number or start, length, position after) of a field that is no group; position -1 when malformed."""
+    """Return (number or start, length, position after) of a field that is not a group; position -1 if malformed."""
     value, size = np.int64(0), np.int64(0)
     if wire == 0:
         value, position = _uvarint(source, position, end)
@@ -319,9 +322,10 @@ def _field(source, position, end, wire):  # type: ignore[no-untyped-def]
 def decode_fields(source, starts, lengths, plan, values, sizes):  # type: ignore[no-untyped-def]
     """Decode the wanted fields of one protobuf message per row; returns -1 or the bad row.
 
-    `plan[level, number]` is -1, or 4 * slot + kind of a wanted field; level 1 is a message inside. A number goes to
-    `values[slot]`, a text's start and length to `values[slot]` and `sizes[slot]`, a message's presence to
-    `sizes[slot]`. The last value wins; fields unknown, or of another wire type, are passed over.
+    `plan[level, number]` is 4 * slot + kind for a wanted field, and -1 for any other; level 1 is a nested message.
+    Results: a number is in `values[slot]`; the start and length of a text are in `values[slot]` and `sizes[slot]`; a
+    present message has 1 in `sizes[slot]`. If a field is repeated, the last value counts. Unknown fields, and fields
+    of another wire type, are skipped.
     """
     for row in range(len(starts)):
         position, end = starts[row], starts[row] + lengths[row]

@@ -1,4 +1,4 @@
-"""What a look at a repository tells: which addresses must stay, for its own sake and for that of others."""
+"""The result of a liveness check: the addresses that this repository or another repository still uses."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,31 +9,31 @@ from pyspark.sql import DataFrame
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """The addresses that are live, and those that any commit at all holds. One column each: `address`."""
+    """The live addresses, and the addresses that any commit references. Each table has one column, `address`."""
 
     live: DataFrame
     committed: DataFrame
-    checked_at: datetime  # this machine's clock, before anything was read
+    checked_at: datetime  # when the check began, before anything was read; this machine's clock
 
 
 class Elsewhere(Protocol):
-    """What other repositories refer to, as one that deletes asks it."""
+    """The references of other repositories, as a sweep queries them."""
 
     def require_known(self) -> None:
-        """Refuse when it is not known. Errors: GuardRefused."""
+        """Require that the references of the other repositories are known. Errors: GuardRefused."""
         ...
 
     def added_to(self, liveness: Liveness, objects: DataFrame) -> Liveness:
-        """Return what is live with those of `objects` (column `address`) that another repository refers to."""
+        """Return `liveness` with those of `objects` (column `address`) that another repository refers to."""
         ...
 
 
 class NothingElsewhere:
-    """There is no other repository."""
+    """The references of other repositories when no other repository is configured."""
 
     def require_known(self) -> None:
-        """Do nothing: it is known."""
+        """Do nothing."""
 
-    def added_to(self, liveness: Liveness, objects: DataFrame) -> Liveness:  # of the protocol
-        """Return what is live."""
+    def added_to(self, liveness: Liveness, objects: DataFrame) -> Liveness:  # the protocol requires `objects`
+        """Return `liveness` unchanged."""
         return liveness

@@ -1,8 +1,8 @@
-"""What other repositories refer to by full address, and which objects of this repository that keeps.
+"""References of other repositories by full address, and the objects of this repository that they keep.
 
-A reference and an object are matched by the last part of their names. Every name that may be deleted ends in an id that
-is unique among all repositories, so the spelling of what stands before it does not matter: a server prints a namespace
-in several ways, and a container of virtual chunks hides it. Source: DESIGN.md, invariant 6.
+A reference and an object match if the last parts of their names are equal. Every object that may be deleted has a name
+that ends in an id that is unique among all repositories. So the rest of the name does not matter: a server prints a
+namespace in several ways, and a virtual chunk container hides it. Source: DESIGN.md, invariant 6.
 """
 
 from collections.abc import Sequence
@@ -16,19 +16,19 @@ from retention_assets.core.paths import spelled
 from retention_assets.core.states import CANDIDATE, HELD
 
 _LAST = "last_part"
-# At least the last part of every name that lakeFS or Icechunk generates for files that may go.
+# Matches the last part of every name that lakeFS or Icechunk generates for files that may be deleted.
 _MAY_BE_GENERATED = r"^([A-Za-z0-9_-]{20,32}(,[A-Za-z0-9_-]{43})?|(repo|config\.yaml)\.\d{14}\.[A-Z0-9]{20})\z"
 
 
 @dataclass(frozen=True, slots=True)
 class OtherReferences:
-    """What a plan knows of other repositories: `last_parts` of their references (None: no references), and warnings."""
+    """The `last_parts` of the references of other repositories (None: there are no references), and warnings."""
 
     parts: DataFrame | None = None
     warnings: tuple[str, ...] = ()
 
     def keep(self, objects: DataFrame) -> DataFrame:
-        """See `keep_referenced`."""
+        """Return `objects` after `keep_referenced`."""
         return objects if self.parts is None else keep_referenced(objects, self.parts)
 
 
@@ -36,9 +36,10 @@ NO_OTHERS = OtherReferences()
 
 
 def last_parts(references: Sequence[DataFrame]) -> DataFrame | None:
-    """Return `last_part` of all references (column `address`: absolute URIs), one row each; None for no frames.
+    """Return the distinct last parts of all references (column `address`: absolute URIs); None without tables.
 
-    A reference counts as it is written and with its escapes decoded. What cannot be a generated name is left out.
+    A reference counts both as it is written and with its escapes decoded. A last part that cannot be a generated name
+    is left out.
     """
     if not references:
         return None
@@ -49,13 +50,13 @@ def last_parts(references: Sequence[DataFrame]) -> DataFrame | None:
 
 
 def referenced(objects: DataFrame, parts: DataFrame) -> DataFrame:
-    """Return the rows of `objects` (column `address`) that a reference of another repository may mean."""
+    """Return the rows of `objects` (column `address`) that another repository may refer to."""
     named = objects.withColumn(_LAST, F.substring_index("address", "/", -1))
     return named.join(parts, on=_LAST, how="left_semi").drop(_LAST)
 
 
 def keep_referenced(objects: DataFrame, parts: DataFrame) -> DataFrame:
-    """Return the classified objects; a candidate that another repository may mean is `held`."""
+    """Return the classified objects; a candidate that another repository may refer to becomes `held`."""
     named = objects.withColumn(_LAST, F.substring_index("address", "/", -1))
     marked = named.join(parts.withColumn("is_referenced", F.lit(True)), on=_LAST, how="left")
     stays = F.col("is_referenced").isNotNull() & (F.col("state") == CANDIDATE)

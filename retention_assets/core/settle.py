@@ -1,8 +1,9 @@
-"""An object goes only when an earlier plan already named it: the settling time.
+"""The settling time: an object becomes a candidate only when earlier plans already named it.
 
-No look at a repository sees an operation that is under way. A commit that waits for its hook has sealed its staged
-objects: while a writer overwrites their paths they are in no list and in no commit. So an object waits until a plan
-that named it is `settle` old, and every plan since has named it too. Source: DESIGN.md, invariant 5.
+A plan cannot see an operation that is in progress. For example, a commit that waits for its hook has sealed its staged
+objects. If a writer then overwrites their paths, these objects are in no staged list and in no commit. So an object
+waits until a plan that named it is `settle` old, and every later plan has named it too.
+Source: DESIGN.md, invariant 5.
 """
 
 from datetime import datetime, timedelta
@@ -24,16 +25,17 @@ def settled(
     *,
     settle_expired: bool,
 ) -> DataFrame:
-    """Return the objects with `found_at` and `waits_until`; a candidate that has not settled is `waiting`.
+    """Return the objects with `found_at` and `waits_until`; a candidate that has not settled becomes `waiting`.
 
     Args:
-        objects: as `candidates.judged` returns them, each with its state.
-        earlier: `due_objects` of the last plan: what it named, waiting objects included, and since when.
-        listed_at: since when this plan names an object (UTC): its listing, or at most an hour before its staged list.
-        now: when this plan's references were read (UTC). The time between plans counts from a listing to references,
-            so that plans at the same time of each day are a day apart.
-        settle: how long an object must have been named; zero lets everything go at once.
-        settle_expired: whether objects that a commit holds wait as well.
+        objects: the classified objects, each with its state (see `candidates.classified`).
+        earlier: `due_objects` of the last plan: the objects that it named, waiting ones included, and since when.
+        listed_at: the time from which this plan names an object (UTC): the time of its listing, or an hour before its
+            staged list if the listing is older than that.
+        now: when this plan's references were read (UTC). The wait counts from the listing of one plan to the references
+            of another, so that plans at the same time of each day are at least a day apart.
+        settle: how long an object must have been named; with zero, no object waits.
+        settle_expired: whether objects that a commit references wait too.
     """
     since = earlier.select(*_SAME_OBJECT, F.col("found_at").alias("found_before"))
     due = F.col("state") == CANDIDATE

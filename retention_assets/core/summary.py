@@ -1,24 +1,25 @@
-"""What a person wants to know of objects first: the largest groups by reason, by place, by branch."""
+"""The largest groups of objects by reason, by directory and by branch, for people to read."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-TOTAL, REASON, PREFIX, BRANCH = "total", "reason", "prefix", "branch"  # by what a group is made
+TOTAL, REASON, PREFIX, BRANCH = "total", "reason", "prefix", "branch"  # the ways of grouping
 NO_BRANCH = "(no branch)"
 NO_PATH = "(no path)"
 
 
 def largest_groups(objects: DataFrame, part: str, reason: Column, place: Column, most: int) -> DataFrame:
-    """Return (`part`, by, name, objects, bytes): the `most` largest groups of each part by each of four, largest first.
+    """Return (`part`, by, name, objects, bytes): the `most` largest groups of each part and kind, largest first.
 
-    The total's name is empty. An object counts for each of its branches; equal groups are ordered by name.
+    The kinds of groups are the total, by reason, by prefix and by branch. The name of the total is empty. An object
+    counts for each of its branches. Groups of equal size are ordered by name.
 
     Args:
-        objects: with size and branches.
-        part: the column that tells the parts apart.
-        reason: why an object goes.
-        place: where an object is: `top_prefix`, or `directory` for systems without paths.
-        most: how many groups of each part and kind.
+        objects: the objects, with columns `size` and `branches`.
+        part: the column with the part to which an object belongs.
+        reason: the reason for deleting an object.
+        place: the prefix of an object: `top_prefix`, or `directory` for systems without paths.
+        most: the number of groups to return for each part and kind.
     """
     branches = F.when(F.size("branches") > 0, F.col("branches")).otherwise(F.array(F.lit(NO_BRANCH)))
     groups = F.concat(
@@ -42,7 +43,7 @@ def _group(by: str, name: Column) -> Column:
 
 
 def top_prefix() -> Column:
-    """Return the first directory of a candidate's first path; a file at the top is its own."""
+    """Return the first directory of a candidate's first path; for a file outside all directories, its path."""
     first = F.try_element_at("paths", F.lit(1))
     top = F.when(first.contains("/"), F.concat(F.substring_index(first, "/", 1), F.lit("/"))).otherwise(first)
     return F.coalesce(top, F.lit(NO_PATH))

@@ -1,4 +1,4 @@
-"""What a judgement amounts to: objects and bytes by state, and until when objects wait."""
+"""Totals of classified objects: objects and bytes by state, and until when objects wait."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from retention_assets.core.states import STATES, WAITING
 
 
 def waits_of(due_objects: DataFrame) -> tuple[datetime | None, datetime | None]:
-    """Return when the first and the last of the waiting objects has settled (UTC); None when nothing waits."""
+    """Return when the first and the last waiting object will have settled (UTC); None if no object waits."""
     row = due_objects.where(F.col("state") == WAITING).agg(*_wait_ends()).first()
     assert row is not None
     return _instant(row["first"]), _instant(row["last"])
@@ -28,7 +28,7 @@ def _instant(micros: int | None) -> datetime | None:
 
 
 def totals_of(objects: DataFrame) -> tuple[Mapping[str, Amount], datetime | None, datetime | None]:
-    """Return objects and bytes by state, and when the first and the last of what waits has settled."""
+    """Return objects and bytes by state, and when the first and the last waiting object will have settled (UTC)."""
     settling = "waits_until" in objects.columns
     amounts = F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes")
     rows = objects.groupBy("state").agg(*amounts, *(_wait_ends() if settling else ())).collect()
@@ -38,7 +38,7 @@ def totals_of(objects: DataFrame) -> tuple[Mapping[str, Amount], datetime | None
 
 
 def _amounts_of(**tables: DataFrame) -> Mapping[str, Amount]:
-    """Return objects and bytes of several tables, counted at once; a table without sizes has 0 bytes."""
+    """Return objects and bytes of several tables, counted by one Spark job. A table without sizes has 0 bytes."""
     parts = [
         table.select(F.lit(name).alias("name"), (F.col("size") if "size" in table.columns else F.lit(0)).alias("size"))
         for name, table in tables.items()
@@ -49,7 +49,7 @@ def _amounts_of(**tables: DataFrame) -> Mapping[str, Amount]:
 
 
 def counts_of_states() -> list[Column]:
-    """Return the aggregates of judged objects that `totals_counted` takes once they are observed."""
+    """Return the aggregates of classified objects to observe; `totals_counted` reads their results."""
     of_state = {state: F.col("state") == state for state in STATES}
     objects = [F.count_if(is_so).alias(f"{state}_objects") for state, is_so in of_state.items()]
     return [
@@ -59,14 +59,14 @@ def counts_of_states() -> list[Column]:
 
 
 def totals_counted(counted: Observation) -> Mapping[str, Amount]:
-    """Return objects and bytes by state, as they were counted while the rows were made: those are not kept for it."""
+    """Return objects and bytes by state, as Spark counted them while it computed the rows; no rows are cached."""
     row = counted.get
     totals = {state: Amount(row[f"{state}_objects"], row[f"{state}_bytes"] or 0) for state in sorted(STATES)}
     return {state: amount for state, amount in totals.items() if amount.objects}
 
 
 def amount_of(chosen: DataFrame) -> Amount:
-    """Return how many objects, and their bytes."""
+    """Return the number of objects and their bytes."""
     row = chosen.agg(F.count(F.lit(1)).alias("objects"), F.coalesce(F.sum("size"), F.lit(0)).alias("bytes")).first()
     assert row is not None
     return Amount(row["objects"], row["bytes"])

@@ -1,1 +1,1 @@
-"""Object stores: how objects are reached, listed and read. What changes them is in `mutate`."""
+"""Object stores: access, listing and reading. The code that changes objects is in `mutate`."""

@@ -1,4 +1,4 @@
-"""Where objects are and how to reach them: a URL and options, secrets among them, that travel to executors."""
+"""Access to an object store: a URL and options (including secrets), which are sent to executors."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -15,11 +15,11 @@ from retention_assets.errors import ConfigurationError, StoreError
 
 _SCHEMES = ("s3", "gs", "az", "azure", "abfs", "abfss", "https", "file", "memory")
 _AZURE_HOST = re.compile(r"https://[^/@]+\.(blob|dfs)\.(core\.windows\.net|fabric\.microsoft\.com)(/|$)")
-_CLOUD = re.compile(r"^(aws|google|azure)_")  # obstore takes its options with and without
-_ADDRESS = re.compile(r"endpoint|base_url$")  # GCS has base_url
+_CLOUD = re.compile(r"^(aws|google|azure)_")  # obstore accepts its options with and without this prefix
+_ADDRESS = re.compile(r"endpoint|base_url$")  # the option of GCS is base_url
 _FLAGS = frozenset({"allow_http", "allow_invalid_certificates"})
 _CLIENT = _FLAGS | {"connect_timeout", "timeout", "read_timeout", "proxy_url", "proxy_excludes", "root_certificate"}
-# obstore panics, instead of raising, when one of its client's names comes among the store's options.
+# obstore panics instead of raising if the name of a client option is among the store's options.
 _CLIENT_NOT_OFFERED = frozenset(
     {
         "default_content_type", "http1_only", "http2_keep_alive_interval", "http2_only",
@@ -27,18 +27,18 @@ _CLIENT_NOT_OFFERED = frozenset(
         "pool_max_idle_per_host", "proxy_ca_certificate", "randomize_addresses", "user_agent",
     }
 )  # fmt: skip
-# An endpoint that does not answer is given up after about 13 s: attempts start within 10 s, the last takes 3 s.
-# A slow answer is waited for longer: a bulk deletion took up to 100 s. Source: lakeFS facts 9.
+# A request to an endpoint that does not respond fails after about 13 s: attempts start within 10 s, and the last one
+# takes 3 s. A slow response may take longer: a bulk deletion took up to 100 s. Source: lakeFS facts 9.
 _CLIENT_DEFAULTS = {"connect_timeout": "3s", "read_timeout": "120s", "timeout": "600s"}
 _RETRIES: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=10)}
 NO_RETRIES: Any = {"max_retries": 0}
 
 
-_from_url: Any = from_url  # its overloads want the store's kind known from the types
+_from_url: Any = from_url  # its overloads need the kind of store as a static type
 
 
 class HiddenOptions(Mapping[str, str]):
-    """Options by name; how they print shows the names only."""
+    """Options by name. Their `repr` shows the names and hides the values."""
 
     __slots__ = ("_values",)
 
@@ -63,9 +63,10 @@ class HiddenOptions(Mapping[str, str]):
 
 @dataclass(frozen=True, slots=True)
 class StoreAccess:
-    """A place of objects: `s3://`, `gs://`, `az://`, `abfs[s]://`, `https://` of Azure, `file://`, `memory://`.
+    """The URL and options of a location in an object store.
 
-    `options` are obstore's, with their secrets resolved; nothing prints them. `file://` paths are taken literally.
+    The URL is `s3://`, `gs://`, `az://`, `abfs[s]://`, `https://` of Azure, `file://` or `memory://`. A `file://` path
+    is taken literally. `options` are obstore's options, with their secrets resolved. No message shows their values.
 
     Raises:
         ConfigurationError: the URL's scheme is not known, or the URL holds a password or a signature.
@@ -87,26 +88,26 @@ class StoreAccess:
 
     @property
     def is_local(self) -> bool:
-        """Whether the objects are files of this machine."""
+        """Whether the objects are local files."""
         return self.url.startswith("file://")
 
     @property
     def lists_in_order(self) -> bool:
-        """Whether names are listed in the order of their bytes: local directories and S3 Express buckets are not."""
+        """Whether the store lists names in byte order. Local directories and S3 Express buckets do not."""
         bucket = self.url.partition("://")[2].partition("/")[0]
         return not self.is_local and not bucket.endswith("--x-s3")
 
     @property
     def lists_from_any_name(self) -> bool:
-        """Whether a listing can begin behind any name: S3 and GCS can do so, Azure gives all from the first."""
+        """Whether a listing can start after any name: S3 and GCS can; Azure always starts at the first name."""
         return self.lists_in_order and self.url.startswith(("s3://", "gs://"))
 
     def open(self, *, retrying: bool = True) -> Any:
-        """Return obstore's store, rooted at the URL; not `retrying`, each request is sent once.
+        """Return obstore's store for the URL. Without `retrying`, the store sends each request once.
 
         Raises:
-            ConfigurationError: an option is not known for this kind of store, or its value makes no sense.
-            StoreError: a local directory is not there.
+            ConfigurationError: an option is unknown for this kind of store, or its value is invalid.
+            StoreError: a local directory does not exist.
         """
         if self.url.startswith(("file://", "memory://")):
             return self._open_here()
@@ -194,10 +195,10 @@ def _checked(url: str) -> str:
 
 @cache
 def _memory(url: str) -> MemoryStore:
-    """Return the one store of this name in this process."""
+    """Return this process's one in-memory store for `url`."""
     return MemoryStore()
 
 
 def open_store(repository: Repository) -> StoreAccess:
-    """Return how the repository's objects are reached; nothing is asked of its source."""
+    """Return the access to the repository's objects, from its configuration alone."""
     return StoreAccess(repository.storage, repository.storage_options())

@@ -1,4 +1,7 @@
-"""The store's own clock, as the `Date` of an answer tells it. Source: DESIGN.md, invariant 2 and Decisions (As of)."""
+"""The store's clock, read from the `Date` header of a response.
+
+Source: DESIGN.md, invariant 2 and Decisions (As of).
+"""
 
 import os
 from collections.abc import Callable, Mapping
@@ -15,16 +18,18 @@ from retention_assets.config.timestamps import utc_now
 from retention_assets.objectstore.access import StoreAccess
 
 _TIMEOUT = urllib3.Timeout(connect=3.0, read=10.0)  # seconds
-_AZURITE = "http://127.0.0.1:10000"  # where obstore looks for it when `use_emulator` is set
+_AZURITE = "http://127.0.0.1:10000"  # obstore's default for `use_emulator`
 
 
 def store_time(access: StoreAccess, here: Callable[[], datetime] = utc_now) -> datetime | None:
-    """Return the time by the store's clock, UTC, or None when it cannot be told.
+    """Return the time of the store's clock (UTC); None if the store does not give it.
 
-    In whole seconds, cut off: when it answered, the store's clock showed this instant or up to a second more, up to
-    two where a server renews its date once a second. So an age that is reckoned from it is never too high. Asked is
-    the endpoint alone, without credentials, bucket or path; its refusal has a date as well. For files and memory of
-    this machine its own clock `here` is the store's; a mounted directory may have another. A date from a cache is None.
+    The time is rounded down to whole seconds, so ages are never overestimated. At the response, the store's clock was
+    at most one second later, or two seconds for a server that updates its date once a second. The request goes to the
+    endpoint without credentials, bucket or path; an error response also has a `Date` header. A response from a cache
+    gives None.
+
+    For local files and memory, the result is this machine's clock `here`. A mounted directory may have another clock.
     """
     if access.url.startswith(("file://", "memory://")):
         return here()
@@ -33,14 +38,14 @@ def store_time(access: StoreAccess, here: Callable[[], datetime] = utc_now) -> d
 
 
 def service_address(access: StoreAccess) -> str | None:
-    """Return scheme, host and port of the service that `access` asks, nothing else; None where that is not known.
+    """Return the scheme, host and port of the service that `access` uses; None if they are unknown.
 
-    Options count before the environment, as with obstore. Errors: as `StoreAccess.open`.
+    Options take precedence over the environment, as in obstore. Errors: as `StoreAccess.open`.
     """
     store = access.open()
     config: Mapping[str, str] = store.config
     if isinstance(store, S3Store):
-        address = _environment("AWS_ENDPOINT_URL_S3") or config.get("endpoint")  # so obstore has it
+        address = _environment("AWS_ENDPOINT_URL_S3") or config.get("endpoint")  # as in obstore
         address = address or _environment("AWS_ENDPOINT_URL", "AWS_ENDPOINT")
         address = address or _amazon(config.get("region") or _environment("AWS_REGION", "AWS_DEFAULT_REGION"))
     elif isinstance(store, GCSStore):
@@ -67,7 +72,7 @@ def _azure(url: str, config: Mapping[str, str]) -> str:
     if config.get("use_emulator") == "true":
         return _environment("AZURITE_BLOB_STORAGE_URL") or _AZURITE
     host = urlsplit(url).netloc.rpartition("@")[2]
-    if "." in host:  # abfss:// and https:// name it
+    if "." in host:  # URLs with abfss:// and https:// contain the host
         return f"https://{host}"
     account = config.get("account_name") or _environment("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_ACCOUNT_NAME")
     service = "fabric.microsoft.com" if config.get("use_fabric_endpoint") == "true" else "core.windows.net"
@@ -84,12 +89,12 @@ def _date_of(address: str, client: Mapping[str, Any]) -> datetime | None:
             return None
         told = parsedate_to_datetime(answer.headers["Date"])
     except (urllib3.exceptions.HTTPError, OSError, KeyError, ValueError):
-        return None  # the caller decides what not to know means
+        return None  # the caller decides what an unknown time means
     return told.replace(tzinfo=told.tzinfo or UTC).astimezone(UTC)
 
 
 def _pool(address: str, client: Mapping[str, Any]) -> urllib3.PoolManager:
-    """Return what sends the request the way obstore would: through the proxy, with the certificates of the options."""
+    """Return an HTTP client that uses the same proxy and certificates as obstore."""
     trust: dict[str, Any] = {}
     if client.get("allow_invalid_certificates") == "true":
         trust = {"cert_reqs": "CERT_NONE"}

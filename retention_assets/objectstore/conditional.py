@@ -1,7 +1,8 @@
-"""Writes that happen only on a condition, with an answer that can be relied upon: done, not done, or an error.
+"""Conditional writes with a reliable result: written, not written, or an error.
 
-An answer may be lost after the store has acted. So a write whose answer was lost is sent again under the same
-condition; when the store then refuses it, what lies there tells whose write came first. Source: DESIGN.md, Invariants.
+The response to a write may be lost after the store has written the object. The write is then sent again with the
+same condition. If the store then refuses the write, the content of the object shows whether our first write succeeded.
+Source: DESIGN.md, Invariants.
 """
 
 import time
@@ -18,16 +19,20 @@ from retention_assets.objectstore.failures import WRITE, Action, Failure, Kind, 
 
 _WRITE_UNKNOWN = Action(WRITE.verb, "Whether it was written is unknown.", WRITE.permission)
 _PAUSES = (0.0, 0.2, 1.0, 3.0)  # seconds before each attempt
-_NO_SUCH_VERSION = {"e_tag": f'"{"0" * 32}"', "version": "1"}  # of no object: an ETag, and GCS's generation
-_NOT_FOUND, _NO_KEY = "status code: 404", "NoSuchKey"  # S3, of a replacement where nothing is
+_NO_SUCH_VERSION = {"e_tag": f'"{"0" * 32}"', "version": "1"}  # an ETag and a GCS generation that no object has
+_NOT_FOUND, _NO_KEY = "status code: 404", "NoSuchKey"  # S3's error when it replaces an object that does not exist
 
 
 @dataclass(frozen=True, slots=True)
 class Conditional:
-    """Conditional writes to one store of obstore's, which must send each request once.
+    """Conditional writes to one obstore store.
 
-    Were obstore to send a write again by itself, it would take its own first one for somebody else's. `secrets` are
-    kept out of what is said about failures.
+    The store must be opened without obstore's retries: a retry would see our own first write as a conflict.
+
+    Attributes:
+        store: the store of obstore.
+        secrets: values that messages about failures must not contain.
+        sleep: waits for seconds.
     """
 
     store: Any
@@ -35,27 +40,30 @@ class Conditional:
     sleep: Callable[[float], None] = time.sleep
 
     def create(self, path: str, content: bytes) -> bool | Failure:
-        """Write an object where none is, atomically; return whether it was written, or a failure.
+        """Write an object if none exists at `path`, atomically; return whether it was written, or a failure.
 
-        False: something lies there. After a lost answer equal bytes count as ours, so the bytes of two writers that
-        must be told apart have to differ. After an `unclear` failure nobody knows whether it was written.
+        False means that an object already exists. After a lost response, an object with equal bytes counts as ours. So
+        two writers that must be distinguished must write different bytes. After an `unclear` failure, it is unknown
+        whether the object was written.
         """
         return self._written(lambda: self.store.put(path, content, mode="create"), path, content)
 
     def replace(self, path: str, content: bytes, e_tag: str) -> bool | Failure:
-        """Write over the object that has this ETag (without quotes); return whether it was written, or a failure.
+        """Replace the object if it has this ETag (without quotes); return whether it was replaced, or a failure.
 
-        False: the object is another one by now, or gone. Lost answers as with `create`. GCS compares generations: the
-        one that has the ETag is looked up first. Not for files of this machine, which know no such condition.
+        False means that the object has another ETag or does not exist. Lost responses are treated as in `create`. GCS
+        compares generations instead of ETags, so the generation of the object with this ETag is looked up first. Local
+        files are not supported: they have no conditional writes.
         """
         return self._written(lambda: self._replace(path, content, f'"{e_tag}"'), path, content)
 
     def require_honoured(self, path: str, url: str, *, with_replace: bool = True) -> None:
-        """Refuse a store that ignores conditions. The scratch object `path` shows it, and is there afterwards.
+        """Raise an error if the store ignores conditions.
 
-        Writes the object where one is, and (`with_replace`) over one that has another ETag: a store that honours
-        conditions does neither. `url` is for messages.
-        Errors: GuardRefused when a condition was ignored; AccessDenied or StoreError when that cannot be known.
+        The test creates the scratch object `path`, and leaves it in the store. It then tries to create the object again
+        and (`with_replace`) to replace it with a wrong ETag. A store that honours conditions refuses both. `url` is for
+        messages.
+        Errors: GuardRefused when the store ignored a condition; AccessDenied or StoreError when the test could not run.
         """
         self._settled(lambda: self.store.put(path, _unique(), mode="create"), path, url)
         if self._settled(lambda: self.store.put(path, _unique(), mode="create"), path, url):
@@ -69,14 +77,14 @@ class Conditional:
     def _replace(self, path: str, content: bytes, e_tag: str) -> None:
         condition: dict[str, str | None] = {"e_tag": e_tag}
         if isinstance(self.store, GCSStore):
-            found = self.store.get(path).meta  # a HEAD's 404 would not say whether the bucket is there
+            found = self.store.get(path).meta  # a 404 to a HEAD would not show whether the bucket exists
             if found["e_tag"] != e_tag:
                 raise PreconditionError
             condition["version"] = found["version"]
         self.store.put(path, content, mode=condition)
 
     def _written(self, put: Callable[[], object], path: str, content: bytes) -> bool | Failure:
-        lost: Failure | None = None  # the first answer that left open what had happened
+        lost: Failure | None = None  # the first failure after which the write may have happened
         for pause in _PAUSES:
             self.sleep(pause)
             answer = self._answer(put)
@@ -90,7 +98,7 @@ class Conditional:
         return (self._holds(path, content, lost) or _unknown(lost)) if lost else answer
 
     def _answer(self, put: Callable[[], object]) -> bool | Failure:
-        """Return True for done, False where the condition does not hold, else the failure."""
+        """Return True if the write was done, False if its condition does not hold, else the failure."""
         try:
             put()
         except (BaseError, OSError, ValueError) as error:
@@ -99,7 +107,7 @@ class Conditional:
         return True
 
     def _holds(self, path: str, content: bytes, lost: Failure) -> bool | Failure:
-        """Return whether exactly `content` lies there; where that cannot be seen, what was lost stays unknown."""
+        """Return whether the object has exactly `content`; `lost` as an unclear failure if it cannot be read."""
         try:
             return bool(bytes(self.store.get(path).bytes()) == content)
         except (BaseError, OSError, ValueError) as error:
@@ -107,7 +115,7 @@ class Conditional:
 
 
 def require_known(answer: bool | Failure, url: str, path: str) -> bool:
-    """Return the answer to a conditional write. Errors: AccessDenied or StoreError, which say if that is unknown."""
+    """Return the result of a conditional write. Errors: AccessDenied or StoreError for a failure, unclear or not."""
     if isinstance(answer, Failure):
         raise answer.as_error(url, path, _WRITE_UNKNOWN if answer.unclear else WRITE)
     return answer
@@ -125,7 +133,10 @@ def _ignored(url: str, condition: str, what: str) -> GuardRefused:
 
 
 def _is_refusal(error: Exception, failure: Failure) -> bool:
-    """Return whether the condition does not hold; obstore says so too of a bucket that is not there."""
+    """Return whether the store refused the write because its condition does not hold.
+
+    obstore raises the same errors for a bucket that does not exist; these are not refusals.
+    """
     if failure.passing:
         return False
     if isinstance(error, PreconditionError) and _NOT_FOUND in str(error):
@@ -138,7 +149,7 @@ def _is_absent(failure: Failure) -> bool:
 
 
 def _leaves_open(failure: Failure) -> bool:
-    """Return whether the object may have been written all the same; an error that has no code may be any."""
+    """Return whether the object may have been written despite the failure, as after any error without a code."""
     return failure.unclear or (failure.kind is Kind.OTHER and not failure.code)
 
 

@@ -1,4 +1,4 @@
-"""What a store's error means: its kind, one line about it, and the remedy. Never the store's own dump of itself."""
+"""The meaning of a store's errors: the kind, one line of detail, and the remedy. Raw store errors are never shown."""
 
 import re
 from collections.abc import Collection
@@ -8,17 +8,17 @@ from urllib.parse import quote
 
 from retention_assets.errors import AccessDenied, ObjectMissing, StoreError
 
-_MAX_DETAIL = 200  # characters of the store's own words
-_SHORTEST_SECRET = 4  # shorter values (`k`, `1`) would blot out ordinary words
+_MAX_DETAIL = 200  # characters of the store's own message
+_SHORTEST_SECRET = 4  # shorter values (`k`, `1`) would be hidden inside ordinary words
 _HIDDEN = "***"
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([^<]{1,80})</Code>|\(code: (\w{1,80})\)")
 _MESSAGE = re.compile(r"<Message>([^<]{1,400})</Message>")
-_QUERY = re.compile(r"\?\S+")  # of a request's address; with Azure it holds the signature
+_QUERY = re.compile(r"\?\S+")  # of a request's URL; on Azure it contains the signature
 
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "FilesystemNotFound", "bucket does not exist")
-# In the answer to a deletion in bulk Azure names a blob's absence by these words alone.
+# In the response to a bulk deletion, Azure reports a missing blob only by the last of these texts.
 _NO_OBJECT = ("NoSuchKey", "NoSuchVersion", "BlobNotFound", "PathNotFound", "The specified blob does not exist")
 _BAD_CREDENTIALS = (
     "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "TokenRefreshRequired",
@@ -32,11 +32,11 @@ _THROTTLES = (
 )  # fmt: skip
 _THROTTLE_STATUSES = ("429", "503")
 _BROKEN = ("InternalError", "InternalServerError", "OperationTimedOut")
-_NOT_NOW = ("RequestTimeout", "OperationAborted", "ConditionalRequestConflict")  # nothing was done
+_NOT_NOW = ("RequestTimeout", "OperationAborted", "ConditionalRequestConflict")  # nothing was done; retryable
 
 
 class Kind(Enum):
-    """What went wrong, as far as a caller reacts differently."""
+    """The kind of a failure. Callers react differently to each kind."""
 
     OBJECT_MISSING = "object missing"
     BUCKET_MISSING = "bucket missing"
@@ -47,13 +47,13 @@ class Kind(Enum):
 
     @property
     def is_of_the_store(self) -> bool:
-        """Whether the next request would fail alike, whatever object it names."""
+        """Whether the next request would fail too, for any object."""
         return self in (Kind.BUCKET_MISSING, Kind.CREDENTIALS, Kind.UNREACHABLE)
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What was attempted: the verb, what its failing leaves undone, and the permission that it needs."""
+    """What a request does: a verb, what was not done if the request fails, and the permission that it needs."""
 
     verb: str
     undone: str
@@ -67,22 +67,18 @@ LIST = Action("list", "The listing was not used.", "list the bucket (s3:ListBuck
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A store's error in our words.
-
-    `names_object`: the store itself said that it is the object that is absent. `throttled`: it wants fewer requests.
-    `passing`: the same request may succeed a moment later. `unclear`: what was asked may have been done all the same.
-    """
+    """A classified error of a store."""
 
     kind: Kind
     detail: str
-    names_object: bool = False
-    code: str = ""  # the store's own, such as PreconditionFailed
-    throttled: bool = False
-    passing: bool = False
-    unclear: bool = False
+    names_object: bool = False  # the store said that the object, not the bucket, is missing
+    code: str = ""  # the store's own code, such as PreconditionFailed
+    throttled: bool = False  # the store asked for fewer requests
+    passing: bool = False  # retryable: the same request may succeed later
+    unclear: bool = False  # ambiguous: the store may have done what was requested
 
     def as_error(self, url: str, path: str, action: Action) -> StoreError:
-        """Return the error to raise: where, what, what was not done, the remedy."""
+        """Return the error to raise. Its message says where and what failed, what was not done, and the remedy."""
         told = _TOLD[self.kind].format(permission=action.permission)
         place = f"{url}: cannot {action.verb} {repr(path) if path else 'its objects'}"
         return _CLASSES.get(self.kind, StoreError)(f"{place}: {self.detail}. {action.undone} {told}")
@@ -104,7 +100,7 @@ _TOLD = {
 
 
 def failure_of(error: Exception, secrets: Collection[str]) -> Failure:
-    """Return what `error`, raised by obstore, means. No value in `secrets` is in its words."""
+    """Return the failure for an error that obstore raised. Its detail contains no value in `secrets`."""
     text = str(error)
     absent = isinstance(error, FileNotFoundError)
     code, status = _first(_CODE, text), _first(_STATUS, text)
@@ -115,7 +111,7 @@ def failure_of(error: Exception, secrets: Collection[str]) -> Failure:
 
 
 def failure_told(code: str, status: int | None, message: str, secrets: Collection[str]) -> Failure:
-    """Return what an answer means whose code, HTTP status and words are known apart, as for one key of a request."""
+    """Return the failure for an error with this code, HTTP status and message, such as the error of one key."""
     number = str(status or "")
     text = f"<Code>{code}</Code>"
     names_object = code in _NO_OBJECT
@@ -124,12 +120,12 @@ def failure_told(code: str, status: int | None, message: str, secrets: Collectio
 
 
 def unreachable() -> Failure:
-    """Return the failure of a request that no answer came to; the store may have done what it asked."""
+    """Return the failure of a request without a response. The store may have done what was requested."""
     return _failure(Kind.UNREACHABLE, "", "", "", ())
 
 
 def scrubbed(text: str, secrets: Collection[str]) -> str:
-    """Return `text` without any of `secrets`, plain or percent-encoded."""
+    """Return `text` with all of `secrets` hidden, plain or percent-encoded."""
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, _HIDDEN).replace(quote(secret, safe=""), _HIDDEN)

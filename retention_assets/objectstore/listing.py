@@ -1,4 +1,4 @@
-"""What lies in a namespace, listed on executors, a task per slice. Source: lakeFS facts 1.1; DESIGN.md, Tables."""
+"""Lists the objects of a namespace on executors, one task per slice. Source: lakeFS facts 1.1; DESIGN.md, Tables."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,41 +16,42 @@ from retention_assets.objectstore.local_listing import list_named, plain_names
 from retention_assets.objectstore.objects import LISTING, ObjectReader
 from retention_assets.objectstore.spans import Parts, Span
 
-_MOST_READERS = 8  # of one directory of this machine: all of them read all its names
+_MOST_READERS = 8  # of one local directory, because each of them reads all its names
 
 
 @dataclass(frozen=True, slots=True)
 class Prefixes:
-    """What to list: places to the bottom, places whose direct objects count, and parts of large directories."""
+    """The prefixes to list."""
 
-    deep: tuple[str, ...]
-    flat: tuple[str, ...]
-    spans: tuple[Span, ...] = ()
+    deep: tuple[str, ...]  # list at any depth
+    flat: tuple[str, ...]  # list only the objects directly below
+    spans: tuple[Span, ...] = ()  # key ranges of large directories
 
 
 def list_objects(spark: SparkSession, access: StoreAccess, places: Prefixes) -> DataFrame:
-    """Return (address, size, last_modified, etag, source) of every object in `places`."""
+    """Return (address, size, last_modified, etag, source) of every object in the prefixes `places`."""
     width = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
     tasks = _tasks(access, places, width)
     shares = [share for worker in range(width) if (share := tasks[worker::width])]
-    # Of two equal plans Spark answers the second from the cached rows of the first: a listing equals no other.
+    # Spark answers a query plan from the cached rows of an equal one, so a unique id makes each listing different.
     rows = pa.table({"tasks": _as_rows(shares), "listing": [str(uuid4())] * len(shares)})
     frame = spark.createDataFrame(rows)
     listed = frame.mapInArrow(_lister(access), from_arrow_schema(LISTING)).withColumn("source", F.lit("listing"))
-    # A local file's ETag names its inode: it says nothing of what is in it, and is another on each machine.
+    # The ETag of a local file contains its inode: it does not depend on the content, and differs between machines.
     etag = F.lit(None).cast("string") if access.is_local else F.col("e_tag")
     return listed.withColumnRenamed("path", "address").withColumn("etag", etag).drop("e_tag")
 
 
 _TEXTS = pa.list_(pa.string())
 _TASK = pa.struct([("place", pa.string()), ("deep", pa.bool_()), ("after", _TEXTS), ("until", _TEXTS)])
-type _Task = tuple[str, bool, tuple[Span, ...]]  # a place, whether to the bottom, and which parts if not all of it
+type _Task = tuple[str, bool, tuple[Span, ...]]  # a prefix, whether to list at any depth, key ranges (empty: all)
 
 
 def _tasks(access: StoreAccess, places: Prefixes, width: int) -> list[_Task]:
-    """Return what one listing call each is for; a store that lists in no order gives all parts of a place at once.
+    """Return the listing tasks, one for each listing call.
 
-    Parts of a directory of this machine are shared among `width` workers, who each read all names in it.
+    On a store that lists in order, each key range is a task. On others, one task has all key ranges of a directory. The
+    key ranges of a local directory are divided among up to `width` tasks, each of which reads all its names.
     """
     whole = [(place, True, ()) for place in places.deep] + [(place, False, ()) for place in places.flat]
     if access.lists_in_order:
@@ -69,7 +70,10 @@ def _tasks(access: StoreAccess, places: Prefixes, width: int) -> list[_Task]:
 
 
 def _as_rows(shares: Sequence[Sequence[_Task]]) -> pa.Array:
-    """Return the tasks as a column. They are no part of the closure: Spark writes a large one, secrets too, to disk."""
+    """Return the tasks as a column.
+
+    The tasks are not part of the closure, because Spark writes a large closure to disk, with the secrets in it.
+    """
     rows = [
         [
             {"place": place, "deep": deep, "after": [part.after for part in parts], "until": [p.until for p in parts]}
@@ -80,7 +84,7 @@ def _as_rows(shares: Sequence[Sequence[_Task]]) -> pa.Array:
     return pa.array(rows, pa.list_(_TASK))
 
 
-def _lister(access: StoreAccess):  # type: ignore[no-untyped-def]  # a closure that Spark ships
+def _lister(access: StoreAccess):  # type: ignore[no-untyped-def]  # Spark sends this closure to executors
     def list_places(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = ObjectReader(access)
         for batch in batches:
@@ -100,7 +104,7 @@ def _lister(access: StoreAccess):  # type: ignore[no-untyped-def]  # a closure t
 
 
 def _in_parts(reader: ObjectReader, access: StoreAccess, place: str, parts: Parts) -> Iterator[pa.RecordBatch]:
-    """Yield what lies in parts of a place that is not listed in order."""
+    """Yield the objects in key ranges of a directory that the store does not list in order."""
     root = Path(access.url.removeprefix("file://"))
     if access.is_local and (names := plain_names(root, place, parts)) is not None:
         yield from list_named(root, place, names)
@@ -113,7 +117,7 @@ def _in_parts(reader: ObjectReader, access: StoreAccess, place: str, parts: Part
 def unlisted(
     inventory: DataFrame, places: Prefixes, reader: ObjectReader, place: Callable[[Column], Column]
 ) -> list[str]:
-    """Return the places that hold objects by the store's word, yet gave none to the inventory."""
+    """Return the prefixes that have no objects in the inventory although the store has objects there."""
     directories = sorted({*places.deep, *(span.directory for span in places.spans)})
     named = inventory.sparkSession.createDataFrame(pa.table({"place": pa.array(directories, pa.string())}))
     unseen = named.join(

@@ -1,6 +1,7 @@
-"""Objects behind a URL, read: S3, GCS, Azure, local files or this process's memory, through obstore.
+"""Reads objects of S3, GCS, Azure, local files or this process's memory through obstore.
 
-Errors are of our own tree, one line each, and never hold a value of the options. `deletion.py` deletes.
+All errors are this package's own, with one line of text that never contains a value of the options. Code that changes
+objects is in `mutate`.
 """
 
 import hashlib
@@ -24,29 +25,29 @@ LISTING = pa.schema(
         pa.field("path", pa.string(), nullable=False),  # relative to the URL
         pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=False),  # the store's clock
         pa.field("size", pa.int64(), nullable=False),  # bytes
-        pa.field("e_tag", pa.string(), nullable=True),  # without the quotes of HTTP, as inventories have it
+        pa.field("e_tag", pa.string(), nullable=True),  # without the quotes of HTTP, as in inventories
     )
 )
 
 _ROWS_PER_BATCH = 10_000
-_ROWS_PER_PAGE = 1_000  # of S3's and GCS's answers: what is read beyond the end of a part
+_ROWS_PER_PAGE = 1_000  # a page of S3 and GCS; the listing of a key range reads this far beyond its end
 _CHUNK = 8 * 1024**2  # bytes
-_UNNAMEABLE = "invalid path"  # in obstore's words
+_UNNAMEABLE = "invalid path"  # part of obstore's message
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectFacts:
-    """One object as the store describes it: bytes, the store's clock, its ETag without quotes."""
+    """The metadata of one object."""
 
     path: str
-    size: int
-    last_modified: datetime
-    e_tag: str | None
+    size: int  # bytes
+    last_modified: datetime  # the store's clock
+    e_tag: str | None  # without the quotes of HTTP
 
 
 class OpenStore:
-    """An opened place of objects. Paths are relative to its URL and written without a leading slash."""
+    """An opened object store. Paths are relative to its URL, without a leading slash."""
 
     def __init__(self, access: StoreAccess) -> None:
         self._access = access
@@ -57,7 +58,7 @@ class OpenStore:
         return self._access.url.startswith("s3://")
 
     def describe(self, path: str) -> str:
-        """Return `path` as messages name it: with the URL that it is relative to."""
+        """Return the full URL of `path`, for messages."""
         return f"{self._access.url}/{path}"
 
     def _failure(self, call: Callable[[], object]) -> Failure | None:
@@ -69,11 +70,11 @@ class OpenStore:
 
 
 class ObjectReader(OpenStore):
-    """What may be asked about objects. Nothing here changes any.
+    """Reads and lists objects, and changes none.
 
-    Every method raises ObjectMissing, AccessDenied or, for the rest, StoreError, with the URL, the path and the
-    remedy in one line. A prefix is a directory, with or without a trailing slash: `data` covers `data/x`, not
-    `database/x`; the empty one covers everything.
+    Every method raises ObjectMissing, AccessDenied or, for any other failure, StoreError. The message has the URL, the
+    path and the remedy in one line. A prefix is a directory, with or without a trailing slash: `data` covers `data/x`,
+    not `database/x`. The empty prefix covers everything.
     """
 
     def read(self, path: str) -> bytes:
@@ -81,7 +82,7 @@ class ObjectReader(OpenStore):
         return self._call(lambda: bytes(self._store.get(path).bytes()), path, READ)
 
     def read_with_facts(self, path: str) -> tuple[bytes, ObjectFacts]:
-        """Return the object's bytes, and what the same answer says about them."""
+        """Return the object's bytes and metadata, from the same response."""
 
         def read() -> tuple[bytes, ObjectFacts]:
             found = self._store.get(path)
@@ -90,7 +91,7 @@ class ObjectReader(OpenStore):
         return self._call(read, path, READ)
 
     def digest(self, path: str, algorithm: str = "sha256") -> bytes:
-        """Return a digest of the object's bytes, which are never held all at once."""
+        """Return a digest of the object's bytes. Only chunks of the object are in memory."""
 
         def digest() -> bytes:
             found = hashlib.new(algorithm, usedforsecurity=False)
@@ -101,20 +102,20 @@ class ObjectReader(OpenStore):
         return self._call(digest, path, READ)
 
     def head(self, path: str) -> ObjectFacts:
-        """Return what the store says about the object."""
+        """Return the object's metadata."""
         return facts_of(self._call(lambda: self._store.head(path), path, READ))
 
     def list(self, prefix: str = "") -> Iterator[pa.RecordBatch]:
-        """Yield the objects below `prefix`, at any depth, as `LISTING`; where nothing is, nothing comes.
+        """Yield the objects below `prefix`, at any depth, as `LISTING`; nothing if there are none.
 
-        A failure in the middle raises: a listing is whole, or an error.
+        A failure during the listing raises an error, so a listing that ends without an error is complete.
         """
         return self._listed(prefix, None, _ROWS_PER_BATCH)
 
     def list_between(self, prefix: str, after: str, until: str) -> Iterator[pa.RecordBatch]:
         """Yield the objects below `prefix` whose paths come after `after` and not after `until`, as `LISTING`.
 
-        The store must list in order (`StoreAccess.lists_in_order`): what follows `until` is not read.
+        The store must list in order (`StoreAccess.lists_in_order`): the listing stops after `until`.
         """
         for batch in self._listed(prefix, after or None, _ROWS_PER_PAGE):
             paths = batch.column(0)
@@ -123,7 +124,7 @@ class ObjectReader(OpenStore):
                 return
 
     def _listed(self, prefix: str, offset: str | None, rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield what obstore lists; on S3 boto3 goes on where a key is met that obstore cannot name, or may misname."""
+        """Yield what obstore lists. On S3, boto3 continues from a key that obstore cannot name or may name wrongly."""
         listed: list[pa.Array] = []
         if not self._names_exactly(prefix):
             yield from self._listed_exactly(prefix, offset, listed)
@@ -149,8 +150,8 @@ class ObjectReader(OpenStore):
             chunk = self._asked(lambda: next(chunks, None))
 
     def _listed_exactly(self, prefix: str, offset: str | None, listed: Sequence[pa.Array]) -> Iterator[pa.RecordBatch]:
-        """Yield the objects below `prefix` under their own keys, without those in `listed`."""
-        from retention_assets.objectstore.s3_listing import list_exactly  # boto3 takes a second, and is seldom needed
+        """Yield the objects below `prefix` under their exact keys, without those in `listed`."""
+        from retention_assets.objectstore.s3_listing import list_exactly  # importing boto3 takes a second
 
         known = pa.chunked_array(listed, pa.string())
         for entries in list_exactly(self._access, prefix, offset):
@@ -158,17 +159,18 @@ class ObjectReader(OpenStore):
             yield batch.filter(pc.invert(pc.is_in(batch.column(0), value_set=known)))
 
     def _names_exactly(self, prefix: str) -> bool:
-        """Return whether obstore can be asked for what lies below `prefix`."""
+        """Return whether obstore can list `prefix`."""
         if not self._is_s3 or not prefix:
             return True
         segments = prefix.removesuffix("/").split("/")
         return not ({"", ".", ".."} & {*segments} or _CONTROL.search(prefix))
 
     def _may_be_misnamed(self, batch: pa.RecordBatch, before: Sequence[pa.Array]) -> bool:
-        """Return whether a name in the batch may lack a slash that its key begins or ends with.
+        """Return whether a name in the batch may lack a slash at the beginning or end of its key.
 
-        A key that ends with a slash is a folder's marker, and empty. One that is not, beside an object of the name
-        without it, shows because keys come in order.
+        A key that ends with a slash is usually an empty folder marker, so any empty object may be misnamed. If the
+        object of a key with a slash is not empty, it matters only beside an object with the same name without the
+        slash. The two then have equal names, so the listed names are not in strictly increasing order.
         """
         if pc.any(pc.equal(batch.column(2), 0), min_count=0).as_py():
             return True
@@ -179,16 +181,16 @@ class ObjectReader(OpenStore):
         return not (follows and pc.all(pc.less(paths[:-1], paths[1:]), min_count=0).as_py())
 
     def list_direct(self, prefix: str = "") -> Iterator[pa.RecordBatch]:
-        """Yield the objects that lie directly below `prefix`, as `LISTING`."""
+        """Yield the objects directly below `prefix`, as `LISTING`."""
         if objects := self._level(prefix)["objects"]:
             yield _batch(objects)
 
     def prefixes(self, prefix: str = "") -> Sequence[str]:
-        """Return the directories directly below `prefix`: whole paths, each with a trailing slash, sorted."""
+        """Return the directories directly below `prefix`, sorted, as full paths with a trailing slash."""
         return sorted(f"{name}/" for name in self._level(prefix)["common_prefixes"])
 
     def holds_objects(self, prefix: str) -> bool:
-        """Return whether anything lies below `prefix`."""
+        """Return whether there is any object below `prefix`."""
         return next(self.list(prefix), None) is not None
 
     def _level(self, prefix: str) -> Mapping[str, Any]:
@@ -199,7 +201,7 @@ class ObjectReader(OpenStore):
                 return self._known(found, prefix, LIST)
             if not isinstance(found, Failure) and not _misnames(found):
                 return found
-        from retention_assets.objectstore.s3_listing import level_exactly  # boto3 takes a second, and is seldom needed
+        from retention_assets.objectstore.s3_listing import level_exactly  # importing boto3 takes a second
 
         return level_exactly(self._access, prefix)
 
@@ -207,7 +209,10 @@ class ObjectReader(OpenStore):
         return self._known(self._asked(call), path, action)
 
     def _known[T](self, answer: T | Failure, path: str, action: Action) -> T:
-        """Return the answer. Errors: that of a failure, without the store's own, which may hold signed addresses."""
+        """Return the result, or raise the error for a failure.
+
+        The store's own exception is not attached, because its text may contain signed URLs.
+        """
         if isinstance(answer, Failure):
             raise answer.as_error(self._access.url, path, action)
         return answer
@@ -220,12 +225,12 @@ class ObjectReader(OpenStore):
 
 
 def _is_unnameable(failure: Failure) -> bool:
-    """Return whether a listing ended at a key that obstore has no name for."""
+    """Return whether a listing ended at a key that obstore cannot name."""
     return failure.kind is Kind.OTHER and _UNNAMEABLE in failure.detail
 
 
 def _misnames(level: Mapping[str, Any]) -> bool:
-    """Return whether obstore may have taken a slash away from a key of one level of directories."""
+    """Return whether obstore may have removed a slash from a key in one directory level."""
     names = [row["path"] for row in level["objects"]]
     return (
         "" in level["common_prefixes"]
@@ -235,12 +240,12 @@ def _misnames(level: Mapping[str, Any]) -> bool:
 
 
 def facts_of(meta: Mapping[str, Any]) -> ObjectFacts:
-    """Return one object's facts from obstore's words for them."""
+    """Return one object's metadata from obstore's."""
     return ObjectFacts(meta["path"], meta["size"], meta["last_modified"], _unquoted(meta["e_tag"]))
 
 
 def _conformed(listed: pa.RecordBatch) -> pa.RecordBatch:
-    """Return what obstore listed into Arrow as `LISTING`."""
+    """Return an Arrow batch that obstore listed, as `LISTING`."""
     columns = [
         listed["path"],
         listed["last_modified"],

@@ -1,4 +1,4 @@
-"""The words of deleting: what is doomed, what a store answers about it once, and what became of it in the end."""
+"""Types for deletions: what to delete, the result of one request for an object, and the final result."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,30 +11,30 @@ _NOT_SAID = "the store answered 404 without saying that the object is absent"
 
 
 class Outcome(StrEnum):
-    """What became of one object. A store that cannot tell whether it was there says `deleted`."""
+    """The result of deleting one object. A store that cannot say whether the object existed reports `deleted`."""
 
     DELETED = "deleted"
     MISSING = "missing"
     FAILED = "failed"
-    CHANGED = "changed"  # the store refused: another object is there now
-    LATE = "late"  # not asked for: by then the caller's time was over
+    CHANGED = "changed"  # the store refused to delete, because there is another object now
+    LATE = "late"  # not requested: the caller's deadline was exceeded
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteTarget:
-    """One object to delete: its path, its ETag if only that object may go, its version if only that one may."""
+    """One object to delete."""
 
     path: str
-    e_tag: str | None = None  # without the quotes of HTTP
-    version_id: str | None = None
+    e_tag: str | None = None  # delete only the object with this ETag (without the quotes of HTTP); None: any object
+    version_id: str | None = None  # delete only this version; None: the current object
 
     def __hash__(self) -> int:
-        return hash(self.path)  # a text keeps its own; each object is looked up several times on its way
+        return hash(self.path)  # faster: a string caches its hash, and each target is looked up several times
 
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What became of the object at `path`; `detail` says why, where the outcome is not `deleted`."""
+    """The final result for the object at `path`. If the outcome is not `deleted`, `detail` says why."""
 
     path: str
     outcome: Outcome
@@ -43,22 +43,20 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the store said about one object, this once; `failure` says why it is not gone."""
+    """The result of one request for one object. If the object was not deleted, `failure` says why."""
 
     outcome: Outcome
     failure: Failure | None = None
-    retry_alone: bool = (
-        False  # a request for several was refused for the sake of some: this one is to be asked for alone
-    )
+    retry_alone: bool = False  # the store refused a bulk request because of some of its objects: delete this one alone
 
 
 class DeletingStore(Protocol):
-    """A store as the deleter asks it. Its errors come back as answers; nothing is raised, waited for or tried again."""
+    """Sends deletion requests to a store. It returns errors as answers: it raises nothing and retries nothing."""
 
-    most: int  # objects that one request may name; 1: only `alone` is asked
+    most: int  # objects that one request may name; 1: only `delete_one` is called
 
     def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[Answer]:
-        """Delete several objects by one request, and return an answer for each in their order."""
+        """Delete several objects with one request, and return an answer for each, in the same order."""
         ...
 
     def delete_one(self, to_delete: DeleteTarget) -> Answer:
@@ -67,10 +65,10 @@ class DeletingStore(Protocol):
 
 
 def answer_of(failure: Failure | None) -> Answer:
-    """Return the answer about one object that a request for it alone ended with."""
+    """Return the answer for one object from the failure of a request for that object alone; None is success."""
     if failure is None:
         return Answer(Outcome.DELETED)
     if failure.kind is not Kind.OBJECT_MISSING:
         return Answer(Outcome.FAILED, failure)
-    # A 404 may speak of the bucket: only the store's own word for an absent object counts.
+    # A 404 may mean that the bucket is missing. The object is missing only if the store says so.
     return Answer(Outcome.MISSING) if failure.names_object else Answer(Outcome.FAILED, Failure(failure.kind, _NOT_SAID))

@@ -1,4 +1,4 @@
-"""Whether objects are there, asked of the store one by one, on executors: for the few that a listing lacks."""
+"""Checks one by one, on executors, whether objects exist. This is for the few objects that a listing lacks."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,14 +14,14 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.tables import INSTANT
 
-_AT_ONCE = 16  # questions on their way at once
+_AT_ONCE = 16  # concurrent requests of a task
 PRESENCE = pa.schema([("address", pa.string()), ("last_modified", INSTANT), ("size", pa.int64())])
 
 
 def presence(addresses: DataFrame, access: StoreAccess) -> DataFrame:
-    """Return (address, last_modified, size) of each address (one column), nulls where nothing lies.
+    """Return (address, last_modified, size) of each address (one column), with nulls for a missing object.
 
-    Errors: of the store.
+    Errors: those of the store.
     """
 
     def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

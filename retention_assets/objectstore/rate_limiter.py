@@ -1,6 +1,7 @@
-"""How fast a store is asked: a rate that follows what the store says, and the waits between attempts.
+"""Limits the rate of requests to a store, and the retries of a request. The rate adapts to the store's throttling.
 
-Clock, sleep and randomness are passed in. Seconds by a monotonic clock, objects per second.
+The clock, the sleep function and the random numbers are parameters. Times are seconds of a monotonic clock. Rates are
+objects per second.
 """
 
 import time
@@ -13,34 +14,37 @@ from threading import Lock
 
 from retention_assets.errors import ConfigurationError
 
-_WINDOW = 5.0  # seconds over which a rate is measured that no ceiling sets
-_LEAST_MEASURED = 500.0  # objects per second; less says what was asked for, not what the store allows
-_KEPT = 0.8  # of the rate, after a throttle
-_RECOVERY = 1.0  # seconds until the rate is again what it was when the store throttled
-_RISE = 1.1  # what one answer may multiply the rate by
-_QUIET, _LONGEST_QUIET = 0.25, 20.0  # seconds without a request after a throttle; at the lowest rate they double
-_PORTION = 0.1  # seconds' worth of objects in a request to a store that throttled: it takes a few more readily
-_LEAST_PORTION = 20  # objects, if no more than a second's worth: where chance throttles, more requests bring more of it
-_LATENESS = 0.05  # seconds that a request may come late and be made up for
-_LOWEST_SHARE = 0.01  # of the ceiling; however much a store throttles, a task goes on
-_LOWEST = 20.0  # objects per second, where there is no ceiling
+_WINDOW = 5.0  # seconds over which the rate is measured when there is no ceiling
+_LEAST_MEASURED = 500.0  # objects per second; a lower measured rate shows only how much was requested
+_KEPT = 0.8  # the share of the rate that remains after a throttle
+_RECOVERY = 1.0  # seconds until the rate is back at the rate that was throttled
+_RISE = 1.1  # one response raises the rate by at most this factor
+_QUIET, _LONGEST_QUIET = 0.25, 20.0  # seconds of backoff after a throttle; doubled each time at the lowest rate
+# The batch size after a throttle, because a store accepts small requests more readily:
+_PORTION = 0.1  # seconds' worth of objects
+# objects at least, but no more than a second's worth: if a store throttles requests at random, smaller and more
+# requests are throttled more often
+_LEAST_PORTION = 20
+_LATENESS = 0.05  # seconds; a request that is late by less than this does not lower the rate
+_LOWEST_SHARE = 0.01  # the lowest rate as a share of the ceiling; however much a store throttles, a task continues
+_LOWEST = 20.0  # objects per second; the lowest rate without a ceiling
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long one request is tried again.
+    """The retry policy of one request.
 
-    So many attempts in all, none due later than this after the first failed. An attempt that was throttled costs none
-    of them: others may have been served instead. Such a request is given up once nothing at all was done for so long.
-    Three quick retries lost whole runs of other systems to SlowDown.
+    Throttled attempts do not count, because the store may have served other requests instead. A throttled
+    request fails when no request at all has succeeded for `seconds`. In other systems, a limit of three quick retries
+    lost whole runs to SlowDown.
     """
 
-    attempts: int = 5
-    seconds: float = 60.0
+    attempts: int = 5  # at most, the first one included
+    seconds: float = 60.0  # from the first failure to the start of the last attempt, at most
 
 
 def backoffs(random: Random, first: float = 0.5, longest: float = 20.0) -> Iterator[float]:
-    """Yield the seconds to wait before each further attempt: a span that doubles, and by chance down to its half."""
+    """Yield the seconds to wait before each further attempt: 50 to 100 %, at random, of a duration that doubles."""
     span = first
     while True:
         yield span * (0.5 + 0.5 * random.random())
@@ -48,21 +52,23 @@ def backoffs(random: Random, first: float = 0.5, longest: float = 20.0) -> Itera
 
 
 class RateLimiter:
-    """The rate at which one task asks for objects, shared by its threads.
+    """Limits the rate of one task's requests, in objects per second. The threads of the task share it.
 
-    A throttle takes a fifth off the rate and stops all requests for a quarter of a second; further ones that answer
-    what was asked before that are the same throttle. Then the rate rises on a cubic curve: fast while it is far below
-    the rate that was throttled, slowly around it, a second later, and fast again beyond. So many workers find their
-    shares of a store's limit without hearing of each other, and stay near it (`benchmarks/sweep.py`); and those still
-    at work soon have what others left. At the lowest rate the pauses double instead, up to 20 seconds: less than
-    anybody's patience. Source: RFC 9438, whose curve this is.
+    A throttle lowers the rate by a fifth and stops all requests for a quarter of a second. Throttled responses to
+    requests sent before the end of that pause count as the same throttle. Then the rate rises on a cubic curve: fast
+    while the rate is far below the throttled rate, slowly near the throttled rate (about a second later), and fast
+    again above it. At the lowest rate, the pauses double instead, up to 20 seconds, which is shorter than the time
+    limit of the retry policy. Source: RFC 9438, which defines this curve.
+
+    With this curve, many workers find their shares of a store's limit without communicating, and stay near the limit
+    (`benchmarks/sweep.py`). When a worker ends, the others soon use its share.
 
     S3 allows about 3,500 deletions per second and prefix, and counts each key. Source: AWS's figures.
 
     Args:
-        ceiling_per_second: objects; None for as fast as the store answers until it throttles.
-        reached: what an earlier pace reached, to begin there.
-        clock: seconds, monotonic.
+        ceiling_per_second: the highest rate; None for no limit until the store throttles.
+        reached: the rate that an earlier rate limiter reached; the rate begins at 80 % of it.
+        clock: returns monotonic seconds.
         sleep: waits for seconds.
 
     Raises:
@@ -81,7 +87,8 @@ class RateLimiter:
             raise ConfigurationError(f"{ceiling_per_second} objects per second: the ceiling must be above zero")
         self._ceiling = ceiling_per_second
         self._rate = ceiling_per_second if reached is None else min(reached * _KEPT, ceiling_per_second or inf)
-        self._throttled_at = reached  # objects per second, less where the last two throttles came close
+        # The rate at the last throttle, reduced by 10 % if it was lower than the rate at the throttle before.
+        self._throttled_at = reached
         self._clock, self._sleep = clock, sleep
         self._lock = Lock()
         self._free_at = self._quiet_until = self._counted_since = self.progressed_at = clock()
@@ -90,16 +97,16 @@ class RateLimiter:
 
     @property
     def rate(self) -> float | None:
-        """Objects per second at present; None is without limit."""
+        """The current rate in objects per second; None means no limit."""
         return self._rate
 
     @property
     def reached(self) -> float | None:
-        """Objects per second that a store which throttles was found to take of one task; None: it never throttled."""
+        """The rate that the store accepts from this task, in objects per second; None if it never throttled."""
         return None if self._throttled_at is None else self._rate
 
     def portion(self, most: int) -> int:
-        """Return how many objects one request names at best: a second's worth or less, at least one, at most `most`."""
+        """Return the best batch size of a request: a second's worth of objects or less, from 1 to `most`."""
         rate = self._rate
         if rate is None:
             return most
@@ -108,12 +115,12 @@ class RateLimiter:
         return max(1, min(most, of_a_second, portion))
 
     def before(self, objects: int) -> None:
-        """Wait until a request that names so many objects may be sent."""
+        """Wait until a request for `objects` objects may be sent."""
         while (wait := self.granted(objects)) > 0:
             self._sleep(wait)
 
     def granted(self, objects: int) -> float:
-        """Return 0 where a request that names so many objects may be sent now, else the seconds after which to ask."""
+        """Return 0 if a request for `objects` objects may be sent now, else the seconds to wait before asking again."""
         with self._lock:
             now = self._clock()
             wait = max(self._free_at, self._quiet_until) - now
@@ -128,7 +135,7 @@ class RateLimiter:
             return 0
 
     def throttled(self, asked_at: float) -> None:
-        """Note that the store answered a request of that moment by asking for fewer."""
+        """Note that the store throttled a request that was sent at `asked_at`."""
         with self._lock:
             now = self._clock()
             if self._is_old(asked_at):
@@ -142,7 +149,7 @@ class RateLimiter:
             self._quiet = min(_LONGEST_QUIET, self._quiet * 2) if rate <= lowest else _QUIET
 
     def clean(self, asked_at: float) -> None:
-        """Note that the store answered a request of that moment without asking for fewer."""
+        """Note that the store did not throttle a request that was sent at `asked_at`."""
         self.progressed()
         with self._lock:
             if self._rate is None or self._throttled_at is None or self._is_old(asked_at):
@@ -153,19 +160,19 @@ class RateLimiter:
             self._rate = min(max(self._rate, curve), self._rate * _RISE, self._ceiling or inf)
 
     def progressed(self) -> None:
-        """Note that the store did what it was asked for, or a part of it."""
+        """Note that a request succeeded, at least in part."""
         self.progressed_at = self._clock()
 
     def now(self) -> float:
-        """Return the clock's seconds."""
+        """Return the time of the clock in seconds."""
         return self._clock()
 
     def rest(self, seconds: float) -> None:
-        """Wait between two attempts at the same request."""
+        """Wait for `seconds` between two attempts at the same request."""
         self._sleep(seconds)
 
     def _is_old(self, asked_at: float) -> bool:
-        """Return whether what was asked then says nothing of the rate of now."""
+        """Return whether a request sent at `asked_at` is too old to say anything about the current rate."""
         return self._throttled_at is not None and asked_at < self._quiet_until
 
     def _measured(self, now: float) -> float:
@@ -176,7 +183,7 @@ class RateLimiter:
 
 
 class Trials:
-    """The further attempts at one request, or what is left of it."""
+    """The retries of one request, or of the part of the request that failed."""
 
     def __init__(self, patience: Patience, rate_limiter: RateLimiter, random: Random) -> None:
         self._pace, self._seconds = rate_limiter, patience.seconds
@@ -184,7 +191,10 @@ class Trials:
         self._failed_at: float | None = None
 
     def wait(self, *, throttled: bool) -> bool:
-        """Wait after a failure that may pass; return whether patience lasts. After a throttle the pace itself waits."""
+        """Wait after a retryable failure; return whether the retry policy allows another attempt.
+
+        After a throttle this does not wait: the rate limiter delays the next request.
+        """
         now = self._pace.now()
         if self._failed_at is None:
             self._failed_at = now

@@ -1,7 +1,8 @@
-"""S3 through boto3: the one place that makes its client. It asks where obstore asks, with the credentials it uses.
+"""Makes boto3's S3 client. The client uses the same endpoint and credentials as obstore.
 
-What lists a bucket and what deletes from it must mean the same bucket: place and options are read from obstore's
-own store, the environment counts as it counts there, and AWS profiles and configuration files do not, as there.
+obstore lists a bucket and boto3 deletes from it, so both must use the same bucket. For this reason, the location and
+the options are read from obstore's store. As in obstore, the environment counts, and AWS profiles and configuration
+files do not.
 """
 
 import atexit
@@ -16,7 +17,7 @@ from pathlib import Path
 from tempfile import mkstemp
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
-from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed leaves it out
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed lacks it
 
 import boto3  # type: ignore[import-untyped]
 from botocore import UNSIGNED
@@ -37,14 +38,14 @@ from retention_assets.errors import ConfigurationError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import Failure, failure_told, unreachable
 
-S3_ERRORS = (BotoCoreError, ClientError, ResponseParserError)  # all that a client raises about a request
+S3_ERRORS = (BotoCoreError, ClientError, ResponseParserError)  # all errors that a client raises for a request
 
 _NO_ANSWER = (HTTPClientError, NoConnection, ResponseParserError)
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
 _TRUE = frozenset({"1", "true", "yes", "y", "on", "t"})
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_SPAN = re.compile(r"(\d+)\s*(ns|us|ms|[smhd])[a-z]*")  # as obstore writes spans: 3s, 1min 30s, 500ms
-# Obstore finds credentials by these; here only the environment may name them.
+_SPAN = re.compile(r"(\d+)\s*(ns|us|ms|[smhd])[a-z]*")  # as obstore writes durations: 3s, 1min 30s, 500ms
+# obstore also accepts these credential settings as options. boto3 reads them only from the environment.
 _OF_THE_ENVIRONMENT = (
     "role_arn", "web_identity_token_file", "metadata_endpoint", "container_credentials_relative_uri",
     "container_credentials_full_uri", "container_authorization_token_file",
@@ -53,13 +54,13 @@ _OF_THE_ENVIRONMENT = (
 
 @dataclass(frozen=True, slots=True)
 class S3Bucket:
-    """A bucket, the client that reaches it, and the prefix that paths are relative to."""
+    """A bucket, its client, and the prefix that paths are relative to."""
 
-    client: Any  # boto3's; its errors are S3_ERRORS, it tries nothing again
+    client: Any  # boto3's client; it raises S3_ERRORS and does not retry
     name: str
     prefix: str  # empty, or with a trailing slash
-    extra: Mapping[str, str]  # parameters that every request carries
-    in_bulk: bool  # whether it may be asked to delete several objects by one request
+    extra: Mapping[str, str]  # parameters of every request
+    in_bulk: bool  # whether one request may delete several objects
 
     def key(self, path: str) -> str:
         """Return the key of a path."""
@@ -71,18 +72,18 @@ class S3Bucket:
 
 
 def is_s3(access: StoreAccess) -> bool:
-    """Return whether `access` leads to S3 or to what speaks its language."""
+    """Return whether `access` uses S3 or a store with S3's protocol."""
     return access.url.startswith("s3://")
 
 
 def s3_bucket(access: StoreAccess, connections: int = 10, environment: Mapping[str, str] = os.environ) -> S3Bucket:
-    """Return the bucket that `access` leads to. Nothing is asked of the store.
+    """Return the bucket of `access`, without a request to the store.
 
-    The client signs as obstore does: by the options' keys, else those of the environment, a web identity, the
-    container or the machine. It sends each request once, so that its caller sees every refusal.
+    The client uses the same credentials as obstore: those of the options, else of the environment, a web identity, the
+    container or the machine. The client sends each request once, so that the caller sees every error.
 
     Raises:
-        ConfigurationError: an option is wrong, or obstore understands it and boto3 cannot be made to.
+        ConfigurationError: an option is invalid, or obstore supports it and boto3 cannot.
     """
     store = access.open()
     options = _settings(store.config, environment)
@@ -111,7 +112,7 @@ def s3_bucket(access: StoreAccess, connections: int = 10, environment: Mapping[s
 
 
 def failure_of_s3(error: Exception, access: StoreAccess) -> Failure:
-    """Return what one of S3_ERRORS means. No value of the options is in its words."""
+    """Return the failure for one of S3_ERRORS. Its detail contains no value of the options."""
     secrets = access.options.values()
     if isinstance(error, ClientError):
         told = error.response.get("Error", {})
@@ -125,18 +126,18 @@ def failure_of_s3(error: Exception, access: StoreAccess) -> Failure:
 
 
 def _settings(given: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the options as obstore takes them together: the environment's, over which the given ones count."""
+    """Return the environment's options, overridden by the given ones, as obstore combines them."""
     named = {name.removeprefix("AWS_").lower(): value for name, value in environment.items() if name[:4] == "AWS_"}
     if "endpoint_url" in named:
         named["endpoint"] = named["endpoint_url"]
     settings = named | {name: str(value) for name, value in given.items()}
     if "endpoint_url_s3" in named:
-        settings["endpoint"] = named["endpoint_url_s3"]  # obstore lets it win over a given endpoint, too
+        settings["endpoint"] = named["endpoint_url_s3"]  # as in obstore, it overrides even a given endpoint
     return settings
 
 
 def _endpoint(access: StoreAccess, bucket: str, options: Mapping[str, str], client: Mapping[str, Any]) -> str | None:
-    """Return the endpoint as boto3 wants it, which puts the bucket's name before it by itself."""
+    """Return the endpoint for boto3: without the bucket's name, which boto3 puts in front itself."""
     endpoint = options.get("endpoint")
     if not endpoint:
         return None
@@ -165,12 +166,12 @@ def _config(endpoint: str | None, options: Mapping[str, str], client: Mapping[st
         read_timeout=_seconds(client["read_timeout"]),
         max_pool_connections=connections,
         proxies={"http": proxy, "https": proxy} if proxy and not excluded else None,
-        parameter_validation=False,  # of our own parameters, key by key: a fifth of a bulk deletion's time here
+        parameter_validation=False,  # saves a fifth of a bulk deletion's time; the parameters are our own
     )
 
 
 def _session() -> boto3.session.Session:
-    """Return a session of its own that reads no files: one client may be made while another is at work."""
+    """Return a new session that reads no files. Sessions are not shared, so that threads can make clients safely."""
     nothing = (None, None, os.devnull, None)
     variables = {"profile": (None, None, None, None), "config_file": nothing, "credentials_file": nothing}
     return boto3.session.Session(botocore_session=Session(session_vars=variables))
@@ -179,13 +180,13 @@ def _session() -> boto3.session.Session:
 def _verify(client: Mapping[str, Any]) -> str | bool | None:
     if _is_true(client.get("allow_invalid_certificates", "")):
         return False
-    certificate = client.get("root_certificate")  # obstore gives it back as bytes
+    certificate = client.get("root_certificate")  # obstore returns bytes
     return _file_of(bytes(certificate)) if certificate else None
 
 
 @cache
 def _file_of(certificate: bytes) -> str:
-    """Return a file that holds a certificate as long as the process lives: botocore takes no other form."""
+    """Return the name of a file with the certificate, because botocore needs a file. The process deletes it at exit."""
     handle, name = mkstemp(suffix=".pem")
     with os.fdopen(handle, "wb") as file:
         file.write(certificate)
@@ -194,7 +195,7 @@ def _file_of(certificate: bytes) -> str:
 
 
 def _add_content_md5(params: dict[str, Any], **_: object) -> None:
-    """Add the digest that servers older than the other checksums demand of a deletion in bulk."""
+    """Add the Content-MD5 header, which servers without newer checksums require for a bulk deletion."""
     digest = md5(params["body"], usedforsecurity=False).digest()
     params["headers"]["Content-MD5"] = b64encode(digest).decode()
 
@@ -204,5 +205,5 @@ def _is_true(value: object) -> bool:
 
 
 def _seconds(span: object) -> float:
-    """Return the seconds of a span that obstore has accepted."""
+    """Return the seconds of a duration that obstore has accepted."""
     return sum(int(number) * _SECONDS[unit] for number, unit in _SPAN.findall(str(span)))

@@ -1,7 +1,7 @@
-"""S3 listed by boto3, key by key as they are: for places with keys that obstore cannot name, or names wrongly.
+"""Lists S3 with boto3 under the exact keys, for prefixes with keys that obstore cannot name or names wrongly.
 
-obstore takes a key for a path. A key with an empty, `.` or `..` segment or a control character ends its listing with an
-error; of a key that begins or ends with a slash it takes that slash away, so that it looks like another object's.
+obstore treats a key as a path. If a key has an empty, `.` or `..` segment or a control character, obstore's listing
+fails. If a key begins or ends with a slash, obstore removes this slash, so that the key looks like another object's.
 """
 
 import time
@@ -13,13 +13,13 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import LIST, Failure
 from retention_assets.objectstore.s3 import S3_ERRORS, S3Bucket, failure_of_s3, s3_bucket
 
-_PAUSES = (0.0, 0.2, 0.5, 1.0, 1.0, 2.0, 3.0, 3.0)  # seconds before each attempt at a page
+_PAUSES = (0.0, 0.2, 0.5, 1.0, 1.0, 2.0, 3.0, 3.0)  # seconds to wait before each attempt to list a page
 
-type Entries = Sequence[Mapping[str, Any]]  # in obstore's words: path, last_modified, size, e_tag
+type Entries = Sequence[Mapping[str, Any]]  # with obstore's names: path, last_modified, size, e_tag
 
 
 def list_exactly(access: StoreAccess, prefix: str, after: str | None = None) -> Iterator[Entries]:
-    """Yield the objects below a directory whose paths come after `after`, a page at a time. Errors: of the store."""
+    """Yield the objects below a directory whose paths come after `after`, page by page. Errors: those of the store."""
     bucket = s3_bucket(access)
     start = {"StartAfter": bucket.key(after)} if after else {}
     for page in _pages(access, bucket, prefix, start):
@@ -28,7 +28,7 @@ def list_exactly(access: StoreAccess, prefix: str, after: str | None = None) -> 
 
 
 def level_exactly(access: StoreAccess, prefix: str) -> Mapping[str, Any]:
-    """Return the objects directly below a directory, and the directories, without their last slash, as obstore does."""
+    """Return the objects and directories directly below a directory. As in obstore, directories have no last slash."""
     bucket = s3_bucket(access)
     objects: list[Mapping[str, Any]] = []
     directories: list[str] = []
@@ -70,7 +70,7 @@ def _page(access: StoreAccess, bucket: S3Bucket, parameters: Mapping[str, str]) 
         if not failure.passing:
             break
     assert failure is not None
-    # Raised out here: botocore's own error, which holds the request's context, stays out of the traceback.
+    # Raised outside the `except` block, so that the traceback lacks botocore's error with the request's context.
     raise failure.as_error(access.url, bucket.path(parameters["Prefix"]), LIST)
 
 

@@ -1,4 +1,4 @@
-"""Parts of large directories, cut by how paths begin, so that several may list one directory."""
+"""Key ranges of large directories, so that several workers can list one directory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,35 +7,35 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-LAST = "\U0010ffff"  # no path goes on with a greater character
+LAST = "\U0010ffff"  # the greatest character: no path continues with a greater one
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A part of a directory: what lies below it, at any depth, after the path `after` and not after `until`."""
+    """A key range of a directory: the paths below it, at any depth, after `after` and not after `until`."""
 
     directory: str
     after: str
     until: str
 
     def covers(self, path: str) -> bool:
-        """Return whether the part has `path`, which lies in the directory."""
+        """Return whether `path`, which must be in the directory, is in the key range."""
         return self.after < path <= self.until
 
 
 def span_of(beginning: str) -> Span:
-    """Return the part of a directory whose paths begin so and go on: `chunks/AB` has `chunks/AB7...`."""
+    """Return the key range of longer paths with this beginning: the range of `chunks/AB` includes `chunks/AB7...`."""
     return Span(beginning[: beginning.rindex("/") + 1], beginning, beginning + LAST)
 
 
 def spans(directory: str, beginnings: str) -> tuple[Span, ...]:
-    """Return parts that together have all of `directory`, cut before each of the characters `beginnings`."""
+    """Return key ranges that together cover `directory`, with a cut before each character of `beginnings`."""
     cuts = [directory, *(directory + character for character in sorted(beginnings)[1:]), directory + LAST]
     return tuple(Span(directory, after, until) for after, until in pairwise(cuts))
 
 
 class Parts:
-    """Parts of one directory that do not overlap, and which paths they have."""
+    """Key ranges of one directory that do not overlap."""
 
     def __init__(self, parts: Sequence[Span]) -> None:
         ordered = sorted(parts, key=lambda part: part.after)
@@ -43,6 +43,6 @@ class Parts:
         self._until = np.array([part.until.encode() for part in ordered])
 
     def cover(self, paths: npt.NDArray[np.bytes_]) -> npt.NDArray[np.bool_]:
-        """Return of each path, in UTF-8 and in the directory, whether one of the parts has it."""
+        """Return for each path whether a key range covers it. Paths are in the directory, encoded as UTF-8."""
         number = np.searchsorted(self._after, paths, side="left") - 1
         return (number >= 0) & (paths <= self._until[number])

@@ -1,4 +1,4 @@
-"""What a versioned S3 bucket keeps of objects that are gone or overwritten. Nothing here changes any."""
+"""Lists the versions that an S3 bucket keeps of deleted or overwritten objects. This module changes nothing."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +15,8 @@ from retention_assets.objectstore.s3 import S3_ERRORS, S3Bucket, failure_of_s3, 
 VERSIONS = pa.schema(
     (
         pa.field("path", pa.string(), nullable=False),  # relative to the URL
-        pa.field("version_id", pa.string(), nullable=False),  # `null`: written while the bucket kept no versions
-        pa.field("size", pa.int64(), nullable=False),  # bytes; 0 of a delete marker
+        pa.field("version_id", pa.string(), nullable=False),  # `null`: written while the bucket was not versioned
+        pa.field("size", pa.int64(), nullable=False),  # bytes; 0 for a delete marker
         pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=False),  # the store's clock
         pa.field("is_delete_marker", pa.bool_(), nullable=False),
     )
@@ -30,10 +30,10 @@ _LIST_VERSIONS = Action(
 
 
 def keeps_versions(access: StoreAccess) -> bool | None:
-    """Return whether the bucket may keep what is deleted as a version, which goes on costing.
+    """Return whether the bucket may keep deleted objects as versions, which still cost storage; None if unknown.
 
-    A bucket whose versioning is suspended counts as one that does: of what was written before, it keeps the versions.
-    None when that cannot be told: the store is not S3, denies the question (s3:GetBucketVersioning) or fails.
+    The result is True for a bucket with suspended versioning, because it keeps the versions of objects written before.
+    The result is unknown if the store is not S3, denies the request (s3:GetBucketVersioning) or fails.
     """
     if not is_s3(access):
         return None
@@ -41,19 +41,19 @@ def keeps_versions(access: StoreAccess) -> bool | None:
     try:
         told = bucket.client.get_bucket_versioning(Bucket=bucket.name)
     except S3_ERRORS:
-        return None  # unknown, which is not `no`: nothing is decided by it but what to say
+        return None  # unknown, which does not mean no
     return told.get("Status") in ("Enabled", "Suspended")
 
 
 def noncurrent_versions(access: StoreAccess, prefix: str = "") -> Iterator[pa.RecordBatch]:
-    """Yield the versions below `prefix` that are not the current one of their path, as `VERSIONS`, page by page.
+    """Yield the noncurrent versions below `prefix`, as `VERSIONS`, page by page.
 
-    A prefix is a directory; the empty one covers everything. The current version is not among them even when it is
-    a delete marker: without the marker, the version below it would be back. The listing is whole, or an error.
+    A prefix is a directory; the empty prefix covers everything. A delete marker that is the current version is left
+    out: removing it would restore the version below it. A listing that ends without an error is complete.
 
     Raises:
         ConfigurationError: the store is not S3.
-        StoreError, AccessDenied: the store failed or denied it, or its pages repeat or do not go on.
+        StoreError, AccessDenied: the store failed or denied the request, or its pages repeat or are incomplete.
     """
     for bucket, entries in _pages(access, prefix):
         rows = [_row(bucket, entry, is_marker) for entry, is_marker in entries if not _is_current(entry)]
@@ -66,8 +66,9 @@ def all_versions(
 ) -> Iterator[pa.RecordBatch]:
     """Yield every version and delete marker below `prefix`, as `ALL_VERSIONS`, page by page.
 
-    `between` are the first and the last path that are asked for. Only what begins as both do is listed, and nothing
-    behind the last. Not every server begins a listing where it is told to. Errors: as `noncurrent_versions`.
+    `between` is the first and the last path to return. The listing covers only the common beginning of the two, and
+    stops after the last. It does not start at the first path, because not every server supports that.
+    Errors: as `noncurrent_versions`.
     """
     first, last = between or ("", None)
     beginning = "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, last or "", strict=False)))
@@ -81,7 +82,7 @@ def all_versions(
 
 
 def lists_versions(access: StoreAccess) -> bool:
-    """Return whether the bucket may keep versions, and lets us list them."""
+    """Return whether the bucket may keep versions and allows us to list them."""
     if not is_s3(access) or keeps_versions(access) is False:
         return False
     try:
@@ -91,11 +92,11 @@ def lists_versions(access: StoreAccess) -> bool:
     return True
 
 
-type _Entry = tuple[Mapping[str, Any], bool]  # as S3 has it, and whether it is a delete marker
+type _Entry = tuple[Mapping[str, Any], bool]  # S3's entry, and whether it is a delete marker
 
 
 def _pages(access: StoreAccess, prefix: str = "", beginning: str = "") -> Iterator[tuple[S3Bucket, Sequence[_Entry]]]:
-    """Yield what is below the directory `prefix` and has a path with this beginning, page by page, in order."""
+    """Yield the entries below the directory `prefix` whose paths have this beginning, page by page, in order."""
     if not is_s3(access):
         raise ConfigurationError(f"{access.url}: versions are listed on S3 only. Nothing was read.")
     bucket = s3_bucket(access, connections=1)
@@ -110,7 +111,7 @@ def _pages(access: StoreAccess, prefix: str = "", beginning: str = "") -> Iterat
 
 @dataclass
 class _Listing:
-    """How far a listing has come. S3 orders it by key, and of one key the newest first."""
+    """The progress of a listing. S3 orders entries by key, and the versions of a key from newest to oldest."""
 
     access: StoreAccess
     place: str
@@ -120,7 +121,7 @@ class _Listing:
     versions_of_last: set[str] = field(default_factory=set)
 
     def entries_of(self, page: Mapping[str, Any]) -> Sequence[_Entry]:
-        """Return what the next page has. Errors: StoreError when it does not come after the one before it."""
+        """Return the entries of the next page. Errors: StoreError when they do not follow the previous page."""
         entries = [(entry, False) for entry in page.get("Versions", ())]
         entries += [(entry, True) for entry in page.get("DeleteMarkers", ())]
         entries.sort(key=lambda pair: pair[0]["Key"])
@@ -160,7 +161,7 @@ def _page(access: StoreAccess, bucket: S3Bucket, place: str, markers: Mapping[st
         failure = failure_of_s3(error, access)
     else:
         return page
-    # Raised out here: botocore's own error, which holds the request's context, stays out of the traceback.
+    # Raised outside the `except` block, so that the traceback lacks botocore's error with the request's context.
     raise failure.as_error(access.url, place, _LIST_VERSIONS)
 
 

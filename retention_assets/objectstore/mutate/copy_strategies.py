@@ -1,4 +1,4 @@
-"""The ways in which an object's bytes get from one place to another: by the store itself, or through this machine."""
+"""Strategies for copying one object: within the store, or through this machine."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -17,21 +17,22 @@ from retention_assets.objectstore.s3 import S3_ERRORS, S3Bucket, failure_of_s3, 
 OTHER_OBJECT = Failure(Kind.OTHER, "another object was there by the time of the copy")
 
 _MEBIBYTE = 1024**2
-_CHUNK = 8 * _MEBIBYTE  # what one request uploads, and at most two of them are held per copy
-_MOST_PARTS = 9_000  # of one upload: S3 and GCS take 10,000
-_ONE_REQUEST = 5 * 1024**3  # bytes that S3 copies by one request; what is larger is copied in parts
+_CHUNK = 8 * _MEBIBYTE  # bytes that one request uploads; a copy holds at most two chunks
+_MOST_PARTS = 9_000  # parts of one upload; S3 and GCS allow 10,000
+_ONE_REQUEST = 5 * 1024**3  # bytes that S3 copies with one request; a larger object is copied in parts
 _PART = 512 * _MEBIBYTE
 _PRECONDITION_CODES = ("PreconditionFailed", "412")
 _OF_THE_BUCKET = ("bucket", "region", "default_region")
 
 
 class CopyStrategy(Protocol):
-    """A way from one place to another."""
+    """Copies objects between two stores."""
 
     def copy_object(self, path: str, to: str, found: ObjectFacts) -> Failure | None:
-        """Copy the object that was found at `path`, once; return what prevented it.
+        """Copy the object `found` at `path` to `to`, without retries; return the failure, or None for success.
 
-        `OTHER_OBJECT` where the store refused since another is there now. Not every store and server looks.
+        The failure is `OTHER_OBJECT` if the store refused because there is another object at `path` now. Not every
+        store and server checks this.
         """
         ...
 
@@ -39,9 +40,13 @@ class CopyStrategy(Protocol):
 def copy_strategy(
     source: StoreAccess, target: StoreAccess, connections: int, one_request: int = _ONE_REQUEST
 ) -> CopyStrategy:
-    """Return the shortest way between two places. Errors: as `StoreAccess.open` and `s3_bucket`.
+    """Return the fastest strategy for two stores. Errors: as `StoreAccess.open` and `s3_bucket`.
 
-    `connections`: how many threads will use it. `one_request`: bytes, what S3 copies whole.
+    Args:
+        source: the store to copy from.
+        target: the store to copy to.
+        connections: the number of threads that will use the strategy.
+        one_request: the largest object in bytes that S3 copies with one request.
     """
     here, there = source.open(retrying=False), target.open(retrying=False)
     if is_s3(source) and is_s3(target) and _service(here.config) == _service(there.config):
@@ -53,7 +58,7 @@ def copy_strategy(
 
 
 def _service(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what says which service is asked, and as whom."""
+    """Return the options that identify the service and the credentials."""
     return {name: value for name, value in config.items() if name not in _OF_THE_BUCKET}
 
 
@@ -62,7 +67,7 @@ def _prefix(store: Any) -> str:
 
 
 class _ByS3:
-    """CopyObject, and above 5 GiB by parts, on the condition of the source's ETag."""
+    """Copies with S3's CopyObject, above 5 GiB in parts, on the condition that the source still has its ETag."""
 
     def __init__(self, source: Any, target: S3Bucket, access: StoreAccess, one_request: int) -> None:
         self._bucket, self._from = source.config["bucket"], _prefix(source)
@@ -89,7 +94,7 @@ class _ByS3:
 
 
 class _WithinContainer:
-    """The copy that Azure makes within a container, and GCS within a bucket; it takes whatever is at the source."""
+    """Copies within a container of Azure or a bucket of GCS, whichever object is at the source path at that moment."""
 
     def __init__(self, source: Any, target: Any, access: StoreAccess) -> None:
         self._root = type(source)(
@@ -107,10 +112,11 @@ class _WithinContainer:
 
 
 class _Streamed:
-    """Read here and written there, a chunk after the other, each on the condition of the ETag.
+    """Copies through this machine, chunk by chunk. Each read requires that the source still has its ETag.
 
-    Memory: an object up to 8 MiB; of a larger one about four chunks, whatever its size (ten at once, with what malloc
-    keeps: 580 MiB measured). Chunks have 8 MiB, and above 70 GiB a 9,000th of the object.
+    Memory: the whole object up to 8 MiB; about four chunks of a larger object, whatever its size. Measured: 580
+    MiB for ten concurrent copies, including memory that malloc keeps. A chunk has 8 MiB, or a 9,000th of an object
+    above 70 GiB.
     """
 
     def __init__(self, source: Any, target: Any, source_access: StoreAccess, target_access: StoreAccess) -> None:
@@ -123,7 +129,8 @@ class _Streamed:
             if found.size <= _CHUNK:
                 self._target.put(to, self._source.get(path, options=condition).bytes())
             else:
-                asyncio.run(self._put(to, path, found.size, condition))  # obstore reads nothing else while it writes
+                # obstore's blocking calls cannot read a chunk while a write is in progress; its async calls can.
+                asyncio.run(self._put(to, path, found.size, condition))
         except PreconditionError:
             return OTHER_OBJECT
         except (BaseError, OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Copying objects, each copy looked at before it counts. Only `sweep` calls this."""
+"""Copies objects, and verifies each copy before it counts."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -17,50 +17,50 @@ from retention_assets.objectstore.objects import ObjectFacts, OpenStore, facts_o
 from retention_assets.objectstore.rate_limiter import Patience, RateLimiter, Trials
 from retention_assets.objectstore.s3 import S3_ERRORS, is_s3, s3_bucket
 
-_AT_ONCE = 10  # more requests at a time made S3 answer SlowDown. Source: lakeFS facts 8, #5729
+_AT_ONCE = 10  # more concurrent requests made S3 answer SlowDown. Source: lakeFS facts 8, #5729
 _PATIENCE = Patience()
-SIZE, SIZE_AND_ETAG = "size", "size and etag"  # by what a copy was verified
-_HASH = re.compile(r"[0-9a-f]{32}")  # an ETag that may be the content's MD5, not one of several parts
+SIZE, SIZE_AND_ETAG = "size", "size and etag"  # how a copy was verified
+_HASH = re.compile(r"[0-9a-f]{32}")  # an ETag that may be an MD5 of the content; that of a multipart upload is not
 
 
 class Outcome(StrEnum):
-    """What became of one copy."""
+    """The result of one copy."""
 
-    COPIED = "copied"  # it lies at its target, looked at
-    MISSING = "missing"  # there is no such object, says the store
-    CHANGED = "changed"  # another object is there than was planned; what was copied of it does not count
+    COPIED = "copied"  # the copy is at its target and was verified
+    MISSING = "missing"  # the store says that the object does not exist
+    CHANGED = "changed"  # there is another object than planned; a copy of it does not count
     FAILED = "failed"
-    LATE = "late"  # not begun: the caller's time was over
+    LATE = "late"  # not started: the caller's deadline was exceeded
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One object to copy, as it was planned. `path` is relative to the source's URL, `to` to the target's."""
+    """One object to copy, as planned."""
 
-    path: str
-    to: str
+    path: str  # relative to the source's URL
+    to: str  # relative to the target's URL
     size: int  # bytes
-    e_tag: str | None = None  # without the quotes of HTTP; None: whichever it is
+    e_tag: str | None = None  # without the quotes of HTTP; None: any ETag
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What became of a copy: by what it was compared with its source, or why it does not count."""
+    """The result of one copy: how it was verified, or why it does not count."""
 
     path: str
     to: str
     outcome: Outcome
     verified_by: str | None = None  # `SIZE` or `SIZE_AND_ETAG`
     detail: str | None = None
-    e_tag: str | None = None  # of the source, when the copy was verified
-    copy_e_tag: str | None = None  # of the copy, when it was verified
+    e_tag: str | None = None  # the source's ETag at the verification
+    copy_e_tag: str | None = None  # the copy's ETag at the verification
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedCopy:
-    """What an earlier attempt saw when it verified a copy."""
+    """The record of a copy that an earlier attempt verified."""
 
-    size: int  # bytes, of source and copy
+    size: int  # bytes, of both source and copy
     e_tag: str  # of the source
     copy_e_tag: str
 
@@ -70,27 +70,29 @@ def _none() -> Mapping[str, VerifiedCopy]:
 
 
 class ObjectCopier:
-    """Copies objects from one place to another. It asks no questions: plan, guards and liveness are its caller's.
+    """Copies objects between two stores. The caller is responsible for the plan, the guards and the liveness check.
 
-    Where both places are of one S3 endpoint and credentials, in one container of Azure or in one bucket of GCS, the
-    store copies by itself. Else, files of this machine included, the bytes come through here, a few chunks at a time.
-    A copy has the time of its making. Another object that is seen at the target is not written over; one that comes
-    between the look and the copy is.
+    The store itself copies if both URLs use the same S3 endpoint and credentials, the same container of Azure or the
+    same bucket of GCS. Otherwise, local files included, the bytes pass through this machine, a few chunks at a time.
+
+    The copy has a new modification time. An object that already exists at the target is not overwritten, except when it
+    appears between the check and the copy.
     """
 
     def __init__(self, source: StoreAccess, target: StoreAccess, rate_limiter: RateLimiter | None = None) -> None:
-        """Open both places. Errors: as `StoreAccess.open` and `s3_bucket`."""
+        """Open both stores. Errors: as `StoreAccess.open` and `s3_bucket`."""
         self._source, self._target = _Place(source), _Place(target)
         self._carrier = copy_strategy(source, target, connections=_AT_ONCE)
         self._pace, self._random = rate_limiter or RateLimiter(), Random()
 
     def copy(self, path: str, to: str, size: int, e_tag: str | None = None) -> Copied:
-        """Copy one object and return what became of it. A store's error raises nothing.
+        """Copy one object and return the result. A store's error is part of the result and is not raised.
 
-        The object must have the planned size and ETag before the copy, and the same ETag after it, for not every
-        store makes that a condition. The copy must have the object's size. Their ETags are compared if both look like
-        MD5 sums, unless S3 says that it encrypts one of them, which makes its ETag another number. An equal copy that
-        is there already is not made again.
+        The object must have the planned size and ETag before the copy. The object is checked again after the copy,
+        because not every store makes the ETag a condition of copying. The copy must have the object's size.
+
+        If both ETags look like MD5 sums, they must be equal, unless S3 says that it encrypts one of the two objects:
+        the ETag of an encrypted object is not its MD5 sum. An equal copy that already exists is not made again.
         """
         (copied,) = self.copy_all([Copy(path, to, size, e_tag)])
         return copied
@@ -101,12 +103,16 @@ class ObjectCopier:
         before_deadline: Callable[[], bool] = lambda: True,
         earlier: Callable[[], Mapping[str, VerifiedCopy]] = _none,
     ) -> Sequence[Copied]:
-        """Copy objects, ten at once, and return what became of each, in the order given. Nothing is raised either.
+        """Copy objects, ten at a time, and return the results in the order given. A store's error is not raised.
 
-        After a failure that any other object would meet too, those that have not begun are not tried. Once `in_time`
-        says no, no further copy begins. `earlier` gives the copies that earlier attempts verified, by the path of
-        their source. Such a copy is not made again while source and copy still have the ETags of then. `earlier` is
-        called only when something lies at a target whose ETag cannot be compared.
+        After a failure that every other object would have too, copies that have not started are not tried.
+
+        Args:
+            copies: the objects to copy.
+            before_deadline: returns whether there is time left; once it returns False, no further copy starts.
+            earlier: returns the copies that earlier attempts verified, by the path of their source. An earlier copy is
+                not made again while source and copy still have the recorded ETags. This is called only if a target
+                exists whose ETag cannot be compared with the source's.
         """
         broken: list[Failure] = []
 
@@ -146,7 +152,7 @@ class ObjectCopier:
         return self._copy_object(copy, found) or self._verified(copy, found)
 
     def _copy_object(self, copy: Copy, found: ObjectFacts) -> Copied | Failure | None:
-        """Copy what was found; None is success."""
+        """Copy the object that was found. None means success."""
         failure = self._sent(copy, found)
         if failure is OTHER_OBJECT:
             return _ended(copy, Outcome.CHANGED, failure.detail)
@@ -155,7 +161,7 @@ class ObjectCopier:
         return failure
 
     def _sent(self, copy: Copy, found: ObjectFacts) -> Failure | None:
-        """Copy with patience: a copy that was made although no answer came is made again."""
+        """Copy with retries. A copy that the store made without a response to us is made again."""
         trials = Trials(_PATIENCE, self._pace, self._random)
         while True:
             self._pace.before(1)
@@ -185,7 +191,7 @@ class ObjectCopier:
         return _verified(copy, alike, found, there)
 
     def _same_content(self, copy: Copy, found: ObjectFacts, there: ObjectFacts) -> str | None:
-        """Return by what two objects are seen to be the same, or None when they are not."""
+        """Return how the two objects were found to be the same, or None if they differ."""
         if there.size != found.size:
             return None
         if not (_HASH.fullmatch(found.e_tag or "") and _HASH.fullmatch(there.e_tag or "")):
@@ -197,10 +203,10 @@ class ObjectCopier:
 
 
 class _Place(OpenStore):
-    """A place as copying looks at it."""
+    """A store, with the checks that copying needs."""
 
     def look(self, path: str) -> ObjectFacts | Failure | None:
-        """Return the object at `path`, None where the store says 404, or what prevented the look."""
+        """Return the metadata of the object at `path`, None for a 404, or the failure of the request."""
         try:
             return facts_of(self._store.head(path))
         except (BaseError, OSError, ValueError) as error:
@@ -208,33 +214,33 @@ class _Place(OpenStore):
         return None if failure.kind is Kind.OBJECT_MISSING else failure
 
     def absent(self, path: str) -> Failure | None:
-        """Return None when it is the object that is absent, else the failure: a 404 may speak of the bucket."""
+        """Return None if a 404 for `path` means a missing object, else the failure, such as a missing bucket."""
         if isinstance(self._store, (LocalStore, MemoryStore)):
             return None
-        failure = self._failure(lambda: self._store.get(path))  # the answer to a HEAD has no words
+        failure = self._failure(lambda: self._store.get(path))  # the response to a HEAD has no error text
         if failure is None:
             return Failure(Kind.OTHER, "it is there again")
         return None if failure.names_object else failure
 
     def is_encrypted(self, path: str) -> bool:
-        """Return whether S3 says that it holds the object encrypted such that its ETag is no MD5 sum."""
+        """Return whether S3 says that the object is encrypted so that its ETag is not its MD5 sum."""
         if not is_s3(self._access):
             return False
         bucket = s3_bucket(self._access)
         try:
             told = bucket.client.head_object(Bucket=bucket.name, Key=bucket.key(path), **bucket.extra)
         except S3_ERRORS:
-            return False  # so the two count as different, and nothing that follows a copy happens
+            return False  # then the copy counts as different, and no later step runs
         return told.get("ServerSideEncryption", "AES256") != "AES256" or "SSECustomerAlgorithm" in told
 
 
 def _is_plain(path: str) -> bool:
-    """Return whether every store takes `path` as it is: obstore cuts outer slashes off."""
+    """Return whether every store uses `path` unchanged. For example, obstore removes slashes at its ends."""
     return all(part not in ("", ".", "..") for part in path.split("/"))
 
 
 def _verified_before(earlier: VerifiedCopy | None, found: ObjectFacts, there: ObjectFacts) -> bool:
-    """Return whether an earlier attempt made this very copy of this very object."""
+    """Return whether an earlier attempt verified this same copy of this same object."""
     return earlier is not None and (earlier.size, earlier.e_tag, earlier.size, earlier.copy_e_tag) == (
         found.size,
         found.e_tag,

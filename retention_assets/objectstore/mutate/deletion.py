@@ -1,4 +1,4 @@
-"""Deleting objects, with an answer for each. Only `sweep` calls this."""
+"""Deletes objects, with a result for each."""
 
 import re
 from collections import Counter
@@ -17,7 +17,7 @@ from retention_assets.objectstore.s3 import is_s3
 __all__ = ["DeleteTarget", "Deletion", "ObjectDeleter", "Outcome"]
 
 _PATIENCE = Patience()
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # the XML of a deletion in bulk does not carry them unaltered
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # the XML of a bulk deletion changes these characters
 _NOT_PLAIN = Failure(Kind.OTHER, "not tried: the path has an empty part, `.`, `..` or a control character")
 _CONTRADICTION = Failure(Kind.OTHER, "not tried: the path was named twice, with different ETags")
 _UNKNOWN = "the outcome is unknown, for a request that named it got no clear answer"
@@ -25,18 +25,21 @@ _GONE = "it was gone already"
 
 
 class ObjectDeleter:
-    """Deletes objects by path. It asks no questions: the plan, the guards and liveness are its caller's.
+    """Deletes objects by path. The caller is responsible for the plan, the guards and the liveness check.
 
-    S3 and Azure are asked in bulk, all others one by one, up to ten requests at once. What is throttled, broken or not
-    answered is asked again, for each object that it concerns, as long as `patience` lasts; no other error is. `pace`
-    hears of every throttle: from obstore's stores (all but S3), after obstore's own four quick retries.
+    S3 and Azure delete in bulk, all other stores one by one, with up to ten concurrent requests. Throttled requests,
+    server errors and requests without a response are retried for each affected object, as `patience` allows. Other
+    errors are not retried. `rate_limiter` is told of every throttle. For stores other than S3, it is told only after
+    obstore's own four quick retries.
 
-    On S3 an object doomed with an ETag goes only if it still has it; `conditional=False` deletes whatever is there.
-    A store that does not know the condition deletes whatever is there, too (see `S3Deletion`), and so does every
-    store but S3. Keep one deleter for many calls: it holds connections, and what its pace has learnt.
+    On S3, an object with an ETag in its `DeleteTarget` is deleted only if it still has this ETag. With
+    `conditional=False`, any object at the path is deleted. All other stores, and S3 servers without conditional
+    deletion (see `S3Deletion`), delete any object at the path.
+
+    Keep one deleter for many calls: it keeps connections, and its rate limiter keeps the rate that it has reached.
 
     Raises:
-        ConfigurationError: an option is wrong, or cannot be used for deleting.
+        ConfigurationError: an option is invalid, or cannot be used for deleting.
     """
 
     def __init__(
@@ -58,10 +61,11 @@ class ObjectDeleter:
     def delete_all(
         self, to_delete: Sequence[DeleteTarget | str], before_deadline: BeforeDeadline = lambda: True
     ) -> Sequence[Deletion]:
-        """Delete objects and return what became of each, in the order given. A store's error raises nothing.
+        """Delete objects and return the result of each, in the order given. A store's error is not raised.
 
-        An object that is gone is a success. One whose fate no answer tells is `failed`, and its detail says so.
-        `in_time` is asked every few seconds: once it says no, no further request is sent, and the rest is `late`.
+        An object that is already missing is a success. If the responses do not show whether an object was deleted, its
+        outcome is `failed`, and the detail says so. `before_deadline` is called every few seconds. Once it returns
+        False, no further request is sent, and the remaining objects are `late`.
         """
         wanted = [DeleteTarget(one) if isinstance(one, str) else one for one in to_delete]
         answers = {one: Answer(Outcome.FAILED, _NOT_PLAIN) for one in wanted if not _is_plain(one.path)}
@@ -72,13 +76,13 @@ class ObjectDeleter:
 
 
 def _is_plain(path: str) -> bool:
-    """Return whether the store takes `path` as it is: obstore cuts outer slashes off and deletes what is left."""
+    """Return whether the store uses `path` unchanged. obstore removes slashes at its ends and deletes that path."""
     within = f"/{path}/"
     return not ("//" in within or "/./" in within or "/../" in within or _CONTROL.search(path))
 
 
 def _contradictions(to_delete: Iterable[DeleteTarget]) -> list[DeleteTarget]:
-    """Return those whose path and version another names with another ETag: only one of them can be meant."""
+    """Return the targets that have the same path and version as another target, but a different ETag."""
     different = dict.fromkeys(to_delete)
     if len({one.path for one in different}) == len(different):
         return []

@@ -1,4 +1,4 @@
-"""Deleting on S3 through boto3: an answer for each key, and a condition for each key where the store takes one."""
+"""Deletes on S3 through boto3, with an answer for each key, and a condition for each key if the store allows it."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -11,21 +11,24 @@ from retention_assets.objectstore.outcomes import Answer, DeleteTarget, Outcome,
 from retention_assets.objectstore.s3 import S3_ERRORS, failure_of_s3, s3_bucket
 
 _BULK = 1_000  # keys that one DeleteObjects request may name
-_PRECONDITIONS = ("PreconditionFailed", "412 Precondition Failed", "412")  # the second is a directory bucket's
-_NOT_TAKEN = ("NotImplemented", "MalformedXML", "501")  # what stores that know no conditions answer
+_PRECONDITIONS = ("PreconditionFailed", "412 Precondition Failed", "412")  # the second is of a directory bucket
+_NOT_TAKEN = ("NotImplemented", "MalformedXML", "501")  # error codes of stores without conditional deletion
 _UNNAMED = Failure(
     Kind.OTHER, "the store's answer to a deletion in bulk does not name the object", passing=True, unclear=True
 )
 
 
 class S3Deletion:
-    """DeleteObjects, and DeleteObject where the store does not take the other.
+    """Deletes with DeleteObjects, or with DeleteObject if the store does not support DeleteObjects.
 
-    With conditions, the ETag goes along, as S3 has taken it since 2025: only the object that has it is deleted. S3 then
-    wants s3:GetObject besides s3:DeleteObject. A version is named without: S3 takes only one of the two.
-    A store that rejects the condition is asked again without it, and from then on. A store that ignores it deletes
-    whatever is there, and nothing shows it: MinIO does so always, versitygw and moto when they are asked in bulk
-    (`disable_bulk_delete` has them asked for each object, on its condition).
+    With `conditional`, each request contains the ETag, and S3 deletes only the object that has this ETag (supported
+    since 2025). S3 then requires s3:GetObject besides s3:DeleteObject. A request for a version has no ETag, because S3
+    accepts only one of the two.
+
+    If a store rejects the condition, this request and all later ones are sent without conditions. If a store ignores
+    the condition, it deletes any object at the path, and no response shows this. MinIO always ignores the condition.
+    versitygw and moto ignore it in bulk requests; with `disable_bulk_delete`, each object has its own request, on its
+    condition.
     """
 
     def __init__(self, access: StoreAccess, *, conditional: bool, connections: int) -> None:
@@ -40,7 +43,7 @@ class S3Deletion:
         told = self._delete_objects(to_delete, conditional=conditional)
         if conditional and isinstance(told, Failure) and told.code in _NOT_TAKEN:
             told = self._delete_objects(to_delete, conditional=False)
-            if not isinstance(told, Failure):  # one that is refused either way says nothing of conditions
+            if not isinstance(told, Failure):  # if both fail, the condition was not the cause
                 self.conditional = False
         if not isinstance(told, Failure):
             return told
@@ -69,7 +72,7 @@ class S3Deletion:
         return [answers.get(one, Answer(Outcome.FAILED, _UNNAMED)) for one in to_delete]
 
     def _answers(self, to_delete: Sequence[DeleteTarget], told: Mapping[str, Any]) -> dict[DeleteTarget, Answer]:
-        """Return what the answer says of each object. One that it does not name is not known to be deleted."""
+        """Return an answer for each object that the response names. The state of any other object is unknown."""
         by_key: dict[str, list[DeleteTarget]] = defaultdict(list)
         for one in to_delete:
             by_key[self._bucket.key(one.path)].append(one)
@@ -114,7 +117,7 @@ def _answer(failure: Failure | None) -> Answer:
 
 
 def _named(by_key: Mapping[str, Sequence[DeleteTarget]], entry: Mapping[str, Any]) -> Sequence[DeleteTarget]:
-    """Return the object that an entry of the answer is about: of several versions of one key, the one it names."""
+    """Return the target that an entry of the response names; with several versions of a key, that with its version."""
     same_key = by_key.get(str(entry.get("Key", "")), ())
     if len(same_key) == 1:
         return same_key

@@ -1,4 +1,4 @@
-"""Many objects deleted by several requests at once, each tried again for what may yet go through."""
+"""Deletes many objects with concurrent requests, and retries the objects whose failure is retryable."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -13,9 +13,9 @@ from retention_assets.objectstore.failures import Failure, Kind
 from retention_assets.objectstore.outcomes import Answer, DeleteTarget, DeletingStore, Outcome
 from retention_assets.objectstore.rate_limiter import Patience, RateLimiter, Trials
 
-AT_ONCE = 10  # more than 12 deletions at a time made S3 answer SlowDown. Source: lakeFS facts 8, #5729
+AT_ONCE = 10  # more than 12 concurrent deletions made S3 answer SlowDown. Source: lakeFS facts 8, #5729
 
-_GLANCE = 2.0  # seconds between two questions whether the caller still is in time: the answer may cost a request
+_GLANCE = 2.0  # seconds between two polls of the caller's deadline, because a poll may cost a request
 
 BeforeDeadline = Callable[[], bool]
 _Ask = Callable[[Sequence[DeleteTarget]], Sequence[Answer]]
@@ -23,12 +23,14 @@ _Answers = dict[DeleteTarget, Answer]
 
 
 class DeletionWork:
-    """One list of objects on its way through a store. To be used once.
+    """Deletes one list of objects. Each instance is used once.
 
-    An object that a request named without a clear answer, and that the next request does not find, counts as deleted:
-    by the first, for all that is known. One that fails then stays unclear. Once the store itself fails (its bucket,
-    the credentials, the way to it) nothing more is sent. Nor is it once `in_time` says no, or cannot say: a store that
-    throttles may hold a list up for long. What was not asked for by then, or only throttled, is `late`.
+    If a request has an ambiguous result and the next request does not find the object, the object counts as deleted. If
+    the next request fails too, the result stays ambiguous.
+
+    No further request is sent once the store itself fails: its bucket, its credentials or the network. No further
+    request is sent either once `before_deadline()` returns False or raises, because a throttling store can delay a list
+    for a long time. Objects that were not requested by then, or whose requests were only throttled, are `late`.
     """
 
     def __init__(
@@ -42,12 +44,12 @@ class DeletionWork:
         self._store, self._pace, self._patience, self._random = store, rate_limiter, patience, random
         self._in_time, self._glanced_at, self._is_late = before_deadline, -inf, False
         self._lock = Lock()
-        self._unclear: set[DeleteTarget] = set()  # named by a request without a clear answer
+        self._unclear: set[DeleteTarget] = set()  # named by a request with an ambiguous result
         self._answered_at = -inf
         self._broken: Failure | None = None
 
     def done(self, to_delete: Sequence[DeleteTarget]) -> _Answers:
-        """Delete the objects, which differ, and return the last answer about each."""
+        """Delete the objects, which must be distinct, and return the last answer for each."""
         answers: _Answers = {}
         delete_one = list(to_delete)
         if in_bulk := self._store.most > 1:
@@ -81,7 +83,7 @@ class DeletionWork:
             return [queue.popleft() for _ in range(min(len(queue), self._pace.portion(most)))]
 
     def _settled(self, batch: Sequence[DeleteTarget], ask: _Ask) -> _Answers:
-        """Ask for the objects, again for those whose failure may pass, and return the last answers."""
+        """Delete a batch, retry the objects whose failure is retryable, and return the last answer for each."""
         if broken := self._broken:
             not_tried = replace(broken, detail=f"not tried: {broken.detail}", unclear=False)
             return dict.fromkeys(batch, Answer(Outcome.FAILED, not_tried))
@@ -101,19 +103,19 @@ class DeletionWork:
         return answers
 
     def _late(self, answers: _Answers) -> _Answers:
-        """Return what there is time for later: what was throttled each time is as if it had never been asked for."""
+        """Return `late` answers for the objects that were only throttled, as if they had never been requested."""
         late = (one for one, answer in answers.items() if _is_throttled(answer) and one not in self._unclear)
         return dict.fromkeys(late, Answer(Outcome.LATE))
 
     def _left(self, answers: _Answers) -> _Answers:
-        """Return what to ask for next of that which may yet go; once the store throttled, only a portion."""
+        """Return the objects to retry next, with their answers: all retryable objects, or fewer after a throttle."""
         left = {one: answer for one, answer in answers.items() if answer.failure and answer.failure.passing}
         if any(map(_is_throttled, left.values())):
             return dict(islice(left.items(), self._pace.portion(len(left))))
         return left
 
     def _asked(self, batch: Sequence[DeleteTarget], ask: _Ask) -> _Answers:
-        """Ask once, as soon as the pace allows it; no answers when it is too late by then."""
+        """Send one request when the rate limiter allows it; return no answers if the deadline is exceeded by then."""
         if not self._may_ask(len(batch)):
             return {}
         asked_at = self._pace.now()
@@ -141,7 +143,7 @@ class DeletionWork:
         return not self._is_late
 
     def _poll(self) -> None:
-        """Ask whether there is time left. Where nobody can say, there is none for the other threads, either."""
+        """Check the deadline. If `before_deadline` raises, the deadline counts as exceeded for all threads."""
         try:
             self._is_late = self._is_late or not self._in_time()
         except Exception:
@@ -149,14 +151,17 @@ class DeletionWork:
             raise
 
     def _note_broken(self, answers: _Answers, began: float) -> None:
-        """Note a failure of the store itself. A lost request shows none, if others were answered meanwhile."""
+        """Note a failure of the store itself.
+
+        A request without a response does not count as one if other requests got responses in the meantime.
+        """
         failures = (answer.failure for answer in answers.values() if answer.failure)
         failure = next((failure for failure in failures if failure.kind.is_of_the_store), None)
         if failure and (failure.kind is not Kind.UNREACHABLE or self._answered_at < began):
             self._broken = failure
 
     def _after_another(self, to_delete: DeleteTarget, answer: Answer) -> Answer:
-        """Return the answer about an object that an earlier request may have deleted."""
+        """Return the final answer for an object that an earlier request may have deleted."""
         if answer.outcome is Outcome.MISSING:
             return Answer(Outcome.DELETED)
         if answer.outcome is Outcome.FAILED and answer.failure and to_delete in self._unclear:

@@ -1,4 +1,4 @@
-"""Objects exchanged or removed only while they are still the same, files of this machine included."""
+"""Replaces and removes objects only if they are unchanged, local files included."""
 
 import os
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ from retention_assets.objectstore.outcomes import DeleteTarget
 
 
 class ObjectReplacer:
-    """Replaces and removes objects that have a certain ETag. Only `sweep` calls this.
+    """Replaces and removes objects on the condition that they have a certain ETag.
 
-    Files of this machine know no condition. There a lock of the repository's directory keeps writers of this project
-    apart, the file is looked at under the lock, and it is exchanged by renaming. Icechunk takes no such lock: one of
-    its own writers can come between look and exchange, as its writers do among themselves.
-    Source: Icechunk facts 6, Conditional updates.
+    Local files have no conditional writes. For them, this class locks the repository's directory, checks the file's
+    ETag under the lock, and replaces the file with a rename. The lock protects against other writers of this project.
+    Icechunk does not take the lock: an icechunk writer can write between the check and the rename, as its writers also
+    do to each other. Source: Icechunk facts 6, Conditional updates.
     """
 
     def __init__(self, access: StoreAccess) -> None:
@@ -28,9 +28,9 @@ class ObjectReplacer:
         self._deleter = ObjectDeleter(access)
 
     def replace(self, path: str, content: bytes, e_tag: str) -> bool:
-        """Write over the object that has this ETag; return False when it is another one, or gone.
+        """Replace the object if it has this ETag; return False if it has another ETag or does not exist.
 
-        Errors: as `ObjectWriter.replace`; StoreError on files where the platform has no locks.
+        Errors: as `ObjectWriter.replace`; for local files, StoreError if the directory cannot be locked.
         """
         if not self._access.is_local:
             return self._writer.replace(path, content, e_tag)
@@ -41,10 +41,10 @@ class ObjectReplacer:
             return True
 
     def remove(self, path: str, e_tag: str) -> bool:
-        """Delete the object that has this ETag; return False when it is another one. One that is gone is a success.
+        """Delete the object if it has this ETag; return False if it has another ETag. A missing object is a success.
 
-        Only S3 knows the condition. Elsewhere the object is looked at right before.
-        Errors: StoreError when it is still there, or when that is not known.
+        Only S3 has conditional deletion. On other stores, the ETag is checked right before the deletion.
+        Errors: StoreError when the object was not deleted, or may not have been deleted.
         """
         with _locked(self._access) if self._access.is_local else nullcontext():
             found = self._e_tag(path)
@@ -78,7 +78,7 @@ def _locked(access: StoreAccess) -> Iterator[None]:
             raise _no_lock(directory, error) from None
         yield
     finally:
-        os.close(handle)  # which unlocks it
+        os.close(handle)  # this unlocks the directory
 
 
 def _no_lock(directory: str, error: Exception) -> StoreError:

@@ -1,4 +1,4 @@
-"""Writing objects of our own beside a repository's data. Only `sweep` calls this."""
+"""Writes this project's own objects beside a repository's data."""
 
 from contextlib import suppress
 from uuid import uuid4
@@ -15,9 +15,10 @@ _SCRATCH = ".retention-conditions-"
 
 
 class ObjectWriter(OpenStore):
-    """Writes objects whole.
+    """Writes whole objects.
 
-    Every method raises AccessDenied or, for the rest, StoreError, with the URL, the path and the remedy in one line.
+    Every method raises AccessDenied or, for any other failure, StoreError. The message has the URL, the path and the
+    remedy in one line.
     """
 
     def __init__(self, access: StoreAccess) -> None:
@@ -25,25 +26,27 @@ class ObjectWriter(OpenStore):
         self._conditional = Conditional(access.open(retrying=False), access.options.values())
 
     def put(self, path: str, content: bytes) -> None:
-        """Write an object over what is there."""
+        """Write an object, and replace any object at `path`."""
         failure = self._failure(lambda: self._store.put(path, content))
         if failure is not None:
             raise failure.as_error(self._access.url, path, WRITE)
 
     def create(self, path: str, content: bytes) -> bool:
-        """Write an object where none is; return False when something is there, which then stays as it is.
+        """Write an object if none exists at `path`; return False if one exists, which then stays unchanged.
 
-        Of several writers at once exactly one is answered True. After a lost answer equal bytes count as ours.
-        A store that ignores `If-None-Match: *`, as old S3 servers do, lets all write: see `require_conditions`.
-        Errors: also when it cannot be known whether the object was written.
+        Of several concurrent writers, exactly one gets True. After a lost response, an object with equal bytes counts
+        as ours. A store that ignores `If-None-Match: *`, as old S3 servers do, lets all of them write: see
+        `require_conditions`.
+        Errors: also when it is unknown whether the object was written.
         """
         return require_known(self._conditional.create(path, content), self._access.url, path)
 
     def replace(self, path: str, content: bytes, e_tag: str) -> bool:
-        """Write over the object that has this ETag (without quotes); return False when it is another one, or gone.
+        """Replace the object if it has this ETag (without quotes); return False if it has another one or is missing.
 
-        A store that ignores `If-Match` writes without asking: see `require_conditions`. After a lost answer equal
-        bytes count as ours. Errors: as `create`; also on files of this machine, which know no such condition.
+        A store that ignores `If-Match` always replaces the object: see `require_conditions`. After a lost response, an
+        object with equal bytes counts as ours.
+        Errors: as `create`; also for local files, which have no conditional writes.
         """
         if self._access.is_local:
             raise StoreError(
@@ -53,10 +56,10 @@ class ObjectWriter(OpenStore):
         return require_known(self._conditional.replace(path, content, e_tag), self._access.url, path)
 
     def require_conditions(self) -> None:
-        """Refuse a store that ignores conditions. An object of our own shows it, which is removed again.
+        """Raise an error if the store ignores conditions. The test writes a scratch object and removes it afterwards.
 
-        Files of this machine are not tried: `create` relies on the system there, and `replace` refuses them.
-        Errors: GuardRefused; AccessDenied or StoreError when it cannot be known.
+        Local files are not tested: `create` relies on the operating system, and `replace` does not support them.
+        Errors: GuardRefused when the store ignored a condition; AccessDenied or StoreError when the test could not run.
         """
         if self._access.is_local:
             return
@@ -64,5 +67,5 @@ class ObjectWriter(OpenStore):
         try:
             self._conditional.require_honoured(scratch, self._access.url)
         finally:
-            with suppress(BaseError, OSError):  # one small file stays; what the trial found is what to tell
+            with suppress(BaseError, OSError):  # a small file may stay; the result of the test matters more
                 self._store.delete(scratch)

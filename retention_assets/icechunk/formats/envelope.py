@@ -41,8 +41,7 @@ class Header:
 def unknown_to_us(name: str, what: str) -> CorruptFile:
     """Return the error for a file of a newer writer. No part of the file is used, since the unknown part may matter."""
     return CorruptFile(
-        f"{name}: {what}. The file was not used. Nothing was deleted. "
-        "Use a version of retention_assets that knows it."
+        f"{name}: {what}. The file was not used. Nothing was deleted. Use a version of retention_assets that knows it."
     )
 
 

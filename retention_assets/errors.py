@@ -1,4 +1,4 @@
-"""The errors that this project raises. Each class asks for a different reaction and has an exit code."""
+"""The errors that this project raises. Each class calls for a different reaction and has an exit code."""
 
 import re
 from typing import ClassVar
@@ -56,7 +56,7 @@ def error_named_in(trace: str) -> RetentionError | None:
 
 
 def own_error(error: Exception) -> RetentionError | None:
-    """Return `error` or the worker's error that it passes on, if that is an error of this project; else None."""
+    """Return the error of this project: `error` itself, or a worker's error in its text. None for other errors."""
     return error if isinstance(error, RetentionError) else error_named_in(str(error))
 
 

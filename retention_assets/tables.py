@@ -176,8 +176,8 @@ EXPIRED_SNAPSHOTS = Table(
 _HELD_BY_SNAPSHOTS = (
     ("live", pa.bool_(), False),  # referenced by a retained snapshot
     ("expired", pa.bool_(), False),  # referenced by released snapshots only
-    ("rule_ids", STRINGS, False),  # of the released snapshots; empty while live
-    ("branches", STRINGS, False),  # of the released snapshots; empty while live
+    ("rule_ids", STRINGS, False),  # rules that released those snapshots; empty while live
+    ("branches", STRINGS, False),  # branches of those snapshots; empty while live
     ("due_since", INSTANT, True),  # null while live
     ("first_held_at", INSTANT, True),  # when the oldest snapshot that references it was flushed, if known
     ("last_held_at", INSTANT, True),  # likewise, for the newest snapshot

@@ -199,11 +199,11 @@ class LakeFSSettings(CommonSettings):
     tags: Literal["protect", "ignore"] = "protect"
     settle_expired: bool = True  # whether committed objects must settle too
     reflog: bool | None = None  # remember heads that no longer exist; null: yes, unless `settle` is 0s
-    token_life: timedelta = timedelta(hours=24)  # how long lakeFS accepts an upload's link. Source: lakeFS facts 1.1
+    token_life: timedelta = timedelta(hours=24)  # how long an upload can still be linked. Source: lakeFS facts 1.1
     inventory: Annotated[list[InventorySettings], BeforeValidator(_as_list)] = Field(default_factory=list)
     listing: Literal["clean", "optimized"] = "clean"  # list the whole store, or what may have changed. Source: seed 001
     clean_every: timedelta = timedelta(days=7)  # after this time, an optimized run lists the whole store again
-    legacy_names: bool = False  # delete names of old lakeFS versions even if no entry has such a name
+    legacy_names: bool = False  # true: delete names of old lakeFS versions even if no entry has such a name
     write_results: bool = False  # also write results and statistics below _lakefs/retention/lc/
 
     @property
@@ -221,7 +221,7 @@ class IcechunkSettings(CommonSettings):
     storage: str
     collect_overwritten: Duration | None = timedelta(
         days=30
-    )  # age from which backups below overwritten/ go; null: never
+    )  # age at which backups below overwritten/ are deleted; null: never
 
 
 class RecordSettings(Model):

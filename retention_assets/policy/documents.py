@@ -32,7 +32,7 @@ class Document:
 
 
 def read_document(text: str, source: str) -> Document:
-    """Return the rules in `text`: YAML or JSON in one of three forms. Errors call the text `source`.
+    """Return the rules in `text`: YAML or JSON in one of three forms. Error messages call the text `source`.
 
     Errors: ConfigurationError. One line has the source and every wrong key.
     """

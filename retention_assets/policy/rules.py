@@ -41,7 +41,7 @@ class BranchRetention:
 
 @dataclass(frozen=True, slots=True)
 class CommittedRetention:
-    """How long committed versions are kept, by branch. Without a default, branches that no rule names are kept."""
+    """How long committed versions are kept, by branch. Without a default, a branch without a rule is kept for ever."""
 
     rules: tuple[BranchRetention, ...]
     default: timedelta | None = None

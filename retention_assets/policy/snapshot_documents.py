@@ -23,7 +23,7 @@ class SnapshotDocument:
 
 
 def read_snapshot_document(text: str, source: str) -> SnapshotDocument:
-    """Return the rules in `text` (YAML or JSON). Errors call the text `source`.
+    """Return the rules in `text` (YAML or JSON). Error messages call the text `source`.
 
     Errors: ConfigurationError. One line has the source and every wrong key.
     """

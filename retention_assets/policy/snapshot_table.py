@@ -13,9 +13,9 @@ from retention_assets.tables import POLICY_TABLE
 def snapshot_policy_rows(policy: SnapshotPolicy, as_of: date, run_id: str) -> pa.Table:
     """Return `policy_table` for one run, sorted by rule and reference.
 
-    `branch` has the references to whose history a rule applies, such as `branch main` or `tag v*`; the default's is
-    empty. Snapshots older than `date_to_be_deleted` are not kept by age; the rule may keep older ones by number. The
-    date is null if the rule keeps for ever.
+    `branch` names the references to whose history a rule applies, such as `branch main` or `tag v*`. The default rule
+    has an empty `branch`. Snapshots from before `date_to_be_deleted` are not kept by age, but the rule may keep them by
+    number. The date is null if the rule keeps for ever.
     """
     rows = [(rule.rule_id, f"{rule.kind} {rule.pattern}", rule.newer) for rule in policy.rules]
     if policy.default is not None:

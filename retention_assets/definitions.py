@@ -1,4 +1,4 @@
-"""What Dagster loads: one asset graph per repository of `retention.yaml`. `RETENTION_CONFIG` names another file."""
+"""The definitions that Dagster loads: one asset graph for each repository of the configuration file."""
 
 import os
 import warnings
@@ -26,7 +26,7 @@ REPORT, PROOF = "deletion_report", "deletion_proof"
 def build_definitions(
     configuration: Configuration, *, clock: Clock = utc_now, loggers: Mapping[str, dg.LoggerDefinition] | None = None
 ) -> dg.Definitions:
-    """Return the definitions of all repositories; `clock` is replaceable for tests, `loggers` are added."""
+    """Return the Dagster definitions of all repositories, with `loggers` added. Tests pass another `clock`."""
     spark = spark_resource(configuration.spark)
     benches = [Workbench(configuration, repository, clock) for repository in configuration.repositories.values()]
     sensors, watchers = _inventory_sensors([bench for bench in benches if _has_inventories(bench)])
@@ -44,7 +44,7 @@ def build_definitions(
             **watchers,
         },
         loggers=loggers,
-        executor=dg.in_process_executor,  # else every step pays for a JVM
+        executor=dg.in_process_executor,  # with other executors, every step starts a JVM of its own
     )
 
 
@@ -63,10 +63,10 @@ def _has_inventories(bench: Workbench) -> bool:
 def _inventory_sensors(
     watching: Sequence[Workbench],
 ) -> tuple[list[dg.SensorDefinition], dict[str, Any]]:
-    """Return the sensors of repositories whose store delivers inventories, and the resources they look with."""
+    """Return the sensors of repositories whose store delivers inventories, and the resources of these sensors."""
     if not watching:
         return [], {}
-    from retention_assets.assets.sensors import inventory_resources, inventory_sensor  # a second, for boto3
+    from retention_assets.assets.sensors import inventory_resources, inventory_sensor  # importing boto3 takes a second
 
     resources = {key: resource for bench in watching for key, resource in inventory_resources(bench).items()}
     return [inventory_sensor(bench, plan_job(bench.name)) for bench in watching], resources
@@ -95,9 +95,10 @@ def _jobs(repository: str) -> "list[Job]":
 
 
 def _schedules(bench: Workbench, plan: "Job", sweep: "Job", _verify: "Job") -> list[Any]:
-    """Return a daily plan, and a daily sweep where the mode is not `plan`; both are off until somebody starts them.
+    """Return the daily schedules: for the plan job and, unless the mode is `plan`, for the sweep job.
 
-    A sweep that nobody approved, and that no budget covers, refuses.
+    Schedules are off until somebody starts them. A scheduled sweep is refused if nobody approved the plan and no
+    budget covers the plan.
     """
     jobs = [(plan, 3)] if bench.repository.settings.mode == "plan" else [(plan, 3), (sweep, 6)]
     return [dg.build_schedule_from_partitioned_job(job, hour_of_day=hour) for job, hour in jobs]
@@ -105,6 +106,6 @@ def _schedules(bench: Workbench, plan: "Job", sweep: "Job", _verify: "Job") -> l
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Return the definitions of the configuration that RETENTION_CONFIG names, by default the demo's."""
+    """Return the definitions of the configuration file that RETENTION_CONFIG names; the default is the demo's."""
     warnings.filterwarnings("ignore", category=dg.BetaWarning)
     return build_definitions(load_configuration(Path(os.environ.get("RETENTION_CONFIG") or demo_configuration())))

@@ -1,4 +1,4 @@
-"""Every error this project raises on purpose: one tree, a class per reaction, each with its exit code."""
+"""The errors that this project raises. Each class calls for a different reaction and has an exit code."""
 
 import re
 from typing import ClassVar
@@ -7,7 +7,7 @@ _NAMED = re.compile(r"retention_assets\.errors\.(\w+): ([^\n]+)")
 
 
 class RetentionError(Exception):
-    """Something ended the run. The message says where, what, what was not done, and the remedy."""
+    """An error that ended the run. The message says where, what is wrong, what was not done, and the remedy."""
 
     exit_code: ClassVar[int] = 3
 
@@ -25,11 +25,11 @@ class ConfigurationError(RetentionError):
 
 
 class SourceError(RetentionError):
-    """A source of references (lakeFS, a dump) answered with an error, or with what cannot be true."""
+    """A source of references (lakeFS, a dump) returned an error or impossible data."""
 
 
 class StoreError(RetentionError):
-    """An object store denied, failed or lacked what was asked for."""
+    """An object store denied a request, failed, or did not have the object."""
 
 
 class ObjectMissing(StoreError):
@@ -37,7 +37,7 @@ class ObjectMissing(StoreError):
 
 
 class AccessDenied(StoreError):
-    """The store or the server refused the credentials, or what they may do."""
+    """The store or the server rejected the credentials, or the credentials lack a permission."""
 
 
 class CorruptFile(RetentionError):
@@ -45,22 +45,22 @@ class CorruptFile(RetentionError):
 
 
 class TableContractError(RetentionError):
-    """A table of the warehouse lacks columns, has others, or is not there."""
+    """A table of the warehouse does not exist, lacks columns, or has unexpected columns."""
 
 
 def error_named_in(trace: str) -> RetentionError | None:
-    """Return the error of this project that a worker's traceback ends in, which Spark passes on as text; None: none."""
+    """Return the error of this project that a worker's traceback (text from Spark) ends with; None if there is none."""
     found = _NAMED.search(trace)
     kind = globals().get(found[1]) if found else None
     return kind(found[2].strip()) if found and kind else None
 
 
 def own_error(error: Exception) -> RetentionError | None:
-    """Return the error of this project that `error` is, or that it passes on from a worker; None: another's."""
+    """Return the error of this project: `error` itself, or a worker's error in its text. None for other errors."""
     return error if isinstance(error, RetentionError) else error_named_in(str(error))
 
 
 def brief(error: Exception) -> str:
-    """Return one line on any error: its own message where it is one of this project, here or on a worker."""
+    """Return one line for any error: the message of an error of this project, else the type and the first line."""
     own = own_error(error)
     return str(own) if own else f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

@@ -1,4 +1,4 @@
-"""The tables between the assets: one Arrow schema each, with key, units and clock."""
+"""The tables that assets write and read: one Arrow schema each, with key columns, units and clocks."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ STRINGS = pa.list_(pa.field("element", pa.string(), nullable=False))
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table's name, its key columns and its schema; writers must conform to it."""
+    """The name, key columns and schema of a table. Writers must conform to the schema."""
 
     name: str
     key: tuple[str, ...]
@@ -41,7 +41,7 @@ CURRENT_RULES = Table(
         ("prefix", pa.string(), False),
         ("branch", pa.string(), False),  # empty = all branches
         ("date_to_be_deleted", pa.date32(), True),  # null = never
-        ("last_deleted", pa.date32(), True),  # only from runs that really deleted everything; null = none did
+        ("last_deleted", pa.date32(), True),  # only runs that deleted everything that was due count; null = no run did
     ),
 )
 
@@ -74,8 +74,8 @@ COMMIT_GRAPH = Table(
         ("parents", STRINGS, False),
         ("main_parent", pa.string(), True),
         ("created_at", INSTANT, False),  # the committer's clock
-        ("metarange_id", pa.string(), False),  # empty: the commit holds nothing
-        ("branches", STRINGS, False),  # whose head reaches the commit by any parent
+        ("metarange_id", pa.string(), False),  # empty: the commit has no objects
+        ("branches", STRINGS, False),  # branches whose head reaches the commit through any parents
         ("head_of", STRINGS, False),
         ("tags", STRINGS, False),
         ("dangling", pa.bool_(), False),
@@ -90,13 +90,13 @@ POTENTIAL_COMMITS = Table(
         ("branches", STRINGS, False),
         ("created_at", INSTANT, False),
         ("metarange_id", pa.string(), False),
-        ("active", pa.bool_(), False),  # kept by committed retention
-        ("potential", pa.bool_(), False),  # may hold what came due since the last run
+        ("active", pa.bool_(), False),  # retained by committed retention
+        ("potential", pa.bool_(), False),  # may contain objects that came due since the last complete run
         ("protected", pa.bool_(), False),  # kept by a tag or a hold
-        ("due_since", INSTANT, True),  # when the last branch let go of it; null while active
-        ("rule_id", pa.string(), True),  # the rule that let go last
-        ("is_head", pa.bool_(), False),  # a branch names it
-        ("left_branches", STRINGS, False),  # branches that reached it when an earlier plan saw them, and are gone
+        ("due_since", INSTANT, True),  # when it expired on the last branch; null while active
+        ("rule_id", pa.string(), True),  # the rule under which it expired last
+        ("is_head", pa.bool_(), False),  # it is the head of a branch
+        ("left_branches", STRINGS, False),  # branches whose head reached it in an earlier plan and is gone now
     ),
 )
 
@@ -106,14 +106,14 @@ ACTIVE_RANGES = Table(
     schema=_schema(
         ("range_id", pa.string(), False),
         ("branches", STRINGS, False),
-        ("first_added_at", INSTANT, False),  # creation of the oldest commit of all that holds the range
+        ("first_added_at", INSTANT, False),  # creation time of the oldest of all commits that contain the range
         ("active", pa.bool_(), False),
         ("potential", pa.bool_(), False),
         ("protected", pa.bool_(), False),
         ("due_since", INSTANT, True),
         ("rule_ids", STRINGS, False),
-        ("last_held_at", INSTANT, False),  # creation of the newest commit that holds it
-        ("at_head", pa.bool_(), False),  # the head of a branch holds it
+        ("last_held_at", INSTANT, False),  # creation time of the newest commit that contains it
+        ("at_head", pa.bool_(), False),  # the head of a branch contains it
         ("left_branches", STRINGS, False),  # see potential_commits
     ),
 )
@@ -122,19 +122,19 @@ ADDRESSES = Table(
     "addresses",
     key=("address", "key"),
     schema=_schema(
-        ("address", pa.string(), False),  # relative to the namespace, or an absolute URI outside it
+        ("address", pa.string(), False),  # relative to the namespace; an absolute URI if outside it
         ("key", pa.string(), False),  # the path in the repository
-        ("size", pa.int64(), False),  # bytes, as the entry says
+        ("size", pa.int64(), False),  # bytes, from the entry
         ("branches", STRINGS, False),
         ("added_at", INSTANT, False),
-        ("last_modified", INSTANT, True),  # as the entry says
+        ("last_modified", INSTANT, True),  # from the entry
         ("active", pa.bool_(), False),
-        ("range_id", pa.string(), False),  # one of the ranges that hold the pair
+        ("range_id", pa.string(), False),  # one of the ranges that contain the pair
         ("protected", pa.bool_(), False),
         ("due_since", INSTANT, True),
         ("rule_ids", STRINGS, False),
         ("last_held_at", INSTANT, False),
-        ("at_head", pa.bool_(), False),  # the head of a branch holds the pair
+        ("at_head", pa.bool_(), False),  # the head of a branch contains the pair
         ("left_branches", STRINGS, False),  # see potential_commits
         ("etag", pa.string(), False),  # the entry's checksum; empty when it has none
     ),
@@ -148,12 +148,12 @@ REPOSITORY_HISTORY = Table(
         ("parent_id", pa.string(), True),  # null: a root
         ("flushed_at", INSTANT, True),  # the writer's clock; null unless `listed`
         ("stored_at", INSTANT, True),  # the store's clock; null: its file was not in the store's listing
-        ("listed", pa.bool_(), False),  # in the history; false: only its file is there
-        ("message", pa.string(), True),  # format 2
-        ("branches", STRINGS, False),  # that reach it
-        ("tip_of", STRINGS, False),  # branches
+        ("listed", pa.bool_(), False),  # in the history; false: only its file exists
+        ("message", pa.string(), True),  # null in format 1
+        ("branches", STRINGS, False),  # branches that reach it
+        ("tip_of", STRINGS, False),  # branches whose tip it is
         ("tags", STRINGS, False),
-        ("pruned_logs", STRINGS, False),  # transaction logs of ancestors that history lost
+        ("pruned_logs", STRINGS, False),  # transaction logs of ancestors that are no longer in the history
     ),
 )
 
@@ -162,25 +162,25 @@ EXPIRED_SNAPSHOTS = Table(
     key=("snapshot_id",),
     schema=_schema(
         ("snapshot_id", pa.string(), False),
-        ("decision", pa.string(), False),  # kept, released (by the policy) or dropped (nothing reaches it, and old)
-        ("stays", pa.bool_(), False),  # its file and all that it references
-        ("rule_id", pa.string(), True),  # that let go last, or that keeps it
-        ("reference", pa.string(), True),  # the branch or tag whose history that rule spoke of
+        ("decision", pa.string(), False),  # kept, released (expired by the policy) or dropped (unreachable and old)
+        ("stays", pa.bool_(), False),  # its file and everything that it references stay
+        ("rule_id", pa.string(), True),  # the rule under which it expired last, or that keeps it
+        ("reference", pa.string(), True),  # the branch or tag to whose history that rule applies
         ("due_since", INSTANT, True),
         ("reason", pa.string(), False),
         ("new_parent_id", pa.string(), True),  # null: it keeps its parent
-        ("deleted_references", STRINGS, False),  # branches and tags on it that expired and go
+        ("deleted_references", STRINGS, False),  # expired branches and tags on it, which a sweep deletes
     ),
 )
 
 _HELD_BY_SNAPSHOTS = (
-    ("live", pa.bool_(), False),  # held by a snapshot that stays
-    ("expired", pa.bool_(), False),  # held by released snapshots only
-    ("rule_ids", STRINGS, False),  # of those, as the next ones; empty and null while it is live
-    ("branches", STRINGS, False),
-    ("due_since", INSTANT, True),
-    ("first_held_at", INSTANT, True),  # flushing of the oldest snapshot that holds it, where it is known
-    ("last_held_at", INSTANT, True),
+    ("live", pa.bool_(), False),  # referenced by a retained snapshot
+    ("expired", pa.bool_(), False),  # referenced by released snapshots only
+    ("rule_ids", STRINGS, False),  # rules that released those snapshots; empty while live
+    ("branches", STRINGS, False),  # branches of those snapshots; empty while live
+    ("due_since", INSTANT, True),  # null while live
+    ("first_held_at", INSTANT, True),  # when the oldest snapshot that references it was flushed, if known
+    ("last_held_at", INSTANT, True),  # likewise, for the newest snapshot
 )
 
 REACHABLE_MANIFESTS = Table(
@@ -189,9 +189,9 @@ REACHABLE_MANIFESTS = Table(
     schema=_schema(
         ("manifest_id", pa.string(), False),
         ("address", pa.string(), False),
-        ("size", pa.int64(), False),  # bytes, as snapshots say
-        ("chunk_refs", pa.int64(), False),  # of all kinds, as snapshots say
-        ("snapshots", pa.int64(), False),  # that list it
+        ("size", pa.int64(), False),  # bytes, as recorded in snapshots
+        ("chunk_refs", pa.int64(), False),  # chunk references of all kinds, as recorded in snapshots
+        ("snapshots", pa.int64(), False),  # how many snapshots list it
         *_HELD_BY_SNAPSHOTS,
     ),
 )
@@ -202,7 +202,7 @@ REACHABLE_CHUNKS = Table(
     schema=_schema(
         ("address", pa.string(), False),
         ("chunk_id", pa.string(), True),  # null: a virtual reference into this repository, not to a chunk
-        ("certain", pa.bool_(), False),  # false: only virtual references name it, which may mean another place
+        ("certain", pa.bool_(), False),  # false: only virtual references name it; they may mean another location
         *_HELD_BY_SNAPSHOTS,
     ),
 )
@@ -220,8 +220,8 @@ DELETION_CANDIDATES = Table(
         ("paths", STRINGS, False),
         ("branches", STRINGS, False),
         ("due_since", INSTANT, True),
-        ("first_committed_at", INSTANT, True),  # creation of the oldest commit that holds it
-        ("last_committed_at", INSTANT, True),  # creation of the newest commit that holds it
+        ("first_committed_at", INSTANT, True),  # creation time of the oldest commit that contains it
+        ("last_committed_at", INSTANT, True),  # creation time of the newest commit that contains it
     ),
 )
 
@@ -231,8 +231,8 @@ DUE_OBJECTS = Table(
     schema=pa.schema(
         [
             *DELETION_CANDIDATES.schema,
-            pa.field("found_at", INSTANT, nullable=False),  # since when every plan named it
-            pa.field("waits_until", INSTANT, nullable=True),  # a plan made later lets it go; null: a candidate now
+            pa.field("found_at", INSTANT, nullable=False),  # since this time, every plan has named it
+            pa.field("waits_until", INSTANT, nullable=True),  # a plan made later may delete it; null: a candidate now
         ]
     ),
 )
@@ -249,7 +249,7 @@ DELETION_REPORT = Table(
     ),
 )
 
-REFERENCE_ADDRESSES = "refs/"  # how rows of the report begin that are of Icechunk's branches and tags, not of objects
+REFERENCE_ADDRESSES = "refs/"  # report rows with this address prefix are Icechunk branches and tags, not objects
 
 DELETION_PROOF = Table(
     "deletion_proof",
@@ -261,8 +261,8 @@ DELETION_PROOF = Table(
     ),
 )
 
-# What the ledger keeps, beside the columns of the report: by which sweep. Fences grow; the latest word on an address is
-# that of the greatest one.
+# The ledger has the columns of the report and the fencing token of the sweep. Fencing tokens increase, so the row with
+# the greatest token is the newest one of an address.
 LEDGER = pa.schema([*DELETION_REPORT.schema, pa.field("fence", pa.int64(), nullable=False)])
 
 TABLES = {
@@ -286,5 +286,5 @@ TABLES = {
     )
 }
 
-# What `retention show` knows: the tables of the assets, and one of the plan.
+# The tables that `retention show` prints: those of the assets, and one of the plan.
 SHOWN = {**TABLES, DUE_OBJECTS.name: DUE_OBJECTS}

@@ -1,1 +1,1 @@
-"""What Dagster runs: thin assets, their checks, the IO manager and the resources. No rule lives here."""
+"""Dagster's part: thin assets, their checks, the IO manager and resources. No retention rule is here."""

@@ -1,18 +1,18 @@
-"""Which days to plan since inventories arrived: decided from names and a cursor, without a store or a clock."""
+"""Decides which days to plan when inventories arrive. The inputs are names and a cursor, no store and no clock."""
 
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-WINDOW = timedelta(days=31)  # how late an inventory may come and still start its day
-_AT_ONCE = 5  # days started by one tick
+WINDOW = timedelta(days=31)  # an inventory that is older than the newest by more than this starts nothing
+_AT_ONCE = 5  # at most so many days start in one tick
 _DAY = slice(0, 10)  # deliveries are named YYYY-MM-DDTHH-MMZ
 
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """The days to start, each with a key of its own, and the cursor of the next tick."""
+    """The days to start, each with a unique run key, and the cursor for the next tick."""
 
     days: tuple[tuple[date, str], ...]
     cursor: str
@@ -21,9 +21,9 @@ class Arrivals:
 def arrivals(complete: Sequence[Sequence[str]], cursor: str | None) -> Arrivals:
     """Return the days for which every inventory has a complete delivery that was not started yet.
 
-    `complete` has the names of the complete deliveries of each inventory. What is started is remembered by name for
-    `WINDOW`, so that a delivery that comes late, or after a younger one, starts its day too, and none starts twice.
-    Without a cursor only the newest day starts: years of old inventories are not planned.
+    `complete` has, for each inventory, the names of its complete deliveries. The cursor has the names of the started
+    deliveries of the last `WINDOW`. So a delivery that arrives late, or after a newer one, starts its day too, and no
+    delivery starts a day twice. Without a cursor only the newest day starts: years of old inventories are not planned.
     """
     newest_of_day = [{name[_DAY]: name for name in sorted(names)} for names in complete]
     common = sorted(set.intersection(*(set(by_day) for by_day in newest_of_day))) if newest_of_day else []
@@ -40,7 +40,7 @@ def arrivals(complete: Sequence[Sequence[str]], cursor: str | None) -> Arrivals:
 
 
 def recent(names: Sequence[str]) -> list[str]:
-    """Return the names within `WINDOW` of the newest one: older ones start nothing and need no look."""
+    """Return the names within `WINDOW` of the newest one. Older deliveries start nothing and are not read."""
     if not names:
         return []
     floor = (date.fromisoformat(max(names)[_DAY]) - WINDOW).isoformat()

@@ -1,4 +1,4 @@
-"""What Dagster's pages say of checks and columns: one sentence each."""
+"""The descriptions of checks and columns in Dagster's UI, one sentence each."""
 
 from collections.abc import Mapping
 
@@ -113,5 +113,5 @@ _COLUMNS: Mapping[str, str] = {
 
 
 def column_description(table: str, column: str) -> str | None:
-    """Return what a column of a table means; None for a table that is not ours."""
+    """Return the description of a column; None if the column is unknown."""
     return _COLUMNS.get(f"{table}.{column}", _COLUMNS.get(column))

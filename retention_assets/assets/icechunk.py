@@ -1,6 +1,6 @@
 """The asset graph of one Icechunk repository, from its history to candidates and their deletion. Source: DESIGN.md.
 
-The store is listed first and references are read afterwards: what was committed in between is in the references.
+The store is listed before the references are read, so the references include all commits made in between.
 """
 
 from dataclasses import replace
@@ -71,7 +71,7 @@ def policy_table(bench: Workbench) -> dg.AssetsDefinition:
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
         """Every version of the policy that a run of this day saw, by `policy_hash` and run."""
         require_same_place(bench.warehouse, bench.repository)
-        withdraw_plan(bench.warehouse, bench.name, day_of(context))  # what it was made from is made anew
+        withdraw_plan(bench.warehouse, bench.name, day_of(context))  # the plan's inputs are made again
         day, policy, run_id = day_of(context), bench.open_icechunk().policy(), context.run_id
         rows = snapshot_policy_rows(policy, day, run_id)
         frame = with_earlier_runs(session(pyspark), bench.warehouse, bench.name, day, rows, run_id)
@@ -82,12 +82,12 @@ def policy_table(bench: Workbench) -> dg.AssetsDefinition:
 
 
 def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
-    """Return the asset of what lies in the store."""
+    """Return the asset of the objects in the store."""
 
     @bench.asset("storage_inventory", checks=["listing_complete", "namespaces_apart", "clock_agrees"])
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
         """Every object of the repository, listed now; chunks in parts, on executors."""
-        withdraw_plan(bench.warehouse, bench.name, day_of(context))  # what it was made from is made anew
+        withdraw_plan(bench.warehouse, bench.name, day_of(context))  # the plan's inputs are made again
         opened, taken_at = bench.open_icechunk(), bench.clock()
         access = opened.access
         reader = ObjectReader(access)
@@ -128,7 +128,7 @@ def repository_history(bench: Workbench) -> dg.AssetsDefinition:
 
 
 def expired_snapshots(bench: Workbench) -> dg.AssetsDefinition:
-    """Return the asset of what the policy says."""
+    """Return the asset of the policy's decision on each snapshot."""
 
     @bench.asset("expired_snapshots", reads=["repository_history"])
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, repository_history: Rows):  # type: ignore[no-untyped-def]
@@ -210,7 +210,7 @@ def reachable_chunks(bench: Workbench) -> dg.AssetsDefinition:
         files = {"manifests_read": reading.files, "manifest_bytes": reading.bytes, "lost": referenced.lost}
         numbers = {**row.asDict(), **files}
         notes = {LOST: str(referenced.lost), UNREAD: str(unread.count())}
-        # The other notes are of the same policy and history.
+        # The other notes stay: policy and history are the same.
         rows = Rows(found, reachable_manifests.taken_at, {**reachable_manifests.notes, **notes})
         return checked(rows, check_results, numbers)
 
@@ -262,6 +262,6 @@ def _scene(bench: Workbench, context: dg.AssetExecutionContext, history: Rows) -
 
 
 def _of(bench: Workbench, context: dg.AssetExecutionContext, scene: Scene, frame) -> Rows:  # type: ignore[no-untyped-def]
-    """Return rows that say of which policy and history they are."""
+    """Return rows with notes that identify their policy and history."""
     policy_hash = bench.snapshot_policy(day_of(context)).policy_hash
     return Rows(frame, scene.state.taken_at, {POLICY_HASH: policy_hash, **origin_of(scene)})

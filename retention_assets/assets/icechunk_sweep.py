@@ -1,4 +1,4 @@
-"""What was done to one Icechunk repository, and the proof of it. Source: DESIGN.md, The way data flows."""
+"""The report and the verification of an Icechunk repository's sweep. Source: DESIGN.md, The way data flows."""
 
 import dagster as dg
 import pyarrow as pa
@@ -16,7 +16,7 @@ from retention_assets.tables import DELETION_PROOF
 
 
 def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
-    """Return the asset of what was done."""
+    """Return the asset of the results of the sweep."""
 
     @bench.asset("deletion_report", after=["deletion_candidates"])
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
@@ -32,7 +32,7 @@ def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
 
 
 def deletion_proof(bench: Workbench) -> dg.AssetsDefinition:
-    """Return the asset of the proof."""
+    """Return the asset of the verification."""
 
     @bench.asset("deletion_proof", after=["deletion_report"], checks=proof.CHECKS)
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]

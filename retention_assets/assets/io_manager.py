@@ -1,4 +1,4 @@
-"""Tables of the warehouse to and from the assets: a directory per partition, overwritten whole, facts beside it."""
+"""Writes and reads the assets' tables: a directory per partition, always replaced completely, and its metadata."""
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
@@ -16,18 +16,18 @@ from retention_assets.tables import TABLES
 
 
 class WarehouseIOManager(dg.ConfigurableIOManager):
-    """Writes an asset's partition as Parquet and reads it back. Errors: TableContractError naming what is missing."""
+    """Writes an asset's partition as Parquet and reads it back. Errors: TableContractError with what is missing."""
 
     root: str
     pyspark: dg.ResourceDependency[LazyPySparkResource]
     shared: bool = False  # `shared_warehouse` of the configuration
 
     def handle_output(self, context: dg.OutputContext, obj: Rows) -> None:
-        """Overwrite the partition, then lay its facts beside it: a directory without facts is not whole."""
+        """Overwrite the partition, then write its metadata (`Facts`). Without metadata, a partition is incomplete."""
         repository, name = context.asset_key.path
         day = day_of(context)
         warehouse = Warehouse(self.root)
-        if not self.shared:  # the session may be another's, with another master than the configuration's
+        if not self.shared:  # an existing session may have another master than the configuration
             require_seen_by_executors(self.root, [session(self.pyspark).conf.get("spark.master", "local") or "local"])
         target = warehouse.partition(repository, name, day)
         count, size = _write(conform(obj.frame, TABLES[name]), target)
@@ -36,13 +36,13 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
         context.add_output_metadata(_metadata(obj, f"{repository}.{name}", target, count, size))
 
     def load_input(self, context: dg.InputContext) -> Rows:
-        """Return the partition that a step asks for."""
+        """Return the rows of the partition that a step reads."""
         repository, name = context.asset_key.path
         return Warehouse(self.root).rows(session(self.pyspark), repository, name, day_of(context))
 
 
 def _write(frame: DataFrame, target: str) -> tuple[int, int]:
-    """Write `frame` and return (rows, bytes of objects), counted by the write itself."""
+    """Write `frame` and return (number of rows, bytes of the objects), both counted during the write."""
     observed = Observation()
     size = F.sum("size") if "size" in frame.columns else F.lit(None).cast("long")
     counted = frame.observe(observed, F.count(F.lit(1)).alias("rows"), size.alias("bytes"))

@@ -1,18 +1,18 @@
 """The names of a repository's jobs."""
 
-SWEEP = "retention/sweep"  # tag of a run that may sweep, whatever its job is called; its value is "true"
+SWEEP = "retention/sweep"  # a run with this tag ("true") may sweep, whatever its job is called
 
 
 def plan_job(repository: str) -> str:
-    """Return the name of the job that plans: everything up to the candidates."""
+    """Return the name of the job that plans: all assets up to the candidates."""
     return f"{repository}_plan"
 
 
 def sweep_job(repository: str) -> str:
-    """Return the name of the job that carries a plan out, or reports its totals in `plan` mode."""
+    """Return the name of the job that executes a plan, or reports its totals in `plan` mode."""
     return f"{repository}_sweep"
 
 
 def verify_job(repository: str) -> str:
-    """Return the name of the job that proves what was done."""
+    """Return the name of the job that verifies what was done."""
     return f"{repository}_verify"

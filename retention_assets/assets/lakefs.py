@@ -63,7 +63,7 @@ def lakefs_assets(bench: Workbench) -> list[dg.AssetsDefinition]:
 
 
 def potential_commits(bench: Workbench) -> dg.AssetsDefinition:
-    """Return the asset of what retention says of each commit."""
+    """Return the asset of the commits, with the retention of each."""
 
     @bench.asset("potential_commits", reads=["commit_graph", "current_rules"])
     def asset(  # type: ignore[no-untyped-def]
@@ -85,7 +85,7 @@ def potential_commits(bench: Workbench) -> dg.AssetsDefinition:
 
 
 def active_ranges(bench: Workbench) -> dg.AssetsDefinition:
-    """Return the asset of the ranges that commits hold."""
+    """Return the asset of the ranges that commits contain."""
 
     @bench.asset("active_ranges", reads=["potential_commits"])
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, potential_commits: Rows):  # type: ignore[no-untyped-def]
@@ -110,7 +110,7 @@ def addresses(bench: Workbench) -> dg.AssetsDefinition:
         cache = bench.cache(context, pyspark)
         entries, reading = cache.rows(active_ranges.frame, ranges())
         named = potential_commits.frame.where("metarange_id != ''")
-        of_commits = cache.known_rows(named, metaranges())  # `active_ranges` was made of them
+        of_commits = cache.known_rows(named, metaranges())  # `active_ranges` was made of these metaranges
         check_result = ranges_complete(of_commits, entries, active_ranges.frame)
         pairs = pairs_of(active_ranges.frame, canonical(entries, bench.open().inside))
         rows = Rows(pairs, active_ranges.taken_at, active_ranges.notes)
@@ -167,7 +167,7 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
 
 
 def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
-    """Return the asset of what was done."""
+    """Return the asset of the results of the sweep."""
 
     @bench.asset("deletion_report", after=["deletion_candidates"])
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
@@ -194,7 +194,7 @@ def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
 
 
 def deletion_proof(bench: Workbench) -> dg.AssetsDefinition:
-    """Return the asset of the proof."""
+    """Return the asset of the verification."""
 
     @bench.asset("deletion_proof", after=["deletion_report"], checks=proof.CHECKS)
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]

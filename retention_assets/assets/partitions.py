@@ -1,10 +1,10 @@
-"""One partition per day, UTC. The day is the run's as-of: thresholds count from its first instant."""
+"""One partition per day (UTC). The day is the run's `as_of`: age thresholds count from the start of the day."""
 
 from datetime import UTC, date, datetime
 
 import dagster as dg
 
-# Before lakeFS existed, so that any day of any repository is a partition; `end_offset` adds today.
+# The start is before lakeFS existed, so every day of any repository is a partition. `end_offset` adds today.
 daily = dg.DailyPartitionsDefinition(start_date="2020-01-01", timezone="UTC", end_offset=1)
 
 
@@ -14,5 +14,5 @@ def day_of(context: dg.AssetExecutionContext | dg.InputContext | dg.OutputContex
 
 
 def as_of(day: date) -> datetime:
-    """Return the first instant of the day, UTC. Source: DESIGN.md, Decisions (As of)."""
+    """Return the start of the day (UTC). Source: DESIGN.md, Decisions (As of)."""
     return datetime(day.year, day.month, day.day, tzinfo=UTC)

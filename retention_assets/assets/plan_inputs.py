@@ -1,6 +1,7 @@
-"""The pictures a plan is made from: policy, store, staging, commits; taken in this order, each noting when.
+"""The assets of a plan's inputs: policy, storage inventory, staged objects, commits. They are read in this order.
 
-Candidates come from the older picture, liveness from the newer one. Source: DESIGN.md, The way data flows.
+Each input has the time at which it was read. Candidates come from an older input, the storage inventory; liveness comes
+from the newer ones. Source: DESIGN.md, The way data flows.
 """
 
 import dagster as dg
@@ -36,7 +37,7 @@ def policy_table(bench: Workbench) -> dg.AssetsDefinition:
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
         """Every version of the policy that a run of this day saw, by `policy_hash` and run. Source: seed 002."""
         require_same_place(bench.warehouse, bench.repository)
-        withdraw_plan(bench.warehouse, bench.name, day_of(context))  # what it was made from is made anew
+        withdraw_plan(bench.warehouse, bench.name, day_of(context))  # the plan's inputs are made again
         spark, day, policy = session(pyspark), day_of(context), bench.open().policy()
         rows = policy_versions(spark, bench.warehouse, bench.name, day, policy, context.run_id)
         notes = {POLICY_HASH: policy.policy_hash, POLICY_RUN: context.run_id}
@@ -58,12 +59,12 @@ def current_rules(bench: Workbench) -> dg.AssetsDefinition:
 
 
 def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
-    """Return the asset of what lies in the store."""
+    """Return the asset of the objects in the store."""
 
     @bench.asset("storage_inventory", checks=["listing_complete", "namespaces_apart", "clock_agrees"])
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
         """Every object below the namespace, `_lakefs/` left out: listed, or as the store's own inventory has it."""
-        withdraw_plan(bench.warehouse, bench.name, day_of(context))  # what it was made from is made anew
+        withdraw_plan(bench.warehouse, bench.name, day_of(context))  # the plan's inputs are made again
         spark, opened = session(pyspark), bench.open()
         removed = collected_since(spark, bench.warehouse, bench.name)
         picture = take_snapshot(InventoryContext(spark, opened, bench.warehouse, day_of(context), bench.clock, removed))
@@ -85,7 +86,7 @@ def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
 
 
 def uncommitted_objects(bench: Workbench) -> dg.AssetsDefinition:
-    """Return the asset of what is staged."""
+    """Return the asset of the staged objects."""
 
     @bench.asset("uncommitted_objects", after=["storage_inventory"])
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
@@ -96,7 +97,7 @@ def uncommitted_objects(bench: Workbench) -> dg.AssetsDefinition:
         frame = staged_objects(session(pyspark), opened.access, files, opened.inside, shown)
         if staged is not None:
             frame = frame.cache()
-            frame.count()  # once the list is removed it cannot be read again
+            frame.count()  # reads the list now: `release` removes the list
             opened.source.release(staged)
         notes = {KNOWN: str(staged is not None).lower()}
         return checked(Rows(frame, staged.taken_at if staged else bench.clock(), notes), numbers=notes)

@@ -1,6 +1,7 @@
-"""The Spark session: dagster-pyspark's lazy resource, with what a local run needs and what a cluster must be sent.
+"""The Spark session as dagster-pyspark's lazy resource, with defaults for local runs and this package for executors.
 
-Dagster shows and stores a resource's configuration, so secrets stay names of variables until the session is made.
+Dagster shows and stores a resource's configuration, so secrets stay names of environment variables until the session
+starts.
 """
 
 import contextlib
@@ -28,22 +29,25 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "32m",  # joins of less hash, and need not sort
-    "spark.sql.execution.rangeExchange.sampleSizePerPartition": "2000",  # of 100, one worker of a sweep has 5 % more
-    "spark.python.sql.dataFrameDebugging.enabled": "false",  # else each column asks Java for its place in the source
-    "spark.speculation": "false",  # a deletion runs once
-    "spark.redaction.regex": "(?i)secret|passw|passphrase|token|credential|[._-]?key|sas|signature",  # in logs and UI
+    "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "32m",  # smaller joins use hashing and skip sorting
+    # With Spark's default of 100, one worker of a sweep gets 5 % more objects than the others.
+    "spark.sql.execution.rangeExchange.sampleSizePerPartition": "2000",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # else each column asks Java for its source line
+    "spark.speculation": "false",  # else a deletion could run twice
+    # Spark hides the values of options with these names in its logs and its UI.
+    "spark.redaction.regex": "(?i)secret|passw|passphrase|token|credential|[._-]?key|sas|signature",
 }
 
 
-# A file that is skipped is a table that lacks rows: fewer live addresses. Many clusters set these to true.
+# A skipped file means missing rows, and so missing live addresses. Many clusters set these options to true.
 _PINNED: Mapping[str, str] = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
 }
 
-# The thorough compiler begins late: at its usual thresholds it doubles the processor time of a small plan, and without
-# it aggregates of 500,000 rows take over twice as long. The quick one alone also ends when its 48 MB of code are full.
+# Java's optimizing compiler (tier 4) starts late: with its default thresholds, it doubles the processor time of a small
+# plan. Without this compiler, aggregates of 500,000 rows take more than twice as long. The quick compiler alone also
+# stops when its 48 MB of code are full.
 LATE_COMPILER = (
     "-XX:+UseSerialGC -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=20000 "
     "-XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
@@ -64,7 +68,7 @@ def _local_defaults() -> dict[str, str]:
 
 
 class SparkResource(LazyPySparkResource):
-    """The session's configuration; `secrets` has the variable for each key whose value nobody may see."""
+    """The session's configuration. `secrets` has the environment variable of each key with a secret value."""
 
     secrets: dict[str, str] = Field(default_factory=dict)
 
@@ -75,7 +79,7 @@ class SparkResource(LazyPySparkResource):
 
 
 def _started(plain: Mapping[str, str], secrets: Mapping[str, str]) -> SparkSession:
-    """Return a session. Its Java process is started without `secrets`: its arguments are seen by every user."""
+    """Return a session. The Java process starts without `secrets`: every user can see a process's arguments."""
     if secrets and not {"spark.remote"} & {*plain, *secrets}:
         SparkContext._ensure_initialized(conf=SparkConf().setAll(list(plain.items())))
     builder = SparkSession.builder
@@ -85,7 +89,7 @@ def _started(plain: Mapping[str, str], secrets: Mapping[str, str]) -> SparkSessi
 
 
 def spark_resource(settings: Mapping[str, SparkValue]) -> SparkResource:
-    """Return the lazy Spark resource for `spark:` of the configuration. One per process: a session is global."""
+    """Return the lazy Spark resource for `spark:` of the configuration. Use one per process: the session is global."""
     secrets = {key: value.env for key, value in settings.items() if isinstance(value, FromEnvironment)}
     given = {
         key: str(value).lower() if isinstance(value, bool) else str(value)
@@ -101,10 +105,10 @@ _starting = threading.Lock()
 
 
 def session(resource: LazyPySparkResource) -> SparkSession:
-    """Return the session, with this package sent to executors that run in other processes."""
+    """Return the session. If executors run in other processes, send this package to them."""
     with _starting:
         spark = resource.spark_session
-        for key, value in _PINNED.items():  # a session that was there before, or a server's, may have others
+        for key, value in _PINNED.items():  # an existing or remote session may have other values
             if spark.conf.get(key, "") != value:
                 spark.conf.set(key, value)
         master = spark.conf.get("spark.master", "")
@@ -114,9 +118,9 @@ def session(resource: LazyPySparkResource) -> SparkSession:
 
 
 def start_early(resource: LazyPySparkResource) -> None:
-    """Start the session beside what the caller does meanwhile: half of a short run is Java starting.
+    """Start the session in the background: the start of Java takes half of a short run.
 
-    A failure shows where the session is first needed.
+    If the start fails, the error appears where the session is first used.
     """
 
     def start() -> None:
@@ -127,7 +131,7 @@ def start_early(resource: LazyPySparkResource) -> None:
 
 
 def _prepare_environment() -> None:
-    """Make Spark use this Python for its workers, and the Java that set-up found when JAVA_HOME names none."""
+    """Make Spark use this Python for its workers, and the Java that set-up recorded in `java_home`, if any."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     noted = Path(sys.prefix) / "java_home"
     if noted.is_file():
@@ -146,7 +150,7 @@ def _ship(spark: SparkSession) -> None:
 
 @cache
 def package_archive() -> Path:
-    """Return a zip of this package's modules, as executors import it."""
+    """Return the path of a zip with this package's modules, which executors import."""
     root = Path(retention_assets.__file__).parent
     archive = Path(tempfile.mkdtemp(prefix="retention-assets-")) / "retention_assets.zip"
     with ZipFile(archive, "w", ZIP_DEFLATED) as target:

@@ -1,4 +1,4 @@
-"""The sensor that plans a day when its storage inventory has arrived whole. Source: Dagster facts 5."""
+"""The sensor that plans a day when its storage inventory has arrived completely. Source: Dagster facts 5."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,11 +13,11 @@ from retention_assets.inventory.delivered import Inventory
 from retention_assets.inventory.deliveries import Deliveries, S3Deliveries
 from retention_assets.objectstore.access import StoreAccess
 
-_EVERY = 300  # seconds between two looks: inventories come daily or weekly
+_EVERY = 300  # seconds between two ticks; inventories come daily or weekly
 
 
 def s3_key(bench: Workbench, place: int) -> str:
-    """Return the key of the S3 resource that looks at an inventory."""
+    """Return the key of the S3 resource of the inventory with index `place`."""
     return f"{bench.name}_inventory_{place}_s3"
 
 
@@ -31,7 +31,7 @@ def inventory_resources(bench: Workbench) -> Mapping[str, S3Resource]:
 
 
 def inventory_sensor(bench: Workbench, job: str) -> dg.SensorDefinition:
-    """Return the sensor of a repository's inventories; it starts `job`. Stopped until somebody starts it."""
+    """Return the sensor that starts `job` when inventories arrive. The sensor is off until somebody starts it."""
 
     @dg.sensor(
         name=f"{bench.name}_inventory",
@@ -57,10 +57,10 @@ def inventory_sensor(bench: Workbench, job: str) -> dg.SensorDefinition:
 
 
 def _watched(context: dg.SensorEvaluationContext, bench: Workbench) -> Sequence[Deliveries]:
-    """Return the folders to look into: in S3 through Dagster's resource, elsewhere through the object store."""
+    """Return the inventories to watch: in S3 through Dagster's resource, elsewhere through the object store."""
     watched: list[Deliveries] = []
     for place, (_, url, options) in enumerate(bench.repository.inventories()):
-        client = getattr(context.resources, s3_key(bench, place), None)  # Dagster hands out the resource's client
+        client = getattr(context.resources, s3_key(bench, place), None)  # Dagster passes the resource's client
         watched.append(S3Deliveries(client, url) if client else Inventory(StoreAccess(url, options)))
     return watched
 

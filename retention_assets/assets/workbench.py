@@ -1,4 +1,4 @@
-"""What the assets of one repository share: its configuration, the warehouse, the clock, and how they are declared."""
+"""What the assets of one repository share: configuration, warehouse, clock, and the decorator that declares them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,13 +32,13 @@ from retention_assets.state.plan import POLICY_HASH
 from retention_assets.state.table_cache import TableCache
 from retention_assets.state.warehouse import REFUSED, Rows, Warehouse
 
-FULL = "retention/full"  # tag of a run that believes no earlier reading
+FULL = "retention/full"  # a run with this tag ("true") reuses no files that earlier runs read
 ROWS = dg.PythonObjectDagsterType(Rows, name="Rows")
 
 
 @dataclass(frozen=True, slots=True)
 class Workbench:
-    """One repository of a configuration. Nothing is opened before a run asks for it."""
+    """One repository of a configuration. Stores and sources are opened only when a run needs them."""
 
     configuration: Configuration
     repository: Repository
@@ -51,7 +51,7 @@ class Workbench:
 
     @property
     def warehouse(self) -> Warehouse:
-        """The tables of all repositories."""
+        """The warehouse, with the tables of all repositories."""
         return Warehouse(self.configuration.warehouse)
 
     def open(self) -> OpenRepository:
@@ -65,7 +65,7 @@ class Workbench:
     def cache(
         self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, lost: DataFrame | None = None
     ) -> TableCache:
-        """Return the table files that earlier runs read; a run tagged `FULL` reads all of them again.
+        """Return the cache of table files that earlier runs read. A run tagged `FULL` reads all files again.
 
         `lost`: see `TableCache`.
         """
@@ -74,17 +74,17 @@ class Workbench:
         return TableCache(session(pyspark), self.warehouse, self.name, access, context.run_id, full=full, lost=lost)
 
     def policy(self, day: date) -> Policy:
-        """Return the policy of the day's `policy_table`. Errors: GuardRefused when its files changed since."""
+        """Return the policy of the day's `policy_table`. Errors: GuardRefused if the policy changed since."""
         policy = self.open().policy()
         self._require_policy(day, policy.policy_hash)
         return policy
 
     def memory(self) -> Memory:
-        """Return what earlier plans of a lakeFS repository saw."""
+        """Return the heads and commits that earlier plans of a lakeFS repository saw."""
         return read_memory(self.warehouse, self.name, self.repository.lakefs)
 
     def snapshot_policy(self, day: date) -> SnapshotPolicy:
-        """Return the policy of an Icechunk repository, as `policy` does."""
+        """Return the policy of an Icechunk repository's `policy_table`. Errors: as in `policy`."""
         policy = self.open_icechunk().policy()
         self._require_policy(day, policy.policy_hash)
         return policy
@@ -98,39 +98,39 @@ class Workbench:
             )
 
     def places(self) -> dict[str, tuple[str, ...]]:
-        """Return where each configured repository lies: its namespace and its storage."""
+        """Return the namespace and the storage URL of each configured repository."""
         return {name: (other.namespace, other.storage) for name, other in self.configuration.repositories.items()}
 
     def lost(self, pyspark: LazyPySparkResource, inventory: Rows) -> DataFrame:
-        """Return the addresses that are acknowledged as lost and are not listed, one column."""
+        """Return the addresses that are acknowledged as lost and not listed (column `address`)."""
         acknowledged = acknowledged_addresses(session(pyspark), self.warehouse, self.name)
         return acknowledged.join(inventory.frame, on="address", how="left_anti")
 
     def note_missing(self, referenced: Referenced) -> None:
-        """Write down for which missing files a guard refuses."""
+        """Record the missing files because of which a guard refuses."""
         if referenced.missing:
             guard = referenced.check_result.guard
             note_missing(self.warehouse, self.name, guard, referenced.missing, self.clock())
 
     def other_references(self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> OtherReferences:
-        """Return what a plan knows of what other repositories refer to."""
+        """Return the references of other repositories for a plan."""
         return self.elsewhere(context, pyspark).for_plan()
 
     def elsewhere(self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> OtherRepositories:
-        """Return what tells what other repositories refer to."""
+        """Return the reader of the other repositories' references."""
         spark, others = session(pyspark), self.configuration.others(self.name)
         return OtherRepositories(spark, self.warehouse, self.repository, others, context.run_id, self.clock)
 
     def may_sweep(self, context: dg.AssetExecutionContext) -> bool:
-        """Return whether the run was started on purpose to sweep: by the sweep's job or schedule, or with the tag."""
+        """Return whether the run was started to sweep: by the sweep job, its schedule, or with the tag `SWEEP`."""
         return context.run.job_name == sweep_job(self.name) or context.run.tags.get(SWEEP) == "true"
 
     def asset(
         self, name: str, *, after: Sequence[str] = (), reads: Sequence[str] = (), checks: Sequence[str] = ()
     ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-        """Return the decorator of an asset: keyed and grouped by repository, daily, its checks blocking.
+        """Return the decorator for a daily asset of this repository. Its checks are blocking.
 
-        `after`: assets that must be older; `reads`: assets whose rows it takes; `checks`: the guards that it asks.
+        `after`: the assets that run before it; `reads`: the assets whose rows it reads; `checks`: the guards it runs.
         """
         key = dg.AssetKey([self.name, name])
         return dg.asset(
@@ -152,9 +152,9 @@ class Workbench:
 def checked(
     rows: Rows, check_results: Iterable[CheckResult] = (), numbers: Mapping[str, float | str] | None = None
 ) -> dg.MaterializeResult[Rows]:
-    """Return the asset's rows with what its guards said, and numbers that Dagster plots.
+    """Return the asset's rows with its check results, and numbers that Dagster plots.
 
-    Dagster writes the rows even when a guard refuses: the note keeps a later step from taking them for good.
+    Dagster writes the rows even if a guard refuses. The note `REFUSED` tells later steps not to use these rows.
     """
     check_results = list(check_results)
     refused = ", ".join(check_result.guard for check_result in refusals(check_results))

@@ -1,1 +1,1 @@
-"""The `retention` command: it parses, calls one function, prints, and sets the exit status. No rule lives here."""
+"""The `retention` command. It parses, calls one function, prints and sets the exit status. It has no retention rule."""

@@ -1,4 +1,4 @@
-"""The command by which a person accepts that live objects are lost, so that plans go on without them."""
+"""The command `acknowledge`: a person accepts that live objects are lost, and later plans go on without them."""
 
 import json
 from collections import Counter
@@ -19,8 +19,8 @@ from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.approval import person
 from retention_assets.state.warehouse import Warehouse
 
-_SHOWN = 20  # addresses that are printed
-_AT_ONCE = 16  # questions on their way at once
+_SHOWN = 20  # how many addresses are printed
+_AT_ONCE = 16  # concurrent requests to the store
 
 
 @cli.command(short_help="Accept that live objects are lost.")
@@ -92,7 +92,7 @@ def _lines(file: Path) -> list[str]:
 
 
 def _require_missing(repository: Repository, addresses: Sequence[str]) -> None:
-    """Refuse addresses that cannot be relative ones, or of which the store has the object."""
+    """Reject addresses that are not relative, and addresses whose object is in the store."""
     for address in addresses:
         if "://" in address or address.startswith(("/", "_lakefs/")) or ".." in address.split("/"):
             raise ConfigurationError(
@@ -119,7 +119,7 @@ def _require_missing(repository: Repository, addresses: Sequence[str]) -> None:
 
 
 def _require_single(repository: Repository, addresses: Sequence[str], *, whole_slices: bool) -> None:
-    """Refuse, unless that is allowed, several addresses of one directory in which nothing is left."""
+    """Reject several addresses of one directory in which nothing is left, unless `whole_slices` allows them."""
     directories = Counter(address[: address.rfind("/") + 1] for address in addresses)
     several = sorted(name for name, objects in directories.items() if name and objects > 1)
     reader = ObjectReader(open_store(repository))

@@ -1,4 +1,4 @@
-"""The command that compares: two plans, or the plan that stands with what another policy would make of it."""
+"""The command `diff`: compares two plans, or the day's plan with the effect of another policy."""
 
 import json
 import shlex
@@ -23,17 +23,17 @@ from retention_assets.state.warehouse import Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_AT_ONCE = 1000  # rows on their way to the terminal
+_AT_ONCE = 1000  # rows per batch that goes to the terminal
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """How the answer is printed."""
+    """How the result is printed."""
 
     json: bool
     csv: bool
     limit: int | None
-    price: float | None  # of a GB (10^9 bytes) and month
+    price: float | None  # per GB (10^9 bytes) and month
 
 
 @cli.command(short_help="Compare two plans, or the plan with another policy.")
@@ -118,7 +118,7 @@ def _compare(configuration: Configuration, repository: str, plans: tuple[str, ..
 def _propose(
     configuration: Configuration, repository: str, day: date, files: tuple[Path, ...], wanted: _Wanted
 ) -> None:
-    """Print what the policy in `files` would change. Errors: GuardRefused, after that, when a guard would refuse it."""
+    """Print what the policy in `files` would change. Then raise GuardRefused if a guard would refuse such a plan."""
     from retention_assets.cli.differences import outlook_document, require_no_refusal, show_outlook, warnings_of
     from retention_assets.lakefs.source.opening import policy_in
     from retention_assets.lakefs.sweep.diff import Proposal, outlook
@@ -157,7 +157,7 @@ def _print_csv(rows: "DataFrame", limit: int | None) -> None:
 
 
 def _batches(rows: "DataFrame") -> Iterator[pa.RecordBatch]:
-    """Yield the rows as they come: never all of them are here."""
+    """Yield the rows in batches, so that they are never all in memory."""
     for group in batched(rows.toLocalIterator(), _AT_ONCE):
         yield pa.RecordBatch.from_pylist([row.asDict() for row in group])
 

@@ -1,4 +1,4 @@
-"""What a difference says on a screen and as JSON: amounts by kind of change, money where a price is known."""
+"""Shows a difference on a screen or as JSON: amounts by kind of change, and costs if a price is known."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -28,19 +28,19 @@ _BEFORE = "only older versions have them"
 
 
 def difference_document(difference: Difference, price: float | None) -> dict[str, Any]:
-    """Return the amounts of each kind of change; `per_month` is null where no price is known."""
+    """Return the amounts of each kind of change; `per_month` is null if no price is known."""
     changes = {name: _change_document(change, price) for name, change in difference.changes.items()}
     return {"price_per_gb_month": price, **changes}
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """Return what tells one plan from another."""
+    """Return the fields that distinguish a plan from another."""
     kept = ("plan_hash", "day", "made_at", "policy_hash", "references_hash", "candidates")
     return {name: value for name, value in plan.document().items() if name in kept}
 
 
 def outlook_document(outlook: Outlook, proposal: Proposal, price: float | None) -> dict[str, Any]:
-    """Return all that is said of a proposal."""
+    """Return all results for a proposed policy, for JSON."""
     endangered = outlook.difference.changes[NEWLY_FREED].amount
     return {
         "repository": proposal.repository.name,
@@ -77,7 +77,7 @@ def _amount_document(amount: Amount, price: float | None) -> dict[str, Any]:
 
 
 def show_plans(screen: Console, first: Plan, second: Plan) -> None:
-    """Print what each plan was made of, side by side."""
+    """Print the inputs of two plans side by side."""
     table = Table()
     for column in ("", "first", "second"):
         table.add_column(column)
@@ -94,7 +94,7 @@ def show_plans(screen: Console, first: Plan, second: Plan) -> None:
 
 
 def show_difference(screen: Console, difference: Difference, price: float | None) -> None:
-    """Print how much changes, then the groups of what does."""
+    """Print the amount of each kind of change, then the groups of the changed objects."""
     totals = [(_TOLD[name], change.amount) for name, change in difference.changes.items()]
     _print(screen, "what differs", "change", totals, price)
     for name, change in difference.changes.items():
@@ -107,7 +107,7 @@ def show_difference(screen: Console, difference: Difference, price: float | None
 
 
 def show_outlook(screen: Console, outlook: Outlook, proposal: Proposal, price: float | None) -> None:
-    """Print what the proposal would change, what it endangers, and who would refuse it."""
+    """Print the changes of the proposal, the objects that it endangers, and a line if no guard would refuse it."""
     plan = proposal.plan
     screen.print(
         f"{plan.repository} as of {plan.day}: plan {plan.plan_hash[:_SHORT]} beside the policy "
@@ -136,13 +136,13 @@ def _told(amount: Amount) -> str:
 
 
 def warnings_of(outlook: Outlook) -> Sequence[str]:
-    """Return what must not be overlooked, a line each; what guards refuse is `require_no_refusal`'s."""
+    """Return the warnings, one line each. `require_no_refusal` reports the guards that refuse."""
     found = [f"{one.severity}: {one.rule_id}: {one.message}" for one in outlook.findings]
     return [f"warning: such a plan could not be carried out: {outlook.blocked}", *found] if outlook.blocked else found
 
 
 def require_no_refusal(outlook: Outlook, plan: Plan) -> None:
-    """Refuse what the guards would refuse: an answer alone would look harmless."""
+    """Raise GuardRefused if guards would refuse the plan: the printed result alone would look harmless."""
     if refused := refusals(outlook.check_results):
         lines = [f"{check_result.guard}: {check_result.detail}" for check_result in refused]
         raise GuardRefused(

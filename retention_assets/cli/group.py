@@ -1,4 +1,4 @@
-"""The command's root: which configuration and which day, how to call it again, where results and progress go."""
+"""The root command: the configuration, the day, the command to call again, and the consoles for all output."""
 
 import os
 import shutil
@@ -47,7 +47,7 @@ as_json = click.option("--json", "json_wanted", is_flag=True, help="One JSON doc
 
 
 def program() -> str:
-    """Return how this command can be called again: by its name or path, with the configuration that was named."""
+    """Return the text that calls this command again: its name or path, with `--config` if it was given."""
     called = "retention" if shutil.which("retention") else os.path.relpath(sys.argv[0])
     context = click.get_current_context(silent=True)
     return f"{called} --config {context.obj}" if context and context.obj else called

@@ -16,7 +16,7 @@ from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import utc_now
 from retention_assets.errors import ConfigurationError
 
-_REPOSITORY = "retention_assets.repository"  # in the context's notes
+_REPOSITORY = "retention_assets.repository"  # key in the `meta` of click's context
 _snapshot = click.argument("snapshot", metavar="SNAPSHOT")
 _name = click.argument("name", metavar="NAME")
 
@@ -195,9 +195,9 @@ def _desk(context: click.Context, repository: Repository):  # type: ignore[no-un
 
 
 def _repository(context: click.Context) -> Repository:
-    """Return the repository that the group named. Errors: ConfigurationError when it is of another kind."""
+    """Return the repository of the command line. Errors: ConfigurationError if it is not an Icechunk repository."""
     repository = configuration_of(context).repository(context.meta[_REPOSITORY])
-    _ = repository.icechunk  # refuses another kind
+    _ = repository.icechunk  # raises for another kind
     return repository
 
 
@@ -220,7 +220,7 @@ def _standing(repository: Repository) -> dict[str, Any]:
 
 
 def _told(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry of the log in plain words, without what it does not say."""
+    """Return a log entry with readable values and without empty fields."""
     from retention_assets.icechunk.formats.ids import encode_id
     from retention_assets.icechunk.rules.snapshots import instant_of
 

@@ -1,4 +1,4 @@
-"""What `retention lint` asks: the policy against the repository and the server's own rules."""
+"""The checks of `retention lint`: the policy against the repository and the server's own rules."""
 
 from collections.abc import Sequence
 
@@ -15,9 +15,9 @@ from retention_assets.repositories.other_repositories import not_configured
 
 
 def findings_of(repository: Repository, others: Sequence[Repository] = ()) -> list[Finding]:
-    """Return what the policy of `repository` may have wrong, and which repositories of its server are not configured.
+    """Return the findings about the policy of `repository`, and about unconfigured repositories of its server.
 
-    `others`: the other repositories of the configuration. Errors: ConfigurationError for what is wrong.
+    `others` are the other repositories of the configuration. Errors: ConfigurationError if the policy is invalid.
     """
     if repository.is_icechunk:
         return _findings_of_icechunk(repository)
@@ -41,7 +41,7 @@ def findings_of(repository: Repository, others: Sequence[Repository] = ()) -> li
 
 
 def _shorter_grace(repository: Repository, opened: OpenRepository) -> list[Finding]:
-    """Return a warning when `grace` is below the server's own: no other tool takes such young objects."""
+    """Return a warning if `grace` is shorter than the server's own. No other tool deletes such young objects."""
     if not isinstance(opened.source, ApiSource):
         return []
     ours, servers = repository.settings.grace, opened.source.grace()

@@ -23,7 +23,7 @@ from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_REPORT, SHOWN
 
 _FORMS = click.Choice(["table", "csv", "json"])
-_SHOWN = 20  # rows of a table on a screen, when nobody says how many
+_SHOWN = 20  # rows of a table on a screen without --limit
 _DEMO_DAY = date(2026, 11, 1)
 
 
@@ -248,7 +248,7 @@ def report(context: click.Context, repository: str, given: datetime | None) -> N
 
 
 def _report(configuration: Configuration, repository: str, day: date) -> tuple[int, int]:
-    """Print what became of the day's plan, and return how many objects failed to be deleted, and were not tried."""
+    """Print the results of the day's plan. Return how many objects failed, and how many were not tried."""
     from retention_assets.cli.tables import open_table, without_references
     from retention_assets.state.plan import load_plan
     from retention_assets.state.records import newest_of_plan
@@ -263,7 +263,7 @@ def _report(configuration: Configuration, repository: str, day: date) -> tuple[i
             f"{repository}: no sweep of {day} came to its end, so there is no report. What was begun, if anything, is "
             f"in the ledger and is not done twice. Make one: `retention sweep {repository} --as-of {day}`."
         )
-    amounts = newest["outcomes"] if newest else {}  # of the whole ledger, also after a restore or an early end
+    amounts = newest["outcomes"] if newest else {}  # of the whole ledger, also after a restore or an interrupted run
     rows = [(outcome, of["objects"], of["bytes"]) for outcome, of in amounts.items() if outcome != ATTEMPTED]
     references = 0
     if is_complete and warehouse.facts(repository, DELETION_REPORT.name, day).notes.get("plan_hash") == made.plan_hash:
@@ -298,7 +298,7 @@ def demo(only_prepare: bool) -> None:
 
 
 def _is_placed(samples: Path, repository: Repository) -> bool:
-    """Put a sample in its place, and return whether it is there; one line says why not."""
+    """Create the files of a sample repository. Return whether they exist; if not, print the reason."""
     from retention_assets.demo.field import NEEDED, can_make_field, make_field
     from retention_assets.demo.sample import place_sample
 
@@ -314,7 +314,7 @@ def _is_placed(samples: Path, repository: Repository) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command; an error of ours is one clear text on standard error and its exit status."""
+    """Run the command. For an error of this project, print the message on standard error and exit with its status."""
     try:
         cli.main(args=list(arguments) if arguments is not None else None, prog_name="retention", standalone_mode=True)
     except Exception as error:

@@ -1,7 +1,7 @@
-"""Tables for people and for programs: sizes with units, lists joined, `address` first.
+"""Prints tables for people (on a screen) and for programs (CSV, JSON). The column `address` is always first.
 
-CSV and JSON have every value whole. What a person sees on a screen is shortened: ids to their beginning, instants to
-the minute.
+CSV and JSON have all values in full. On a screen, sizes have units, lists are joined, ids are cut to their beginning,
+and times to the minute.
 """
 
 import csv
@@ -18,16 +18,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-# What is printed as it is: a path may hold what looks like markup.
+# Options that print a text unchanged: a path may contain text that looks like markup.
 AS_IT_IS: Any = {"soft_wrap": True, "highlight": False, "markup": False}
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _STEP = 1024
-_GB = 10**9  # what prices are of
+_GB = 10**9  # prices are per GB
 _CENT = 0.01
 _ID = re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b")
-_SHORT = 12  # digits of an id on a screen: enough to tell apart, and what `git` and lakeFS's UI show at most
+_SHORT = 12  # digits of an id on a screen: enough to be unique, and the most that `git` and lakeFS's UI show
 _LISTED = 6  # items of a list on a screen
-_BESIDE = 3  # what a column takes on a screen besides its text: two spaces and a line
+_BESIDE = 3  # width of a column on a screen besides its text: two spaces and a line
 
 _INDENT, _BETWEEN = "    ", "   "
 
@@ -44,19 +44,19 @@ def human_bytes(size: float) -> str:
 
 
 def monthly_cost(size: int, price: float) -> float:
-    """Return what `size` bytes cost a month; `price` is of a GB, which is 10^9 bytes."""
+    """Return the cost of `size` bytes per month. `price` is per GB (10^9 bytes)."""
     return size / _GB * price
 
 
 def human_cost(cost: float) -> str:
-    """Return an amount of money to the cent; a smaller one is said to be so."""
+    """Return an amount of money to the cent, or `< 0.01` for less than a cent."""
     return "< 0.01" if 0 < cost < _CENT else f"{cost:,.2f}"
 
 
 def print_amounts(
     console: Console, title: str, first: str, rows: Sequence[tuple[str, int, int | None]], price: float | None = None
 ) -> None:
-    """Print names with objects and bytes, and what the bytes cost a month where a price is known. None: not known."""
+    """Print a table of names, objects and bytes (None: unknown), with the cost per month if `price` is known."""
     table = Table()
     table.add_column(first)
     for column in ("objects", "bytes") if price is None else ("objects", "bytes", "per month"):
@@ -68,12 +68,12 @@ def print_amounts(
 
 
 def column_order(names: Sequence[str]) -> list[str]:
-    """Return the columns with `address` first where there is one."""
+    """Return the columns with `address` first, if there is one."""
     return sorted(names, key=lambda name: name != "address")
 
 
 def cell(value: Any) -> str:
-    """Return one value as text: lists joined by `;`, instants as ISO 8601, nothing for null."""
+    """Return one value as text: lists joined by `;`, times as ISO 8601, an empty text for null."""
     if value is None:
         return ""
     if isinstance(value, list):
@@ -86,7 +86,7 @@ def cell(value: Any) -> str:
 
 
 def print_rows(name: str, batches: Iterable[pa.RecordBatch], columns: list[str], form: str, limit: int | None) -> None:
-    """Print rows on standard output: for a person as a table or a block each, else as CSV or one JSON list."""
+    """Print rows on standard output: as CSV, as one JSON list, or for a person as a table or one block per row."""
     rows = _limited((row for batch in batches for row in batch.select(columns).to_pylist()), limit)
     if form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -106,7 +106,7 @@ def _limited(rows: Iterator[Row], limit: int | None) -> Iterator[Row]:
 
 
 def _print_for_a_person(console: Console, name: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
-    """Print a table if the screen is wide enough for it, else a block of lines for each row."""
+    """Print a table if the screen is wide enough, else a block of lines for each row."""
     cells = [{column: _short_cell(column, row[column]) for column in columns} for row in rows]
     widths = [max(len(column), *(len(texts[column]) for texts in cells), 0) for column in columns]
     console.print(Text(name, style="bold"))
@@ -126,7 +126,7 @@ def _print_table(console: Console, rows: Sequence[dict[str, str]], columns: Sequ
 
 
 def _print_blocks(console: Console, rows: Sequence[dict[str, str]], columns: Sequence[str]) -> None:
-    """Print each row as its first column, and indented below it the other columns that have a value."""
+    """Print the first column of each row, and indented below it the other columns that have a value."""
     first, *others = columns
     for row in rows:
         console.print(Text(row[first], style="bold"), soft_wrap=True)
@@ -136,7 +136,7 @@ def _print_blocks(console: Console, rows: Sequence[dict[str, str]], columns: Seq
 
 
 def _packed(parts: Iterable[Text], width: int) -> Iterator[Text]:
-    """Yield lines of as many parts as fit; a part is never broken."""
+    """Yield lines with as many parts as fit in `width`. Parts are not broken."""
     line = Text()
     for part in parts:
         if line and len(line) + len(_BETWEEN) + len(part) > width:

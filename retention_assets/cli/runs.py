@@ -1,4 +1,4 @@
-"""A Dagster run from the command line: in this process, recorded where the UI finds it, with progress on stderr."""
+"""Runs Dagster jobs from the command line: in this process, recorded for the UI, with progress on stderr."""
 
 import logging
 import os
@@ -24,21 +24,21 @@ from retention_assets.errors import ConfigurationError, GuardRefused, RetentionE
 
 _OWN_ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
 _PROGRESS = "progress"
-PROVES = verify_job("")  # how the names of such jobs end
+PROVES = verify_job("")  # how the names of verification jobs end
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A run that did what it was asked to."""
+    """A run that succeeded."""
 
     run_id: str
-    ui: str  # the command whose UI shows it
+    ui: str  # the command that starts the UI that shows the run
 
 
 def run_job(
     configuration: Configuration, job: str, day: date, console: Console, tags: Mapping[str, str] | None = None
 ) -> FinishedRun:
-    """Run `job` for `day`. Errors: the RetentionError that ended it, or GuardRefused with what each guard saw."""
+    """Run `job` for `day`. Errors: the RetentionError that ended the run, or GuardRefused with all failed checks."""
     _require_partition(day)
     start_early(spark_resource(configuration.spark))
     with _instance(configuration) as (instance, ui), console.status(f"{job} {day}: starting") as status:
@@ -64,9 +64,9 @@ def _require_partition(day: date) -> None:
 
 @contextmanager
 def _instance(configuration: Configuration) -> Iterator[tuple[dg.DagsterInstance, str]]:
-    """Give the instance that records the run, with the command whose UI shows it.
+    """Yield the Dagster instance that records the run, with the command that starts its UI.
 
-    It is DAGSTER_HOME's, this project's, or one beside the configuration.
+    The instance is that of DAGSTER_HOME, that of this project, or one beside the configuration file.
     """
     serve = f"RETENTION_CONFIG={configuration.file} dagster dev -m retention_assets.definitions"
     if home := os.environ.get("DAGSTER_HOME"):
@@ -76,7 +76,7 @@ def _instance(configuration: Configuration) -> Iterator[tuple[dg.DagsterInstance
     else:
         directory = settings = configuration.file.parent / ".dagster"
         ui = f"DAGSTER_HOME={directory} {serve}"
-    # Without an override it prints a page about telemetry, and asks in a log for a file that need not be there.
+    # Without these settings, Dagster prints a page about telemetry, and a log line asks for an optional file.
     logging.getLogger("dagster").setLevel(logging.ERROR)
     quiet = {"telemetry": {"enabled": False}}
     reference = InstanceRef.from_dir(str(_made(directory)), config_dir=str(settings), overrides=quiet)
@@ -91,7 +91,7 @@ def _made(directory: Path) -> Path:
 
 
 def _progress_logger(status: Status, job: str, day: date) -> dg.LoggerDefinition:
-    """Return a Dagster logger that shows which step runs, and what the assets say, on the status line."""
+    """Return a Dagster logger that shows the current step on the status line and prints the assets' log lines."""
 
     class Progress(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -100,7 +100,7 @@ def _progress_logger(status: Status, job: str, day: date) -> dg.LoggerDefinition
             event = meta.get("dagster_event")
             if event is not None and event.event_type_value == "STEP_START":
                 status.update(f"{job} {day}: {step}")
-            elif event is None and logging.INFO <= record.levelno < logging.ERROR:  # errors are told once, at the end
+            elif event is None and logging.INFO <= record.levelno < logging.ERROR:  # errors are shown once, at the end
                 told = meta.get("orig_message", record.getMessage())
                 status.console.print(told, style="dim", soft_wrap=True, highlight=False, markup=False)
 
@@ -114,7 +114,7 @@ def _progress_logger(status: Status, job: str, day: date) -> dg.LoggerDefinition
 
 
 def _failure(result: dg.ExecuteInProcessResult, job: str) -> RetentionError:
-    """Return what ended the run, as one of our errors."""
+    """Return the error of this project for what ended the run."""
     refused = [check for check in result.get_asset_check_evaluations() if not check.passed]
     if refused:
         lines = "\n  ".join(f"{check.check_name}: {check.description}" for check in refused)

@@ -1,4 +1,4 @@
-"""What a plan's summary says: by reason, by top prefix, by branch, and what only a duplicate keeps."""
+"""The summary of a plan: amounts by reason, top prefix and branch, and objects that only a duplicate keeps."""
 
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -36,15 +36,15 @@ from retention_assets.state.plan import Plan, load_plan
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import ADDRESSES, COMMIT_GRAPH, DELETION_CANDIDATES
 
-_FEW = 3  # examples
-_MOST = 12  # rows of a summary: what a person takes in at a glance
-_GROUPED = ("address", "size", "reason", "paths", "branches")  # the columns that groups are made of
+_FEW = 3  # how many examples are shown
+_MOST = 12  # rows of a summary: as many as a person reads at a glance
+_GROUPED = ("address", "size", "reason", "paths", "branches")  # the columns from which groups are made
 Amounts = list[tuple[str, int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """An address that one path lets go and another one keeps."""
+    """An address that is due at one path and kept by another path."""
 
     address: str
     let_go: str
@@ -53,14 +53,14 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Objects in objects and bytes; the largest groups only. An object counts for each of its branches."""
+    """The largest groups of objects, with objects and bytes. An object counts for each of its branches."""
 
     reasons: Amounts
     prefixes: Amounts
     branches: Amounts
 
     def document(self) -> dict[str, Any]:
-        """Return the groups as JSON writes them."""
+        """Return the groups for JSON."""
         named = {"by_reason": self.reasons, "by_top_prefix": self.prefixes, "by_branch": self.branches}
         return {
             title: [{"name": name, "objects": objects, "bytes": size} for name, objects, size in rows]
@@ -79,7 +79,7 @@ _NONE = Groups([], [], [])
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The candidates of a plan, and what waits until it has settled."""
+    """The candidates of a plan, and the objects that wait until they have settled."""
 
     candidates: Groups
     waiting: Groups | None  # None: nothing waits
@@ -87,7 +87,7 @@ class Summary:
     edits: PlannedEdits | None = None  # of an Icechunk repository
 
     def document(self) -> dict[str, Any]:
-        """Return the summary as JSON writes it."""
+        """Return the summary for JSON."""
         amounts = self.candidates.document()
         if self.waiting:
             amounts["waiting"] = self.waiting.document()
@@ -126,7 +126,7 @@ def summary_of(configuration: Configuration, repository: str, day: date) -> Summ
     if plan.first_wait_ends:
         named = due_objects_of(spark, warehouse, plan).join(candidates.select("address"), "address", "left_anti")
         parts.append(named.select(*_GROUPED, F.lit(WAITING).alias("part")))
-    place = directory() if is_icechunk else top_prefix()  # paths of arrays are not known of a chunk
+    place = directory() if is_icechunk else top_prefix()  # the array path of a chunk is unknown
     found = _groups(largest_groups(reduce(DataFrame.unionByName, parts), "part", F.col("reason"), place, _MOST))
     waiting = found.get(WAITING, _NONE) if plan.first_wait_ends else None
     if is_icechunk:
@@ -135,7 +135,7 @@ def summary_of(configuration: Configuration, repository: str, day: date) -> Summ
 
 
 def _groups(rows: DataFrame) -> dict[str, Groups]:
-    """Return the groups of each part."""
+    """Return the groups of each part (candidates, waiting objects)."""
     found: dict[str, dict[str, Amounts]] = {}
     for row in rows.collect():
         amounts = found.setdefault(row["part"], {REASON: [], PREFIX: [], BRANCH: [], TOTAL: []})
@@ -144,7 +144,7 @@ def _groups(rows: DataFrame) -> dict[str, Groups]:
 
 
 def _waits(plan: Plan) -> str:
-    """Return how much waits, until when and why, in three short sentences."""
+    """Return three sentences: how many objects wait, until when, and why."""
     amount = plan.totals[WAITING]
     first, last = (f"{at:%Y-%m-%d %H:%M} UTC" for at in (plan.first_wait_ends, plan.last_wait_ends) if at)
     until = first if first == last else f"{first} to {last}"
@@ -156,7 +156,7 @@ def _waits(plan: Plan) -> str:
 
 
 def _show_edits(screen: Console, plan: Plan, edits: PlannedEdits) -> None:
-    """Print what is unlinked before any file goes."""
+    """Print the snapshots, branches and tags that a sweep removes before it deletes files."""
     screen.print(Text("unlinked first, which cannot be undone", style="bold"))
     told = f"{len(edits.released):,} snapshots that the policy releases, {len(edits.dropped):,} that nothing reaches"
     screen.print(f"  {told}: retention show {plan.repository} expired_snapshots --as-of {plan.day}", **AS_IT_IS)

@@ -1,4 +1,4 @@
-"""Tables of the warehouse for the terminal: read with pyarrow, since a look at a table should not start Spark."""
+"""Reads warehouse tables for the terminal, with pyarrow: showing a table should not start Spark."""
 
 from datetime import date
 
@@ -13,7 +13,7 @@ from retention_assets.tables import DUE_OBJECTS, REFERENCE_ADDRESSES, SHOWN
 
 
 def open_table(warehouse: Warehouse, repository: str, name: str, day: date) -> pa.Table:
-    """Return a partition, sorted by its key. Errors: TableContractError naming the command that makes it."""
+    """Return the table of a day, sorted by key. Errors: TableContractError with the command that makes the table."""
     if name == DUE_OBJECTS.name:
         place = due_objects_place(warehouse, load_plan(warehouse, repository, day))
     else:
@@ -25,7 +25,7 @@ def open_table(warehouse: Warehouse, repository: str, name: str, day: date) -> p
 
 
 def without_references(report: pa.Table) -> pa.Table:
-    """Return the rows of `deletion_report` that are of objects; branches and tags are no part of a plan's totals."""
+    """Return the rows of `deletion_report` about objects. Branches and tags are not part of a plan's totals."""
     return report.filter(pc.invert(pc.starts_with(report["address"], REFERENCE_ADDRESSES)))
 
 

@@ -1,4 +1,4 @@
-"""The commands that stop sweeps, and those that work on the quarantine: look, bring back, purge."""
+"""The commands that stop and resume sweeps, and those for the quarantine: show, restore, purge."""
 
 import json
 from collections.abc import Mapping, Sequence

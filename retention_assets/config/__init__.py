@@ -1,1 +1,1 @@
-"""What `retention.yaml` says: repositories, their settings, limits and spans of time."""
+"""The configuration file `retention.yaml`: repositories, their settings, limits and durations."""

@@ -1,4 +1,4 @@
-"""`retention.yaml`: where the tables go, which repositories there are, what may be done to them."""
+"""Loads `retention.yaml`: the warehouse of the tables, the repositories, and what may be done to them."""
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -28,7 +28,7 @@ from retention_assets.config.settings import (
 from retention_assets.errors import ConfigurationError
 
 _NAME = re.compile(r"[A-Za-z0-9_]+")
-# Every process of these masters is on this machine. `local-cluster` starts its workers here too.
+# Spark masters that run all processes on this machine. `local-cluster` starts its workers here too.
 _ON_THIS_MACHINE = re.compile(r"local(\[.*\])?|local-cluster\[.*\]")
 _SECRET_URL = (
     "the URL holds a password or a signature, which messages and the UI would show. Take it out; on Azure, put the "
@@ -38,7 +38,7 @@ _KINDS = "write `kind: lakefs` or `kind: icechunk`"
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """YAML's safe loader, except that of two equal keys the first does not silently vanish."""
+    """A safe YAML loader that rejects duplicated keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -78,11 +78,11 @@ class Settings(Model):
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """One repository with its paths made absolute. Secrets stay names until they are needed."""
+    """One repository with absolute paths. Secrets stay names of environment variables until they are needed."""
 
     name: str
-    namespace: str  # canonical: no trailing slash, s3a:// and s3n:// written s3://; of Icechunk the storage
-    storage: str  # the URL of the bytes
+    namespace: str  # canonical: no trailing slash, s3a:// and s3n:// as s3://; for Icechunk, the storage URL
+    storage: str  # the URL of the objects
     settings: CommonSettings
     directory: Path  # of the configuration file
     file: Path
@@ -90,21 +90,21 @@ class Repository:
 
     @property
     def lakefs(self) -> LakeFSSettings:
-        """The settings of a lakeFS repository. Errors: ConfigurationError when it is of another kind."""
+        """The settings of a lakeFS repository. Errors: ConfigurationError if the repository is of another kind."""
         if not isinstance(self.settings, LakeFSSettings):
             raise self._other_kind("lakefs")
         return self.settings
 
     @property
     def icechunk(self) -> IcechunkSettings:
-        """The settings of an Icechunk repository. Errors: ConfigurationError when it is of another kind."""
+        """The settings of an Icechunk repository. Errors: ConfigurationError if the repository is of another kind."""
         if not isinstance(self.settings, IcechunkSettings):
             raise self._other_kind("icechunk")
         return self.settings
 
     @property
     def is_icechunk(self) -> bool:
-        """Whether it is an Icechunk repository."""
+        """Whether this is an Icechunk repository."""
         return isinstance(self.settings, IcechunkSettings)
 
     def _other_kind(self, wanted: str) -> ConfigurationError:
@@ -114,7 +114,7 @@ class Repository:
         )
 
     def storage_options(self) -> Mapping[str, str]:
-        """Return the options with their secrets. Errors: ConfigurationError when a variable is not set."""
+        """Return the storage options with secrets resolved. Errors: ConfigurationError if a variable is not set."""
         where = f"{self.file}: repositories.{self.name}.storage_options"
         return {key: resolve(value, f"{where}.{key}") for key, value in self.settings.storage_options.items()}
 
@@ -129,9 +129,9 @@ class Repository:
         return found
 
     def witness(self) -> tuple[str, Mapping[str, str]] | None:
-        """Return URL and options of the place where a copy of each record goes; None: there is none.
+        """Return the URL and options of the witness, which gets a copy of each record; None if none is configured.
 
-        Errors: ConfigurationError when a variable is not set.
+        Errors: ConfigurationError if an environment variable is not set.
         """
         if self.records.witness is None:
             return None
@@ -152,29 +152,29 @@ class Repository:
         return canonical_namespace(_location(url, self.directory, as_url=True))
 
     def path(self, name: str) -> Path:
-        """Return `name` relative to the configuration file."""
+        """Return the absolute path of `name`, which is relative to the configuration file."""
         return (self.directory / name).resolve()
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A configuration that was read and checked."""
+    """A validated configuration."""
 
     file: Path
     warehouse: str  # an absolute local path, or a URL
-    spark: Mapping[str, SparkValue]  # secrets are names of variables until the session is made
+    spark: Mapping[str, SparkValue]  # secrets stay names of environment variables until the session starts
     repositories: Mapping[str, Repository]
     shared_warehouse: bool = False
 
     def repository(self, name: str) -> Repository:
-        """Return the repository. Errors: ConfigurationError that lists the names there are."""
+        """Return the repository with this name. Errors: ConfigurationError that lists the known names."""
         if name not in self.repositories:
             known = ", ".join(sorted(self.repositories))
             raise ConfigurationError(f"{self.file}: there is no repository {name!r}; there are: {known}")
         return self.repositories[name]
 
     def others(self, name: str) -> tuple[Repository, ...]:
-        """Return all repositories but the one of this name."""
+        """Return all repositories except the one with this name."""
         return tuple(repository for other, repository in self.repositories.items() if other != name)
 
     def with_mode(self, name: str, mode: Mode) -> "Configuration":
@@ -186,7 +186,7 @@ class Configuration:
     def with_dump_age(self, name: str, dump_age: timedelta) -> "Configuration":
         """Return the same configuration with another `source.dump_age` for one repository.
 
-        Errors: ConfigurationError when its references do not come from a dump.
+        Errors: ConfigurationError if the references of this repository do not come from a dump.
         """
         old = self.repository(name)
         if old.is_icechunk or old.lakefs.source.dump is None:
@@ -200,7 +200,7 @@ class Configuration:
 
 
 def load_configuration(file: Path) -> Configuration:
-    """Read and check `file`. Errors: ConfigurationError with the file, the key and what is wrong, a line each."""
+    """Return the validated configuration. Errors: ConfigurationError, per problem a line with file, key and reason."""
     file = file.resolve()
     try:
         document = yaml.load(file.read_text(encoding="utf-8"), Loader=_UniqueKeys)
@@ -237,7 +237,7 @@ def load_configuration(file: Path) -> Configuration:
 
 
 def _require_apart(warehouse: str, witness: str, file: Path) -> None:
-    """Refuse a witness in the warehouse, or around it: who writes one writes the other."""
+    """Reject a witness inside or around the warehouse: whoever can write one can write the other."""
     tables = canonical_namespace(warehouse if "://" in warehouse else f"file://{warehouse}")
     if f"{witness}/".startswith(f"{tables}/") or f"{tables}/".startswith(f"{witness}/"):
         raise ConfigurationError(
@@ -247,9 +247,9 @@ def _require_apart(warehouse: str, witness: str, file: Path) -> None:
 
 
 def require_seen_by_executors(warehouse: str, masters: Iterable[str], file: Path | None = None) -> None:
-    """Refuse a warehouse on this machine's disk where Spark's executors are on other machines.
+    """Reject a warehouse on this machine's disk if Spark's executors run on other machines.
 
-    Each executor would write its part of a table to a disk of its own, and a table that lacks parts would be read.
+    Each executor would write its part of a table to its own disk, and the table would be read with parts missing.
     Errors: ConfigurationError.
     """
     far = [master for master in masters if not _ON_THIS_MACHINE.fullmatch(master)]
@@ -262,7 +262,7 @@ def require_seen_by_executors(warehouse: str, masters: Iterable[str], file: Path
 
 
 def canonical_namespace(namespace: str) -> str:
-    """Return the one spelling of a namespace: no trailing slash, s3a:// and s3n:// as s3://."""
+    """Return the canonical spelling of a namespace: no trailing slash, s3a:// and s3n:// as s3://."""
     return re.sub(r"^s3[an]://", "s3://", namespace).rstrip("/")
 
 
@@ -276,7 +276,7 @@ def _located(name: str, settings: RepositorySettings, file: Path) -> Repository:
 
 
 def _location(text: str, directory: Path, *, as_url: bool = False) -> str:
-    """Return a URL as it is, and a path made absolute (as a `file://` URL when `as_url`)."""
+    """Return a URL unchanged, and a path as an absolute path (with `as_url`, as a `file://` URL)."""
     if text.startswith("file://"):
         path = Path(text.removeprefix("file://"))
     elif "://" in text:
@@ -288,7 +288,7 @@ def _location(text: str, directory: Path, *, as_url: bool = False) -> str:
 
 
 def _secret_urls(part: object, place: str = "") -> Iterator[str]:
-    """Yield the keys below which a URL with a password or a signature stands."""
+    """Yield the keys of all URLs with a password or a signature."""
     if isinstance(part, str) and holds_secret(part):
         yield place
     elif isinstance(part, Mapping):
@@ -310,7 +310,10 @@ def _problems(file: Path, error: ValidationError) -> str:
 
 
 def _without_kind(place: tuple[int | str, ...], problem: str) -> tuple[int | str, ...]:
-    """Return where a mistake is: pydantic puts the kind behind a repository's name, and leaves out its own key."""
+    """Return the key path of a problem as it is in the file.
+
+    pydantic adds the kind after a repository's name, and leaves out the key `kind` itself.
+    """
     if problem.startswith("union_tag"):
         return (*place, "kind")
     return place[:2] + place[3:] if place[:1] == ("repositories",) and len(place) > 3 else place

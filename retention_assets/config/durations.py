@@ -1,11 +1,11 @@
-"""Durations as people write them (`10d`, `36h`), and adding them to instants without leaving the calendar."""
+"""Parses and formats durations such as `10d` and `36h`, and adds them to timestamps without overflow."""
 
 import re
 from datetime import MAXYEAR, UTC, datetime, timedelta
 
 from retention_assets.errors import ConfigurationError
 
-FOREVER = "forever"  # how a policy writes "no end"; inside, that is `None`
+FOREVER = "forever"  # how a policy writes "no end"; in the code it is None
 
 _UNITS = {
     "w": timedelta(weeks=1),
@@ -19,10 +19,10 @@ _LAST_INSTANT = datetime(MAXYEAR, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 def parse_duration(text: object) -> timedelta:
-    """Return the span that `text` writes: a whole number and one unit (w, d, h, m, s). Zero is a duration.
+    """Return the duration in `text`: a whole number and one unit (w, d, h, m, s). Zero is a duration.
 
-    Errors: ConfigurationError that says how to write it. A bare number is one: nobody can tell what "3" means
-    (Source: seed 004, the CLI comments).
+    Errors: ConfigurationError that explains the format. A number without a unit is an error: "3" is ambiguous.
+    Source: seed 004, the CLI comments.
     """
     written = str(text)
     found = _WRITTEN.fullmatch(written)
@@ -37,7 +37,7 @@ def parse_duration(text: object) -> timedelta:
 
 
 def parse_span(text: object) -> timedelta:
-    """Return a span of retention, which must be longer than zero. Errors: ConfigurationError, as above."""
+    """Return a retention period, which must be longer than zero. Errors: ConfigurationError."""
     span = parse_duration(text)
     if not span:
         raise ConfigurationError(f"{str(text)!r} keeps nothing: retention is longer than zero, such as 1d")
@@ -50,16 +50,16 @@ def parse_grace(text: object) -> timedelta:
 
 
 def span_of_days(days: int) -> timedelta:
-    """Return whole days of retention, from the forms that write a bare number. Errors: ConfigurationError."""
+    """Return a retention period in days, for policy forms that have bare numbers. Errors: ConfigurationError."""
     if not 0 < days <= timedelta.max.days:
         raise ConfigurationError(f"{days} days: retention is at least 1 day and at most {timedelta.max.days}")
     return timedelta(days=days)
 
 
 def format_duration(span: timedelta | None) -> str:
-    """Return `span` in the largest of days, hours, minutes or seconds that divides it; `None` is for ever.
+    """Return `span` as text in the largest unit that divides it (days, hours, minutes, seconds); None is `forever`.
 
-    What it returns, `parse_duration` reads back. Errors: ConfigurationError for a fraction of a second.
+    `parse_duration` reads the durations back. Errors: ConfigurationError for a fraction of a second.
     """
     if span is None:
         return FOREVER
@@ -70,7 +70,7 @@ def format_duration(span: timedelta | None) -> str:
 
 
 def later(instant: datetime, span: timedelta | None) -> datetime | None:
-    """Return `instant` plus `span`; `None` for ever. Past the year 9999 it stops at its end, which keeps more."""
+    """Return `instant` plus `span`, at the latest the end of the year 9999; None if `span` is None (for ever)."""
     if span is None:
         return None
     try:

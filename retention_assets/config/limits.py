@@ -1,4 +1,4 @@
-"""What a repository's owner allows a sweep: how it is approved, how much, how fast, how it can be undone."""
+"""The limits that an owner sets for sweeps: approval, budget, rate, quarantine and guards."""
 
 import re
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def _as_value_error(parse: Callable[[object], timedelta], value: object) -> time
 
 
 def _bytes(value: object) -> object:
-    """Return a size written with its unit as bytes; a bare number would leave the unit to guessing."""
+    """Return a size with a unit as bytes. A number without a unit is an error, because it is ambiguous."""
     found = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise ValueError(f"{value!r} is not a size: write a number and B, KiB, MiB, GiB, TiB or PiB, such as `10 GiB`")
@@ -48,54 +48,55 @@ class _Limits(BaseModel):
 
 
 class ApprovalSettings(_Limits):
-    """How long an approval holds, and what makes it lapse."""
+    """How long an approval is valid, and what invalidates it."""
 
-    life: Span = timedelta(days=7)  # counted from the making of the plan
-    max_revived: Share = 0.25  # share of the planned objects that may have come back to life since
+    life: Span = timedelta(days=7)  # counted from when the plan was made
+    max_revived: Share = 0.25  # share of the planned objects that may be live again
 
 
 class BudgetSettings(_Limits):
-    """Plans within every limit that is given approve themselves; above any of them a person must.
+    """The limits within which a plan needs no approval. A plan above any limit must be approved by a person.
 
-    Without `objects`, `bytes` and `share` there is no budget: a limit that nobody set is not zero and not infinite.
+    A limit that is not set is not checked. Without `objects`, `bytes` and `share` there is no budget, and a person must
+    approve every plan.
     """
 
     objects: int | None = Field(default=None, ge=0)
     bytes: Bytes | None = None
-    share: Share | None = None  # of the objects and of the bytes that were listed
+    share: Share | None = None  # of the listed objects, and of the listed bytes
 
     @property
     def is_set(self) -> bool:
-        """Whether there is a budget at all."""
+        """Whether at least one limit is set."""
         return any(limit is not None for limit in (self.objects, self.bytes, self.share))
 
 
 class SweepSettings(_Limits):
-    """How a plan is carried out: its pace, and how old a look at what is live may get."""
+    """How a sweep executes a plan: its rate, its batches, and how long a liveness check is valid."""
 
-    rate: float | None = Field(default=None, gt=0)  # objects per second, all executors together; null: the store's own
-    round: int = Field(default=100_000, gt=0)  # objects that one look at what is live is for
-    window: Span = timedelta(minutes=15)  # no object is touched later than this after its look
-    lease: Span = timedelta(minutes=30)  # longer than one look takes; after a crash nobody else begins sooner
-    single_machine: bool = False  # no other machine ever sweeps: a warehouse on this machine's disk may hold the lease
+    rate: float | None = Field(default=None, gt=0)  # objects/s of all executors together; null: as the store allows
+    round: int = Field(default=100_000, gt=0)  # batch size: objects per liveness check
+    window: Span = timedelta(minutes=15)  # no object is changed later than this after its liveness check
+    lease: Span = timedelta(minutes=30)  # longer than a liveness check; after a crash, no other run starts sooner
+    single_machine: bool = False  # true: no other machine ever sweeps, so the lease may be on this machine's disk
 
 
 class QuarantineSettings(_Limits):
-    """Where what is quarantined goes, and for how long it can be brought back."""
+    """Where quarantined objects go, and how long they can be restored."""
 
     url: str | None = None  # null: beside the repository, `<storage>.quarantine`
     keep: Duration = timedelta(days=30)
 
 
 class GuardSettings(_Limits):
-    """Limits that a plan and a sweep must keep, or they are refused."""
+    """Limits for plans and sweeps. A plan or sweep that exceeds a limit is refused."""
 
-    max_live_shrink: Share = 0.5  # share of the live addresses that may go between two runs
-    max_clock_skew: Duration | None = timedelta(minutes=5)  # between this machine and the store; null: not looked at
+    max_live_shrink: Share = 0.5  # share of the live addresses that may disappear between two runs
+    max_clock_skew: Duration | None = timedelta(minutes=5)  # between this machine and the store; null: not checked
 
 
 class Limits(_Limits):
-    """All of a repository's limits, as `retention.yaml` writes them beside its other keys."""
+    """All limits of a repository. In `retention.yaml` they are beside the repository's other keys."""
 
     approval: ApprovalSettings = ApprovalSettings()
     budget: BudgetSettings = BudgetSettings()

@@ -1,4 +1,4 @@
-"""The text of the files that a repository's policy names."""
+"""Reads the policy files of a repository."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ def to_correct(repository: Repository) -> str:
 
 
 def policy_text(path: Path, remedy: str) -> str:
-    """Return the text of a policy file. Errors: ConfigurationError with `remedy`."""
+    """Return the text of a policy file. Errors: ConfigurationError that ends with `remedy`."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

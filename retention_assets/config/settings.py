@@ -1,4 +1,4 @@
-"""What `retention.yaml` may say of a repository: one form for each kind, and what all kinds share."""
+"""The settings of a repository in `retention.yaml`: one model for each kind, and the keys that all kinds share."""
 
 import os
 import re
@@ -16,13 +16,13 @@ _SECRET_OPTION = re.compile(
     r"secret|password|token|sas|account_key|private_key|credential|access_key(?!_id)|master_key|encryption_key|customer_key",
     re.IGNORECASE,
 )
-# Spark's and Hadoop's names have dots, dashes and capitals. An access key there is a name, as access_key_id is.
+# Names of Spark and Hadoop options have dots, dashes and capitals. Their access key is an id, not a secret.
 _SECRET_SPARK = re.compile(
     r"secret|passw|passphrase|token|credential|(?:account|private|encryption|master|customer)[._-]?key|\bsas\b"
     r"|signature",
     re.IGNORECASE,
 )
-# What is about secrets and is none: the class that has them, a file or mount that holds them, a switch.
+# Options that are about secrets but are not secret: a provider class, a file or mount with secrets, a switch.
 _NO_SECRET_SPARK = re.compile(
     r"(?:providers?|provider\.(?:mapping|type)|type|class|file|path|name|enabled|regex|length|bits)$"
     r"|secretKeyRef|\.secrets\.",
@@ -32,11 +32,11 @@ _SECRET_ARGUMENT = re.compile(r"(?:passw\w*|passphrase|secret[\w.-]*|token|\bsig
 _SECRET_URL = re.compile(r"://[^/?#\s]*:[^/?#\s]*@|[?&](?:sig|x-amz-signature|x-goog-signature)=", re.IGNORECASE)
 
 
-_DUMP_AGE = timedelta(hours=1)  # as long as the longest `sweep.window`: what is older may live again
+_DUMP_AGE = timedelta(hours=1)  # as long as the longest `sweep.window`: objects of an older dump may be live again
 
 
 class Model(BaseModel):
-    """A part of the file: what it does not know is a mistake."""
+    """The base of the sections of the file. Unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -47,7 +47,7 @@ class FromEnvironment(Model):
     env: str = Field(min_length=1)
 
     def resolve(self, where: str) -> str:
-        """Return the variable's value. Errors: ConfigurationError when it is not set; `where` names the key."""
+        """Return the variable's value. Errors: ConfigurationError if it is not set; `where` is the key in the file."""
         value = os.environ.get(self.env)
         if not value:
             raise ConfigurationError(
@@ -63,7 +63,7 @@ SparkValue = str | int | float | bool | FromEnvironment
 
 
 def resolve(value: Text, where: str) -> str:
-    """Return the text, from the environment if it says so. Errors: ConfigurationError; `where` names the key."""
+    """Return the text, or the value of its environment variable. Errors: ConfigurationError; `where` is the key."""
     return value.resolve(where) if isinstance(value, FromEnvironment) else value
 
 
@@ -73,14 +73,14 @@ class ApiSettings(Model):
     url: str
     access_key: Text
     secret_key: Secret
-    repository: str | None = None  # the server's name of it, when not the key in this file
+    repository: str | None = None  # its name on the server, if not its name in this file
 
 
 class SourceSettings(Model):
     """Where references come from: a dump's file, or a server."""
 
     dump: str | None = None
-    dump_age: Span | None = None  # how old a dump may be that is swept from; without it `_DUMP_AGE`
+    dump_age: Span | None = None  # the maximum age of a dump for a sweep; default: `_DUMP_AGE`
     api: ApiSettings | None = None
 
     @model_validator(mode="after")
@@ -93,7 +93,7 @@ class SourceSettings(Model):
 
     @property
     def oldest_dump(self) -> timedelta | None:
-        """How old a dump may be that is swept from; None for a server."""
+        """The maximum age of a dump for a sweep; None if references come from a server."""
         return None if self.dump is None else self.dump_age or _DUMP_AGE
 
 
@@ -102,7 +102,7 @@ class InventorySettings(Model):
 
     url: str
     format: Literal["CSV", "ORC", "Parquet"]
-    storage_options: dict[str, Text] | None = None  # when other than the repository's
+    storage_options: dict[str, Text] | None = None  # if not the repository's
 
     @field_validator("format", mode="before")
     @classmethod
@@ -124,14 +124,14 @@ def _require_no_secret(options: Mapping[str, Text]) -> None:
 
 
 def require_no_file_is_skipped(settings: Mapping[str, SparkValue]) -> None:
-    """Refuse a session that skips files it cannot read: the rows in them may keep objects."""
+    """Reject a Spark session that skips unreadable files: their rows may keep objects."""
     for name in ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles"):
         if str(settings.get(name, "false")).lower() != "false":
             raise ValueError(f"{name} must be false: a table that lacks rows would be read as complete")
 
 
 def require_no_spark_secret(settings: Mapping[str, SparkValue]) -> None:
-    """Refuse a secret in clear in the session's configuration: Dagster's UI shows it to whoever may look at it."""
+    """Reject plain-text secrets in the Spark configuration: Dagster's UI shows them to all its users."""
     for name, value in settings.items():
         if isinstance(value, FromEnvironment | bool):
             continue
@@ -141,7 +141,7 @@ def require_no_spark_secret(settings: Mapping[str, SparkValue]) -> None:
 
 
 def holds_secret(text: str) -> bool:
-    """Return whether a text has a URL with a password or a signature in it."""
+    """Return whether `text` contains a URL with a password or a signature."""
     return _SECRET_URL.search(text) is not None
 
 
@@ -157,14 +157,14 @@ Mode = Literal["plan", "quarantine", "delete"]
 
 
 class CommonSettings(Limits):
-    """What every kind of repository may say."""
+    """The settings that all kinds of repositories share."""
 
     storage_options: dict[str, Text] = Field(default_factory=dict)
     policy: Annotated[list[str], BeforeValidator(_as_list)]
     grace: timedelta = timedelta(hours=24)
-    settle: timedelta = timedelta(hours=24)  # how long plans must have named an object before it goes; 0s: at once
+    settle: timedelta = timedelta(hours=24)  # how long plans must name an object before it is deleted; 0s: no wait
     mode: Mode = "plan"
-    price_per_gb_month: float | None = Field(default=None, ge=0)  # what storing costs, in any currency
+    price_per_gb_month: float | None = Field(default=None, ge=0)  # the price of storage, in any currency
 
     @field_validator("grace", "settle", "token_life", "clean_every", mode="before", check_fields=False)
     @classmethod
@@ -197,40 +197,40 @@ class LakeFSSettings(CommonSettings):
     source: SourceSettings
     staged: str | None = None
     tags: Literal["protect", "ignore"] = "protect"
-    settle_expired: bool = True  # whether objects that a commit holds must settle as well
-    reflog: bool | None = None  # remember heads that are gone; null: yes, unless `settle` is 0s
-    token_life: timedelta = timedelta(hours=24)  # how long lakeFS lets an upload be linked. Source: lakeFS facts 1.1
+    settle_expired: bool = True  # whether committed objects must settle too
+    reflog: bool | None = None  # remember heads that no longer exist; null: yes, unless `settle` is 0s
+    token_life: timedelta = timedelta(hours=24)  # how long an upload can still be linked. Source: lakeFS facts 1.1
     inventory: Annotated[list[InventorySettings], BeforeValidator(_as_list)] = Field(default_factory=list)
     listing: Literal["clean", "optimized"] = "clean"  # list the whole store, or what may have changed. Source: seed 001
-    clean_every: timedelta = timedelta(days=7)  # an optimized run lists the whole store again after this
-    legacy_names: bool = False  # names of old versions may go although no entry of the repository has such a name
+    clean_every: timedelta = timedelta(days=7)  # after this time, an optimized run lists the whole store again
+    legacy_names: bool = False  # true: delete names of old lakeFS versions even if no entry has such a name
     write_results: bool = False  # also write results and statistics below _lakefs/retention/lc/
 
     @property
     def keeps_reflog(self) -> bool:
-        """Whether heads that earlier plans saw count. With `settle: 0s` a plan is that of a single look."""
+        """Whether heads that only earlier plans saw count. By default, they do not count with `settle: 0s`."""
         return bool(self.settle) if self.reflog is None else self.reflog
 
 
 class IcechunkSettings(CommonSettings):
     """One Icechunk repository. `grace` must be longer than the longest write session: only age protects its files."""
 
-    settle: timedelta = timedelta(0)  # no operation hides files from a look: a session is protected by `grace`
+    settle: timedelta = timedelta(0)  # no operation hides files from a plan: `grace` protects write sessions
 
     kind: Literal["icechunk"]
     storage: str
     collect_overwritten: Duration | None = timedelta(
         days=30
-    )  # age from which backups below overwritten/ go; null: never
+    )  # age at which backups below overwritten/ are deleted; null: never
 
 
 class RecordSettings(Model):
-    """How the records of all repositories are protected from those who may write the warehouse."""
+    """How the records of all repositories are protected from users who can write the warehouse."""
 
-    signing_key: Secret | None = None  # signs each record; it must not lie in the warehouse
+    signing_key: Secret | None = None  # signs each record; it must not be in the warehouse
     signed_since: date | None = None  # records that ended before this day (UTC) may lack a signature
-    earlier_keys: list[Secret] = Field(default_factory=list)  # of records that were signed before the key was changed
-    witness: str | None = None  # a second place, where a copy of each record goes
+    earlier_keys: list[Secret] = Field(default_factory=list)  # keys of records signed before the key was changed
+    witness: str | None = None  # URL of a second location, which gets a copy of each record
     storage_options: dict[str, Text] = Field(default_factory=dict)  # of the witness
 
     @field_validator("storage_options")

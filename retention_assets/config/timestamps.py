@@ -1,4 +1,4 @@
-"""What time it is by this machine: the clock that callers are handed unless they bring their own."""
+"""This machine's clock: the default wherever a function takes a clock."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -7,5 +7,5 @@ Clock = Callable[[], datetime]  # aware, UTC
 
 
 def utc_now() -> datetime:
-    """Return this machine's time, aware, UTC."""
+    """Return this machine's time as an aware datetime (UTC)."""
     return datetime.now(UTC)

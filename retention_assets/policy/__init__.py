@@ -1,1 +1,1 @@
-"""What to keep: rules, holds and their reading from text. Pure: no Spark, no store, no clock."""
+"""Retention policies: rules, holds and policy documents. No code here uses Spark, a store or a clock."""

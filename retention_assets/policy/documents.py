@@ -1,4 +1,4 @@
-"""Policy documents: recognised by content, checked, and joined into one policy."""
+"""Reads policy documents: detects the form from the keys, validates each document, and joins them to one policy."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,16 +25,16 @@ _ACCEPTED = (
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The rules of one text, and where it came from."""
+    """The rules of one document, and the source of the document."""
 
     source: str  # a file's name, for errors
     policy: Policy
 
 
 def read_document(text: str, source: str) -> Document:
-    """Return the rules that `text` (YAML or JSON, one of three forms) writes; `source` names it in errors.
+    """Return the rules in `text`: YAML or JSON in one of three forms. Error messages call the text `source`.
 
-    Errors: ConfigurationError with the source and the key of everything that is wrong, in one line.
+    Errors: ConfigurationError. One line has the source and every wrong key.
     """
     mapping = mapping_of(text, source)
     document = _checked(_form_of(mapping, source), mapping, source)
@@ -43,16 +43,16 @@ def read_document(text: str, source: str) -> Document:
 
 
 def from_server(default_days: int, branches: Mapping[str, int]) -> Document:
-    """Return the rules that a lakeFS server holds, in days. Errors: ConfigurationError, for zero days too (H13)."""
+    """Return the rules of a lakeFS server, given in days. Errors: ConfigurationError, also for zero days (H13)."""
     entries = [{"branch_id": branch, "retention_days": days} for branch, days in branches.items()]
     return _checked(ServerForm, {"default_retention_days": default_days, "branches": entries}, SERVER)
 
 
 def join(documents: Sequence[Document]) -> Policy:
-    """Return the policy that `documents` make together; their order does not matter.
+    """Return the policy of all `documents` together. The order of the documents does not matter.
 
-    Errors: ConfigurationError for two different defaults, an id that is duplicated in its section, or one branch with
-    two different spans, with the sources.
+    Errors: ConfigurationError with the sources if two defaults differ, an id is duplicated in its section, or one
+    branch has two different retention periods.
     """
     _require_agreement(documents)
     retentions = [document.policy.retention for document in documents if document.policy.retention]
@@ -68,7 +68,7 @@ def join(documents: Sequence[Document]) -> Policy:
 def _form_of(mapping: Mapping[str, Any], source: str) -> type[Form]:
     keys = set(mapping)
     is_rule = [isinstance(value, dict) and not _SEED_KEYS.isdisjoint(value) for value in mapping.values()]
-    if all(is_rule):  # before the other forms: a rule may be called `retention`
+    if all(is_rule):  # checked before the other forms: a rule may be called `retention`
         return SeedForm
     if keys & _OWN_KEYS:
         return OwnForm
@@ -86,7 +86,7 @@ def _checked(form: type[Form], mapping: Mapping[str, Any], source: str) -> Docum
 
 
 def _require_agreement(documents: Sequence[Document]) -> None:
-    _require_one_span_per_branch(documents)  # first: it says more than a repeated id does
+    _require_one_span_per_branch(documents)  # checked first: its message says more than one about a duplicated id
     _require_unique(documents)
 
 

@@ -1,4 +1,4 @@
-"""What is odd about a policy in view of the repository it is for: rules that name nothing, overlap or never apply."""
+"""Checks a policy against its repository: finds rules that match nothing, overlap or never apply."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ ServerRules = tuple[int, Mapping[str, int]]  # default days, days by branch
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One oddity. An error will stop a run; a warning will not."""
+    """A problem of a policy. An error stops a run; a warning does not."""
 
     severity: Literal["warning", "error"]
     rule_id: str
@@ -30,9 +30,10 @@ def lint(
     server_rules: ServerRules | None,
     as_of: date,
 ) -> list[Finding]:
-    """Return what is odd, errors first, then by rule. `server_rules`: what lakeFS itself holds, `None` if nothing.
+    """Return the findings, errors first, then sorted by rule.
 
-    `branches` are all of them, hidden ones too. `as_of` is the day (UTC) for which holds may have expired.
+    `branches` has all branches, also the hidden ones. `server_rules` are lakeFS's own rules, None if there are none.
+    Holds that expired before the day `as_of` (UTC) are not in force.
     """
     found = [*_holds(policy, branches, tags, commits, as_of)]
     if policy.retention:
@@ -99,7 +100,7 @@ def _differences(
 
 
 def _span(days: int) -> timedelta:
-    """Return the server's days as a span; the server checks no bounds. Source: lakeFS facts 4.1."""
+    """Return the server's days as a duration, capped: the server checks no bounds. Source: lakeFS facts 4.1."""
     return timedelta(days=min(days, timedelta.max.days))
 
 
@@ -138,7 +139,7 @@ def _overlapping_lifecycle(rules: Collection[LifecycleRule]) -> Iterator[Finding
 
 
 def _reach(rule: LifecycleRule) -> str:
-    """Return the text with which the paths of `rule` begin: a directory, or a glob up to its first wildcard."""
+    """Return the prefix of all paths that `rule` covers: a directory, or a glob up to its first wildcard."""
     if rule.glob is None:
         return f"{rule.prefix}/" if rule.prefix else ""
     return next((rule.glob[:at] for at, sign in enumerate(rule.glob) if is_glob(sign)), rule.glob)

@@ -1,4 +1,4 @@
-"""Which paths a prefix or a glob covers, and which branches a name or a glob names."""
+"""Matches paths with prefixes and globs, and branches with names and globs."""
 
 import re
 from functools import lru_cache
@@ -14,14 +14,14 @@ _WILD = {
 
 
 def is_glob(pattern: str) -> bool:
-    """Tell whether `pattern` has a wildcard (`*`, `**` or `?`; nothing else is special)."""
+    """Return whether `pattern` has a wildcard: `*`, `**` or `?`. No other character is special."""
     return not WILDCARDS.isdisjoint(pattern)
 
 
 def glob_regex(glob: str) -> str:
-    r"""Return a regular expression for the whole of what `glob` names, the same for Python and for Java (Spark).
+    r"""Return the regular expression that matches the same texts as `glob`, for both Python and Java (Spark).
 
-    `*` and `?` stay within one directory, `**` crosses them: the narrow reading deletes less. The end is written as a
+    `*` and `?` do not match `/`; `**` matches any text. This narrow meaning deletes less. The end is written as a
     lookahead because `$`, `\Z` and `\z` differ between the two languages.
     """
     parts = (_WILD.get(token) or re.escape(token) for token in _TOKENS.findall(glob))
@@ -34,24 +34,24 @@ def _compiled(glob: str) -> re.Pattern[str]:
 
 
 def glob_matches(glob: str, text: str) -> bool:
-    """Tell whether `glob` names the whole of `text` (a path or a branch)."""
+    """Return whether `glob` matches the whole `text` (a path or a branch)."""
     return _compiled(glob).match(text) is not None
 
 
 def names_branch(pattern: str, branch: str) -> bool:
-    """Tell whether `pattern`, a name or a glob, names `branch`."""
+    """Return whether `pattern` (a name or a glob) matches `branch`."""
     return glob_matches(pattern, branch) if is_glob(pattern) else pattern == branch
 
 
 def prefix_covers(prefix: str, path: str) -> bool:
-    """Tell whether `path` is `prefix` or below it as a directory; the empty prefix covers everything.
+    """Return whether `path` is `prefix` or lies below the directory `prefix`. The empty prefix covers everything.
 
-    `foo/bar` covers `foo/bar` and `foo/bar/x`, not `foo/barn`; so does `foo/bar/`. Source: DESIGN.md, Lifecycle.
+    Both `foo/bar` and `foo/bar/` cover `foo/bar` and `foo/bar/x`, but not `foo/barn`. Source: DESIGN.md, Lifecycle.
     """
     directory = canonical_prefix(prefix)
     return not directory or path == directory or path.startswith(f"{directory}/")
 
 
 def canonical_prefix(prefix: str) -> str:
-    """Return `prefix` without a slash at its end."""
+    """Return `prefix` without trailing slashes."""
     return prefix.rstrip("/")

@@ -1,4 +1,4 @@
-"""The rules of a policy as plain values: committed retention, holds, lifecycle. A span of `None` is for ever."""
+"""The rules of a policy as plain values: committed retention, holds, lifecycle. A `span` of None means for ever."""
 
 import hashlib
 import json
@@ -11,20 +11,20 @@ from retention_assets.config.durations import FOREVER, later
 from retention_assets.errors import ConfigurationError
 from retention_assets.policy.matching import glob_matches, is_glob, names_branch, prefix_covers
 
-RETENTION_IDS, HOLD_IDS = "retention:", "hold:"  # how tables tell those rules from lifecycle rules
+RETENTION_IDS, HOLD_IDS = "retention:", "hold:"  # id prefixes that tell these rules from lifecycle rules in tables
 DEFAULT_RULE = "default"  # the id of the rule for branches that no other rule names
 
 HoldKind = Literal["prefix", "branch", "tag", "commit", "snapshot"]
 
 
 class Kept(NamedTuple):
-    """How long something is kept, and by which rule; both `None`: for ever, for want of a rule."""
+    """How long something is kept, and by which rule. Both are None if no rule applies: it is kept for ever."""
 
     span: timedelta | None
     rule_id: str | None
 
     def outlasts(self, other: "Kept") -> bool:
-        """Tell whether this span is the longer one; of equal spans the lower rule id counts, so that runs agree."""
+        """Return whether this span is longer. If both are equal, the lower rule id wins, so that all runs agree."""
         if self.span == other.span:
             return (self.rule_id or "") < (other.rule_id or "")
         return other.span is not None and (self.span is None or self.span > other.span)
@@ -32,7 +32,7 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BranchRetention:
-    """How long the history of a branch, or of the branches that a glob names, is kept."""
+    """How long the history of a branch, or of all branches that a glob matches, is kept."""
 
     rule_id: str
     branch: str  # a name, or a glob
@@ -41,11 +41,11 @@ class BranchRetention:
 
 @dataclass(frozen=True, slots=True)
 class CommittedRetention:
-    """How long committed versions are kept, by branch. Without a default, an unnamed branch is kept for ever."""
+    """How long committed versions are kept, by branch. Without a default, a branch without a rule is kept for ever."""
 
     rules: tuple[BranchRetention, ...]
     default: timedelta | None = None
-    has_default: bool = False  # tells a default of "for ever" from no default
+    has_default: bool = False  # distinguishes the default "for ever" from no default
 
     def __post_init__(self) -> None:
         if self.default is not None and not self.has_default:
@@ -53,14 +53,14 @@ class CommittedRetention:
 
     @property
     def default_kept(self) -> Kept:
-        """What holds where no rule names the branch, and for dangling commits. Source: seed 004."""
+        """The default for branches that no rule names, and for dangling commits. Source: seed 004."""
         return Kept(self.default, DEFAULT_RULE if self.has_default else None)
 
     def span_for(self, branch: str) -> Kept:
-        """Return how long `branch` is kept, and the rule that says so.
+        """Return how long `branch` is kept, and by which rule.
 
-        An exact name beats globs, among globs the longest retention counts, and the default only where no rule names
-        the branch. Source: DESIGN.md, Decisions (policy files).
+        A rule with the exact name wins over globs. Of several globs, the longest retention counts. The default counts
+        only if no rule names the branch. Source: DESIGN.md, Decisions (policy files).
         """
         named = [rule for rule in self.rules if names_branch(rule.branch, branch)]
         exact = [rule for rule in named if not is_glob(rule.branch)]
@@ -69,40 +69,40 @@ class CommittedRetention:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What must stay whatever the rules say: a path prefix, or the versions that a reference, commit or snapshot is."""
+    """What is kept whatever the rules say: all below a path prefix, or all of a branch, tag, commit or snapshot."""
 
     hold_id: str
     kind: HoldKind
     value: str
     reason: str
-    until: date | None = None  # the last day (UTC) on which it holds; `None`: no end
+    until: date | None = None  # the last day (UTC) of the hold; None: no end
 
     def in_force(self, as_of: date) -> bool:
-        """Tell whether it holds on the day `as_of`; its last day still counts."""
+        """Return whether the hold is in force on the day `as_of`. The last day still counts."""
         return self.until is None or as_of <= self.until
 
     def covers(self, path: str) -> bool:
-        """Tell whether this is a hold on paths that covers `path`."""
+        """Return whether this hold is on a path prefix that covers `path`."""
         return self.kind == "prefix" and prefix_covers(self.value, path)
 
 
 @dataclass(frozen=True, slots=True)
 class LifecycleRule:
-    """How long objects below `prefix`, or named by `glob`, are kept after they were added, by branch."""
+    """How long objects below `prefix`, or at paths that match `glob`, are kept after they were added, by branch."""
 
     rule_id: str
     prefix: str
     default: timedelta | None
     per_branch: Mapping[str, timedelta | None]  # names and globs
     enabled: bool = True
-    glob: str | None = None  # counts instead of the prefix, which is empty then
+    glob: str | None = None  # used instead of the prefix, which is then empty
 
     def covers(self, path: str) -> bool:
-        """Tell whether the rule speaks of `path`."""
+        """Return whether the rule applies to `path`."""
         return prefix_covers(self.prefix, path) if self.glob is None else glob_matches(self.glob, path)
 
     def span_for(self, branch: str) -> timedelta | None:
-        """Return the span on `branch`: its own, else the longest of the globs that name it, else the default."""
+        """Return the span for `branch`: its own, else the longest of the globs that match it, else the default."""
         if branch in self.per_branch:
             return self.per_branch[branch]
         globs = (glob for glob in self.per_branch if is_glob(glob) and glob_matches(glob, branch))
@@ -111,10 +111,11 @@ class LifecycleRule:
 
 
 def due_since(rule: LifecycleRule, added: datetime, branches: Collection[str]) -> datetime | None:
-    """Return the instant from which `rule` lets a (path, address) pair go, or `None` if never.
+    """Return the time from which a (path, address) pair is due under `rule`; None if never.
 
-    The longest span over the branches that hold the pair counts; on no branch, the default does. A disabled rule lets
-    nothing go. `added` (UTC): creation of the oldest commit that holds the pair. Source: DESIGN.md, Lifecycle.
+    The longest span of the branches that contain the pair counts; without such a branch, the default counts. Under a
+    disabled rule nothing is due. `added` (UTC) is when the oldest commit that contains the pair was created.
+    Source: DESIGN.md, Lifecycle.
     """
     if not rule.enabled:
         return None
@@ -125,7 +126,7 @@ def due_since(rule: LifecycleRule, added: datetime, branches: Collection[str]) -
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """All the rules of one repository. No retention: every commit is active."""
+    """All rules of one repository. Without `retention`, every commit is active."""
 
     retention: CommittedRetention | None
     lifecycle: tuple[LifecycleRule, ...]
@@ -133,7 +134,7 @@ class Policy:
 
     @property
     def policy_hash(self) -> str:
-        """SHA-256 (hex) of a canonical JSON; the order of files, rules and keys does not change it."""
+        """The SHA-256 (hex) of the policy as canonical JSON. The order of files, rules and keys does not matter."""
         canonical = {
             "retention": None if self.retention is None else _canonical_retention(self.retention),
             "lifecycle": sorted(_canonical_lifecycle(rule) for rule in self.lifecycle),
@@ -169,5 +170,5 @@ def _canonical_lifecycle(rule: LifecycleRule) -> list[str]:
 
 
 def canonical_hold(hold: Hold) -> list[str]:
-    """Return a hold as the texts that a policy's hash is made of."""
+    """Return the texts of a hold that are part of the policy's hash."""
     return [hold.hold_id, hold.kind, hold.value, hold.reason, hold.until.isoformat() if hold.until else ""]

@@ -1,4 +1,4 @@
-"""The rules of now beside what was last deleted under them. Source: seed 002, `current_rule`; DESIGN.md, Tables."""
+"""The rules in force, each with its last complete deletion. Source: seed 002, `current_rule`; DESIGN.md, Tables."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class RuleRow:
 
 @dataclass(frozen=True, slots=True)
 class CurrentRule:
-    """A rule of now. `last_deleted`: up to which day it was carried out whole; None: never."""
+    """A rule in force. `last_deleted` is the day up to which a run deleted everything that was due; None: never."""
 
     prefix: str
     branch: str  # empty: all branches
@@ -28,10 +28,10 @@ class CurrentRule:
 def current_rules(
     now: Iterable[RuleRow], history: Iterable[RuleRow], completed_runs: Collection[str]
 ) -> tuple[CurrentRule, ...]:
-    """Return each (prefix, branch) of now with the newest day that a completed run deleted it up to.
+    """Return the rules in force by (prefix, branch), each with the newest day up to which a completed run deleted.
 
-    Only runs that really deleted everything count: a plan, a partial sweep or a failed one does not move
-    `last_deleted`. Of two rules on one prefix and branch the later date counts, since any rule that is due is enough.
+    Only runs that deleted everything count: a plan, a partial sweep or a failed sweep does not change `last_deleted`.
+    If two rules have the same prefix and branch, the later date counts, because one due rule is enough.
     """
     deleted: dict[tuple[str, str], date] = {}
     for row in history:

@@ -1,4 +1,4 @@
-"""The three forms a policy may have, as pydantic models that turn into the rules they write."""
+"""The three forms of a policy document, as pydantic models that convert to rules."""
 
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
@@ -26,7 +26,7 @@ _HOLD_KINDS: tuple[HoldKind, ...] = ("prefix", "branch", "tag", "commit")
 
 
 def as_problem[T](parse: Callable[[Any], T]) -> Callable[[Any], T]:
-    """Return `parse` with its ConfigurationError as the ValueError that pydantic gives a key path."""
+    """Return `parse` with its ConfigurationError as a ValueError, to which pydantic adds the key path."""
 
     def parsed(value: Any) -> T:
         try:
@@ -78,7 +78,7 @@ def _prefix(value: object) -> object:
 
 
 def _day(value: object) -> object:
-    # JSON has no dates, strict mode takes none from text, and the lax one would take 20270101 for seconds.
+    # JSON has no dates. pydantic's strict mode takes no dates from text; its lax mode takes 20270101 for seconds.
     if isinstance(value, datetime):
         raise ValueError(f"{value} is an instant; write a day, such as 2027-01-01")
     return date.fromisoformat(value) if isinstance(value, str) else value
@@ -114,7 +114,7 @@ class BranchEntry(_Form):
         return self
 
     def rule(self) -> BranchRetention:
-        """Return the rule; without an id of its own it takes the branch's name."""
+        """Return the rule. A rule without an id is named after its branch."""
         return BranchRetention(self.id or id_of_branch(self.branch), self.branch, self.keep)
 
 
@@ -218,13 +218,13 @@ class ServerBranch(_Form):
 
 
 class ServerForm(_Form):
-    """The rules as lakeFS keeps them. Source: lakeFS facts 4.1; H17 (`branches` may be null)."""
+    """The rules as lakeFS stores them. Source: lakeFS facts 4.1; H17 (`branches` may be null)."""
 
     default_retention_days: Days
     branches: list[ServerBranch] | None
 
     def policy(self) -> Policy:
-        """Return the document's rules; each is called as its branch."""
+        """Return the document's rules. Each is named after its branch."""
         entries = self.branches or []
         rules = tuple(
             BranchRetention(id_of_branch(entry.branch_id), entry.branch_id, entry.retention_days) for entry in entries
@@ -239,7 +239,7 @@ class SeedRule(_Form):
     """`{"prefix": "foo/bar", "days": 10, "enabled": true, "branch_days": {"b1": 5}}`."""
 
     prefix: Prefix
-    enabled: bool  # no default: whether a rule deletes is said, not guessed
+    enabled: bool  # no default: the document must say whether the rule deletes
     days: Days | None = None
     branch_days: dict[Branch, Days] = {}
 
@@ -260,5 +260,5 @@ Form = OwnForm | ServerForm | SeedForm
 
 
 def id_of_branch(branch: str) -> str:
-    """Return the rule id of a rule that has none: the branch, unless the default has that id."""
+    """Return the id of a rule without one: the branch's name, or `branch:default` for a branch called `default`."""
     return f"branch:{branch}" if branch == DEFAULT_RULE else branch

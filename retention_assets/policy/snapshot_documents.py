@@ -1,4 +1,4 @@
-"""Policy documents of Icechunk repositories: read, checked, and joined into one policy."""
+"""Reads policy documents of Icechunk repositories: validates each document, and joins them to one policy."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from retention_assets.policy.yaml_loader import mapping_of
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDocument:
-    """The rules of one text, and where it came from."""
+    """The rules of one document, and the source of the document."""
 
     source: str  # a file's name, for errors
     section: SnapshotsSection | None
@@ -23,9 +23,9 @@ class SnapshotDocument:
 
 
 def read_snapshot_document(text: str, source: str) -> SnapshotDocument:
-    """Return the rules that `text` (YAML or JSON) writes; `source` names it in errors.
+    """Return the rules in `text` (YAML or JSON). Error messages call the text `source`.
 
-    Errors: ConfigurationError with the source and the key of everything that is wrong, in one line.
+    Errors: ConfigurationError. One line has the source and every wrong key.
     """
     form = checked(SnapshotForm, mapping_of(text, source), source)
     document = SnapshotDocument(source, form.snapshots, form.rules(), tuple(entry.hold() for entry in form.holds))
@@ -34,10 +34,10 @@ def read_snapshot_document(text: str, source: str) -> SnapshotDocument:
 
 
 def join_snapshot_documents(documents: Sequence[SnapshotDocument]) -> SnapshotPolicy:
-    """Return the policy that `documents` make together; their order does not matter.
+    """Return the policy of all `documents` together. The order of the documents does not matter.
 
-    Errors: ConfigurationError for two different defaults or flags, an id that is duplicated in its section, or one
-    branch or tag with two different rules, with the sources.
+    Errors: ConfigurationError with the sources if two defaults or flags differ, an id is duplicated in its section, or
+    one branch or tag has two different rules.
     """
     _require_agreement(documents)
     rules = (rule for document in documents for rule in document.rules)
@@ -64,7 +64,7 @@ def _agreed[T](
     read: Callable[[SnapshotsSection], T | None],
     text_of: Callable[[T], str],
 ) -> T | None:
-    """Return what the documents that say something about `key` say; None where none does."""
+    """Return the value that the documents set for `key`; None if no document sets it."""
     found: tuple[T, str] | None = None
     for document in documents:
         stated = None if document.section is None else read(document.section)
@@ -80,7 +80,7 @@ def _agreed[T](
 
 
 def _require_agreement(documents: Sequence[SnapshotDocument]) -> None:
-    _require_one_rule_per_name(documents)  # first: it says more than a repeated id does
+    _require_one_rule_per_name(documents)  # checked first: its message says more than one about a duplicated id
     for section, ids in (
         ("snapshots", [(rule.rule_id, document) for document in documents for rule in document.rules]),
         ("holds", [(hold.hold_id, document) for document in documents for hold in document.holds]),

@@ -1,4 +1,4 @@
-"""What is odd about a snapshot policy in view of its repository: rules that name nothing, overlap or never delete."""
+"""Checks a snapshot policy against its repository: finds rules that match nothing, overlap or never delete."""
 
 from collections.abc import Collection, Iterator, Mapping
 from datetime import date
@@ -17,9 +17,9 @@ _MAIN = "main"  # the branch that is never deleted
 def lint_snapshots(
     policy: SnapshotPolicy, branches: Collection[str], tags: Collection[str], snapshots: Collection[str], as_of: date
 ) -> list[Finding]:
-    """Return what is odd, errors first, then by rule. `snapshots` are ids as text.
+    """Return the findings, errors first, then sorted by rule. `snapshots` are ids as text.
 
-    `as_of` is the day (UTC) for which holds may have expired.
+    Holds that expired before the day `as_of` (UTC) are not in force.
     """
     references: References = {"branch": branches, "tag": tags}
     found = [*_holds(policy, references, snapshots, as_of), *_want_of_rules(policy)]

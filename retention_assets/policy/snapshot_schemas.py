@@ -1,4 +1,4 @@
-"""The form of a policy for Icechunk's snapshots, as pydantic models that turn into the rules they write."""
+"""The form of a policy document for Icechunk snapshots, as pydantic models that convert to rules."""
 
 import re
 from typing import Annotated
@@ -37,7 +37,7 @@ class _Form(BaseModel):
 
 
 class KeepEntry(_Form):
-    """`{keep_newer: 30d, keep_last: 5}`: either or both."""
+    """`{keep_newer: 30d, keep_last: 5}`: one key or both."""
 
     keep_newer: Span = NOT_BY_AGE
     keep_last: int = Field(default=0, ge=1)
@@ -59,7 +59,7 @@ class _ReferenceEntry(KeepEntry):
         return self
 
     def rule_of(self, kind: RefKind, pattern: str) -> SnapshotRule:
-        """Return the rule; without an id of its own it takes the kind and the name."""
+        """Return the rule. A rule without an id is named after its kind and pattern."""
         return SnapshotRule(self.id or f"{kind}:{pattern}", kind, pattern, self.keep_newer, self.keep_last)
 
 
@@ -126,7 +126,7 @@ class SnapshotHoldEntry(_Form):
 
 
 class SnapshotForm(_Form):
-    """A document of an Icechunk repository."""
+    """A policy document of an Icechunk repository."""
 
     snapshots: SnapshotsSection | None = None
     holds: list[SnapshotHoldEntry] = Field(default_factory=list)

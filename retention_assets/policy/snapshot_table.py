@@ -1,4 +1,4 @@
-"""The rows of `policy_table` for an Icechunk repository: what a policy meant on one day."""
+"""The rows of `policy_table` for an Icechunk repository: the deletion dates of a policy on one day."""
 
 from datetime import date, timedelta
 
@@ -13,8 +13,9 @@ from retention_assets.tables import POLICY_TABLE
 def snapshot_policy_rows(policy: SnapshotPolicy, as_of: date, run_id: str) -> pa.Table:
     """Return `policy_table` for one run, sorted by rule and reference.
 
-    `branch` says whose history a rule speaks of, as `branch main` or `tag v*`; empty is the default's. The date is that
-    before which the rule's span no longer keeps a snapshot; what it keeps by number may be older. For ever is null.
+    `branch` names the references to whose history a rule applies, such as `branch main` or `tag v*`. The default rule
+    has an empty `branch`. Snapshots from before `date_to_be_deleted` are not kept by age, but the rule may keep them by
+    number. The date is null if the rule keeps for ever.
     """
     rows = [(rule.rule_id, f"{rule.kind} {rule.pattern}", rule.newer) for rule in policy.rules]
     if policy.default is not None:

@@ -1,4 +1,4 @@
-"""How long the snapshots of an Icechunk repository are kept, by branch and by tag. A span of `None` is for ever."""
+"""How long the snapshots of an Icechunk repository are kept, by branch and tag. A span of None means for ever."""
 
 import hashlib
 import json
@@ -14,23 +14,23 @@ from retention_assets.policy.rules import DEFAULT_RULE, HOLD_IDS, Hold, canonica
 RefKind = Literal["branch", "tag"]
 SNAPSHOT_HOLDS = ("snapshot", "branch", "tag")  # what a hold on an Icechunk repository may name
 
-NOT_BY_AGE = timedelta(0)  # the span of a rule that only counts
+NOT_BY_AGE = timedelta(0)  # the span of a rule that keeps by number only
 
 
 class Keep(NamedTuple):
-    """What keeps a snapshot in the history of one reference: its age, its place, or either.
+    """The condition under which a snapshot stays in the history of one reference: by age, by number, or both.
 
-    It is kept while it is not older than `newer`, and while it is among the `last` newest of that history. Both zero
-    keep nothing.
+    A snapshot is kept if it is not older than `newer`, or if it is among the `last` newest snapshots of that history.
+    If both are zero, nothing is kept.
     """
 
-    rule_id: str | None  # None: for want of a rule
+    rule_id: str | None  # None: no rule applies
     newer: timedelta | None  # None: for ever
     last: int = 0
 
     @property
     def keeps_tip(self) -> bool:
-        """Whether the newest snapshot stays whatever its age, and so the reference too."""
+        """Whether the newest snapshot stays whatever its age. Then the reference stays too."""
         return self.newer is None or self.last > 0
 
 
@@ -39,7 +39,7 @@ WANT_OF_RULE = Keep(None, None)
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRule:
-    """What keeps the history of a branch or a tag, or of those that a glob names."""
+    """A rule for the history of a branch or tag, or of all those that a glob matches."""
 
     rule_id: str
     kind: RefKind
@@ -49,45 +49,46 @@ class SnapshotRule:
 
     @property
     def keep(self) -> Keep:
-        """What the rule keeps."""
+        """The condition under which the rule keeps a snapshot."""
         return Keep(self.rule_id, self.newer, self.last)
 
     def names(self, kind: RefKind, name: str) -> bool:
-        """Tell whether the rule speaks of the reference."""
+        """Return whether the rule applies to the branch or tag."""
         return kind == self.kind and names_branch(self.pattern, name)
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPolicy:
-    """All the rules of one Icechunk repository. No rule and no default: every snapshot stays."""
+    """All rules of one Icechunk repository. Without rules and a default, every snapshot stays."""
 
     rules: tuple[SnapshotRule, ...] = ()
     default: Keep | None = None  # for references that no rule names, and for snapshots that no reference reaches
     holds: tuple[Hold, ...] = ()
-    delete_expired_branches: bool = False  # a branch whose tip has expired; never `main`
+    delete_expired_branches: bool = False  # branches whose tip has expired; never `main`
     delete_expired_tags: bool = False
 
     def keeps_for(self, kind: RefKind, name: str) -> Sequence[Keep]:
-        """Return what keeps the history of a reference; any one of them is enough.
+        """Return the conditions for the history of a branch or tag. A snapshot that meets one of them is kept.
 
-        An exact name beats globs. Globs that name the same reference all count, so that the longest span and the
-        highest number do, and the default only where no rule names it. Source: DESIGN.md, Decisions (policy files).
+        Rules with the exact name win over globs. All globs that match count, so the longest span and the highest
+        number win. The default counts only if no rule names the branch or tag.
+        Source: DESIGN.md, Decisions (policy files).
         """
         named = [rule for rule in self.rules if rule.names(kind, name)]
         exact = [rule for rule in named if not is_glob(rule.pattern)]
         return [rule.keep for rule in exact or named] or [self.default or WANT_OF_RULE]
 
     def deletes(self, kind: RefKind) -> bool:
-        """Tell whether references of that kind are deleted when their tip has expired."""
+        """Return whether references of this kind are deleted when their tip has expired."""
         return self.delete_expired_branches if kind == "branch" else self.delete_expired_tags
 
     def holds_in_force(self, as_of: date) -> list[Hold]:
-        """Return the holds that hold on the day `as_of`, by their ids."""
+        """Return the holds in force on the day `as_of`, sorted by id."""
         return sorted((hold for hold in self.holds if hold.in_force(as_of)), key=lambda hold: hold.hold_id)
 
     @property
     def policy_hash(self) -> str:
-        """SHA-256 (hex) of a canonical JSON; the order of files, rules and keys does not change it."""
+        """The SHA-256 (hex) of the policy as canonical JSON. The order of files, rules and keys does not matter."""
         canonical = {
             "default": None if self.default is None else _canonical_keep(self.default),
             "rules": sorted([rule.kind, rule.pattern, *_canonical_keep(rule.keep)] for rule in self.rules),
@@ -99,7 +100,10 @@ class SnapshotPolicy:
 
 
 def everything_older(*, delete_expired_branches: bool = False, delete_expired_tags: bool = False) -> SnapshotPolicy:
-    """Return the policy that, as of an instant, does what icechunk's `expire_snapshots(older_than=instant)` does."""
+    """Return the policy that expires the same snapshots as icechunk's `expire_snapshots(older_than=…)`.
+
+    The time `older_than` is the `as_of` of the policy.
+    """
     return SnapshotPolicy(
         default=Keep(DEFAULT_RULE, NOT_BY_AGE),
         delete_expired_branches=delete_expired_branches,
@@ -108,7 +112,7 @@ def everything_older(*, delete_expired_branches: bool = False, delete_expired_ta
 
 
 def held_names(holds: Collection[Hold], kind: str) -> dict[str, Hold]:
-    """Return the holds of one kind by what they name; of several on one name the first."""
+    """Return the holds of one kind by the name that they hold. Of several holds on one name, the first counts."""
     found: dict[str, Hold] = {}
     for hold in holds:
         if hold.kind == kind:
@@ -117,7 +121,7 @@ def held_names(holds: Collection[Hold], kind: str) -> dict[str, Hold]:
 
 
 def keep_of(hold: Hold) -> Keep:
-    """Return a hold as what it is to a history: a rule that keeps for ever."""
+    """Return the condition that a hold adds to a history: keep for ever."""
     return Keep(f"{HOLD_IDS}{hold.hold_id}", None)
 
 

@@ -1,4 +1,4 @@
-"""The rows of `policy_table`: what a policy meant on one day, kept for the runs after it."""
+"""The rows of `policy_table`: the deletion dates of a policy on one day, stored for later runs."""
 
 from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
@@ -30,9 +30,10 @@ class PolicyRow(NamedTuple):
 def policy_rows(policy: Policy, as_of: date, run_id: str) -> pa.Table:
     """Return `policy_table` for one run, sorted by rule and branch. Source: seed 002, policy table.
 
-    Committed rules are called `retention:<id>`, holds `hold:<id>` (those in force on `as_of`); lifecycle rules keep
-    their ids, and the prefix of one with a glob is written `glob:<glob>`. Disabled rules give no rows. For ever is a
-    null date. A span that is no whole number of days gives the earlier date, so that the table never says too much.
+    Committed rules have the id `retention:<id>`, and holds in force on `as_of` have the id `hold:<id>`. Lifecycle rules
+    keep their ids. A lifecycle rule with a glob has the prefix `glob:<glob>`. Disabled rules have no rows. The date is
+    null if a rule keeps for ever. A span that is not a whole number of days gives the earlier date, so that the table
+    never shows too much as due.
     """
     rows = [row for rule in policy.lifecycle if rule.enabled for row in _lifecycle_rows(rule, as_of)]
     if policy.retention:
@@ -45,7 +46,7 @@ def policy_rows(policy: Policy, as_of: date, run_id: str) -> pa.Table:
 
 
 def days_before(as_of: date, span: timedelta | None) -> date | None:
-    """Return the day that lies `span` before the start of `as_of`; never before the calendar's first day."""
+    """Return the day that lies `span` before the start of `as_of`, at the earliest `date.min`; None for ever."""
     if span is None:
         return None
     try:
@@ -56,7 +57,7 @@ def days_before(as_of: date, span: timedelta | None) -> date | None:
 
 def _lifecycle_rows(rule: LifecycleRule, as_of: date) -> Iterator[PolicyRow]:
     prefix = rule.prefix if rule.glob is None else f"glob:{rule.glob}"
-    if rule.default is not None:  # no days: nothing to delete on branches without days of their own
+    if rule.default is not None:  # else nothing is deleted on branches that the rule does not name
         yield PolicyRow(rule.rule_id, prefix, "", days_before(as_of, rule.default))
     for branch, span in rule.per_branch.items():
         yield PolicyRow(rule.rule_id, prefix, branch, days_before(as_of, span))

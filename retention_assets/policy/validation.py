@@ -1,4 +1,4 @@
-"""How documents are checked: strictly, with one line of error that names every key that is wrong."""
+"""Validates policy documents strictly. One error line names every wrong key."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ STRICT = ConfigDict(extra="forbid", frozen=True, strict=True)  # no unknown keys
 
 
 def checked[F: BaseModel](form: type[F], mapping: Mapping[str, Any], source: str) -> F:
-    """Return `mapping` as a `form`. Errors: ConfigurationError with `source` and the key of everything wrong."""
+    """Return `mapping` as the model `form`. Errors: ConfigurationError with `source` and every wrong key."""
     try:
         return form.model_validate(mapping)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""From the text of a policy to plain mappings: YAML or JSON, where a repeated key is an error."""
+"""Loads the YAML or JSON text of a policy as a mapping. A duplicated key is an error."""
 
 import json
 from collections.abc import Hashable
@@ -10,7 +10,7 @@ from retention_assets.errors import ConfigurationError
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """YAML's safe loader, except that of two equal keys the first does not silently vanish."""
+    """A safe YAML loader that rejects duplicated keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
@@ -23,7 +23,7 @@ class _UniqueKeys(yaml.SafeLoader):
 def mapping_of(text: str, source: str) -> dict[str, Any]:
     """Return the mapping at the top of `text`. `source` names the text in errors.
 
-    Errors: ConfigurationError when it is neither YAML nor JSON, empty, no mapping, or has a key twice.
+    Errors: ConfigurationError if the text is neither YAML nor JSON, is empty, is no mapping, or has a duplicated key.
     """
     try:
         loaded = _loaded(text)
@@ -46,7 +46,7 @@ def _loaded(text: str) -> object:
         try:
             return json.loads(text, object_pairs_hook=_unique)
         except json.JSONDecodeError:
-            pass  # YAML's flow style begins like that too; what is neither fails below
+            pass  # YAML's flow style also begins with `{`; text that is neither fails below
     return yaml.load(text, Loader=_UniqueKeys)
 
 

@@ -1,1 +1,1 @@
-"""A configured repository of either system: opening it, what it keeps now, what other ones refer to."""
+"""Configured repositories, lakeFS or Icechunk: their live objects, and the references of the other repositories."""

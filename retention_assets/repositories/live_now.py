@@ -1,4 +1,4 @@
-"""What a repository of either kind keeps now: asked before the last bytes of an object go.
+"""The live objects of a repository of either kind, read before a purge deletes the last bytes of an object.
 
 Source: DESIGN.md, invariants 1 and 5.
 """
@@ -35,12 +35,12 @@ def live_now(
     log: Log,
     clock: Clock,
 ) -> Iterator[Callable[[], DataFrame]]:
-    """Give a function that returns what must stay (column `address`), as the liveness check of a sweep finds it.
+    """Yield a function that returns the addresses that must stay (column `address`), as a sweep's liveness check does.
 
-    Each call reads the repository's references again. The rows of a call are released by the next one, and at the end
-    of the block. Policy and day are those of the first call. Of what `others` refer to, the objects count that sweeps
-    of this repository worked on.
-    Errors of a call: GuardRefused when it is not known what must stay; of the source and the store.
+    Each call reads the repository's references again. The next call, or the end of the block, releases the rows of a
+    call. All calls use the policy and the day of the first call. References of `others` count only for objects that
+    sweeps of this repository worked on.
+    Errors of a call: GuardRefused if it is unknown which objects must stay; errors of the source and the store.
     """
     kept = _Kept(spark, warehouse, repository, others, run_id, log, clock)
     try:
@@ -50,7 +50,7 @@ def live_now(
 
 
 class _Kept:
-    """See `kept_now`. The source is opened once, by the first call: what one call read the next one need not read."""
+    """The state of `live_now`. The first call opens the source; later calls do not read the same files again."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class _Kept:
         self._run_id = run_id
         self._log = log
         self._clock = clock
-        self._rows: DataFrame | None = None  # of the last call
+        self._rows: DataFrame | None = None  # the rows of the last call
 
     def now(self) -> DataFrame:
         self._elsewhere.require_known()
@@ -79,7 +79,7 @@ class _Kept:
             kept = files_kept(self._sweep, self._sweep.opened.source.state()).cache()
         else:
             kept = self._liveness.now().live.cache()
-            kept.count()  # after `close` it could not be read again
+            kept.count()  # fills the cache: the rows cannot be read after `close`
             self._liveness.close()
         self._rows = kept
         return self._elsewhere.added_to(Liveness(kept, kept, self._clock()), self._worked_on).live
@@ -87,7 +87,7 @@ class _Kept:
     def release(self) -> None:
         self._release_rows()
         self._elsewhere.release()
-        if "_liveness" in self.__dict__:  # it was opened
+        if "_liveness" in self.__dict__:  # a call opened it
             self._liveness.release()
 
     def _release_rows(self) -> None:

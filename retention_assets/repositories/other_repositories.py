@@ -1,7 +1,8 @@
-"""What the other configured repositories refer to, as their last plans found it: none of that may be deleted here.
+"""The references of the other configured repositories, from their last plans. No sweep may delete referenced objects.
 
-Their tables in the warehouse are read, whoever made them last. A table that is too old says nothing of references that
-were made since. A plan then warns, and a sweep refuses. Source: DESIGN.md, invariant 6.
+The references are read from the other repositories' newest tables in the warehouse, whichever run wrote the tables. An
+old table lacks the references that were made since. Then a plan warns, and a sweep is refused.
+Source: DESIGN.md, invariant 6.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -38,7 +39,7 @@ from retention_assets.tables import (
     UNCOMMITTED_OBJECTS,
 )
 
-_LEAST_AGE = timedelta(days=1)  # repositories that are planned daily must be able to sweep, whatever their grace is
+_LEAST_AGE = timedelta(days=1)  # lets repositories with daily plans sweep, however short their grace is
 _Policy = Policy | SnapshotPolicy
 _SCHEMES = {"s3": "s3", "gs": "gs", "gcs": "gs", "file": "local", "local": "local", "mem": "mem"}
 
@@ -55,7 +56,7 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class OtherRepositories:
-    """The other repositories of the configuration, for one of them. `clock` is this machine's."""
+    """The repositories of the configuration other than `repository`. `clock` is this machine's clock."""
 
     spark: SparkSession
     warehouse: Warehouse
@@ -66,16 +67,16 @@ class OtherRepositories:
     _kept_by: dict[_Table, DataFrame] = field(default_factory=dict)  # the objects of a sweep that each table keeps
 
     def last_parts(self) -> DataFrame | None:
-        """Return `last_part` of what the others refer to by their newest tables; None when there is no such table.
+        """Return the last path segments (column `last_part`) of all references in the others' newest tables.
 
-        What their policies let go does not count, unless the mode is `plan` or the policy is another one than the table
-        was made under.
+        None if no other repository has a table. References that expired under a repository's policy do not count. They
+        do count if the repository's mode is `plan`, or if its policy changed after the table was made.
         """
         found = [self._references(other, table) for other in self.others if (table := self._newest(other))]
         return last_parts(found)
 
     def unknown(self) -> list[str]:
-        """Return, for each repository whose references are not known or known too long ago, one sentence and why."""
+        """Return a message with reason and remedy for each repository whose references are unknown or too old."""
         most = max(self.repository.settings.grace, _LEAST_AGE)
         told = []
         for other in filter(self._may_refer, self.others):
@@ -95,7 +96,7 @@ class OtherRepositories:
         return told
 
     def for_plan(self) -> OtherReferences:
-        """Return what a plan takes of the others. In mode `plan` nothing can be swept, so nothing is warned about."""
+        """Return the others' references for a plan, with warnings. Mode `plan` has no warnings: it sweeps nothing."""
         warnings: list[str] = []
         if self.repository.settings.mode != "plan":
             warnings = [
@@ -106,7 +107,7 @@ class OtherRepositories:
         return OtherReferences(self.last_parts(), tuple(warnings))
 
     def require_known(self) -> None:
-        """Refuse when it is not known what another repository refers to. Errors: GuardRefused."""
+        """Raise GuardRefused if the references of another repository are unknown or too old."""
         if unknown := self.unknown():
             raise GuardRefused(
                 f"{self.repository.name}: another repository may refer to objects that would be deleted. "
@@ -114,10 +115,10 @@ class OtherRepositories:
             )
 
     def added_to(self, liveness: Liveness, objects: DataFrame) -> Liveness:
-        """Return what is live with those of `objects` (column `address`) that another repository refers to.
+        """Return `liveness` plus those of `objects` (column `address`) that another repository refers to.
 
-        It is called with the same objects each time. What a table was found to keep stays, also if the other repository
-        is planned again meanwhile. Errors: GuardRefused when the table of another repository changes while it is read.
+        Callers pass the same objects each time. Objects that a table kept once stay, even if the other repository is
+        planned again later. Errors: GuardRefused if the table of another repository changes while it is read.
         """
         for other in self.others:
             table = self._newest(other)
@@ -128,20 +129,20 @@ class OtherRepositories:
             assert parts is not None
             found = referenced(objects.select("address"), parts).cache()
             found.count()
-            if self._newest(other) != table:  # it may have been read while it was written
+            if self._newest(other) != table:  # a plan may have written the table during the read
                 raise self._being_planned(other)
             self._kept_by[table] = found
         live = reduce(DataFrame.unionByName, self._kept_by.values(), liveness.live)
         return Liveness(live.distinct(), liveness.committed, liveness.checked_at)
 
     def release(self) -> None:
-        """Let go of what was read: what `added_to` returned must not be used any more."""
+        """Release the cached rows. After this, results of `added_to` must not be used."""
         for found in self._kept_by.values():
             found.unpersist()
         self._kept_by.clear()
 
     def _require_one(self, other: Repository) -> None:
-        """Refuse when no table of `other` was read, since its day is being planned again."""
+        """Raise GuardRefused if no table of `other` was read because its day is being planned again."""
         if self._may_refer(other) and other.name not in {table.repository for table in self._kept_by}:
             raise self._being_planned(other)
 
@@ -152,15 +153,15 @@ class OtherRepositories:
         )
 
     def _may_refer(self, other: Repository) -> bool:
-        """Return whether entries of `other` can name objects here: a lakeFS server reads one kind of store."""
+        """Return whether `other` can refer to objects here. A lakeFS server's repositories share one kind of store."""
         here = {_scheme(self.repository.namespace), _scheme(self.repository.storage)}
         there = _scheme(other.namespace)
         return other.is_icechunk or there is None or None in here or there in here
 
     def _newest(self, other: Repository) -> _Table | None:
-        """Return the newest table that a complete plan of `other` has, as far as its references go.
+        """Return the newest complete table with references of `other`; None if there is none.
 
-        Days are looked at backwards, until one is new: reading the facts of every day of a year takes long.
+        Days are read from the newest back until a recent table is found: reading the metadata of a whole year is slow.
         """
         name = REACHABLE_CHUNKS.name if other.is_icechunk else ADDRESSES.name
         newest: _Table | None = None
@@ -173,7 +174,7 @@ class OtherRepositories:
         return newest
 
     def _table(self, other: Repository, name: str, day: date) -> _Table | None:
-        """Return a table of a day; None when its writing was cut off or a guard refused it."""
+        """Return the table of a day; None if it was not written completely or a guard refused it."""
         document = self.warehouse.read_document(other.name, name, day.isoformat(), FACTS)
         is_complete = self.warehouse.is_complete(other.name, name, day.isoformat())
         if document is None or not is_complete or REFUSED in document["notes"]:
@@ -181,21 +182,21 @@ class OtherRepositories:
         return _Table(other.name, day, datetime.fromisoformat(document["taken_at"]).astimezone(UTC), document["notes"])
 
     def _references(self, other: Repository, table: _Table) -> DataFrame:
-        """Return what `other` refers to by full address or by virtual chunk references (column `address`)."""
+        """Return the references of `other`: full addresses and virtual chunk references (column `address`)."""
         policy = _policy(other)
-        if other.settings.mode == "plan" or not _is_of(table, other, policy):  # mode `plan` lets nothing go
-            policy = None  # then the references of every commit and manifest count, which only keeps more
+        if other.settings.mode == "plan" or not _is_of(table, other, policy):  # mode `plan` deletes nothing
+            policy = None  # then the references of all commits and manifests count, which keeps more
         return (self._of_icechunk if other.is_icechunk else self._of_lakefs)(other, table, policy)
 
     def _of_lakefs(self, other: Repository, table: _Table, policy: _Policy | None) -> DataFrame:
         pairs = self._rows(other, ADDRESSES.name, table, ["address"]).where(is_outside(F.col("address")))
         if set(ADDRESSES.schema.names) - set(pairs.columns):
-            policy = None  # an older version wrote the table: then every reference counts, which only keeps more
+            policy = None  # a table of an older version: all references count, which keeps more
         graph = self._table(other, COMMIT_GRAPH.name, table.day)
         same = graph is not None and graph.notes.get(REFERENCES_HASH) == table.notes.get(REFERENCES_HASH)
         if isinstance(policy, Policy) and same:
             heads = self._rows(other, COMMIT_GRAPH.name, table).select(F.explode("head_of").alias("branch"))
-            gone = pairs.select(F.explode("branches").alias("branch"))  # and still counted: see `reflog`
+            gone = pairs.select(F.explode("branches").alias("branch"))  # gone branches that still count: see `reflog`
             branches = sorted(row["branch"] for row in heads.unionByName(gone).distinct().collect())
             today = self.clock().date()
             as_of = datetime(today.year, today.month, today.day, tzinfo=UTC)
@@ -213,7 +214,7 @@ class OtherRepositories:
         manifests = self._rows(other, REACHABLE_MANIFESTS.name, table)
         if policy is not None:
             manifests = manifests.where("live")
-        # The plan that wrote the table has every manifest in the cache, so the store is not asked.
+        # The plan that wrote the table put every manifest into the cache, so the store is not read.
         cache = TableCache(self.spark, self.warehouse, other.name, StoreAccess(other.storage, {}), self.run_id)
         named, _ = cache.rows(manifests, manifest_chunks())
         return named.where("location IS NOT NULL").select(F.col("location").alias("address"))
@@ -223,13 +224,13 @@ class OtherRepositories:
 
 
 def not_configured(source: LakeFSSource, configured: Collection[Repository]) -> str | None:
-    """Return a warning with the names of the server's repositories that are not configured; None: there are none.
+    """Return a warning that names the server's repositories that are not configured; None if all are configured.
 
-    They may refer to objects of any repository by full address, also those whose namespace is elsewhere.
+    Any repository can refer to objects of another one by full address, whatever its own namespace is.
     """
     try:
         known = source.repositories()
-    except AccessDenied:  # only a warning is lost
+    except AccessDenied:  # not fatal: only the names for the warning are missing
         return (
             "Whether the server has repositories that are not configured is not known: the user may not list them "
             "(fs:ListRepositories)."
@@ -245,26 +246,26 @@ def not_configured(source: LakeFSSource, configured: Collection[Repository]) -> 
 
 
 def _is_live(held_prefixes: Sequence[str]) -> Column:
-    """Return whether a pair with the columns of `with_lifecycle` keeps its address."""
+    """Return the condition under which a (path, address) pair is live. It needs the columns of `with_lifecycle`."""
     kept = F.col("active") & ~F.col("lifecycle_due")
     return kept | F.col("protected") | below_any(F.col("key"), held_prefixes)
 
 
 def _policy(other: Repository) -> _Policy | None:
-    """Return what the policy files say; None when they cannot be read."""
+    """Return the policy of the repository's policy files; None if they cannot be read."""
     try:
         return snapshot_policy(other) if other.is_icechunk else policy_of_files(other)
-    except ConfigurationError:  # then every reference counts, and a sweep refuses
+    except ConfigurationError:  # then every reference counts, and a sweep is refused
         return None
 
 
 def _is_of(table: _Table, other: Repository, policy: _Policy | None) -> bool:
-    """Return whether the table was made under the policy. Of a policy that a server has a part of, it is believed."""
+    """Return whether the table was made under `policy`. This is assumed if a part of the policy is on a server."""
     if policy is None or SERVER in other.settings.policy:
         return policy is not None
     return table.notes.get(POLICY_HASH) == policy.policy_hash
 
 
 def _scheme(place: str) -> str | None:
-    """Return what kind of store a URL names; None for one that is not told apart from others."""
+    """Return the kind of store of a URL; None if the kind is unknown."""
     return _SCHEMES.get(place.partition("://")[0])

@@ -69,7 +69,7 @@ _COLUMNS: Mapping[str, str] = {
     "protected": "Whether a tag or a hold keeps it.",
     "due_since": _DUE,
     "is_head": "Whether a branch names the commit.",
-    "left_branches": "Branches that reached it when an earlier plan saw them, and that are gone.",
+    "left_branches": "Branches that reached it when an earlier plan saw them, and whose heads of then are gone.",
     "range_id": "The range; of an address, one of the ranges that hold it.",
     "first_added_at": "When the oldest commit that holds the range was made.",
     "rule_ids": _RULES,

@@ -19,7 +19,7 @@ class Commit:
 
     @property
     def main_parent(self) -> str | None:
-        """The parent that was the head of the branch before this commit. Source: lakeFS facts 3.1 (version 0: the last)."""
+        """The parent that was the branch's head before this commit. Source: lakeFS facts 3.1 (version 0: the last)."""
         if not self.parents:
             return None
         return self.parents[-1] if self.version == 0 else self.parents[0]

@@ -33,7 +33,7 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 
 _LOG = logging.getLogger(__name__)
-_CLOCKS_DIFFER = timedelta(minutes=5)  # between our clock and the store's; if it is more, files stay
+_CLOCKS_DIFFER = timedelta(minutes=5)  # tolerated between our clock and the store's; if it is more, files stay
 _GONE = ("deleted", "missing")  # outcomes of a deletion
 _ATTEMPTS = 3  # times that the branches and tags are read for one dump
 _DUMP_LIFE = timedelta(minutes=10)  # a dump is reused for this long; commits made and lost in between are not seen
@@ -218,7 +218,7 @@ class ApiSource:
         except NotFound as error:
             if error.words == "repository not found":
                 raise
-            return None  # without rules every commit is active, so no more objects are deleted
+            return None  # without rules every commit is active, so fewer objects are deleted
         expect = self._client.expect
         branches = answer.get("branches") or []  # null when there are none. Source: lakeFS facts, H17
         if not isinstance(branches, list):
@@ -386,7 +386,10 @@ class ApiSource:
 
 
 def _written_for(run_id: str, files: Mapping[str, datetime], asked_at: datetime) -> Sequence[str]:
-    """Return the files in the folder of a run if all of them were written after the request; else nothing."""
+    """Return the files in the folder of a run if all of them were written after the request; else nothing.
+
+    Write times may be up to `_CLOCKS_DIFFER` too early.
+    """
     folder = f"{staged_folder(run_id)}/"
     own = sorted(file for file in files if file.startswith(folder))
     is_ours = all(files[file] >= asked_at - _CLOCKS_DIFFER for file in own)

@@ -147,7 +147,7 @@ class DumpSource:
         try:
             content = self._reader.read(RULES)
         except ObjectMissing:
-            return None  # without rules every commit is active, so no more objects are deleted
+            return None  # without rules every commit is active, so fewer objects are deleted
         rules = read_gc_rules(content, self._reader.describe(RULES))
         return GCRules(*rules) if rules else None
 

@@ -67,7 +67,7 @@ class StagedScan:
         - The page has rows. Then its file has the rows of every branch of the page, because the server discards only
           whole pages. If the server did not find a branch, the branch was deleted and its staged objects with it.
         - The page has no rows, and none of its branches shows a staged object afterwards. Then all objects that were
-          staged when the scan began have been committed or discarded. References are read later, so they have them.
+          staged when the scan began have been committed or discarded. References are read later and have these commits.
         - The server fails repeatedly, or its pages contradict its branches. Then the staged objects are read from the
           branches.
 

@@ -110,7 +110,7 @@ class Outlook:
     at_heads: Amount
     heads: Groups
     check_results: Sequence[CheckResult]
-    blocked: str | None  # why a sweep would refuse the proposed plan; None: it would not
+    blocked: str | None  # why no sweep may execute the proposed plan; None: a sweep may
     findings: Sequence[Finding]
 
 
@@ -196,7 +196,7 @@ def _groups(frame: DataFrame) -> list[tuple[str, Amount]]:
 
 
 def _require_same_pictures(plan: Plan, inventory: Rows, graph: Rows) -> None:
-    """Refuse tables that were made again after the plan: not all differences would come from the policy.
+    """Refuse tables that were made again after the plan: the differences would not come from the policy alone.
 
     Errors: GuardRefused.
     """

@@ -49,7 +49,7 @@ class LivenessQuery:
 
     @property
     def as_of(self) -> datetime:
-        """The first instant of the day, UTC. Source: DESIGN.md, Decisions (As of)."""
+        """The time 00:00 UTC of the day. Source: DESIGN.md, Decisions (As of)."""
         return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
 
     def held_prefixes(self) -> list[str]:

@@ -64,7 +64,7 @@ from retention_assets.state.warehouse import Rows, Warehouse
 INSTANCE = "instance"  # note of `commit_graph`: identifies the repository, if the source knows it
 KNOWN = "known"  # note of `uncommitted_objects`: whether there is a staged list
 _OLD_REFERENCES = timedelta(days=1)
-_LISTING = timedelta(hours=1)  # at most this much of the time since the listing counts towards `settle`
+_LISTING = timedelta(hours=1)  # at most this much time between listing and staged list counts for `settle`
 _FEW = 5  # names in a message
 
 
@@ -80,12 +80,12 @@ class PlanInputs:
 
     @property
     def staged_known(self) -> bool:
-        """Whether there is a staged list. Without one, objects may be staged."""
+        """Whether there is a staged list. Without one, any object may be staged."""
         return self.staged.notes[KNOWN] == "true"
 
     @property
     def oldest(self) -> datetime:
-        """The oldest time of listing, staged list (if there is one) and references."""
+        """The earliest time of listing, staged list (if there is one) and references."""
         taken = [self.inventory.taken_at, self.graph.taken_at]
         return min([*taken, self.staged.taken_at] if self.staged_known else taken)
 
@@ -139,7 +139,7 @@ class Terms:
 
     @property
     def as_of(self) -> datetime:
-        """The first instant of the day, UTC. Source: DESIGN.md, Decisions (As of)."""
+        """The time 00:00 UTC of the day. Source: DESIGN.md, Decisions (As of)."""
         return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
 
     def counting_heads(self, references: References) -> tuple[SeenHead, ...]:

@@ -28,7 +28,7 @@ _ROWS_PER_FILE = 500_000
 
 @dataclass(frozen=True, slots=True)
 class RuleStatistics:
-    """The results of one attempt to sweep a plan, for one rule. Times are ISO 8601 in UTC; bytes are those listed."""
+    """The results of one attempt to sweep a plan, for one rule. Times are ISO 8601 in UTC; bytes: sizes as listed."""
 
     run_id: str
     plan_hash: str

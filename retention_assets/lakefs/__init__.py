@@ -1,1 +1,1 @@
-"""All of lakeFS: its rules, formats and source, and how a sweep of it is planned, checked and verified."""
+"""Everything about lakeFS: retention rules, file formats, data sources, and planning, checking and verifying sweeps."""

@@ -1,4 +1,4 @@
-"""Two sets of candidates side by side: what only one of them frees, and what both do for another reason."""
+"""Compares two sets of deletion candidates: objects that one set frees, and objects that both sets free."""
 
 from collections.abc import Callable
 
@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 from retention_assets.core.aggregates import union_of
 from retention_assets.core.summary import largest_groups, top_prefix
 
-NEWLY_FREED, NO_LONGER_FREED = "newly_freed", "no_longer_freed"  # named by the later side only, by the earlier only
-FREED_OTHERWISE, FREED_ALIKE = "freed_otherwise", "freed_alike"  # by both: for another reason or rule, or the same
+NEWLY_FREED, NO_LONGER_FREED = "newly_freed", "no_longer_freed"  # only the later set has the object; only the earlier
+FREED_OTHERWISE, FREED_ALIKE = "freed_otherwise", "freed_alike"  # both sets have it: reason or rule differs; is equal
 CHANGES = (NEWLY_FREED, NO_LONGER_FREED, FREED_OTHERWISE, FREED_ALIKE)
 
 _COMPARED = ("size", "reason", "rule_ids", "paths", "branches")
@@ -17,10 +17,12 @@ _EARLIER, _LATER = "before", "after"
 
 
 def compared(before: DataFrame, after: DataFrame) -> DataFrame:
-    """Return a row per address of either side: `change`, and the reasons and rules of both (null: not named).
+    """Return one row per address of either set, with its `change` and the reasons and rules in both sets.
 
-    `before`, `after`: `deletion_candidates`. `size`, `paths` and `branches` are as the later side has them, else the
-    earlier.
+    A reason or rule is null if that set does not have the object. `size`, `paths` and `branches` come from the later
+    set if it has the object, else from the earlier set.
+
+    `before`, `after`: rows of `deletion_candidates`.
     """
     both = _side(before, _EARLIER).join(_side(after, _LATER), on="address", how="full")
     differs = (F.col("reason_before") != F.col("reason_after")) | (F.col("rule_ids_before") != F.col("rule_ids_after"))
@@ -43,12 +45,12 @@ def _side(candidates: DataFrame, name: str) -> DataFrame:
 
 
 def changed_amounts(changes: DataFrame, most: int, prefix: Callable[[], Column] = top_prefix) -> DataFrame:
-    """Return the `largest_groups` of each change. `changes` as `compared` returns them."""
+    """Return the `largest_groups` of each change. `changes`: the rows that `compared` returns."""
     return largest_groups(changes, "change", _told_reason(), prefix(), most)
 
 
 def _told_reason() -> Column:
-    """Return the reason; of an object that both sides free for another one, both."""
+    """Return the reason as text. If the two sets free the object for different reasons, the text has both."""
     earlier, later = F.col("reason_before"), F.col("reason_after")
     both = F.when(earlier == later, F.concat(later, F.lit(", other rules"))).otherwise(
         F.concat(earlier, F.lit(" → "), later)
@@ -57,9 +59,9 @@ def _told_reason() -> Column:
 
 
 def at_heads(commits: DataFrame, graph: DataFrame) -> DataFrame:
-    """Return those of `potential_commits` that a branch or tag names, with these names as their branches.
+    """Return the rows of `potential_commits` that a branch or tag names; `branches` has these names.
 
-    A tag is written `tag <name>`: a branch may be called the same.
+    A tag is written `tag <name>`, because a branch can have the same name.
     """
     tags = F.transform("tags", lambda tag: F.concat(F.lit("tag "), tag))
     named = graph.select("commit_id", F.concat("head_of", tags).alias("names")).where(F.size("names") > 0)
@@ -67,9 +69,11 @@ def at_heads(commits: DataFrame, graph: DataFrame) -> DataFrame:
 
 
 def with_heads(changes: DataFrame, pairs_at_heads: DataFrame) -> DataFrame:
-    """Return the changes with `heads`: which branches and tags have a newly freed object in their version of now.
+    """Return the changes with the column `heads`: the branches and tags whose current commit has the object.
 
-    `pairs_at_heads`: `addresses` of `at_heads`. Empty for objects that only older versions have.
+    Only newly freed objects have `heads`. The list is empty if only older commits have the object.
+
+    `pairs_at_heads`: the `addresses` of the commits that `at_heads` returns.
     """
     heads = pairs_at_heads.groupBy("address").agg(union_of("branches").alias("heads"))
     none = F.array().cast("array<string>")
@@ -79,9 +83,9 @@ def with_heads(changes: DataFrame, pairs_at_heads: DataFrame) -> DataFrame:
 
 
 def head_amounts(changes: DataFrame, most: int) -> DataFrame:
-    """Return (name, objects, bytes): the `most` heads that lose the most bytes, and the total, whose name is empty.
+    """Return (name, objects, bytes) of the `most` heads that lose the most bytes, and a total with an empty name.
 
-    `changes` as `with_heads` returns them. Only objects that a head has count.
+    Objects that no head has are not counted. `changes`: the rows that `with_heads` returns.
     """
     names = F.explode(F.concat(F.array(F.lit("")), F.col("heads"))).alias("name")
     return (

@@ -1,1 +1,1 @@
-"""The bytes that lakeFS writes: ranges, metaranges, dumps, rules. Source: lakeFS facts."""
+"""Reads and writes the file formats of lakeFS: ranges, metaranges, dumps, rules. Source: lakeFS facts."""

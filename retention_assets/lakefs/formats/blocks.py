@@ -1,7 +1,7 @@
-"""The container of lakeFS tables: a block-based table of RocksDB's second format. Source: lakeFS facts 2.1.
+"""Reads the container of lakeFS tables: RocksDB's block-based table, format version 2. Source: lakeFS facts 2.1.
 
-From the footer to the rows of the data blocks. Every block that is read is checked against its CRC32C; no two blocks
-may share a byte, so an index can neither loop nor hand out the same rows twice.
+The module reads everything from the footer to the rows of the data blocks. The CRC32C of every block is verified. No
+two blocks may share a byte, so an index cannot contain a loop or name the same rows twice.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,14 +20,14 @@ MAGIC = bytes.fromhex("f7cff485b741e288")
 CRC32C = 1
 STORED, SNAPPY = 0, 1
 TWO_LEVEL = 2
-MAX_DECODED = 1 << 30  # bytes; lakeFS splits its tables at 20 MiB (lakeFS facts 2.5), so this is no real table
+MAX_DECODED = 1 << 30  # bytes; lakeFS splits its tables at 20 MiB (lakeFS facts 2.5), so no real table is larger
 
 type Handles = np.ndarray  # int64 (2, blocks): offset and length of each block
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Decoded blocks one after another in `content`, each from its start to its end."""
+    """Decoded blocks. Block `i` is `content[starts[i]:ends[i]]`."""
 
     content: np.ndarray
     starts: np.ndarray
@@ -36,7 +36,7 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Where the records of decoded blocks lie: `places` is what the kernel `scan_rows` fills."""
+    """The records of decoded blocks. `places`: their positions in `content`, filled by the kernel `scan_rows`."""
 
     content: np.ndarray
     places: np.ndarray
@@ -44,17 +44,17 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A table's properties as stored, and the rows of its data blocks in order."""
+    """The stored properties of a table, and the rows of its data blocks in order."""
 
     properties: Mapping[str, bytes]
     rows: Rows
 
 
 def open_container(content: bytes, name: str) -> Container:
-    """Return properties and rows of the table `content`.
+    """Return the properties and rows of the table `content`.
 
     Raises:
-        CorruptFile: a block fails its checksum, lies outside the file or on another block, or is malformed.
+        CorruptFile: a block does not match its checksum, is outside the file, overlaps another block, or is malformed.
     """
     metaindex, index = _footer(content, name)
     reading = _Reading(content, name)
@@ -79,7 +79,7 @@ def open_container(content: bytes, name: str) -> Container:
 
 
 def _footer(content: bytes, name: str) -> tuple[Handles, Handles]:
-    """Return the handles of the metaindex and of the index."""
+    """Return the handles of the metaindex block and of the index block."""
     footer = content[-FOOTER:]
     if len(footer) < FOOTER or footer[-8:] != MAGIC:
         raise corrupt(name, f"its {len(content):,} bytes do not end as a table does (truncated, or another format)")
@@ -97,7 +97,7 @@ def _footer(content: bytes, name: str) -> tuple[Handles, Handles]:
 
 
 def _varint(source: bytes, position: int, name: str) -> tuple[int, int]:
-    """Return a number below 2^63 and the position after it."""
+    """Decode a varint below 2^63. Return its value and the position after it."""
     number = 0
     for shift in range(0, 63, 7):
         if position == len(source):
@@ -115,7 +115,7 @@ def _two_varints(source: bytes, name: str) -> tuple[int, int]:
 
 
 def _count(properties: Mapping[str, bytes], name: str) -> int:
-    """Return the records that the property `count` promises."""
+    """Return the number of records in the property `count`."""
     count = properties.get("count", b"")
     if not (count.isdigit() and len(count) < TRAILER * 2):
         raise corrupt(name, f"its property count is {count[:40]!r}, not a number")
@@ -132,7 +132,7 @@ def _small_rows(rows: Rows) -> Iterator[tuple[bytes, bytes]]:
 
 
 class _Reading:
-    """One pass over one file; remembers which bytes are spoken for."""
+    """One pass over one file. It records the bytes of every block that was read."""
 
     def __init__(self, content: bytes, name: str) -> None:
         self.content = content
@@ -141,7 +141,7 @@ class _Reading:
         self.claimed: list[Handles] = []
 
     def require_disjoint(self) -> None:
-        """Refuse blocks that share bytes: an index that names a block twice, or itself."""
+        """Refuse blocks that share bytes, for example an index that names a block twice, or itself."""
         starts, sizes = np.concatenate(self.claimed, axis=1)
         order = np.argsort(starts, kind="stable")
         starts, sizes = starts[order], sizes[order]
@@ -157,10 +157,10 @@ class _Reading:
         return found
 
     def rows(self, handles: Handles, what: str, limit: int | None = None) -> Rows:
-        """Return the rows of the blocks at `handles`; exactly `limit` of them if that is given."""
+        """Return the rows of the blocks at `handles`. If `limit` is given, there must be exactly `limit` rows."""
         blocks = self._load(handles, what)
-        possible = len(self.content) // BLOCK_TRAILER if limit is None else limit  # an index row names a block
-        capacity = min(possible, len(blocks.content) // 3)  # a row has three lengths
+        possible = len(self.content) // BLOCK_TRAILER if limit is None else limit  # each index row names a block
+        capacity = min(possible, len(blocks.content) // 3)  # a row has three lengths, so at least 3 bytes
         places = table_array(5, capacity)
         count, bad = scan_rows(blocks.content, blocks.starts, blocks.ends, places)
         if bad >= 0 or count != (count if limit is None else limit):
@@ -169,7 +169,7 @@ class _Reading:
         return Rows(blocks.content, np.ascontiguousarray(places[:, :count]))
 
     def _load(self, handles: Handles, what: str) -> Blocks:
-        """Return the blocks at `handles`, checked against their checksums and decompressed."""
+        """Return the blocks at `handles`, decompressed. Their checksums are verified."""
         frames = table_array(3, handles.shape[1])
         offsets, lengths = np.ascontiguousarray(handles)
         if (bad := inspect_blocks(self.source, len(self.content) - FOOTER, offsets, lengths, frames)) >= 0:
@@ -196,7 +196,7 @@ class _Reading:
             ):
                 if kind == STORED:
                     target[low:high] = source[start:end]
-                else:  # fails unless the block makes exactly the bytes that it promises
+                else:  # fails if the decoded size differs from the size in the block
                     cramjam.snappy.decompress_raw_into(source[start:end], target[low:high])
         except cramjam.DecompressionError as error:
             raise corrupt(self.name, f"a {what} does not decompress ({error})") from error

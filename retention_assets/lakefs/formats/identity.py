@@ -1,9 +1,9 @@
-"""The ids that lakeFS derives from content: SHA-256 over a tagged encoding. Source: lakeFS facts 2.4."""
+"""Computes the ids that lakeFS derives from content: SHA-256 over a tagged encoding. Source: lakeFS facts 2.4."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
 
-LATE_PROPERTIES = frozenset({"min_key", "max_key", "count", "estimated_size_bytes"})  # added after the id is taken
+LATE_PROPERTIES = frozenset({"min_key", "max_key", "count", "estimated_size_bytes"})  # added after the id is computed
 
 
 def _integer(value: int) -> bytes:
@@ -23,7 +23,7 @@ def _strings(values: Sequence[str]) -> bytes:
 
 
 def string_map(pairs: Mapping[str, bytes]) -> bytes:
-    """Return the encoding of a map of strings: sorted by key, each length before its string."""
+    """Return the encoding of a map of strings, sorted by key. Each string is preceded by its length."""
     ordered = sorted((key.encode(), value) for key, value in pairs.items())
     return b"\x04" + _integer(len(ordered)) + b"".join(_string(key) + _string(value) for key, value in ordered)
 
@@ -33,7 +33,10 @@ def _text_map(pairs: Mapping[str, str]) -> bytes:
 
 
 def hashed_properties(properties: Mapping[str, bytes]) -> bytes:
-    """Return what a table's content id hashes after the records: its own properties, known before it was closed."""
+    """Return the encoded properties that are hashed into the content id of a table, after its records.
+
+    These are the properties that were known before the table was closed.
+    """
     return string_map(
         {
             key: value
@@ -52,7 +55,7 @@ def commit_id(
     metadata: Mapping[str, str],
     parents: Sequence[str],
 ) -> str:
-    """Return the id of a commit; `created_seconds` count from 1970, what is finer is not part of the id."""
+    """Return the id of a commit. `created_seconds`: unix time; fractions of a second are not part of the id."""
     lineage = hashlib.sha256(_strings(parents)).digest()
     return hashlib.sha256(
         b"".join(
@@ -67,6 +70,6 @@ def commit_id(
 
 
 def entry_identity(*, size: int, etag: str, metadata: Mapping[str, str], content_type: str) -> bytes:
-    """Return the 32 bytes that identify an entry's content; its address is no part of it. `size` is in bytes."""
+    """Return the 32 bytes that identify the content of an entry. The address is not included. `size` is in bytes."""
     kind = _string(content_type.encode()) if content_type else b""
     return hashlib.sha256(_integer(size) + _string(etag.encode()) + _text_map(metadata) + kind).digest()

@@ -1,4 +1,4 @@
-"""Ranges (the objects of a commit) and metaranges (the ranges of a commit) as Arrow record batches."""
+"""Reads ranges (the objects of a commit) and metaranges (the ranges of a commit) into Arrow record batches."""
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ BY_PREFIX_DEPRECATED, RELATIVE, FULL = 0, 1, 2  # address_type; source: lakeFS f
 
 _ENTRY_FIELDS: list[pa.Field] = [
     pa.field("key", pa.string(), nullable=False),  # the path in the repository
-    pa.field("address", pa.string(), nullable=False),  # as stored; how to read it says address_type
+    pa.field("address", pa.string(), nullable=False),  # as stored; address_type says how to read it
     pa.field("address_type", pa.int8(), nullable=False),
     pa.field("size", pa.int64(), nullable=False),  # bytes
     pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=True),  # the server's clock, or the source's
@@ -47,8 +47,8 @@ def read_range(content: bytes, name: str) -> pa.RecordBatch:
     """Return the entries of a range, in key order, as `ENTRY_SCHEMA`.
 
     Raises:
-        CorruptFile: as `open_table`; or the table is no range of objects, or an entry is malformed: text that is
-            not UTF-8, an unknown address type, an impossible time.
+        CorruptFile: as `open_table`; or the table is not a range of objects; or an entry has text that is not UTF-8,
+            an unknown address type or an impossible time.
     """
     table = open_table(content, name)
     require_kind(table.properties, "ranges", None, name)
@@ -69,7 +69,7 @@ def read_range(content: bytes, name: str) -> pa.RecordBatch:
 
 
 def _last_modified(fields: Fields, name: str) -> pa.Array:
-    """Return the instants in microseconds, cut from nanoseconds; null where an entry has none."""
+    """Return the times in microseconds, truncated from nanoseconds. An entry without a time has null."""
     seconds, nanos = fields.numbers(_SECONDS), fields.numbers(_NANOS)
     possible = (seconds >= FIRST_SECOND) & (seconds <= LAST_SECOND) & (nanos >= 0) & (nanos < 1_000_000_000)
     if not possible.all():
@@ -79,10 +79,10 @@ def _last_modified(fields: Fields, name: str) -> pa.Array:
 
 
 def read_metarange(content: bytes, name: str) -> pa.RecordBatch:
-    """Return the ranges of a metarange, in key order, as `METARANGE_SCHEMA`; those of a dump's metarange too.
+    """Return the ranges of a metarange, in key order, as `METARANGE_SCHEMA`. It also reads the metaranges of dumps.
 
     Raises:
-        CorruptFile: as `open_table`; or the table is no metarange, a range has no id, or ranges overlap.
+        CorruptFile: as `open_table`; or the table is not a metarange, a range has no id, or ranges overlap.
     """
     table = open_table(content, name)
     if table.properties.get("type") != b"metaranges":

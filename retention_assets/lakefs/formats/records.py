@@ -1,6 +1,6 @@
-"""The protobuf messages of lakeFS, built from their fields at import. Source: lakeFS facts 2.3.
+"""The protobuf messages of lakeFS. The classes are built at import from the field lists. Source: lakeFS facts 2.3.
 
-Enums are declared as int32, which reads the same bytes and keeps values that are not known yet.
+Enums are declared as int32. The bytes are the same, and unknown values are kept.
 """
 
 import re
@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError, Message
 
 from retention_assets.core.corruption import corrupt
 
-FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799  # years 1 to 9999, all that a Timestamp may say
+FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799  # years 1 to 9999, the range of a protobuf Timestamp
 
 _PACKAGE = "retention_assets.lakefs"
 _FIELD = re.compile(r"(?P<label>repeated |map<string, )?(?P<type>\w+)>? (?P<name>\w+) = (?P<number>\d+);")
@@ -44,7 +44,7 @@ _Field = descriptor_pb2.FieldDescriptorProto
 
 
 def _describe(field: _Field, kind: str) -> None:
-    """Give `field` the type named `kind`: a scalar, or a message of this package."""
+    """Set the type of `field` to `kind`: the name of a scalar type or of a message of this package."""
     if kind[0].isupper():
         field.type = _Field.TYPE_MESSAGE
         field.type_name = f".{_PACKAGE}.{kind}"
@@ -53,7 +53,7 @@ def _describe(field: _Field, kind: str) -> None:
 
 
 def _add_map(message: descriptor_pb2.DescriptorProto, field: _Field, kind: str) -> None:
-    """Make `field` a map from string to `kind`: on the wire a repeated pair, declared inside `message`."""
+    """Make `field` a map from string to `kind`. Protobuf encodes a map as repeated pairs, declared in `message`."""
     pair = message.nested_type.add(name=field.name.title().replace("_", "") + "Entry")
     pair.options.map_entry = True
     for name, number, part in (("key", 1, "string"), ("value", 2, kind)):
@@ -78,7 +78,7 @@ def _file() -> descriptor_pb2.FileDescriptorProto:
     return file
 
 
-_POOL = descriptor_pool.DescriptorPool()  # our own: another package may declare the same names
+_POOL = descriptor_pool.DescriptorPool()  # a separate pool, because another package can declare the same names
 _POOL.Add(_file())
 
 
@@ -97,7 +97,7 @@ StagedEntryData = _class("StagedEntryData")
 
 
 def parse(record: type[Message], content: bytes, name: str) -> Any:
-    """Return the message in `content`; CorruptFile, naming the file `name`, when there is none."""
+    """Return the message in `content`. Errors: CorruptFile that names the file `name` when it cannot be parsed."""
     try:
         return record.FromString(content)
     except DecodeError as error:

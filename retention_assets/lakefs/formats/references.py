@@ -1,4 +1,4 @@
-"""The tables of a reference dump: commits, branches and tags as Arrow record batches. Source: lakeFS facts 3.3."""
+"""Reads the tables of a reference dump (commits, branches, tags) into record batches. Source: lakeFS facts 3.3."""
 
 from collections.abc import Iterator, Sequence
 
@@ -30,13 +30,14 @@ def read_commits(content: bytes, name: str) -> pa.RecordBatch:
     """Return the commits in one range of a dump, in order of their ids, as `COMMIT_SCHEMA`.
 
     Raises:
-        CorruptFile: as `open_table`; or the table holds no commits, or a commit is not the one its id was made of.
+        CorruptFile: as `open_table`; or the table is not one of commits, or the id of a commit does not match its
+            content.
     """
     return _batch([_commit(record, name) for record in _records(content, name, "commit")], COMMIT_SCHEMA)
 
 
 def _commit(record: tuple[bytes, bytes, bytes], name: str) -> tuple[object, ...]:
-    """Return the columns of one commit, whose record (key, identity, data) must agree with itself."""
+    """Return the columns of one commit. The key and identity of its record must be the id that its data has."""
     key, identity, content = record
     commit = parse(CommitData, content, name)
     moment = commit.creation_date
@@ -66,25 +67,25 @@ def _commit(record: tuple[bytes, bytes, bytes], name: str) -> tuple[object, ...]
 
 
 def read_branches(content: bytes, name: str) -> pa.RecordBatch:
-    """Return the branches, hidden ones too, in one range of a dump, by name, as `BRANCH_SCHEMA`.
+    """Return the branches (hidden ones too) in one range of a dump, in order of their names, as `BRANCH_SCHEMA`.
 
     Raises:
-        CorruptFile: as `open_table`; or the table holds no branches, or a record contradicts its key.
+        CorruptFile: as `open_table`; or the table is not one of branches, or a record does not match its key.
     """
     return _batch(_named(content, name, "branch"), BRANCH_SCHEMA)
 
 
 def read_tags(content: bytes, name: str) -> pa.RecordBatch:
-    """Return the tags in one range of a dump, by name, as `TAG_SCHEMA`.
+    """Return the tags in one range of a dump, in order of their names, as `TAG_SCHEMA`.
 
     Raises:
-        CorruptFile: as `open_table`; or the table holds no tags, or a record contradicts its key.
+        CorruptFile: as `open_table`; or the table is not one of tags, or a record does not match its key.
     """
     return _batch(_named(content, name, "tag"), TAG_SCHEMA)
 
 
 def _records(content: bytes, name: str, entity: str) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """Yield (key, identity, data) of each record; a dump has few of them, so these may be Python's objects."""
+    """Return (key, identity, data) of each record. A dump has few records, so Python objects are fast enough."""
     table = read_table(content, name)
     require_kind(table.properties, "ranges", entity, name)
     columns = (table.keys, table.identities, table.values)

@@ -1,16 +1,16 @@
-"""The server's own garbage-collection rules, as it stores them in the repository. Source: lakeFS facts 1.2, 4.1."""
+"""Reads the garbage-collection rules that the server stores in the repository. Source: lakeFS facts 1.2, 4.1."""
 
 from retention_assets.lakefs.formats.records import GarbageCollectionRules, parse
 
 
 def read_gc_rules(content: bytes, name: str) -> tuple[int, dict[str, int]] | None:
-    """Return (default days, days by branch name) of `config.json`, which is protobuf; `None` when no rules are set.
+    """Return (default days, days by branch name) of `config.json`, which is protobuf. `None`: no rules are set.
 
-    A deleted document has no bytes. Nor has one with the default 0 and no branches: the server itself reads that
-    one as "no rules", so it is `None` here too, which keeps everything. Source: lakeFS facts, H13.
+    A deleted document is empty. A document with the default 0 and no branches is empty too, and the server reads it as
+    "no rules". So both are `None`, and all commits are kept. Source: lakeFS facts, H13.
 
     Raises:
-        CorruptFile: the bytes are no such document.
+        CorruptFile: the document cannot be parsed.
     """
     if not content:
         return None

@@ -1,4 +1,4 @@
-"""Tables of lakeFS (ranges, metaranges, dumps) as Arrow columns, verified down to their content id."""
+"""Reads tables of lakeFS (ranges, metaranges, dumps) into Arrow columns, and verifies them up to their content id."""
 
 import hashlib
 import re
@@ -17,12 +17,12 @@ from retention_assets.lakefs.formats.blocks import MAX_DECODED, Container, Rows,
 from retention_assets.lakefs.formats.identity import hashed_properties
 
 CONTENT_ID = re.compile(r"[0-9a-f]{64}")
-HASHED_AT_ONCE = 1 << 17  # bytes; a buffer that stays in the cache
+HASHED_AT_ONCE = 1 << 17  # bytes; a buffer of this size stays in the CPU cache
 
 
 @dataclass(frozen=True, slots=True)
 class SSTable:
-    """A table whole: one row per record, keys strictly ascending."""
+    """All records of a table, one row per record. Keys are strictly ascending."""
 
     content_id: str  # 64 hex digits
     properties: Mapping[str, bytes]
@@ -33,7 +33,7 @@ class SSTable:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedTable:
-    """A table whose records are known and verified, with identities and data still where they were decoded."""
+    """A verified table. Identities and values are positions in the decoded blocks; they are not copied."""
 
     name: str
     content_id: str
@@ -46,7 +46,7 @@ class VerifiedTable:
 def read_table(content: bytes, name: str) -> SSTable:
     """Return the records of the table `content`.
 
-    `name` is the path of the file, for messages; if its last part is a content id, it must be the content's.
+    `name` is the path of the file, for messages. If its last part is a content id, the table must have this id.
 
     Raises:
         CorruptFile: as `open_table`.
@@ -65,8 +65,9 @@ def open_table(content: bytes, name: str) -> VerifiedTable:
     """Return the verified table `content` without copying its values.
 
     Raises:
-        CorruptFile: the file is not such a table, a block or the content id does not match, `count` differs from
-            the records, or keys, record kinds or values are not what lakeFS writes. Source: lakeFS facts 2.1, 2.2.
+        CorruptFile: the file is not such a table; a checksum or the content id does not match; the property `count`
+            is not the number of records; or lakeFS never writes such keys, record kinds or values.
+            Source: lakeFS facts 2.1, 2.2.
     """
     container = open_container(content, name)
     keys = _keys(container.rows, name)
@@ -89,14 +90,14 @@ def open_table(content: bytes, name: str) -> VerifiedTable:
 
 
 def require_kind(properties: Mapping[str, bytes], kind: str, entity: str | None, name: str) -> None:
-    """Refuse a table whose properties `type` and `entity` differ: another table may lie under the same prefix."""
+    """Refuse a table whose properties `type` and `entity` differ. Different tables can lie under one prefix."""
     found = properties.get("type"), properties.get("entity")
     if found != (kind.encode(), entity.encode() if entity else None):
         raise corrupt(name, f"it is a table of type {found[0]!r}, entity {found[1]!r}, not {kind!r}, {entity!r}")
 
 
 def _keys(rows: Rows, name: str) -> pa.Array:
-    """Return the user keys; refuse keys out of order and records that are no plain SET."""
+    """Return the user keys. Refuse keys that are out of order, and records of another kind than SET."""
     count = rows.places.shape[1]
     total = int((rows.places[0] + rows.places[2]).sum()) - TRAILER * count
     if not 0 <= total <= MAX_DECODED:
@@ -108,9 +109,9 @@ def _keys(rows: Rows, name: str) -> pa.Array:
 
 
 def _content_id(keys: pa.Array, container: Container) -> str:
-    """Return the id that the content has: a hash of records and properties. Source: lakeFS facts 2.4."""
+    """Return the content id: a hash of the records and properties. Source: lakeFS facts 2.4."""
     offset_buffer, key_buffer = keys.buffers()[1:]
-    assert offset_buffer is not None and key_buffer is not None  # `_keys` has given both
+    assert offset_buffer is not None and key_buffer is not None  # `_keys` sets both buffers
     offsets, key_bytes = np.frombuffer(offset_buffer, np.int32), np.frombuffer(key_buffer, np.uint8)
     places = container.rows.places
     largest = int((np.diff(offsets) + places[4]).max(initial=0))

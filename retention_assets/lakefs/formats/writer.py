@@ -1,6 +1,6 @@
-"""Writes tables as lakeFS does: for tests and benchmarks, which need ranges that no server has written.
+"""Writes tables in the format of lakeFS, for tests and benchmarks that need ranges without a server.
 
-Content ids equal lakeFS's own; where blocks end may differ from its writer.
+The content ids are the same as those of lakeFS. The blocks can end at other records.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from retention_assets.lakefs.formats.records import Entry as EntryRecord
 from retention_assets.lakefs.formats.records import RangeData
 
 BLOCK_SIZE = 4096  # bytes before compression
-RESTART_INTERVAL = 16  # records between two whole keys
+RESTART_INTERVAL = 16  # records from one complete key to the next
 TRAILER = b"\x01" + bytes(7)  # kind SET, sequence 0
 
 type Record = tuple[bytes, bytes, bytes]  # key, identity, data
@@ -27,7 +27,7 @@ type Record = tuple[bytes, bytes, bytes]  # key, identity, data
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An object of a commit, as lakeFS records it."""
+    """An object in a range."""
 
     key: str
     address: str
@@ -41,7 +41,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A range of a commit, as its metarange records it."""
+    """A range in a metarange."""
 
     range_id: str
     min_key: bytes
@@ -51,7 +51,7 @@ class Range:
 
 
 def uvarint(number: int) -> bytes:
-    """Return the base-128 form of a number from 0 on."""
+    """Return the varint of a number that is not negative."""
     encoded = bytearray()
     while number > 127:
         encoded.append(number & 127 | 128)
@@ -61,7 +61,7 @@ def uvarint(number: int) -> bytes:
 
 
 def graveler_value(identity: bytes, content: bytes) -> bytes:
-    """Return the value of a record: two parts, each after its zig-zag length. Source: lakeFS facts 2.2."""
+    """Return the value of a record: both parts, each preceded by its zig-zag length. Source: lakeFS facts 2.2."""
     return uvarint(2 * len(identity)) + identity + uvarint(2 * len(content)) + content
 
 
@@ -96,12 +96,12 @@ def encode_range(summary: Range) -> Record:
 
 
 def write_range(entries: Iterable[Entry]) -> tuple[str, bytes]:
-    """Return (content id, file) of a range with `entries`, which come in the byte order of their keys."""
+    """Return (content id, file) of a range. `entries` must be in the byte order of their keys."""
     return write_table(map(encode_entry, entries), "ranges")
 
 
 def write_metarange(ranges: Iterable[Range]) -> tuple[str, bytes]:
-    """Return (content id, file) of a metarange with `ranges`, which come in order of their keys."""
+    """Return (content id, file) of a metarange. `ranges` must be in the order of their keys."""
     return write_table(map(encode_range, ranges), "metaranges")
 
 
@@ -110,9 +110,12 @@ def write_table(
     kind: Literal["ranges", "metaranges"],
     properties: Mapping[str, bytes] | None = None,
 ) -> tuple[str, bytes]:
-    """Return (content id, file) of a table of `records` with strictly ascending keys.
+    """Return (content id, file) of a table. The keys of `records` must be strictly ascending.
 
-    `properties` are those that lakeFS knows before it writes, such as a dump's `entity`.
+    `properties`: the properties that lakeFS sets before it writes, such as the `entity` of a dump.
+
+    Raises:
+        ValueError: the keys are not strictly ascending.
     """
     own = {"type": kind.encode(), **(properties or {})}
     hashing = hashlib.sha256()
@@ -140,7 +143,7 @@ def write_table(
 
 
 class Block:
-    """A block being filled: keys share their beginnings, except at each restart."""
+    """A block under construction. A key omits the prefix that it shares with the last key, except at a restart."""
 
     def __init__(self, restart_interval: int) -> None:
         self.interval = restart_interval
@@ -150,7 +153,7 @@ class Block:
         self.last = b""
 
     def add(self, key: bytes, value: bytes) -> None:
-        """Append a record; `key` is whole, with its trailer if it has one."""
+        """Append a record. `key` is the complete key, with its trailer if it has one."""
         shared = 0
         if self.count % self.interval:
             shared = shared_length(self.last, key)
@@ -162,12 +165,12 @@ class Block:
         self.count += 1
 
     def finish(self) -> bytes:
-        """Return the block's bytes, restarts included, without its trailer."""
+        """Return the bytes of the block with its restarts and without its trailer."""
         return bytes(self.content) + struct.pack(f"<{len(self.restarts) + 1}I", *self.restarts, len(self.restarts))
 
 
 class TableFile:
-    """A table file being written block by block."""
+    """A table file under construction, written block by block."""
 
     def __init__(self) -> None:
         self.content = bytearray()
@@ -176,7 +179,7 @@ class TableFile:
 
     @property
     def size(self) -> int:
-        """Bytes written so far."""
+        """The number of bytes written so far."""
         return len(self.content)
 
     def add(self, key: bytes, value: bytes) -> None:
@@ -213,7 +216,7 @@ class TableFile:
         self.block = Block(RESTART_INTERVAL)
 
     def append(self, payload: bytes, *, compress: bool = True) -> bytes:
-        """Append a block, compressed if that saves an eighth, and return its location."""
+        """Append a block and return its location. The block is compressed if that saves over an eighth."""
         kind = STORED
         if compress:
             packed = bytes(cramjam.snappy.compress_raw(payload))
@@ -225,7 +228,7 @@ class TableFile:
 
 
 def sealed(payload: bytes, kind: int) -> bytes:
-    """Return a block with its trailer: type and masked CRC32C. Source: lakeFS facts 2.1."""
+    """Return a block with its trailer (type and masked CRC32C). Source: lakeFS facts 2.1."""
     content = payload + bytes([kind])
     checksum = google_crc32c.value(content)
     masked = ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
@@ -233,12 +236,12 @@ def sealed(payload: bytes, kind: int) -> bytes:
 
 
 def footer(metaindex: bytes, index: bytes) -> bytes:
-    """Return the last 53 bytes of a table from the locations of two blocks."""
+    """Return the footer of a table: 53 bytes with the locations of both blocks."""
     return (bytes([CRC32C]) + metaindex + index).ljust(41, b"\0") + struct.pack("<I", 2) + MAGIC
 
 
 def shared_length(first: bytes, second: bytes) -> int:
-    """Return how many bytes two keys begin with in common, by halving."""
+    """Return the length of the common prefix of two keys, in bytes, by binary search."""
     low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2
@@ -257,7 +260,7 @@ def _filled(pairs: Iterable[tuple[bytes, bytes]], restart_interval: int = 1) -> 
 
 
 def _index_blocks(index: Iterable[tuple[bytes, bytes]]) -> Iterator[Block]:
-    """Yield the index in blocks that end once they pass the block size."""
+    """Yield the blocks of the index. A block ends when it reaches the block size."""
     block = Block(1)
     for key, location in index:
         if len(block.content) >= BLOCK_SIZE:

@@ -1,1 +1,1 @@
-"""The rules of retention of lakeFS: which commits are active, which objects may go."""
+"""The retention rules for lakeFS: which commits are active, and which objects may be deleted."""

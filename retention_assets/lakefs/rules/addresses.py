@@ -1,4 +1,7 @@
-"""Ranges to (path, address) pairs. Source: seed 002, steps 3 and 4 of finding addresses; DESIGN.md, Tables."""
+"""Computes (path, address) pairs from ranges.
+
+Source: seed 002, steps 3 and 4 of finding addresses; DESIGN.md, Tables.
+"""
 
 from collections.abc import Sequence
 
@@ -11,16 +14,17 @@ from retention_assets.lakefs.rules.ranges import release
 
 
 def canonical(range_entries: DataFrame, inside: Sequence[str]) -> DataFrame:
-    """Return the entries with their addresses in one spelling. `inside`: the `spellings` of the namespace."""
+    """Return the entries with canonical addresses. `inside`: the `spellings` of the namespace."""
     address = canonical_address(F.col("address"), F.col("address_type"), inside)
     return range_entries.withColumn("address", address).drop("address_type")
 
 
 def addresses(active_ranges: DataFrame, range_entries: DataFrame) -> DataFrame:
-    """Return one row per (address, path) pair with the union of branches over every range that holds it.
+    """Return one row per (address, path) pair. `branches` is the union over all ranges that have the pair.
 
-    `added_at` is the creation of the oldest commit of all that holds the pair.
-    `range_entries`: `canonical` entries, at least those of `active_ranges`.
+    `added_at` is the creation time of the oldest commit that has the pair.
+
+    `range_entries`: `canonical` entries; they must include the entries of all `active_ranges`.
     """
     return (
         active_ranges.withColumnRenamed("first_added_at", "added_at")

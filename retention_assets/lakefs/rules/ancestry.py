@@ -1,4 +1,4 @@
-"""Orders and walks over commits, without recursion: histories are deeper than Python's stack."""
+"""Sorts and traverses commits. The functions use no recursion, because histories are deeper than Python's stack."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -12,9 +12,10 @@ _REMEDY = (
 
 
 def require_whole(references: References) -> None:
-    """Refuse references with a parent, a branch HEAD or a tag target that is not among the commits.
+    """Refuse references in which the commit of a parent, branch or tag is missing.
 
-    Errors: SourceError that names both ends. Source: lakeFS facts, H2 (an unknown parent fails the run).
+    Errors: SourceError that names the missing commit and what refers to it. Source: lakeFS facts, H2 (an unknown parent
+    fails the run).
     """
     commits = references.commits
     missing = f"is not among the {len(commits):,} commits. {_REMEDY}"
@@ -29,9 +30,11 @@ def require_whole(references: References) -> None:
 
 
 def children_first(references: References) -> list[Commit]:
-    """Return every commit after all commits that have it as a parent, whichever parent.
+    """Return all commits, sorted so that each commit comes after all of its children.
 
-    Errors: SourceError for references that are not whole, and for a commit that is its own ancestor.
+    A commit is a child of all its parents, not only of its main parent.
+
+    Errors: SourceError when a commit is missing (see `require_whole`), or is its own ancestor.
     """
     require_whole(references)
     commits = references.commits
@@ -40,7 +43,7 @@ def children_first(references: References) -> list[Commit]:
         for parent in commit.parents:
             children[parent] += 1
     ordered = [commit for commit in commits.values() if not children[commit.commit_id]]
-    for commit in ordered:  # grows while it is read
+    for commit in ordered:  # the loop appends to the list that it reads
         for parent in commit.parents:
             children[parent] -= 1
             if not children[parent]:
@@ -52,7 +55,7 @@ def children_first(references: References) -> list[Commit]:
 
 
 def main_ancestry(commits: Mapping[str, Commit], starts: Iterable[str]) -> set[str]:
-    """Return `starts` and what following main parents from them reaches."""
+    """Return `starts` and all commits that are reached from them by following main parents."""
     reached: set[str] = set()
     for start in starts:
         commit_id: str | None = start
@@ -63,7 +66,7 @@ def main_ancestry(commits: Mapping[str, Commit], starts: Iterable[str]) -> set[s
 
 
 def all_ancestry(commits: Mapping[str, Commit], start: str) -> Iterator[str]:
-    """Yield `start` and what following all parents from it reaches, each commit once."""
+    """Yield `start` and all commits that are reached from it by following all parents, each commit once."""
     seen = {start}
     waiting = [start]
     while waiting:

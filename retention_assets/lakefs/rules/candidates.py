@@ -1,4 +1,4 @@
-"""What happens to each listed object: foreign, kept, held, young or a candidate, and for which reason.
+"""Classifies each listed object as foreign, kept, held, young or a candidate, with a reason.
 
 Source: DESIGN.md, invariants 1, 2, 9 and 10, and Decisions (Deduplication, Reasons).
 """
@@ -29,11 +29,13 @@ _TEXTS = "array<string>"
 
 
 def holders(pairs: DataFrame, held_prefixes: Collection[str]) -> DataFrame:
-    """Return one row per address: what keeps it, and the paths, branches, rules and dates behind it.
+    """Return one row per address: whether it is kept or protected, and its paths, branches, rules and dates.
 
-    `pairs`: `addresses` with the columns of `with_lifecycle`. An address is kept while an active commit holds it by
-    a pair that is not due; pairs of commits that are not active keep nothing. Pairs of an absolute address are counted
-    for the listed object that it means (`stored_name`).
+    An address is kept if an active commit has a pair of it that is not due under a lifecycle rule. Pairs of commits
+    that are not active do not keep an address. Pairs of an absolute address count for the listed object that the
+    address refers to (`stored_name`).
+
+    `pairs`: `addresses` with the columns of `with_lifecycle`.
     """
     held = F.col("protected") | below_any(F.col("key"), held_prefixes)
     by_rule = F.when(F.col("active"), F.col("matched_rules")).otherwise(F.array().cast(_TEXTS))
@@ -60,9 +62,11 @@ def holders(pairs: DataFrame, held_prefixes: Collection[str]) -> DataFrame:
 def classified(
     inventory: DataFrame, holding: DataFrame, staged: DataFrame, age_cutoff: AgeCutoff, *, staged_known: bool
 ) -> DataFrame:
-    """Return every listed object with its `state`, its `reason` should it go, and what stands behind it.
+    """Return every listed object with its `state`, its `reason` if it may be deleted, and the columns of `holding`.
 
-    While the staged list is not known, what no commit holds is kept: it may be staged.
+    If the staged list is not known, objects that no commit holds are kept, because they may be staged.
+
+    `holding`: the rows that `holders` returns.
     """
     in_a_commit = F.col("active").isNotNull()
     reason = F.when(~in_a_commit, UNREFERENCED).when(F.col("active"), LIFECYCLE).otherwise(EXPIRED)
@@ -79,12 +83,12 @@ def classified(
 
 
 def candidates(judged_objects: DataFrame) -> DataFrame:
-    """Return the candidates among the judged objects, one row per address."""
+    """Return the candidates among the classified objects, one row per address."""
     return due(judged_objects).where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)
 
 
 def due(judged_objects: DataFrame) -> DataFrame:
-    """Return the candidates and the waiting objects in the columns of candidates, beside those they have."""
+    """Return the candidates and the waiting objects, with the columns of `deletion_candidates` added."""
     by_lifecycle = F.col("reason") == LIFECYCLE
     rules = F.when(by_lifecycle, F.col("lifecycle_rules")).otherwise(F.col("retention_rules"))
     since = F.when(by_lifecycle, F.col("lifecycle_since")).otherwise(F.col("expired_since"))
@@ -100,13 +104,16 @@ def due(judged_objects: DataFrame) -> DataFrame:
 
 
 def live_addresses(pairs: DataFrame, staged: DataFrame, held_prefixes: Collection[str]) -> DataFrame:
-    """Return the live addresses: `address`, `certain`, and the newest instant that each carries.
+    """Return the live addresses: `address`, `certain` and `last_modified` (the newest time of its entries).
 
-    `certain`: it lies inside the namespace, so it must be listed. Else an absolute address means it, which may lie
-    elsewhere: it is kept if it is listed.
+    An address is live in three cases: an active commit has a pair of it that is not due under a lifecycle rule; a tag
+    or hold protects it; or it is staged. Source: DESIGN.md, invariant 1.
 
-    Live: held by a pair of an active commit that no lifecycle rule makes due, protected by a tag or a hold, or
-    staged. `pairs` as in `holders`. Source: DESIGN.md, invariant 1.
+    `certain` is true if an entry has the address inside the namespace. Then the object must be listed. Otherwise only
+    absolute addresses refer to the object. They can lie elsewhere, so the object need not be listed, but it is kept if
+    it is listed.
+
+    `pairs`: as in `holders`.
     """
     not_due = F.col("active") & ~F.col("lifecycle_due")
     kept = not_due | F.col("protected") | below_any(F.col("key"), held_prefixes)

@@ -1,4 +1,4 @@
-"""Which commits of a lakeFS repository are active, since when the others are due, and what is protected."""
+"""Computes which commits of a lakeFS repository are active, since when the others are due, and which are protected."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -16,17 +16,17 @@ from retention_assets.policy.rules import CommittedRetention, Hold, Kept
 
 @dataclass(frozen=True, slots=True)
 class CommitNode:
-    """A commit with everything that names it. Names are sorted."""
+    """A commit with the branches and tags that reach or name it. Names are sorted."""
 
     commit: Commit
-    branches: tuple[str, ...]  # whose head reaches the commit, by any parent
+    branches: tuple[str, ...]  # branches whose head reaches the commit by any parent
     head_of: tuple[str, ...]
     tags: tuple[str, ...]
     dangling: bool  # not on the main ancestry of any branch
 
     @property
     def main_parent(self) -> str | None:
-        """The parent that the branch stood on before."""
+        """The parent that was the head of the branch before this commit."""
         return self.commit.main_parent
 
 
@@ -34,8 +34,9 @@ class CommitNode:
 class Activity:
     """Whether a commit is active, and why.
 
-    `due_since` is the instant (UTC) at which the last branch lets go of it, in the future for an active commit;
-    `None` is never. `rule_id` is the rule that lets go last; a branch HEAD has none, being active by itself.
+    `due_since` is the time (UTC) when the retention of the commit ends for all branches. For an active commit it is in
+    the future, or `None` for never. `rule_id` is the rule whose retention ends last. A branch HEAD has no rule, because
+    a HEAD is always active.
     """
 
     active: bool
@@ -48,19 +49,20 @@ class _Due(NamedTuple):
     rule_id: str | None
 
     def after(self, other: "_Due") -> bool:
-        """Tell whether this is the later one; of equal instants the lower rule id counts, so that runs agree."""
+        """Return whether this is later than `other`. For equal times the lower rule id is later, so all runs agree."""
         if self.since == other.since:
             return (self.rule_id or "") < (other.rule_id or "")
         return other.since is not None and (self.since is None or self.since > other.since)
 
 
 def commit_graph(references: References) -> tuple[CommitNode, ...]:
-    """Return every commit, by id, with the branches that reach it, its names, and whether it dangles.
+    """Return all commits in order of their ids, with the branches and tags that reach or name them.
 
-    `dangling` is the seed's: not reachable from any branch's HEAD by main parents, so a merged feature tip dangles
-    although its branch still reaches it by a second parent. The dangling *leaves* from which retention is counted are
-    fewer (see `activity`). Source: seed 004, Dangling Commits.
-    Errors: SourceError for an unknown parent, head or tag target, and for a cycle.
+    A commit is `dangling` if no branch HEAD reaches it by main parents, as seed 004 defines. So the tip of a feature
+    branch that was merged and deleted is dangling, although a branch still reaches it by a second parent. Retention is
+    counted only from dangling *leaves*, which are fewer (see `activity`). Source: seed 004, Dangling Commits.
+
+    Errors: SourceError when the commit of a parent, branch or tag is missing, and for a cycle.
     """
     reaching = reaching_branches(references, references.branches.items())
     heads, tags = _names_by_commit(references.branches), _names_by_commit(references.tags)
@@ -85,17 +87,23 @@ def activity(
 ) -> Mapping[str, Activity]:
     """Return for every commit whether it is active at `as_of` (UTC), since when it is due, and by which rule.
 
-    A commit was the head of a line of history until its main child was made. So a line keeps it until that child's
-    creation plus the line's span: the longest of all starts from which main parents lead to the child. Starts are the
-    branch HEADs, with their branch's span, and the dangling leaves, with the default: those that are neither HEAD nor
-    anyone's main parent. A HEAD is always active; a leaf counts as left at its own creation. Due exactly at `as_of` is
-    not active. Without rules everything is active (H5); tags do not count here.
+    A commit was a head until its main child was created (the commit that has it as its main parent). So a commit is due
+    at the creation of its main child plus a retention period. If several main children exist, the latest time counts.
 
-        a <- b <- c (HEAD)        a: due at created(b) + span, or at created(x) + default, whichever is later
+    The retention period comes from the starts from which main parents lead to the child; the longest one counts. There
+    are three kinds of starts:
+
+    - A branch HEAD has the period of its branch. A HEAD itself is always active.
+    - A dangling leaf has the default period. A dangling leaf is neither a HEAD nor the main parent of any commit. The
+      leaf itself is due at its own creation plus the default period.
+    - A head in `left` has the period of its branch. It is due no earlier than the time it was last seen plus that
+      period. `left` are heads that earlier plans saw and that are gone now.
+
+        a <- b <- c (HEAD)        a: due at created(b) + period, or at created(x) + default, whichever is later
           <- x <- y (leaf)        x: due at created(y) + default        y: due at created(y) + default
 
-    `left`: heads that earlier plans saw and that are gone now. Each is a start as well, with its branch's span, and
-    counts as left when it was last seen.
+    A commit that is due exactly at `as_of` is not active. Without rules all commits are active (H5). Tags do not keep
+    commits active.
 
     Source: lakeFS facts 4.3, the order-independent statement (H1); DESIGN.md, invariant 11. Errors: as `commit_graph`.
     """
@@ -118,13 +126,15 @@ def protected_commits(
     as_of: datetime,
     left_tags: Iterable[SeenHead] = (),
 ) -> Mapping[str, str]:
-    """Return the commits that stay whatever the rules say, each with its reasons in one line.
+    """Return the commits that are kept regardless of the rules, each with its reasons in one line.
 
-    These are the commits of tags, when tags protect; the commits that a hold in force names by tag or id; and whatever
-    the head of a held branch reaches, by any parent. Holds on prefixes concern paths and are not looked at.
-    `left_tags`: tags that earlier plans saw, that are gone now and still count.
-    Errors: GuardRefused when a hold in force names a branch, tag or commit that does not exist: a slip in a name must
-    not delete. SourceError as `commit_graph`.
+    These are the commits of tags (if `tags_protect`), the commits that a hold in force names by tag or id, and all
+    commits that the head of a held branch reaches by any parent. Holds on prefixes concern paths and are ignored here.
+
+    `left_tags`: tags that earlier plans saw, and that are gone now but still count.
+
+    Errors: GuardRefused when a hold in force names a branch, tag or commit that does not exist, because a typing error
+    must not delete objects. SourceError as `commit_graph`.
     """
     require_whole(references)
     in_force = [hold for hold in holds if hold.in_force(as_of.astimezone(UTC).date())]
@@ -149,10 +159,12 @@ def _names_by_commit(names: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
 
 
 def reaching_branches(references: References, heads: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
-    """Return the names of the branches that reach each commit. `heads`: (name, commit); a name may have several.
+    """Return the names of the branches that reach each commit.
 
-    Sets of branches are integers with a bit per branch: a thousand branches over a hundred thousand commits are a
-    hundred thousand or-operations, and commits with equal sets share one tuple.
+    `heads`: (name, commit). A name can have several commits.
+
+    A set of branches is an integer with one bit per branch. So 1,000 branches and 100,000 commits need only about
+    100,000 or-operations. Commits with equal sets share one tuple.
     """
     ordered = children_first(references)
     named = sorted(heads)
@@ -176,7 +188,7 @@ def _names_in(mask: int, names: list[str]) -> Iterator[str]:
 
 
 def _kept_by_head(references: References, retention: CommittedRetention) -> dict[str, Kept]:
-    """Return the longest retention of the branches whose HEAD a commit is."""
+    """Return the retention of each HEAD commit: the longest one of the branches that have this HEAD."""
     kept: dict[str, Kept] = {}
     for branch, head in references.branches.items():
         one = retention.span_for(branch)
@@ -188,11 +200,13 @@ def _kept_by_head(references: References, retention: CommittedRetention) -> dict
 def _due_by_commit(
     ordered: list[Commit], kept: dict[str, Kept], default: Kept, left: Iterable[tuple[str, datetime, Kept]]
 ) -> Mapping[str, _Due]:
-    """Return when each commit is let go of; HEADs without main children are left out.
+    """Return when each commit is due. HEADs without main children are left out.
 
-    `kept` starts with the HEADs and becomes the longest span of all starts at or above each commit: children come
-    first, so it is complete when a commit is reached. One that nothing has reached by then is a dangling leaf.
-    `left`: commits that were heads, when each was last seen, and how long its branch keeps it.
+    `kept` has the HEADs at first. The loop extends it to the longest retention of all starts at or above each commit.
+    `ordered` has children first, so the value of a commit is complete when the loop reaches the commit. A commit that
+    has no value by then is a dangling leaf.
+
+    `left`: (commit that was a head, when it was last seen, retention of its branch).
     """
     due: dict[str, _Due] = {}
     seen: defaultdict[str, list[tuple[datetime, Kept]]] = defaultdict(list)
@@ -222,7 +236,7 @@ def _extend(due: dict[str, _Due], commit_id: str, one: _Due) -> None:
 
 
 def _activity(is_head: bool, due: _Due | None, as_of: datetime) -> Activity:
-    if is_head or due is None:  # only HEADs lack an entry
+    if is_head or due is None:  # only HEADs have no entry
         return Activity(active=True, due_since=None, rule_id=None)
     return Activity(due.since is None or due.since > as_of, due.since, due.rule_id)
 

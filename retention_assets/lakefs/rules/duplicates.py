@@ -1,14 +1,16 @@
-"""Addresses that one path lets go and another one keeps. Source: seed 002, deduplications."""
+"""Finds addresses that expired at one path and are kept by another path. Source: seed 002, deduplications."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 
 def kept_by_duplicates(pairs: DataFrame) -> DataFrame:
-    """Return (address, size, kept_by, let_go): addresses that stay only for the paths in `kept_by`.
+    """Return (address, size, kept_by, let_go) of addresses that are kept only because of the paths in `kept_by`.
 
-    `pairs`: `addresses` with the columns of `with_lifecycle`. A path lets go when no active commit has the pair, or
-    when a rule makes it due.
+    `let_go` has the paths that no longer keep the address: no active commit has the pair, or the pair is due under a
+    lifecycle rule.
+
+    `pairs`: `addresses` with the columns of `with_lifecycle`.
     """
     keeps = F.col("active") & ~F.col("lifecycle_due")
     grouped = pairs.groupBy("address").agg(

@@ -1,6 +1,7 @@
-"""Names that old versions of lakeFS generated: the repository's own only where its entries have such names.
+"""Recognizes names that old versions of lakeFS generated.
 
-Other systems use such names too: a file that is called by its MD5, say. Source: lakeFS facts 1.1.
+Other systems use such names too, for example files named by their MD5. So an object with an old name counts as the
+repository's own only if entries of the repository have names of the same kind. Source: lakeFS facts 1.1.
 """
 
 from collections.abc import Collection
@@ -18,7 +19,7 @@ KINDS = frozenset(_PATTERNS)
 
 
 def kinds_in_use(addresses: DataFrame) -> frozenset[str]:
-    """Return the kinds of old names that at least one row of `addresses` (column `address`) has."""
+    """Return the kinds of old names that occur in `addresses` (column `address`)."""
     used = [F.bool_or(F.col("address").rlike(pattern)).alias(kind) for kind, pattern in _PATTERNS.items()]
     row = addresses.agg(*used).first()
     assert row is not None
@@ -26,12 +27,12 @@ def kinds_in_use(addresses: DataFrame) -> frozenset[str]:
 
 
 def is_own_name(address: Column, legacy: Collection[str]) -> Column:
-    """Return whether lakeFS generates such names; of the old kinds, only those in `legacy` count."""
+    """Return whether lakeFS generated the name. Of the old kinds of names, only those in `legacy` count."""
     return is_generated(address) & ~_is_old(address, KINDS.difference(legacy))
 
 
 def with_foreign_names(objects: DataFrame, legacy: Collection[str]) -> DataFrame:
-    """Return the classified objects; those that have an old kind of name which is not in `legacy` are foreign."""
+    """Return the classified objects with the state `foreign` for old names whose kind is not in `legacy`."""
     foreign = _is_old(F.col("address"), KINDS.difference(legacy))
     return objects.withColumn("state", F.when(foreign, FOREIGN).otherwise(F.col("state")))
 

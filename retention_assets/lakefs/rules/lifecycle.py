@@ -1,4 +1,6 @@
-"""Which (path, address) pairs lifecycle rules let go, and since when. The pure rule is `policy.rules.due_since`.
+"""Computes which (path, address) pairs are due under lifecycle rules, and since when.
+
+`policy.rules.due_since` is the same rule in plain Python.
 
 Source: DESIGN.md, Decisions (Lifecycle); seed 002.
 """
@@ -13,17 +15,23 @@ from retention_assets.core.paths import below
 from retention_assets.policy.matching import glob_regex
 from retention_assets.policy.rules import LifecycleRule
 
-_FOR_EVER = 2**62  # microseconds; longer than any calendar, and added to an instant it does not overflow
+_FOR_EVER = 2**62  # microseconds; beyond every date, and the sum with a time does not overflow
 _LAST_INSTANT = 253_402_300_799_999_999  # 9999-12-31 in microseconds
 
 
 def with_lifecycle(
     addresses: DataFrame, rules: Collection[LifecycleRule], branches: Collection[str], as_of: datetime
 ) -> DataFrame:
-    """Return the pairs with `lifecycle_due_since` (null: never), `lifecycle_due` and `matched_rules` (due ones).
+    """Return the pairs with `lifecycle_due_since` (null: never), `lifecycle_due` and `matched_rules`.
 
-    `branches` are all branches of the repository, hidden ones and those in `left_branches` too; `as_of` (UTC) is the
-    instant that due is meant at: due exactly then is due. Any rule that is due is enough.
+    A pair is due if at least one rule is due at `as_of` or earlier. `matched_rules` has the ids of the rules that are
+    due.
+
+    Args:
+        addresses: the (path, address) pairs.
+        rules: the lifecycle rules. Disabled rules are ignored.
+        branches: all branches of the repository, also hidden branches and those in `left_branches`.
+        as_of: the time (UTC) at which rules are evaluated.
     """
     enabled = sorted((rule for rule in rules if rule.enabled), key=lambda rule: rule.rule_id)
     since = [_due_since(rule, branches) for rule in enabled]
@@ -40,21 +48,21 @@ def with_lifecycle(
 
 
 def covers(rule: LifecycleRule, path: Column) -> Column:
-    """Return whether the rule speaks of `path`: by its prefix, or by its glob."""
+    """Return whether the rule covers `path` by its prefix or its glob."""
     return below(path, rule.prefix) if rule.glob is None else path.rlike(glob_regex(rule.glob))
 
 
 def _due_since(rule: LifecycleRule, branches: Collection[str]) -> Column:
-    """Return the instant from which the rule lets a pair go, null when it never does or does not speak of it."""
+    """Return the time from which a pair is due under the rule; null if it never is or the rule does not cover it."""
     left = F.when(F.size("left_branches") > 0, _longest_span(rule, branches, "left_branches")).otherwise(F.lit(0))
     due = F.unix_micros("added_at") + F.greatest(_longest_span(rule, branches, "branches"), left)
     return F.when(covers(rule, F.col("key")) & (due <= F.lit(_LAST_INSTANT)), F.timestamp_micros(due))
 
 
 def _longest_span(rule: LifecycleRule, branches: Collection[str], held_by: str) -> Column:
-    """Return the longest span, in microseconds, over the branches in column `held_by`; on no branch, the default.
+    """Return the longest retention (microseconds) of the branches in column `held_by`; without branches, the default.
 
-    Branches are grouped by their span, so that the expression grows with the rule and not with the repository.
+    Branches are grouped by their retention, so the expression grows with the rule and not with the repository.
     """
     own: dict[int, list[str]] = {}
     for branch in sorted(branches):

@@ -1,4 +1,4 @@
-"""Names that lakeFS generates, the instants inside them, and the one spelling of an address.
+"""Recognizes names that lakeFS generates, reads the time inside them, and makes addresses canonical.
 
 Source: lakeFS facts 1.1, 2.3 and 5.5; DESIGN.md, invariants 6, 7 and 10.
 """
@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from retention_assets.core.paths import END
 
 _XID = "[0-9a-v]{20}"
-_SIGNATURE = "(,[A-Za-z0-9_-]{43})?"  # a link address keeps its HMAC-SHA256 as part of the name
+_SIGNATURE = "(,[A-Za-z0-9_-]{43})?"  # a link address ends with its HMAC-SHA256
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _SLICED = f"data/(![0-9a-z]{{2}}/[0-9a-z]/)?{_XID}/{_XID}{_SIGNATURE}"
 LINKED_OF_OLD = f"data/[A-Za-z0-9_.-]+:{_UUID}/[A-Za-z0-9_-]{{20,21}}"
@@ -21,28 +21,30 @@ ROOT_OF_OLD = "[0-9a-f]{32}"
 GENERATED = f"^({_SLICED}|{LINKED_OF_OLD}|{ROOT_OF_OLD}){END}"
 
 _ABSOLUTE = "^[a-zA-Z][a-zA-Z0-9+.-]*://"
-_RELATIVE = 1  # as lakeFS numbers address types. 0: absolute when it reads as a URI, else relative. 2: absolute
+_RELATIVE = 1  # an address type of lakeFS. 0: absolute if it is a URI, else relative. 2: absolute
 _TAIL = f"/({_SLICED}|{LINKED_OF_OLD}|{ROOT_OF_OLD})(?:[?#].*)?{END}"
 
 _OBJECT_XID = f"^data/(?:![0-9a-z]{{2}}/[0-9a-z]/)?{_XID}/({_XID}){_SIGNATURE}{END}"
-_XID_SECONDS_DIGITS = 7  # 7 digits of base 32 hold 35 bits: 32 of seconds, 3 of what follows
+_XID_SECONDS_DIGITS = 7  # 7 base-32 digits are 35 bits: 32 bits of seconds, and 3 bits of the next field
 
 
 def is_generated(address: Column) -> Column:
-    """Return whether lakeFS itself makes such names; anything else is foreign and stays."""
+    """Return whether lakeFS generates such names. Objects with other names are foreign and are never deleted."""
     return address.rlike(GENERATED)
 
 
 def is_outside(address: Column) -> Column:
-    """Return whether `address` is an absolute URI: outside the namespace, since those inside are made relative."""
+    """Return whether `address` is an absolute URI. Canonical addresses inside the namespace are relative."""
     return address.rlike(_ABSOLUTE)
 
 
 def spellings(namespace: str, storage: str) -> tuple[str, ...]:
-    """Return every way in which an absolute address may spell that it lies in the namespace, longest first.
+    """Return all URLs with which an absolute address inside the namespace can begin, longest first.
 
-    Go's URL parser decodes a namespace, and a local server prints `local://` and the absolute path of the file.
-    Both arguments are canonical: no trailing slash, `s3a://` and `s3n://` written as `s3://`.
+    Several spellings exist, because Go's URL parser decodes a namespace, and a server with local storage prints
+    `local://` and the absolute path of the file.
+
+    Both arguments must be canonical: no trailing slash, and `s3://` instead of `s3a://` or `s3n://`.
     """
     places = {namespace, storage}
     if storage.startswith("file://"):
@@ -53,7 +55,7 @@ def spellings(namespace: str, storage: str) -> tuple[str, ...]:
 
 
 def canonical_address(address: Column, address_type: Column, inside: Sequence[str]) -> Column:
-    """Return an entry's address relative to the namespace where it lies inside, else as an absolute URI.
+    """Return the canonical address of an entry: relative if it is inside the namespace, else an absolute URI.
 
     `inside`: the `spellings` of the namespace.
     """
@@ -69,10 +71,10 @@ def canonical_address(address: Column, address_type: Column, inside: Sequence[st
 
 
 def stored_name(address: Column) -> Column:
-    """Return the name under which this store would list the object of a canonical address.
+    """Return the name under which the store lists the object of a canonical address.
 
-    An absolute address that ends in a generated name means the object of that name, whatever stands before it: such
-    names are globally unique, and a place has more spellings than anyone can list. Source: DESIGN.md, invariant 6.
+    If an absolute address ends in a generated name, that name is returned, whatever precedes it. Generated names are
+    globally unique, and the URL of a namespace has more spellings than can be listed. Source: DESIGN.md, invariant 6.
     """
     decoded = F.coalesce(F.try_url_decode(address), address)
     tails = [F.regexp_extract(text, _TAIL, 1) for text in (address, decoded)]
@@ -81,9 +83,9 @@ def stored_name(address: Column) -> Column:
 
 
 def issued_at(address: Column) -> Column:
-    """Return when the server issued the address, by the xid inside; null for names without one.
+    """Return the time in the xid of the address, when the server issued it. Null: the name has no xid.
 
-    An xid's first four bytes are unix seconds. Source: lakeFS facts 1.1.
+    The first four bytes of an xid are unix seconds. Source: lakeFS facts 1.1.
     """
     xid = F.regexp_extract(address, _OBJECT_XID, 1)
     seconds = F.shiftright(F.conv(F.substring(xid, 1, _XID_SECONDS_DIGITS), 32, 10).cast("long"), 3)

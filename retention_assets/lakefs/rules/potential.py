@@ -1,7 +1,8 @@
-"""Which commits may hold what came due since the last run. Source: seed 002, Finding potential commits.
+"""Computes which commits may hold objects that came due since the last run.
 
-This tells where to look first; no pair is left out for it. By the seed's rule the latest of several branches counts,
-while a pair comes due by its longest branch, so that an older commit may hold what came due as well.
+The result only shows where to look first. Pairs of other commits are classified too. The rule of the seed uses the
+latest time of several branches, but a pair is due by the branch with the longest retention. So older commits can also
+hold objects that came due. Source: seed 002, Finding potential commits.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,15 +16,16 @@ _EVERY_BRANCH = ""
 
 
 def thresholds(rules: Iterable[CurrentRule], branches: Collection[str]) -> Mapping[str, datetime]:
-    """Return by branch (empty: all) the instant after whose commits something may have come due.
+    """Return a time for each branch: objects of commits created after it may have come due.
 
-    The minimum of `last_deleted` over the rules that name the branch, by its name or a glob, and over those for all
-    branches as an upper bound; never deleted is the beginning. Branches that nothing speaks of are left out.
+    The time is the earliest `last_deleted` of the rules that name the branch (by its name or a glob) and of the rules
+    for all branches. A rule that never deleted anything counts as `BEGINNING`. Branches without rules are left out. The
+    empty name stands for all branches.
     """
     named: dict[str, datetime] = {}
     for rule in rules:
         if rule.date_to_be_deleted is None:
-            continue  # a rule that keeps for ever makes nothing due
+            continue  # under a rule that keeps for ever nothing comes due
         day = rule.last_deleted
         since = BEGINNING if day is None else datetime(day.year, day.month, day.day, tzinfo=UTC)
         named[rule.branch] = min(since, named.get(rule.branch, since))
@@ -36,10 +38,12 @@ def thresholds(rules: Iterable[CurrentRule], branches: Collection[str]) -> Mappi
 
 
 def is_potential(created_at: datetime, branches: Collection[str], since: Mapping[str, datetime]) -> bool:
-    """Return whether a commit that `branches` reach may hold what came due: created after the latest of theirs.
+    """Return whether the commit may hold objects that came due: it was created after the latest time of its branches.
 
-    A branch without rules of its own has those for all branches; so has a commit on no branch. Without any, nothing
-    of it comes due.
+    A branch without rules of its own has the time of all branches, and so has a commit without branches. If there is no
+    time at all, no object of the commit comes due.
+
+    `branches`: the branches that reach the commit. `since`: see `thresholds`.
     """
     bound = since.get(_EVERY_BRANCH)
     found = [since.get(branch, bound) for branch in branches] or [bound]

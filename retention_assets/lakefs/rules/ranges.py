@@ -1,4 +1,4 @@
-"""Commits to ranges: who holds each range, since when, and whether it is kept. Source: seed 004, steps 4 and 5."""
+"""Computes which branches hold each range, since when, and whether it is active. Source: seed 004, steps 4 and 5."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -7,10 +7,9 @@ from retention_assets.core.aggregates import union_of
 
 
 def release() -> list[Column]:
-    """Return the aggregates of a group that say whether it is kept, and since when it is not.
+    """Return the aggregates for a group of commits or ranges: whether it is active or protected, and since when due.
 
-    `due_since` is null while anything active holds the group: the last to let go counts, and nobody has.
-    `rule_ids` are the rules by which the commits that hold the group were let go.
+    `due_since` is null if a member of the group is active. Otherwise it is the latest time of all members.
     """
     return [
         F.bool_or("active").alias("active"),
@@ -23,7 +22,9 @@ def release() -> list[Column]:
 
 
 def active_ranges(potential_commits: DataFrame, metarange_ranges: DataFrame) -> DataFrame:
-    """Return one row per range that any commit holds: the union of branches, the oldest commit of all, `active`.
+    """Return one row per range of any commit: the union of branches, the oldest creation time, `active` and more.
+
+    `rule_ids` are the rules under which the commits of the range came due.
 
     `metarange_ranges`: (metarange_id, range_id) of every metarange that a commit names.
     """

@@ -1,4 +1,4 @@
-"""What a repository refers to at one moment: commits, branches, tags."""
+"""The references of a repository at one time: commits, branches, tags."""
 
 import hashlib
 import json
@@ -13,13 +13,13 @@ class Commit:
 
     commit_id: str
     parents: tuple[str, ...]
-    created_at: datetime  # aware, UTC; may be set by the committer, so not monotonic along history
+    created_at: datetime  # aware, UTC; a committer can set it, so it may decrease along history
     metarange_id: str
     version: int = 1  # 0: the main parent is the last one; from 1 on it is the first
 
     @property
     def main_parent(self) -> str | None:
-        """The parent that the branch stood on before. Source: lakeFS facts 3.1 (version 0 has it last)."""
+        """The parent that was the branch's head before this commit. Source: lakeFS facts 3.1 (version 0: the last)."""
         if not self.parents:
             return None
         return self.parents[-1] if self.version == 0 else self.parents[0]
@@ -32,12 +32,12 @@ class References:
     commits: Mapping[str, Commit]
     branches: Mapping[str, str]
     tags: Mapping[str, str]
-    taken_at: datetime  # aware, UTC: nothing that happened before this instant is missing here
-    instance: str | None = None  # what tells the repository from another of its name, where the source knows it
+    taken_at: datetime  # aware, UTC: all changes before this time are included
+    instance: str | None = None  # differs if the repository was created again; None: the source does not know it
 
 
 def references_hash(references: References) -> str:
-    """Return a hash of what every branch and every tag names; commits follow from those by their ids."""
+    """Return a hash of the branches, the tags and all commit ids. A commit id determines the content of the commit."""
     named = {
         "branches": dict(references.branches),
         "tags": dict(references.tags),

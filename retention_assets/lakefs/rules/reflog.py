@@ -1,8 +1,8 @@
-"""What earlier plans saw: which commits branches and tags named, and which commits existed.
+"""Remembers the heads and commits that earlier plans saw.
 
-A branch that is deleted or reset leaves no trace in the repository, and the date of a commit may be set by whoever may
-commit. Both would let retention expire what it promised to keep. So each plan remembers the heads and the commits that
-it saw. Source: DESIGN.md, invariant 11.
+A branch that is deleted or reset leaves no trace in the repository, and a committer can set the date of a commit. In
+both cases commits would expire earlier than the policy says. So each plan remembers the heads and the commits that it
+saw. Source: DESIGN.md, invariant 11.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from retention_assets.lakefs.rules.references import References
 from retention_assets.policy.rules import Policy
 
 RefKind = Literal["branch", "tag"]
-TAG_SPAN = timedelta(days=30)  # how long a deleted tag counts where no retention says it; git's reflog has the same
+TAG_SPAN = timedelta(days=30)  # how long a deleted tag counts if the policy has no retention; as in git's reflog
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class SeenHead:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the plans so far saw. An empty memory is that of a first plan.
+    """The heads and commits that earlier plans saw. The first plan has an empty memory.
 
-    `not_before`: for each commit that a plan knew, the time of the last plan that did not know it; None when the first
-    plan knew it.
+    `not_before`: for each commit that a plan saw, the time of the last plan that did not see it. None: the first plan
+    saw it.
     """
 
     heads: tuple[SeenHead, ...] = ()
@@ -41,16 +41,16 @@ class Memory:
     seen_at: datetime | None = None  # UTC: when the last plan read its references; None: there was none
 
     def branch_names(self, now: Iterable[str]) -> list[str]:
-        """Return the names of the branches there are `now`, and of those that are gone and remembered, sorted."""
+        """Return the sorted names of the branches `now` and of the remembered branches."""
         return sorted({*now, *(head.name for head in self.heads if head.kind == "branch")})
 
     def earliest(self, commit_id: str) -> datetime | None:
-        """Return an instant before which the commit did not exist; None where nothing is known."""
+        """Return a time at which the commit did not exist yet; None if no such time is known."""
         return self.not_before.get(commit_id, self.seen_at)
 
 
 def with_true_ages(references: References, memory: Memory) -> References:
-    """Return the references with commits that are no older than the last plan that did not know them."""
+    """Return the references with corrected commit times: no commit is older than the last plan that did not see it."""
     if memory.seen_at is None:
         return references
     commits = dict(references.commits)
@@ -62,7 +62,7 @@ def with_true_ages(references: References, memory: Memory) -> References:
 
 
 def left_heads(references: References, memory: Memory) -> tuple[SeenHead, ...]:
-    """Return the remembered heads that a branch or tag of that name does not name any more, and whose commit exists."""
+    """Return the remembered heads that their branch or tag no longer has, and whose commit still exists."""
     now = {"branch": references.branches, "tag": references.tags}
     return tuple(
         head
@@ -72,16 +72,16 @@ def left_heads(references: References, memory: Memory) -> tuple[SeenHead, ...]:
 
 
 def counting_heads(references: References, memory: Memory, policy: Policy, as_of: datetime) -> tuple[SeenHead, ...]:
-    """Return the heads that are gone and still count at `as_of` (UTC)."""
+    """Return the remembered heads that are gone and still keep commits at `as_of` (UTC)."""
     ends = [(head, held_until(head, policy)) for head in left_heads(references, memory)]
     return tuple(head for head, until in ends if until is None or until > as_of)
 
 
 def held_until(head: SeenHead, policy: Policy) -> datetime | None:
-    """Return until when a head that is gone still counts; None is for ever.
+    """Return the time until which a head that is gone still keeps commits; None: for ever.
 
-    A branch counts for the longest time that a rule gives its name: of committed retention, or of lifecycle. A tag
-    counts for the default of committed retention.
+    A branch counts for the longest period that any rule of committed retention or lifecycle gives to its name. A tag
+    counts for the default period of committed retention, or for `TAG_SPAN` without committed retention.
     """
     retention = policy.retention
     if head.kind == "tag":
@@ -93,10 +93,12 @@ def held_until(head: SeenHead, policy: Policy) -> datetime | None:
 
 
 def remember(references: References, memory: Memory, policy: Policy) -> Memory:
-    """Return the memory after a plan of these references.
+    """Return the memory after a plan with these references.
 
-    A head that moved on is forgotten: the commits after it say how long it is kept. One that is gone stays until it
-    does not count any more. `references`: with the ages of `with_true_ages`.
+    A head is forgotten when its branch has moved on, because the commits after it determine its retention. A head that
+    is gone is remembered as long as it counts (`held_until`).
+
+    `references`: with the commit times of `with_true_ages`.
     """
     at = references.taken_at
     seen = [SeenHead("branch", name, commit_id, at) for name, commit_id in references.branches.items()]
@@ -112,9 +114,9 @@ def remember(references: References, memory: Memory, policy: Policy) -> Memory:
 
 
 def _moved_on(head: SeenHead, references: References) -> bool:
-    """Tell whether the branch went on from this commit to one that was made after the branch was last seen here.
+    """Return whether the branch has a child of this commit that was created after the branch was last seen here.
 
-    A commit that is older says nothing: the branch may have been reset to `head` and forward again.
+    An older child proves nothing: the branch may have been reset to `head` and then forward again.
     """
     child, commit_id = None, references.branches.get(head.name) if head.kind == "branch" else None
     while commit_id is not None and commit_id != head.commit_id:

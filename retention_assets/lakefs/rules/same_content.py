@@ -1,9 +1,9 @@
-"""Objects that may be staged although the server's list of staged objects does not name them.
+"""Finds objects that may be staged although the server's staged list does not have them.
 
-lakeFS takes two entries for equal when size, checksum, metadata and content type are equal; the address does not count.
-So an object that was uploaded again with the content of the branch's head is staged, reads of the branch go to it, and
-neither the diff nor the staged list shows it. An object that no commit holds is therefore kept while any head has an
-entry of its content. Source: lakeFS facts, H20; DESIGN.md, invariant 1.
+lakeFS treats two entries as equal if size, checksum, metadata and content type are equal, even if their addresses
+differ. If someone uploads an object with the same content as the branch's head, the new object is staged and the branch
+reads it, but neither the diff nor the staged list shows it. So an object that no commit holds is kept while any head
+has an entry with the same content. Source: lakeFS facts, H20; DESIGN.md, invariant 1.
 """
 
 import hashlib
@@ -15,15 +15,17 @@ from retention_assets.core.states import CANDIDATE, MAY_BE_STAGED, UNREFERENCED
 from retention_assets.lakefs.rules.names import is_outside, stored_name
 
 _MD5 = r"^[0-9a-f]{32}\z"
-_OF_PARTS = r"^([0-9a-f]{32})-[0-9]+\z"  # lakeFS takes what stands before the dash as the checksum
+_OF_PARTS = r"^([0-9a-f]{32})-[0-9]+\z"  # lakeFS uses the part before the dash as the checksum
 _SMALL, _FEW = 2**20, 20  # bytes, objects
-_OF_STORES = r"^([0-9a-f]{32}(-[0-9]+)?|0x[0-9A-F]+)\z"  # S3's, in parts or not; Azure's
+_OF_STORES = r"^([0-9a-f]{32}(-[0-9]+)?|0x[0-9A-F]+)\z"  # ETags of S3 (also of multipart uploads) and of Azure
 
 
 def head_contents(pairs: DataFrame) -> DataFrame:
-    """Return the contents of all heads, each once: `size`, `head_checksum`, and `head_address` of one such object.
+    """Return the distinct contents of all heads: `size`, `head_checksum`, and `head_address` of one object.
 
-    `pairs`: `addresses`. An address outside the namespace is null: its object cannot be read.
+    `head_address` is null if all addresses are outside the namespace, because such objects cannot be read.
+
+    `pairs`: rows of `addresses`.
     """
     name = stored_name(F.col("address"))
     here = F.min(F.when(~is_outside(name), name)).alias("head_address")
@@ -36,21 +38,24 @@ def unreferenced(objects: DataFrame) -> DataFrame:
 
 
 def at_risk(objects: DataFrame, contents: DataFrame) -> DataFrame:
-    """Return the unreferenced candidates of a size that some head has. `objects`: see `candidates.judged`."""
+    """Return the unreferenced candidates that have the size of an entry of a head.
+
+    `objects`: see `candidates.classified`.
+    """
     return unreferenced(objects).join(contents.select("size").distinct(), on="size", how="left_semi")
 
 
 def etags_differ(objects: DataFrame) -> bool:
-    """Return whether any committed object's ETag is an MD5 and yet another one than its entry's checksum.
+    """Return whether any committed object has an ETag that looks like an MD5 but differs from its entry's checksum.
 
-    So it is in a store that encrypts: its ETags say nothing of contents.
+    This happens in stores that encrypt objects. The ETags of such a store are not checksums of the content.
     """
     both = _matches(F.col("etag"), _MD5) & _matches(F.col("entry_etag"), _MD5)
     return not objects.where(both & (F.col("etag") != F.col("entry_etag"))).isEmpty()
 
 
 def unknown_content(risky: DataFrame, *, etags_are_checksums: bool) -> DataFrame:
-    """Return those objects at risk (address, size) whose ETag does not tell the MD5 of their content."""
+    """Return the objects at risk (address, size) whose ETag is not the MD5 of their content."""
     unknown = risky.where(~_matches(F.col("etag"), _MD5)) if etags_are_checksums else risky
     return unknown.select("address", "size")
 
@@ -58,9 +63,10 @@ def unknown_content(risky: DataFrame, *, etags_are_checksums: bool) -> DataFrame
 def unproven_heads(
     objects: DataFrame, risky: DataFrame, contents: DataFrame, *, etags_are_checksums: bool
 ) -> DataFrame:
-    """Return the objects of heads (address, size), of a size at risk, whose checksum may not be the MD5 of the content.
+    """Return the objects of heads (address, size) whose checksum may differ from the MD5 of their content.
 
-    That of an upload in parts is not, and a copy takes its source's checksum along.
+    Only sizes of objects at risk are included. The checksum of a multipart upload is not an MD5 of the content, and a
+    copy keeps the checksum of its source.
     """
     of_stores = contents.where(_matches(F.col("head_checksum"), _OF_STORES))
     heads = of_stores.join(risky.select("size").distinct(), on="size", how="left_semi").join(
@@ -79,16 +85,18 @@ def smallest_committed(objects: DataFrame) -> DataFrame:
 
 
 def is_checksum_of(md5: str | None, checksum: str) -> bool:
-    """Return whether lakeFS gives content of this MD5 the checksum when it is uploaded whole, or in one part."""
+    """Return whether `checksum` is the one of content with this MD5, uploaded in one request or as one part."""
     return md5 is not None and checksum in (md5, hashlib.md5(bytes.fromhex(md5), usedforsecurity=False).hexdigest())
 
 
 def of_same_content(risky: DataFrame, digests: DataFrame, contents: DataFrame) -> DataFrame:
-    """Return the addresses of the objects at risk whose content a head may have.
+    """Return the addresses of the objects at risk that may have the same content as an entry of a head.
 
-    The checksum of a staged entry is the store's ETag, the MD5 of the content, what a client made up, or that of the
-    object which it was copied from. `digests`: (address, md5) of `unknown_content`; null where the content could not be
-    read: then the size decides.
+    The checksum of a staged entry can be the ETag of the store, the MD5 of the content, a value that a client chose, or
+    the checksum of the object from which it was copied.
+
+    `digests`: (address, md5) of `unknown_content`. The MD5 is null if the content could not be read; then objects of
+    the same size count as equal.
     """
     asked = digests.withColumn("is_asked", F.lit(True))
     named = risky.select("address", "size", "etag").join(asked, on="address", how="left")
@@ -107,7 +115,7 @@ def of_same_content(risky: DataFrame, digests: DataFrame, contents: DataFrame) -
 
 
 def keep_same_content(objects: DataFrame, hidden: DataFrame) -> DataFrame:
-    """Return the objects with the state `may_be_staged` for those that `hidden` (addresses) names."""
+    """Return the objects. Objects whose address is in `hidden` have the state `may_be_staged`."""
     marked = objects.join(hidden.withColumn("is_hidden", F.lit(True)), on="address", how="left")
     state = F.when(F.col("is_hidden").isNotNull(), F.lit(MAY_BE_STAGED)).otherwise(F.col("state"))
     return marked.withColumn("state", state).drop("is_hidden")

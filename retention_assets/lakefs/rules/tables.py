@@ -1,4 +1,4 @@
-"""Commits as the rows of `commit_graph` and `potential_commits`, and back."""
+"""Converts commits to rows of `commit_graph` and `potential_commits`, and `commit_graph` back to references."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -13,7 +13,7 @@ from retention_assets.tables import COMMIT_GRAPH, POTENTIAL_COMMITS, STRINGS
 
 
 def commit_graph_rows(nodes: Sequence[CommitNode]) -> pa.Table:
-    """Return one row per commit, dangling ones too."""
+    """Return the rows of `commit_graph`: one row per commit, dangling commits too."""
     return pa.table(
         [
             pa.array([node.commit.commit_id for node in nodes]),
@@ -31,7 +31,7 @@ def commit_graph_rows(nodes: Sequence[CommitNode]) -> pa.Table:
 
 
 def references_of(graph: pa.Table, taken_at: datetime) -> References:
-    """Return the references that `commit_graph` tells: the inverse of writing it."""
+    """Return the references in a `commit_graph` table: the inverse of `commit_graph_rows`."""
     rows = graph.select(["commit_id", "parents", "main_parent", "created_at", "metarange_id", "head_of", "tags"])
     commits: dict[str, Commit] = {}
     branches: dict[str, str] = {}
@@ -53,9 +53,9 @@ def potential_commits_rows(
     potential: frozenset[str],
     left_branches: Mapping[str, Sequence[str]] | None = None,
 ) -> pa.Table:
-    """Return one row per commit: whether retention keeps it, something protects it, and it may hold what came due.
+    """Return the rows of `potential_commits`: whether each commit is active, protected, or may hold due objects.
 
-    `left_branches`: the branches that are gone and reached the commit; none unless they are given.
+    `left_branches`: for each commit, the branches whose earlier head reached it and is gone now. None: there are none.
     """
     ids = graph.column("commit_id").to_pylist()
     kept = [activity[commit_id] for commit_id in ids]

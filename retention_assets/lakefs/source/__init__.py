@@ -1,1 +1,1 @@
-"""Where a lakeFS repository's references, staged list and tables come from: the server, a dump, the store."""
+"""Reads a lakeFS repository's references, staged list and tables from its server, a dump or the object store."""

@@ -1,4 +1,8 @@
-"""References from a running lakeFS server: its API for what moves, its dump in the namespace for the commits."""
+"""Reads a repository from a running lakeFS server.
+
+Branches, tags and new commits come from the API. The other commits come from a dump that the server writes into the
+namespace.
+"""
 
 import logging
 import time
@@ -29,33 +33,33 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 
 _LOG = logging.getLogger(__name__)
-_CLOCKS_DIFFER = timedelta(minutes=5)  # this machine's clock and the store's; what differs more leaves files behind
+_CLOCKS_DIFFER = timedelta(minutes=5)  # tolerated between our clock and the store's; if it is more, files stay
 _GONE = ("deleted", "missing")  # outcomes of a deletion
-_ATTEMPTS = 3  # readings of the branches and tags beside one dump
-_DUMP_LIFE = timedelta(minutes=10)  # how long later readings add to a dump: commits that came and went are not seen
-_FEW_PAGES = 200  # of logs: beyond, a dump is quicker
-_LOG_PAGE = 100  # commits; what is new is mostly one commit
-_DUMP_PATIENCE = timedelta(hours=1)  # what lakectl waits. Source: lakeFS facts 3.3
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0  # seconds between questions
+_ATTEMPTS = 3  # times that the branches and tags are read for one dump
+_DUMP_LIFE = timedelta(minutes=10)  # a dump is reused for this long; commits made and lost in between are not seen
+_FEW_PAGES = 200  # of logs: reading more of them takes longer than a dump
+_LOG_PAGE = 100  # commits; usually only one commit is new
+_DUMP_PATIENCE = timedelta(hours=1)  # lakectl waits as long. Source: lakeFS facts 3.3
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0  # seconds between polls
 
 
 class _Known(NamedTuple):
-    """What a server says of a repository."""
+    """The identity of a repository, as its server reports it."""
 
-    instance: str  # when it was created: one that is created again under its name is another
+    instance: str  # its creation time: a repository that is deleted and created again gets another one
     namespace: str  # as the server spells it
 
 
 @dataclass(frozen=True, slots=True)
 class _Dumped:
-    """References as they were read last, and when the dump behind them was begun."""
+    """The references that were read last, and the time when the dump behind them was started."""
 
     references: References
     taken_at: datetime
 
 
 class ApiSource:
-    """A repository as its server shows it now. `namespace` is the server's name for the place that `access` opens."""
+    """Reads a repository from its server. `namespace` is the server's URL of the storage that `access` opens."""
 
     def __init__(
         self,
@@ -79,16 +83,17 @@ class ApiSource:
         self._names = {"repository": repository}
         self._where = f"{url}: repository {repository}"
         self._dumped: _Dumped | None = None
-        self._written: dict[str, Sequence[str]] = {}  # the files of each run that the server made for this object
+        self._written: dict[str, Sequence[str]] = {}  # by run: the files that the server wrote for this object
         self._warned = False
 
     def staged(self) -> StagedList:
-        """Return the list that the server writes now, of all branches; see `StagedScan` for why it is complete.
+        """Let the server write a list of the staged objects of all branches, and return the list.
 
-        It is taken at the instant before the branches are listed: a branch is scanned after that, so what had been
-        staged by then is found, or was committed or thrown away meanwhile. Source: lakeFS facts, H3, H4, H23.
+        `taken_at` of the list is the time before the branches are listed. Each branch is scanned after that time. So
+        an object that was staged at that time is in the list, or was committed or discarded before the scan.
+        `StagedScan` explains why the list is complete. Source: lakeFS facts, H3, H4, H23.
 
-        Errors: SourceError when the server fails, or when what it says it wrote is not there.
+        Errors: SourceError when the server fails, or when a file that the server reports is missing.
         """
         repository = self._require_repository()
         taken_at = self._clock()
@@ -104,10 +109,10 @@ class ApiSource:
         return StagedList(tuple(sorted(files)), taken_at, shown, found.run_id)
 
     def release(self, staged: StagedList) -> None:
-        """Remove the files of a list of this object's; see `LakeFSSource`.
+        """Remove the files that the server wrote for `staged`; see `LakeFSSource`.
 
-        Only files go that this object itself saw in the folder of a run which the server named to it, and that were
-        written since it asked: a run of another time or of somebody else is never touched.
+        A file is removed only if this object saw the file in the folder of a run that the server started for this
+        object, and only if the file was written after the request. Files of other runs are never removed.
         """
         files = self._written.pop(staged.run_id or "", ())
         if not files:
@@ -132,24 +137,25 @@ class ApiSource:
             )
 
     def _remove_empty(self, folder: str) -> None:
-        """Remove the directories of a run from this machine's disk, where they are empty; a store has none."""
+        """Remove the empty directories of a run from a local disk. Object stores have no directories."""
         if self._access.is_local:
             path = Path(self._access.url.removeprefix("file://")) / folder
-            with suppress(OSError):  # not empty, or not ours to remove: a directory costs nothing
+            with suppress(OSError):  # not empty, or no permission: a directory costs nothing
                 path.rmdir()
                 path.parent.rmdir()
 
     def references(self) -> References:
-        """Return all commits, with the branches and tags as they stand after `taken_at`.
+        """Return all commits, and the branches and tags as the server lists them after `taken_at`.
 
-        The first reading takes a dump. For `_DUMP_LIFE` later readings list the branches and tags, and take the commits
-        that were added from their logs: a dump leaves a copy of all commits in the namespace for ever. Where the logs
-        are long, or do not explain a branch or tag, a new dump is taken.
+        The first call takes a dump. For the next `_DUMP_LIFE`, calls list the branches and tags and read only the new
+        commits, from the logs of the branches and tags. Dumps are avoided because each one leaves a copy of all commits
+        in the namespace for ever. A new dump is taken when the logs are long, or when the logs do not have the commit
+        of a branch or tag.
 
-        A reading without a dump lacks commits that were made since the last dump and that no branch or tag reaches any
-        more: whoever made them deleted or reset the branch again. Nothing else moves without a branch or tag.
+        A call without a dump misses some commits: those that were made since the last dump and that no branch or tag
+        reaches any more, because the branch was deleted or reset. Every other new commit is reached by a branch or tag.
 
-        Errors: SourceError when the dump fails or takes over an hour, or when no log explains a branch or tag.
+        Errors: SourceError when the dump fails or takes over an hour, or when no log has the commit of a branch or tag.
         """
         instance = self._require_repository().instance
         taken_at = self._clock()
@@ -169,12 +175,13 @@ class ApiSource:
         return references
 
     def _dump(self, instance: str, taken_at: datetime) -> References:
-        """Return the commits of a fresh dump, with the branches and tags as they stand after it.
+        """Take a dump, and return its commits with the branches and tags that are listed after the dump.
 
-        A branch that vanishes meanwhile starts nothing over. The dump has every commit that there was when it began,
-        those that no branch reaches included. A commit that was made after that and is lost with its branch holds what
-        was staged then, which the staged list has; or what was written then, which is young; or what another commit
-        holds, like a branch that is made after the reading from an old commit (docs/safety.md, The window).
+        The dump has every commit that existed when the dump began, also commits that no branch reaches. If a branch is
+        deleted meanwhile, the dump is not repeated. A commit that was made after the dump began, and that is lost with
+        its branch, can hold three kinds of objects: objects that were staged when the dump began, which the staged list
+        has; objects that were written after that, which are young; and objects of another commit. The last kind is the
+        same risk as a branch that someone makes later from an old commit (docs/safety.md, The window).
         """
         before = self._heads("branches")
         commits = read_commit_table(self._reader, self._dumped_commits())
@@ -191,27 +198,27 @@ class ApiSource:
         )
 
     def _heads_after(self, before: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the branches and the tags.
+        """Return the branches and the tags, each with its commit.
 
-        A branch that another one replaces while the list is read may be missed under both names. Then one of `before`
-        is gone, and the list is read again. Tags come last, for a tag that replaces a branch.
+        If a branch is replaced by another one while the list is read, the list can miss both. Then a branch of
+        `before` is missing, and the list is read again. Tags are read last, because a tag can replace a branch.
         """
         for _ in range(_ATTEMPTS):
             branches = self._heads("branches")
             if before.keys() <= branches.keys():
                 break
-            before = branches  # after the last attempt: at most what was replaced during that one is missed
+            before = branches  # the last attempt can miss only branches that were replaced during that attempt
         return branches, self._heads("tags")
 
     def rules(self) -> GCRules | None:
-        """Return the rules of `settings/gc_rules`. Two rules for one branch: the last counts, as on the server."""
+        """Return the rules of `settings/gc_rules`. If a branch has two rules, the last one counts, as on the server."""
         self._require_repository()
         try:
             answer = self._client.get("/repositories/{repository}/settings/gc_rules", self._names)
         except NotFound as error:
             if error.words == "repository not found":
                 raise
-            return None  # without rules every commit is active: only keeping more can follow
+            return None  # without rules every commit is active, so fewer objects are deleted
         expect = self._client.expect
         branches = answer.get("branches") or []  # null when there are none. Source: lakeFS facts, H17
         if not isinstance(branches, list):
@@ -222,12 +229,12 @@ class ApiSource:
         )
 
     def grace(self) -> timedelta:
-        """Return how old, at the least, an object must be for the server's own collection to take it."""
+        """Return the minimum age of objects that the server's own garbage collection deletes."""
         answer = self._client.get("/config/garbage-collection", {})
         return timedelta(seconds=self._client.expect(answer, "grace_period", int))
 
     def repositories(self) -> dict[str, str]:
-        """Return the namespace of each repository that the server has, by its name there."""
+        """Return the namespaces of all repositories of the server, by repository name."""
         expect = self._client.expect
         return {
             expect(repository, "id", str): expect(repository, "storage_namespace", str)
@@ -236,9 +243,9 @@ class ApiSource:
         }
 
     def _require_repository(self) -> _Known:
-        """Return what the server says of the repository.
+        """Return the repository's identity.
 
-        Errors: SourceError unless the server knows the repository and keeps it where we look.
+        Errors: SourceError when the server does not know the repository, or has another namespace for it.
         """
         answer = self._client.get("/repositories/{repository}", self._names)
         reported = self._client.expect(answer, "storage_namespace", str)
@@ -250,7 +257,7 @@ class ApiSource:
         return _Known(str(self._client.expect(answer, "creation_date", int)), reported)
 
     def _heads(self, kind: str) -> dict[str, str]:
-        """Return the commit of each branch, hidden ones too, or of each tag. Source: lakeFS facts, H18."""
+        """Return the commit of each branch (hidden branches too), or of each tag. Source: lakeFS facts, H18."""
         hidden: dict[str, Any] = {"show_hidden": "true"} if kind == "branches" else {}
         expect = self._client.expect
         return {
@@ -260,7 +267,7 @@ class ApiSource:
         }
 
     def _staged_files(self, run_id: str | None, locations: tuple[str, ...]) -> Mapping[str, datetime]:
-        """Return when the files of a run were written: one at least for each page that had rows, or it is an error."""
+        """Return the files of a run with their write times. Errors: SourceError when a page has no file."""
         if run_id is None:
             return {}
         folders = {staged_folder(run_id), *map(self._folder, locations)}
@@ -274,7 +281,7 @@ class ApiSource:
         return files
 
     def _folder(self, location: str) -> str:
-        """Return a location of the server's as a path below the namespace. Errors: SourceError when it is outside."""
+        """Return the path of `location` below the namespace. Errors: SourceError when the location is outside of it."""
         path = self._relative(location)
         if path is None:
             raise SourceError(
@@ -284,19 +291,19 @@ class ApiSource:
         return path
 
     def _relative(self, location: str) -> str | None:
-        """Return an absolute address as a path below the namespace; None when it is outside."""
+        """Return the path of an absolute address below the namespace; None when the address is outside of it."""
         whole = canonical_namespace(location)
         inside = self._namespace + "/"
         if whole.startswith(inside):
             return whole.removeprefix(inside)
-        # A local server prints the absolute path of its files. Source: lakeFS facts 1.3
+        # A server with local storage prints absolute file paths. Source: lakeFS facts 1.3
         path, found, rest = whole.rpartition("/" + inside.removeprefix("local://"))
         if self._namespace.startswith("local://") and path.startswith("local://") and found:
             return rest
         return None
 
     def _dumped_commits(self) -> str:
-        """Let the server dump the references; return the id of the commits' metarange once it is written."""
+        """Let the server dump the references, wait for the dump, and return the id of its metarange of commits."""
         expect, path = self._client.expect, "/repositories/{repository}/dump"
         task = expect(self._client.post(path, self._names), "id", str)
         until, pause = self._clock() + _DUMP_PATIENCE, _FIRST_PAUSE
@@ -326,10 +333,10 @@ class ApiSource:
     def _unexplained(
         self, commits: dict[str, Commit], branches: Mapping[str, str], tags: Mapping[str, str], pages: Iterator[int]
     ) -> bool:
-        """Add to `commits` what branches and tags reach; return whether a log that was read leaves any unexplained.
+        """Add the commits that branches and tags reach to `commits`; return True if any of these commits is not found.
 
-        `pages` has an item for each page of a log that may be read. The log of a branch explains its commit also when
-        the branch moved on. Where the branch is gone or was reset, its commit is still there and has a log of its own.
+        `pages` has one item for each page of a log that may be read. The log of a branch has the branch's commit even
+        if the branch has moved on. If the branch was deleted or reset, the log of the commit itself is read.
         """
         return not all(
             any(self._add_moved(commits, head, self._log(ref, pages)) for ref in (name, head))
@@ -337,9 +344,10 @@ class ApiSource:
         )
 
     def _add_moved(self, commits: dict[str, Commit], head: str, log: Iterator[Commit]) -> bool:
-        """Add what `head` reaches and `commits` lack, from a log; return whether all of it was found.
+        """Add the commits that `head` reaches to `commits`, from a log; return whether all of them were found.
 
-        A commit is never looked up alone: that can answer 404 though it exists. Source: lakeFS facts, H16.
+        Commits are not requested one by one: the server can answer 404 for a commit that exists. Source: lakeFS facts,
+        H16.
         """
         reached: dict[str, Commit] = {}
         logged: dict[str, Commit] = {}
@@ -357,7 +365,7 @@ class ApiSource:
         return True
 
     def _log(self, ref: str, pages: Iterator[int]) -> Iterator[Commit]:
-        """Yield the log of a branch, tag or commit while `pages` has items; nothing when there is none of that name."""
+        """Yield the log of a branch, tag or commit while `pages` has items; yield nothing when `ref` does not exist."""
         path, names = "/repositories/{repository}/refs/{ref}/commits", {**self._names, "ref": ref}
         try:
             for _, page in zip(pages, self._client.pages(path, names, _LOG_PAGE), strict=False):
@@ -366,7 +374,7 @@ class ApiSource:
             return
 
     def _commit(self, answer: Json) -> Commit:
-        """Return a commit of a log. Logs cut the second off: the end of the second counts, which keeps more."""
+        """Return the commit of a log entry. Logs cut off fractions of a second, so the end of the second is taken."""
         expect = self._client.expect
         return Commit(
             commit_id=expect(answer, "id", str),
@@ -378,7 +386,10 @@ class ApiSource:
 
 
 def _written_for(run_id: str, files: Mapping[str, datetime], asked_at: datetime) -> Sequence[str]:
-    """Return the files in the folder of a run, if the server wrote all of them since it was asked; else nothing."""
+    """Return the files in the folder of a run if all of them were written after the request; else nothing.
+
+    Write times may be up to `_CLOCKS_DIFFER` too early.
+    """
     folder = f"{staged_folder(run_id)}/"
     own = sorted(file for file in files if file.startswith(folder))
     is_ours = all(files[file] >= asked_at - _CLOCKS_DIFFER for file in own)

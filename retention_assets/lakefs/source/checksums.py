@@ -1,4 +1,4 @@
-"""The MD5 of objects whose ETag does not tell it: their content is read, on executors."""
+"""Computes the MD5 of objects whose ETag is not their MD5, by reading their content on executors."""
 
 from collections.abc import Iterator
 
@@ -11,14 +11,14 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 
 _ROWS = pa.schema([("address", pa.string()), ("md5", pa.string())])
-_ARCHIVED = ("InvalidObjectState", "BlobArchived")  # how S3 and Azure say that an object must be restored first
+_ARCHIVED = ("InvalidObjectState", "BlobArchived")  # error codes of S3 and Azure for an archived object
 _LARGEST = 2**30  # bytes; reading a larger object costs more than keeping it
 
 
 def md5_of(objects: DataFrame, access: StoreAccess) -> DataFrame:
-    """Return (address, md5) of objects (address, size). Null: the object is gone, archived, or larger than 1 GiB.
+    """Return (address, md5) of `objects` (address, size). Null: the object is gone, archived, or larger than 1 GiB.
 
-    Errors: of the store, as the executors meet them.
+    Errors: the errors of the store, raised when the rows are computed.
     """
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,6 +1,6 @@
-"""Requests to a lakeFS server, answered with plain JSON or with one of our errors. lakefs-sdk signs and sends.
+"""Sends requests to a lakeFS server with lakefs-sdk; returns plain JSON or raises a RetentionError.
 
-The SDK's models are not used: they refuse answers that the server gives. Source: lakeFS facts, H17.
+The SDK's models are not used, because they reject some valid answers of the server. Source: lakeFS facts, H17.
 """
 
 import json
@@ -15,12 +15,12 @@ from lakefs_sdk.exceptions import ApiException
 from retention_assets.errors import AccessDenied, ConfigurationError, SourceError
 from retention_assets.objectstore.failures import scrubbed
 
-_PAGE = 1_000  # the server's most
-_CONNECT_SECONDS = 4.0  # three attempts, about a second apart: a server that does not answer is given up within 15 s
+_PAGE = 1_000  # results; the server's maximum
+_CONNECT_SECONDS = 4.0  # three attempts, about a second apart, so an unreachable server fails within 15 s
 _READ_SECONDS = 60.0
 _API = "/api/v1"
 _MAX_WORDS = 200  # characters of the server's own message
-# Waiting as long as a Retry-After says could be hours. GET alone is sent twice: a second POST starts a second task.
+# Retry-After is ignored, because the wait could be hours. Only GET is retried: a second POST starts a second task.
 _RETRIES = urllib3.Retry(
     total=3, connect=2, read=1, redirect=False, backoff_factor=0.5, status_forcelist=(429, 500, 502, 503, 504),
     allowed_methods={"GET"}, raise_on_status=False, respect_retry_after_header=False,
@@ -34,7 +34,7 @@ Json = Mapping[str, Any]
 
 
 class NotFound(SourceError):
-    """The server answered 404, in its own words."""
+    """The server answered 404. `words` is the message of the server."""
 
     def __init__(self, message: str, words: str) -> None:
         super().__init__(message)
@@ -45,10 +45,10 @@ class NotFound(SourceError):
 
 
 class LakeFSClient:
-    """One server, one pair of keys. The keys are in no message, and not in `repr`."""
+    """A client of one server with one key pair. The keys never appear in messages or in `repr`."""
 
     def __init__(self, url: str, access_key: str, secret_key: str) -> None:
-        """`url` is the server's address, with or without `/api/v1`. Errors: ConfigurationError when it is none."""
+        """`url`: the server's address, with or without `/api/v1`. Errors: ConfigurationError for a malformed `url`."""
         self._address = _checked(url)
         self._secrets = (access_key, secret_key)
         configuration: Any = lakefs_sdk.Configuration(
@@ -58,23 +58,23 @@ class LakeFSClient:
         self._client: Any = lakefs_sdk.ApiClient(configuration)
 
     def get(self, path: str, names: Mapping[str, str], **query: str | int | bool) -> Json:
-        """Return the answer to a GET; `names` fill the braces of `path`, escaped.
+        """Send a GET and return the answer. `names` are escaped and fill the braces of `path`.
 
-        Errors: NotFound; AccessDenied for 401 and 403; SourceError for the rest, a server that does not answer and
-        an answer that is no JSON object included.
+        Errors: NotFound for 404; AccessDenied for 401 and 403; SourceError for other failures, for a server that does
+        not answer, and for an answer that is not a JSON object.
         """
         return self._request("GET", path, names, query, None, _READ_SECONDS)
 
     def post(
         self, path: str, names: Mapping[str, str], body: Json | None = None, patience: float = _READ_SECONDS
     ) -> Json:
-        """Return the answer to a POST, waiting `patience` seconds for it. It is sent once. Errors: as `get`."""
+        """Send a POST once, wait up to `patience` seconds, and return the answer. Errors: as `get`."""
         return self._request("POST", path, names, {}, body, patience)
 
     def pages(
         self, path: str, names: Mapping[str, str], amount: int = _PAGE, **query: str | int | bool
     ) -> Iterator[Sequence[Json]]:
-        """Yield the results of a listing page by page, to the last. Errors: as `get`, and pages that run in circles."""
+        """Yield the results of a listing, page by page. Errors: as `get`; SourceError when the pages repeat."""
         after = ""
         seen: set[str] = set()
         while True:
@@ -92,7 +92,7 @@ class LakeFSClient:
             seen.add(after)
 
     def expect[T](self, answer: Json, key: str, kind: type[T]) -> T:
-        """Return `answer[key]`, which must be a `kind`. Errors: SourceError."""
+        """Return `answer[key]`. Errors: SourceError when the value is missing or is not a `kind`."""
         value = answer.get(key) if isinstance(answer, Mapping) else None
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise SourceError(
@@ -116,11 +116,11 @@ class LakeFSClient:
             status, content = 0, type(getattr(error, "reason", None) or error).__name__
         except UnicodeDecodeError:
             status, content = 200, "bytes that are no text"
-        # Judged out here: the SDK's errors, which hold headers, stay out of the traceback.
+        # Raised outside of `except`, so that the traceback does not show the SDK's errors, which contain headers.
         return self._judged(f"{method} {path.format(**names)}", status, content)
 
     def _judged(self, request: str, status: int, content: str) -> Json:
-        """Return the JSON object in `content`, or raise what `status` and `content` mean. Status 0: no answer."""
+        """Return the JSON object in `content`, or raise the error for `status`. Status 0: the server did not answer."""
         where = f"{self._address}: {request}"
         if status == 0:
             raise SourceError(
@@ -146,7 +146,7 @@ class LakeFSClient:
         return answer
 
     def _words(self, text: str) -> str:
-        """Return a server's words on one line, cut, without the keys."""
+        """Return the server's message on one line, without the keys and cut to `_MAX_WORDS` characters."""
         message = (_object(text) or {}).get("message", text)
         return scrubbed(" ".join(str(message).split()), self._secrets)[:_MAX_WORDS]
 

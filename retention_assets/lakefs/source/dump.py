@@ -1,4 +1,4 @@
-"""References from a dump: three tables in the namespace that the server wrote once, and maybe a staged list."""
+"""Reads a repository from a dump: three tables that the server wrote into the namespace, and maybe a staged list."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -38,9 +38,9 @@ class DumpManifest:
 
     @classmethod
     def from_document(cls, document: object, where: str) -> "DumpManifest":
-        """Return the manifest in a parsed JSON document, as `lakectl refs-dump` prints it.
+        """Return the manifest in the parsed JSON output of `lakectl refs-dump`. Other keys are ignored.
 
-        Errors: ConfigurationError that names `where` and the key; other keys of the document do not matter.
+        Errors: ConfigurationError that names `where` and the key.
         """
         if not isinstance(document, Mapping):
             raise ConfigurationError(f"{where}: is no JSON object, so no dump. Nothing was read. {_NEW_DUMP}")
@@ -73,7 +73,10 @@ def _heads(reader: ObjectReader, metarange_id: str, read: Read, name: str) -> Ma
 
 
 def _batches(reader: ObjectReader, metarange_id: str, read: Read) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of each range of a metarange. Each range must have the records that the metarange counts."""
+    """Yield the rows of each range of a metarange.
+
+    Errors: CorruptFile when a range does not have as many records as the metarange says.
+    """
     name = f"{METADATA}/{metarange_id}"
     ranges = read_metarange(reader.read(name), reader.describe(name))
     for range_id, count in _rows(ranges, "range_id", "count"):
@@ -92,24 +95,25 @@ def _rows(batch: pa.RecordBatch, *names: str) -> Iterator[tuple]:
 
 
 class DumpSource:
-    """A repository as a dump shows it. Nothing asks a server; times are the store's.
+    """Reads a repository from a dump, without a server. Times are those of the files in the store.
 
-    A namespace that was copied carries the times of the copy: then the references seem newer than they are.
+    If the namespace was copied, the files have the time of the copy. Then the references look newer than they are.
     """
 
     def __init__(self, access: StoreAccess, document: object, staged: str | None, where: str = "the dump") -> None:
-        """`staged` is a folder of the namespace; `where` names the document in messages."""
+        """`staged`: the folder of the staged list in the namespace. `where`: the name of the document in messages."""
         self._reader = ObjectReader(access)
         self._manifest = DumpManifest.from_document(document, where)
         self._staged = staged
         self._where = where
 
     def staged(self) -> StagedList | None:
-        """Return the files of the configured folder, taken when the newest was written; None without a folder.
+        """Return the files of the configured folder; None if no folder is configured.
 
-        The server began its scan some minutes before it wrote the newest file: the grace period covers those.
+        `taken_at` is the write time of the newest file. The server began its scan some minutes earlier; the grace
+        period covers these minutes.
 
-        Errors: SourceError when the folder has no files: that nothing is staged must be said by an empty file.
+        Errors: SourceError when the folder has no files. If nothing is staged, the folder must have an empty file.
         """
         if self._staged is None:
             return None
@@ -122,10 +126,10 @@ class DumpSource:
         return StagedList(tuple(sorted(files)), max(files.values()))
 
     def release(self, staged: StagedList) -> None:
-        """See `LakeFSSource`: the folder is not of this source's making, so nothing is removed."""
+        """Do nothing: the files were not written for this source. See `LakeFSSource`."""
 
     def references(self) -> References:
-        """Return what the dump holds, taken when the oldest of its three tables was written."""
+        """Return the references of the dump. `taken_at` is the write time of the oldest of its three tables."""
         references = References(
             commits=read_commit_table(self._reader, self._manifest.commits_meta_range_id),
             branches=_heads(self._reader, self._manifest.branches_meta_range_id, read_branches, "branch_id"),
@@ -135,15 +139,15 @@ class DumpSource:
         return require_known_heads(self._where, references, _NEW_DUMP)
 
     def repositories(self) -> Mapping[str, str]:
-        """See `LakeFSSource`. A dump is of one repository."""
+        """Return nothing: a dump has one repository. See `LakeFSSource`."""
         return {}
 
     def rules(self) -> GCRules | None:
-        """Return the rules that lie in the namespace; no document and an empty one are no rules."""
+        """Return the rules in the namespace; None if the document is missing or empty."""
         try:
             content = self._reader.read(RULES)
         except ObjectMissing:
-            return None  # without rules every commit is active: only keeping more can follow
+            return None  # without rules every commit is active, so fewer objects are deleted
         rules = read_gc_rules(content, self._reader.describe(RULES))
         return GCRules(*rules) if rules else None
 

@@ -1,7 +1,8 @@
-"""The picture of the store: listed whole, or listed where it can have changed since an older picture.
+"""Takes the inventory snapshot: a full listing of the store, or a base inventory with some prefixes listed again.
 
-An older picture is the repository's last inventory table (an optimized run, seed 001) or an inventory that the store
-itself delivered. Of it only slices count into which nothing can have been written since; all others are listed now.
+The base inventory is the repository's last inventory table (an optimized run, seed 001) or an inventory that the store
+delivered. Its rows are used only for closed slices of `data/`: nothing can have been written to them since. All other
+prefixes are listed now.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,35 +24,38 @@ from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.warehouse import FACTS, REFUSED, Warehouse
 from retention_assets.tables import STORAGE_INVENTORY
 
-_STILL_LISTED = timedelta(hours=2)  # longer than a sweep's window: a ledger says `attempted` before the object goes
+_STILL_LISTED = timedelta(hours=2)  # longer than a sweep's window: `attempted` is recorded before the delete
 _CLEAN_AT, _STORAGE, FELL_BACK = "clean_at", "storage", "fell_back"
 
 
 @dataclass(frozen=True, slots=True)
 class BaseInventory:
-    """An older picture. `clean_at`: when the store was last listed whole; `judged_at`: how new the rows count."""
+    """An older inventory. `clean_at`: time of the last full listing; `judged_at`: the time that its rows count as."""
 
     frame: DataFrame
     taken_at: datetime
     judged_at: datetime
     clean_at: datetime
-    delivered: bool  # by the store: one that lacks a whole slice is refused by the guard of the listing
+    delivered: bool  # by the store; if it lacks a whole slice, the guard `listing_complete` refuses it
 
 
 @dataclass(frozen=True, slots=True)
 class StoragePicture:
-    """What lies in the namespace. `places` are all that the store names; `notes` go beside the rows."""
+    """The inventory snapshot of a namespace.
+
+    `places`: all prefixes that the store lists. `notes`: metadata that is stored with the rows.
+    """
 
     frame: DataFrame
-    taken_at: datetime  # the picture is no older than this
+    taken_at: datetime  # the rows are no older than this
     places: Prefixes
-    listed: int  # places that were listed now
+    listed: int  # prefixes that were listed now
     notes: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class InventoryContext:
-    """Where a picture is taken: the repository, its earlier tables, and what sweeps of ours removed (address, at)."""
+    """Inputs of a snapshot: the repository, its earlier tables, and what our sweeps removed (address, at)."""
 
     spark: SparkSession
     opened: OpenRepository
@@ -62,7 +66,10 @@ class InventoryContext:
 
 
 def take_snapshot(context: InventoryContext) -> StoragePicture:
-    """Return the picture of now, as the repository's settings ask for it; an optimized run falls back and says so."""
+    """Return a snapshot of the store, taken as the settings of the repository say.
+
+    If an optimized run has no usable base inventory, the whole store is listed. `notes` has the reason as `fell_back`.
+    """
     settings = context.opened.repository.lakefs
     now = context.clock()
     if settings.inventory:
@@ -93,10 +100,11 @@ def _completed(
 
 
 def _unchanged(context: InventoryContext, older: BaseInventory, places: Prefixes) -> frozenset[str]:
-    """Return the closed slices that count as the older picture has them.
+    """Return the closed slices whose rows are taken from the base inventory.
 
-    One of which our own older picture has nothing came back since, say from a backup: it is listed. So is one from
-    which our sweeps removed something since the store was last listed whole: somebody may have put it back.
+    For a base inventory of our own, two kinds of closed slices are listed again. If the base inventory has no rows for
+    a slice, the slice came back since, perhaps from a backup. If our sweeps removed an object of the slice since the
+    last full listing, someone may have put the object back.
     """
     token_life = context.opened.repository.lakefs.token_life
     closed = frozenset(place for place in places.deep if is_closed(_name(place), older.taken_at, token_life))
@@ -109,15 +117,16 @@ def _unchanged(context: InventoryContext, older: BaseInventory, places: Prefixes
 
 
 def _removed_since(context: InventoryContext, taken_at: datetime) -> DataFrame:
-    """Return what our sweeps removed after a picture, or so shortly before it that it may have it still.
+    """Return the objects that our sweeps removed after `taken_at`, or at most `_STILL_LISTED` before it.
 
-    What was removed earlier and is in the picture all the same was put back.
+    An inventory of that time may still list the latter. If it lists an object that was removed even earlier, someone
+    put the object back.
     """
     return context.collected.where(F.col("at") > F.lit(taken_at - _STILL_LISTED)).select("address")
 
 
 def _carried(context: InventoryContext, older: BaseInventory, closed: Sequence[str]) -> DataFrame:
-    """Return the older rows of closed slices that are still there, without what our sweeps removed since."""
+    """Return the base inventory's rows of the slices `closed`, without the objects that our sweeps removed since."""
     kept = context.spark.createDataFrame(pa.table({"place": pa.array(closed, pa.string())}))
     return (
         older.frame.withColumn("place", place_of(F.col("address")))
@@ -128,9 +137,9 @@ def _carried(context: InventoryContext, older: BaseInventory, closed: Sequence[s
 
 
 def _last_picture(context: InventoryContext, now: datetime, most: timedelta) -> BaseInventory | str:
-    """Return the last picture of another day, or why it cannot be built upon.
+    """Return the last inventory of another day, or the reason why it cannot be used.
 
-    Not the day's own: its table is overwritten while this one is written.
+    The inventory of the same day is not used, because the new inventory overwrites its table.
     """
     name, table = context.opened.repository.name, STORAGE_INVENTORY.name
     days = [date.fromisoformat(day) for day in context.warehouse.directories(name, table)]
@@ -143,7 +152,7 @@ def _last_picture(context: InventoryContext, now: datetime, most: timedelta) -> 
         return "there is no inventory of an earlier run"
     try:
         rows = context.warehouse.rows(context.spark, name, table, max(taken, key=lambda day: taken[day]))
-    except TableContractError:  # its rows are not those that were written
+    except TableContractError:  # its rows are not the rows that were written
         return "the last inventory is not complete"
     if rows.notes.get(_STORAGE) != context.opened.repository.storage:
         return "the last inventory is of another storage"
@@ -154,7 +163,10 @@ def _last_picture(context: InventoryContext, now: datetime, most: timedelta) -> 
 
 
 def _is_whole(warehouse: Warehouse, name: str, table: str, day: str) -> bool:
-    """Return whether rows and facts were written; on one that was cut off in between, or refused, nothing is built."""
+    """Return whether an inventory has its rows and its metadata, and no guard refused it.
+
+    An inventory without metadata was interrupted while it was written.
+    """
     facts = warehouse.read_document(name, table, day, FACTS) if warehouse.is_complete(name, table, day) else None
     return facts is not None and REFUSED not in facts["notes"]
 

@@ -1,4 +1,4 @@
-"""A configured lakeFS repository, opened: its store, its source of references, its policy."""
+"""Opens a configured lakeFS repository: its object store, its source of references and its policy."""
 
 import json
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ SERVER = "server"
 
 @dataclass(frozen=True, slots=True)
 class OpenRepository:
-    """What a run needs of a repository. Errors while opening are ConfigurationError, before anything is read."""
+    """An open repository: its configuration, object store and source of references."""
 
     repository: Repository
     access: StoreAccess
@@ -35,7 +35,7 @@ class OpenRepository:
         return spellings(self.repository.namespace, self.repository.storage)
 
     def policy(self) -> Policy:
-        """Return the policy that the files in `policy:` make together. Errors: ConfigurationError, file and key."""
+        """Return the policy of all files in `policy:` together. Errors: ConfigurationError that names file and key."""
         return join([self._document(name) for name in self.repository.settings.policy])
 
     def _document(self, name: str) -> Document:
@@ -46,12 +46,12 @@ class OpenRepository:
 
 
 def policy_of_files(repository: Repository) -> Policy:
-    """Return what the files in `policy:` of a lakeFS repository say; no server is asked. Errors: as `policy_in`."""
+    """Return the policy of the files in `policy:`, without the rules of the server. Errors: as `policy_in`."""
     return policy_in([repository.path(name) for name in repository.settings.policy if name != SERVER])
 
 
 def policy_in(files: Sequence[Path]) -> Policy:
-    """Return the policy that these files make together. Errors: ConfigurationError, file and key."""
+    """Return the policy of these files together. Errors: ConfigurationError that names file and key."""
     return join([_document_in(path, "Name a policy file") for path in files])
 
 
@@ -60,7 +60,10 @@ def _document_in(path: Path, remedy: str) -> Document:
 
 
 def open_repository(repository: Repository, clock: Clock) -> OpenRepository:
-    """Open the store and the source of `repository`; nothing is fetched yet but a dump's own file."""
+    """Open the store and the source of `repository`. Only the file of a dump is read, nothing else yet.
+
+    Errors: ConfigurationError.
+    """
     access = open_store(repository)
     return OpenRepository(repository, access, _source(repository, access, clock))
 
@@ -68,7 +71,7 @@ def open_repository(repository: Repository, clock: Clock) -> OpenRepository:
 def _source(repository: Repository, access: StoreAccess, clock: Clock) -> LakeFSSource:
     settings = repository.lakefs
     if settings.source.api is not None:
-        from retention_assets.lakefs.source.api import ApiSource  # half a second that only an API needs
+        from retention_assets.lakefs.source.api import ApiSource  # this import takes half a second
 
         access_key, secret_key = repository.api_keys()
         return ApiSource(
@@ -85,7 +88,7 @@ def _source(repository: Repository, access: StoreAccess, clock: Clock) -> LakeFS
 
 
 def _dump(repository: Repository, access: StoreAccess) -> Any:
-    """Return the dump's document: from a file beside the configuration, or from the namespace itself."""
+    """Return the parsed dump file. Its path is relative to the configuration, or starts with `_lakefs/` (namespace)."""
     name = repository.lakefs.source.dump or ""
     path = repository.path(name)
     try:

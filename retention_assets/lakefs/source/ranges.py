@@ -1,7 +1,7 @@
-"""Ranges and metaranges of a namespace, read on executors, each once, and kept by id between runs.
+"""The kinds of files that `TableCache` reads and caches for lakeFS: ranges and metaranges.
 
-Both are immutable and named by their content, so what was read once need not be read again: `TableCache` does that for
-any kind of file of which this is true. A batch of rows counts only when the list of its ids was written whole after it.
+Both are immutable and named by a hash of their content, so `TableCache` reads each file once and keeps its rows by id
+between runs. Cached rows are used only if the complete list of their ids was written after them.
 """
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ RANGE_ENTRIES = pa.schema(
     [
         ("range_id", pa.string()),
         ("key", pa.string()),
-        ("address", pa.string()),  # as the file says; `transforms.addresses.canonical` makes it canonical
+        ("address", pa.string()),  # as in the file; `rules.addresses.canonical` makes it canonical
         ("address_type", pa.int8()),
         ("size", pa.int64()),
         ("last_modified", pa.timestamp("us", tz="UTC")),
@@ -29,7 +29,7 @@ RANGE_ENTRIES = pa.schema(
 
 
 def metaranges() -> Kind:
-    """Return the kind that gives the ranges of each metarange, with the entries that each must have."""
+    """Return the kind of metaranges: one row per range, with the number of entries that the range must have."""
 
     def decode(content: bytes, name: str, metarange_id: str) -> pa.RecordBatch:
         rows = read_metarange(content, name)
@@ -41,9 +41,9 @@ def metaranges() -> Kind:
 
 
 def ranges() -> Kind:
-    """Return the kind that gives the entries of each range, as the file says them.
+    """Return the kind of ranges: one row per entry, as in the file.
 
-    A cached row depends on the file's content alone. What depends on the configuration is computed on reading.
+    Cached rows depend only on the content of the file. Columns that depend on the configuration are computed later.
     """
 
     def decode(content: bytes, name: str, range_id: str) -> pa.RecordBatch:

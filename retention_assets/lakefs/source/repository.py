@@ -1,4 +1,4 @@
-"""Where the references of a lakeFS repository come from: the port, what it hands over, and where the server writes."""
+"""The interface of a source of references, the types that it returns, and the paths that the server writes to."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -15,61 +15,61 @@ RULES = f"{METADATA}/retention/gc/rules/config.json"
 
 @dataclass(frozen=True, slots=True)
 class StagedList:
-    """The addresses that staging areas hold, as Parquet files: physical_address, creation_date (unix seconds).
+    """The staged objects: Parquet files with physical_address and creation_date (unix seconds), and some addresses.
 
-    `files` are relative to the namespace. `shown` are objects that are staged, too, or were a moment ago: a server's
-    branches showed them where its list could not be trusted. Without both nothing is staged. What was staged before
-    `taken_at` and has been neither committed nor thrown away since is in the list.
+    `files` are relative to the namespace. `shown` are objects that branches showed as staged, read where the server's
+    list could not be trusted. If both are empty, nothing is staged. The list has every object that was staged before
+    `taken_at`, except objects that were committed or discarded since.
     """
 
     files: tuple[str, ...]
     taken_at: datetime  # aware, UTC
-    shown: tuple[tuple[str, datetime], ...] = ()  # the address as in a file, and when the entry was made
-    run_id: str | None = None  # of the server's run that wrote the files for this list alone; None: they stay
+    shown: tuple[tuple[str, datetime], ...] = ()  # the address as in a file, and the creation time of the entry
+    run_id: str | None = None  # the server's run that wrote the files for this list alone; None: the files stay
 
 
 @dataclass(frozen=True, slots=True)
 class GCRules:
-    """The server's own rules of committed retention: whole days, and days by exact branch name."""
+    """The retention rules of the server: the default number of days, and the days of each branch by its exact name."""
 
     default_days: int
     branches: Mapping[str, int]
 
 
 class LakeFSSource(Protocol):
-    """What a repository refers to. Every method raises a RetentionError rather than return a part."""
+    """Reads what a repository refers to. A method that cannot return everything raises a RetentionError."""
 
     def staged(self) -> StagedList | None:
-        """Return what is staged, or None where that is not known. Unknown is not zero."""
+        """Return the staged objects; None if they are not known. None does not mean that nothing is staged."""
         ...
 
     def release(self, staged: StagedList) -> None:
-        """Remove the files that were written for this list alone; nobody may read the list after that.
+        """Remove the files that were written only for this list. The list must not be read after that.
 
-        What cannot be removed stays, with a warning in the log.
+        Files that cannot be removed stay, and a warning is logged.
         """
         ...
 
     def references(self) -> References:
-        """Return all commits, dangling ones too, all branches, hidden ones too, and all tags."""
+        """Return all commits (also dangling ones), all branches (also hidden ones) and all tags."""
         ...
 
     def rules(self) -> GCRules | None:
-        """Return the server's rules, or None when none are set: then every commit is active."""
+        """Return the rules of the server; None if no rules are set. Without rules every commit is active."""
         ...
 
     def repositories(self) -> Mapping[str, str]:
-        """Return the namespace of each repository of the server by its name; none where no server is asked."""
+        """Return the namespaces of all repositories of the server, by name; nothing if the source has no server."""
         ...
 
 
 def staged_folder(run_id: str) -> str:
-    """Return where the server writes a staged list, relative to the namespace. Source: lakeFS facts, H3."""
+    """Return the folder of the staged list of a run, relative to the namespace. Source: lakeFS facts, H3."""
     return f"{METADATA}/retention/gc/uncommitted/{run_id}/uncommitted"
 
 
 def visible_files(reader: ObjectReader, folder: str) -> Mapping[str, datetime]:
-    """Return when each file below `folder` was written, without markers such as `_SUCCESS`, by path."""
+    """Return the write time of each file below `folder`, by path. Markers such as `_SUCCESS` are left out."""
     return {
         path: written
         for batch in reader.list(folder)
@@ -79,7 +79,7 @@ def visible_files(reader: ObjectReader, folder: str) -> Mapping[str, datetime]:
 
 
 def unknown_heads(branches: Mapping[str, str], tags: Mapping[str, str], commits: Collection[str]) -> list[str]:
-    """Return, in words, each branch and tag whose commit is not among `commits`."""
+    """Return a text such as `branch main at 1a2b` for each branch and tag whose commit is not in `commits`."""
     named = [("branch", branches), ("tag", tags)]
     return [
         f"{kind} {name} at {commit_id}"
@@ -90,7 +90,7 @@ def unknown_heads(branches: Mapping[str, str], tags: Mapping[str, str], commits:
 
 
 def require_known_heads(where: str, references: References, remedy: str) -> References:
-    """Return `references` if every branch and tag in them names a commit in them, else raise SourceError."""
+    """Return `references` if they have the commit of every branch and tag; else raise SourceError."""
     if not references.commits or not references.branches:
         raise SourceError(
             f"{where}: no commit or no branch at all, which no lakeFS repository can have. Nothing was deleted. "

@@ -1,9 +1,9 @@
-"""The list of staged objects that a lakeFS server writes, taken so that it is complete while branches come and go.
+"""Takes a complete list of staged objects from a lakeFS server, also while branches are created and deleted.
 
-The server scans its branches in the order of their names, a page a request. When it meets a branch that was deleted,
-it forgets that it has written rows of the branches before: without rows of a branch behind, it throws the page away and
-says that nothing is staged. When that branch is the last of the page, the request fails. No listing of branches shows
-this for sure: the branch may exist again by then. Source: lakeFS facts, H4 and H23.
+The server scans its branches in the order of their names, one page per request. If the server meets a branch that was
+deleted, it forgets that the page has rows of earlier branches. If no later branch has rows, the server discards the
+page and reports that nothing is staged. If the deleted branch is the last one of the page, the request fails. A listing
+of the branches cannot show this reliably, because the branch may exist again by then. Source: lakeFS facts, H4 and H23.
 """
 
 import json
@@ -17,15 +17,15 @@ from typing import NamedTuple
 from retention_assets.errors import SourceError
 from retention_assets.lakefs.source.client import Json, LakeFSClient, NotFound
 
-_ATTEMPTS = 3  # requests for a page; after them the branches are asked instead, which needs no luck
-_AT_ONCE = 8  # branches that are asked at a time: 1,000 branches take 2 seconds on a local server
-_PATIENCE = 600.0  # seconds; a page takes a minute to make and one to upload. Source: lakeFS facts 4.4, 9
+_ATTEMPTS = 3  # requests for a page; after them the staged objects are read from the branches instead
+_AT_ONCE = 8  # branches that are read in parallel: 1,000 branches take 2 seconds on a local server
+_PATIENCE = 600.0  # seconds; a page takes a minute to write and a minute to upload. Source: lakeFS facts 4.4, 9
 _BRANCH_GONE = "branch not found"
 _RUN_ID_LETTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz")
 
 
 class Shown(NamedTuple):
-    """A staged object as its branch shows it."""
+    """A staged object that a branch shows."""
 
     physical_address: str  # as the server prints it
     created_at: datetime
@@ -33,7 +33,7 @@ class Shown(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What one scan found: the run with the locations of its pages that had rows, and what branches showed instead."""
+    """The result of one scan: the run, the files of its pages with rows, and objects read from branches instead."""
 
     run_id: str | None  # None: the server wrote no page
     locations: tuple[str, ...]
@@ -41,16 +41,16 @@ class Scan:
 
 
 class _Mark(NamedTuple):
-    """Where a page begins: at a branch, and in it at a path. The first page begins at the least one."""
+    """The branch and path at which a page begins. Both are empty for the first page."""
 
     branch: str = ""
     path: str = ""
 
 
 class StagedScan:
-    """Takes the staged list of one repository, whose storage namespace the server spells `namespace`.
+    """Takes the staged list of one repository.
 
-    `where` names the repository in messages.
+    `namespace`: the storage namespace as the server spells it. `where`: the name of the repository in messages.
     """
 
     def __init__(self, client: LakeFSClient, repository: str, namespace: str, where: str) -> None:
@@ -60,19 +60,20 @@ class StagedScan:
         self._where = where
 
     def take(self, branches: Iterable[str]) -> Scan:
-        """Return everything that is staged on `branches`, all those that there were before this call.
+        """Return all objects that are staged on `branches`. These must be all branches that existed before this call.
 
-        A page is complete by one of three proofs, each of which can only add objects to the list:
+        A page is complete in one of three cases. Each case can only add objects to the list:
 
-        - The page has rows. Then its file holds the rows of every branch that the page passed: the server throws pages
-          away whole, or not at all. A branch that the server did not find had been deleted, and what was staged on it
-          was thrown away with it.
-        - The page has no rows, and each of its branches that exists afterwards shows no staged object. Whatever was
-          staged when the scan began was committed or thrown away by then, and references are read later.
-        - The server keeps failing or contradicting its branches. Then the list has what the branches show themselves.
+        - The page has rows. Then its file has the rows of every branch of the page, because the server discards only
+          whole pages. If the server did not find a branch, the branch was deleted and its staged objects with it.
+        - The page has no rows, and none of its branches shows a staged object afterwards. Then all objects that were
+          staged when the scan began have been committed or discarded. References are read later and have these commits.
+        - The server fails repeatedly, or its pages contradict its branches. Then the staged objects are read from the
+          branches.
 
-        A server that prints addresses in another spelling than its namespace (a local one, or a namespace that needs
-        escaping) leaves out what clients linked as printed. Then the list also has what all branches show.
+        If a server prints addresses in another spelling than its namespace (local storage, or a namespace that needs
+        escaping), its list lacks objects that clients linked with the printed address. Then the staged objects of all
+        branches are read too.
         """
         names = sorted(branches)
         scan = self._pages(names)
@@ -81,7 +82,7 @@ class StagedScan:
         return replace(scan, shown=(*scan.shown, *self._all_shown(names)))
 
     def _pages(self, names: list[str]) -> Scan:
-        """Return what all pages have. Errors: SourceError when they do not end, or are of several runs."""
+        """Return the results of all pages. Errors: SourceError when the pages repeat, or belong to several runs."""
         locations: list[str] = []
         shown: list[Shown] = []
         run_id, token = None, ""
@@ -90,7 +91,7 @@ class StagedScan:
             seen.add(token)
             answer, rows = self._page(token, names)
             shown += rows
-            if answer is None:  # the branches showed all the rest
+            if answer is None:  # `rows` has the staged objects of all remaining branches
                 return Scan(run_id, tuple(locations), tuple(shown))
             named = self._client.expect(answer, "run_id", str)
             if (run_id and named != run_id) or not _is_run_id(named):
@@ -103,9 +104,10 @@ class StagedScan:
         raise self._unusable("pages that do not end")
 
     def _page(self, token: str, names: list[str]) -> tuple[Json | None, list[Shown]]:
-        """Return a page, and what its branches show where the page itself cannot be trusted.
+        """Return a page, and the staged objects of its branches if the page cannot be trusted.
 
-        No page: the server failed again and again, and the rows are of all branches from the page's mark on.
+        The page is None if the server failed repeatedly. Then the objects are those of all branches from the page's
+        first branch on.
         """
         answer, passed = None, []
         for _ in range(_ATTEMPTS):
@@ -122,7 +124,7 @@ class StagedScan:
         return answer, self._all_shown(passed)
 
     def _ask(self, token: str) -> Json | None:
-        """Let the server write a page; None when a branch vanished on which the request came to fail."""
+        """Let the server write a page, and return the answer; None if it failed because a branch was deleted."""
         path = "/repositories/{repository}/gc/prepare_uncommited"
         try:
             return self._client.post(path, self._names, {"continuation_token": token} if token else {}, _PATIENCE)
@@ -132,11 +134,14 @@ class StagedScan:
             raise
 
     def _location(self, answer: Json) -> str:
-        """Return where the page's file is; empty when the server says that it has no rows."""
+        """Return the location of the page's file; empty if the server reports no rows."""
         return self._client.expect(answer, "gc_uncommitted_location", str)
 
     def _passed(self, names: list[str], token: str, following: str) -> list[str]:
-        """Return the branches between two marks, that of the second one only if the page ended inside of it."""
+        """Return the branches of the page from `token` to `following`.
+
+        The branch of `following` is included only if the page ended inside that branch.
+        """
         first, last = self._mark(token).branch, self._mark(following) if following else None
         return [
             name
@@ -145,7 +150,7 @@ class StagedScan:
         ]
 
     def _mark(self, token: str) -> _Mark:
-        """Return what a continuation token says. Source: lakeFS facts 4.4. Errors: SourceError."""
+        """Return the branch and path in a continuation token. Source: lakeFS facts 4.4. Errors: SourceError."""
         if not token:
             return _Mark()
         try:
@@ -155,7 +160,7 @@ class StagedScan:
             raise self._unusable(f"the continuation token {token[:80]!r}, which names no branch") from error
 
     def _ask_each[T](self, ask: Callable[[str], T], branches: list[str]) -> Iterator[T]:
-        """Yield the answer of each branch."""
+        """Yield the result of `ask` for each branch, in order."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             yield from pool.map(ask, branches)
 
@@ -163,7 +168,7 @@ class StagedScan:
         return next(self._changes(branch), None) is not None
 
     def _all_shown(self, branches: list[str]) -> list[Shown]:
-        """Return what branches show as staged; nothing of one that is gone, for its staging area is gone with it."""
+        """Return the staged objects of branches. A deleted branch has none: its staging area was deleted with it."""
 
         def shown(branch: str) -> list[Shown]:
             return [entry for paths in self._changes(branch) for entry in self._entries(branch, paths)]
@@ -171,7 +176,7 @@ class StagedScan:
         return [entry for entries in self._ask_each(shown, branches) for entry in entries]
 
     def _changes(self, branch: str) -> Iterator[list[str]]:
-        """Yield the paths that are staged on a branch, some at a time, in order, without staged deletions."""
+        """Yield the paths of the staged objects of a branch, page by page, in order, without staged deletions."""
         expect = self._client.expect
         names = {**self._names, "branch": branch}
         try:
@@ -184,12 +189,12 @@ class StagedScan:
                 raise
 
     def _entries(self, branch: str, paths: list[str]) -> Iterator[Shown]:
-        """Yield the entries of the branch at `paths`. A path without one was committed as deleted, or thrown away."""
+        """Yield the entries of the branch at `paths`. A path has no entry if it was deleted or discarded meanwhile."""
         waiting = paths
         while waiting:
             first = waiting[0]
-            # `after` leaves its path out, and a prefix alone would miss the neighbours: two requests take a whole run
-            # of new objects.
+            # `after` does not return its own path, so a second request gets it by prefix. The two requests together
+            # return many neighbouring objects at once.
             found = self._listed(branch, prefix=first, amount=1) | self._listed(
                 branch, after=first, amount=len(waiting)
             )
@@ -198,7 +203,7 @@ class StagedScan:
             waiting = [path for path in waiting[1:] if path > reached]
 
     def _listed(self, branch: str, **query: str | int) -> dict[str, Shown]:
-        """Return objects of a branch by path, as it shows them with its staging area."""
+        """Return objects of a branch by path, staged ones included."""
         expect = self._client.expect
         names = {**self._names, "ref": branch}
         try:

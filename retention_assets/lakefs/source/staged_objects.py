@@ -1,4 +1,4 @@
-"""The server's list of staged objects, read on executors. Source: lakeFS facts 4.4 (Parquet, relative addresses)."""
+"""Reads the server's list of staged objects on executors. Source: lakeFS facts 4.4 (Parquet, relative addresses)."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -27,9 +27,11 @@ def staged_objects(
     inside: Sequence[str],
     shown: Sequence[tuple[str, datetime]] = (),
 ) -> DataFrame:
-    """Return (address, created_at) of each staged object, addresses canonical. See `StagedList`, `names.spellings`.
+    """Return (address, created_at) of each staged object, with canonical addresses.
 
-    Errors: CorruptFile naming the file, of the store as executors meet them.
+    `files`, `shown`: see `StagedList`. `inside`: see `names.spellings`.
+
+    Errors: CorruptFile that names the file, and the errors of the store; both are raised when the rows are computed.
     """
     addresses, created = ([pair[place] for pair in shown] for place in (0, 1))
     rows = spark.createDataFrame(pa.table([addresses, created], schema=UNCOMMITTED_OBJECTS.schema))
@@ -51,7 +53,7 @@ def _listed(spark: SparkSession, access: StoreAccess, files: Sequence[str]) -> D
 
 
 def staged_rows(content: bytes, name: str) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one file: `uncommitted_objects` with addresses as the server spells them."""
+    """Yield the rows of one file in the columns of `uncommitted_objects`. Addresses are spelled as in the file."""
     try:
         table = pq.ParquetFile(BytesIO(content)).read(columns=[_ADDRESS, _CREATED])
         seconds = table[_CREATED].cast(pa.int64()).combine_chunks()

@@ -1,1 +1,1 @@
-"""Planning a lakeFS repository's deletion, what is live just before it, and the proof after it."""
+"""Plans sweeps of a lakeFS repository, checks liveness just before deleting, and verifies the result."""

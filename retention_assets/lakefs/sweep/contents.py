@@ -1,4 +1,4 @@
-"""What commits hold, read through the cache: the ranges of their metaranges, and the entries of those ranges."""
+"""Reads the contents of commits through the cache: the ranges of metaranges, and the entries of ranges."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,31 +15,31 @@ from retention_assets.state.table_cache import TableCache
 
 @dataclass(frozen=True, slots=True)
 class CommittedContents:
-    """The files behind commits as rows. Two walks over the same commits need not read them twice."""
+    """The contents of commits as rows. They can be used several times without reading the files again."""
 
     metarange_ranges: DataFrame
     entries: DataFrame
     ranges: DataFrame  # `active_ranges` of the commits
 
     def whole(self) -> CheckResult:
-        """Return what the guard says that counts entries."""
+        """Return the check result of the guard `ranges_complete`: whether every range has all its entries."""
         return ranges_complete(self.metarange_ranges, self.entries, self.ranges)
 
     def pairs(self) -> DataFrame:
-        """Return `addresses` of the commits."""
+        """Return the (path, address) pairs of all commits; see `addresses`."""
         return addresses(self.ranges, self.entries)
 
     def pairs_of(self, commits: DataFrame) -> DataFrame:
-        """Return `addresses` of some of the commits, in the columns of `potential_commits`."""
+        """Return the (path, address) pairs of some of the commits. `commits`: rows of `potential_commits`."""
         return addresses(active_ranges(commits, self.metarange_ranges), self.entries)
 
 
 def committed_contents(cache: TableCache, inside: Sequence[str], commits: DataFrame) -> CommittedContents:
-    """Return what `commits` (`potential_commits`) hold; only files that no earlier run read are fetched.
+    """Return the contents of `commits`. Only files that are not in the cache are read from the store.
 
-    `inside`: the `spellings` of the namespace.
+    `commits`: rows of `potential_commits`. `inside`: the `spellings` of the namespace.
 
-    Errors: of the files and the store, as the executors meet them.
+    Errors: CorruptFile and the errors of the store, raised on executors.
     """
     of_commits, _ = cache.rows(commits.where("metarange_id != ''"), metaranges())
     held = active_ranges(commits, of_commits)

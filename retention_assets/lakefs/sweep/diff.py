@@ -1,7 +1,7 @@
-"""What two plans have apart, and what another policy would change of the plan that stands.
+"""Compares two plans, and shows what another policy would change in the current plan.
 
-The other policy is judged by the planner itself, from the day's stored pictures: nothing is listed anew, no server is
-asked. No plan is written, withdrawn or approved.
+For another policy, the planner classifies the objects of the day's stored tables. The store is not listed again, and no
+server is asked. No plan is written, withdrawn or approved.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,13 +44,13 @@ from retention_assets.state.table_cache import TableCache
 from retention_assets.state.warehouse import Rows, Warehouse
 from retention_assets.tables import COMMIT_GRAPH, STORAGE_INVENTORY, UNCOMMITTED_OBJECTS
 
-_MOST = 12  # groups of a change: what a person takes in at a glance
+_MOST = 12  # groups shown of each change
 Groups = Sequence[tuple[str, Amount]]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The objects of one kind of change: all of them, and their largest groups."""
+    """Objects and bytes of one kind of change: the total, and the largest groups."""
 
     amount: Amount
     reasons: Groups
@@ -60,15 +60,15 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What two sets of candidates have apart. `changes` has every kind, also those without objects."""
+    """The differences between two sets of candidates. `changes` has every kind of change, even without objects."""
 
-    rows: DataFrame  # the objects that are not freed alike, the largest first
+    rows: DataFrame  # the objects that are not `freed_alike`, the largest first
     changes: Mapping[str, Change]
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Another policy for a repository, and the plan that stands on the day."""
+    """Another policy for a repository, and the current plan of the day."""
 
     repository: Repository
     policy: Policy
@@ -77,7 +77,7 @@ class Proposal:
     run_id: str
 
     def terms(self, memory: Memory) -> Terms:
-        """Return what a plan would be made under, if everything had settled."""
+        """Return the parameters of a plan under the proposed policy, with no settling time."""
         settings = self.repository.lakefs
         return Terms(
             repository=self.repository.name,
@@ -100,26 +100,27 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a proposal would change of the plan that stands, and what the guards and the linter say of it.
+    """What a proposal would change in the current plan, with the results of the guards and the linter.
 
-    The endangered objects are the newly freed ones: the plan keeps them. `at_heads` are those of them that a branch
-    or tag has in its version of now; `heads`, how much of it by branch and tag.
+    Newly freed objects are the ones at risk: the current plan keeps them. `at_heads` counts those of them that the
+    current commit of a branch or tag has. `heads` has this amount by branch and tag.
     """
 
     difference: Difference
     at_heads: Amount
     heads: Groups
     check_results: Sequence[CheckResult]
-    blocked: str | None  # why such a plan could not be carried out
+    blocked: str | None  # why no sweep may execute the proposed plan; None: a sweep may
     findings: Sequence[Finding]
 
 
 def compare_plans(
     spark: SparkSession, warehouse: Warehouse, first: Plan, second: Plan, *, have_paths: bool = True
 ) -> Difference:
-    """Return what `second` frees otherwise than `first`. Errors: GuardRefused when either's objects are not whole.
+    """Return the differences between two plans. Errors: GuardRefused when the objects of a plan are not complete.
 
-    `have_paths`: whether the repository's objects do; else the differences are told by directory of the store.
+    `have_paths`: whether the repository's objects have paths. Without paths, objects are grouped by directory of the
+    store.
     """
     before, after = (planned_objects(spark, warehouse, plan) for plan in (first, second))
     return _difference(compared(before, after), top_prefix if have_paths else directory)
@@ -128,10 +129,11 @@ def compare_plans(
 def outlook(
     spark: SparkSession, warehouse: Warehouse, proposal: Proposal, others: OtherReferences = NO_OTHERS
 ) -> Outlook:
-    """Return what the proposal would change of its plan. `others`: what other repositories refer to.
+    """Return what the proposal would change in its plan. `others`: references of other repositories.
 
-    Errors: TableContractError when a picture of the day is missing, GuardRefused when the pictures are not the plan's
-    or a hold names what is not there, those of the store when a range must be read again.
+    Errors: TableContractError when a table of the day is missing. GuardRefused when the tables are not those of the
+    plan, or when a hold names a branch, tag or commit that does not exist. Errors of the store when a range must be
+    read again.
     """
     name, day = proposal.repository.name, proposal.plan.day
     terms = proposal.terms(read_memory(warehouse, name, proposal.repository.lakefs))
@@ -162,7 +164,7 @@ def outlook(
 def _contents(
     spark: SparkSession, warehouse: Warehouse, proposal: Proposal, terms: Terms, references: References
 ) -> tuple[DataFrame, CommittedContents]:
-    """Return the commits under the proposed policy, and what they hold."""
+    """Return the commits, classified under the proposed policy, and their contents."""
     repository = proposal.repository
     tags_protect = repository.lakefs.tags == "protect"
     rows = commits_under(
@@ -194,7 +196,10 @@ def _groups(frame: DataFrame) -> list[tuple[str, Amount]]:
 
 
 def _require_same_pictures(plan: Plan, inventory: Rows, graph: Rows) -> None:
-    """Refuse pictures that were taken again since the plan was made: what differs would not be the policy's doing."""
+    """Refuse tables that were made again after the plan: the differences would not come from the policy alone.
+
+    Errors: GuardRefused.
+    """
     if graph.notes[REFERENCES_HASH] != plan.references_hash:
         raise _other_pictures(plan, f"{COMMIT_GRAPH.name} has other references")
     listed = inventory.frame.agg(F.count(F.lit(1)), F.coalesce(F.sum("size"), F.lit(0))).first()

@@ -13,7 +13,7 @@ from retention_assets.state.plan import Plan
 
 
 def heads_present(references: References) -> CheckResult:
-    """Every branch and every tag names a commit that is there; else commits are missing that keep objects."""
+    """Check that the commit of every branch and tag was read. A missing commit may hold live objects."""
     named = {**references.branches, **{f"tag {tag}": commit for tag, commit in references.tags.items()}}
     unknown = sorted(name for name, commit in named.items() if commit not in references.commits)
     if not references.branches:
@@ -25,9 +25,9 @@ def heads_present(references: References) -> CheckResult:
 
 
 def ranges_complete(metarange_ranges: DataFrame, range_entries: DataFrame, ranges: DataFrame) -> CheckResult:
-    """Every range has as many entries as its metarange says; else live addresses are missing.
+    """Check that every range has as many entries as its metarange says. Otherwise live addresses are missing.
 
-    A range of which no metarange tells is not whole either: unknown is not zero.
+    A range that is in no metarange fails the check, because its number of entries is unknown.
     """
     told = ranges.select("range_id").join(metarange_ranges.select("range_id", "count"), on="range_id", how="left")
     found = range_entries.groupBy("range_id").agg(F.count(F.lit(1)).alias("found"))
@@ -44,12 +44,15 @@ def ranges_complete(metarange_ranges: DataFrame, range_entries: DataFrame, range
 
 
 def require_own_names(plan: Plan, planned: DataFrame, committed: Callable[[], DataFrame]) -> None:
-    """Refuse a plan that names an object of an old kind of name which no entry of the repository has.
+    """Refuse a plan with an object whose name is of an old kind that no entry of the repository has.
 
     Args:
-        plan: the plan that a sweep is about to carry out.
-        planned: its objects.
-        committed: returns the addresses that any commit holds. It is called only if the plan has old names.
+        plan: the plan that a sweep is about to execute.
+        planned: the objects of the plan.
+        committed: returns the addresses of all commits. It is called only if the plan has old names.
+
+    Raises:
+        GuardRefused: the plan has such an object.
     """
     old = planned.where(~is_own_name(F.col("address"), legacy=frozenset()))
     if old.isEmpty():

@@ -1,6 +1,6 @@
-"""Which addresses are live now: read again from staged list, references and ranges, just before deleting.
+"""Checks which addresses are live just before deleting: reads the staged list, references and ranges again.
 
-Source: DESIGN.md, invariant 5. The walk is the planner's own: the same history, the same transforms, the same cache.
+Source: DESIGN.md, invariant 5. The check uses the same retention rules and the same cache as the planner.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ _CREATED_AGAIN = "it was created again under its name"
 
 @dataclass(frozen=True, slots=True)
 class LivenessQuery:
-    """What is asked of a repository: under which policy, as of which day, and what earlier plans saw."""
+    """The parameters of a liveness check: repository, policy, day of the plan, and what earlier plans saw."""
 
     opened: OpenRepository
     policy: Policy
@@ -49,16 +49,16 @@ class LivenessQuery:
 
     @property
     def as_of(self) -> datetime:
-        """The first instant of the day, UTC. Source: DESIGN.md, Decisions (As of)."""
+        """The time 00:00 UTC of the day. Source: DESIGN.md, Decisions (As of)."""
         return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
 
     def held_prefixes(self) -> list[str]:
-        """Return the path prefixes that holds in force keep."""
+        """Return the path prefixes of the holds in force on the day."""
         return [hold.value for hold in self.policy.holds if hold.kind == "prefix" and hold.in_force(self.day)]
 
 
 def commits_now(query: LivenessQuery, references: References, rules: Sequence[CurrentRule]) -> pa.Table:
-    """Return `potential_commits` of the references as they are; without lifecycle rules every commit is potential."""
+    """Return `potential_commits` of `references`. If `rules` is empty, every commit is potential."""
     tags_protect = query.opened.repository.lakefs.tags == "protect"
     return commits_under(
         query.policy,
@@ -79,7 +79,7 @@ def commits_under(
     as_of: datetime,
     memory: Memory,
 ) -> pa.Table:
-    """Return `potential_commits` under `policy`, which need not be the repository's own."""
+    """Return `potential_commits` under `policy`, which can differ from the repository's own policy."""
     references = with_true_ages(references, memory)
     left = counting_heads(references, memory, policy, as_of)
     left_branches = [(head.name, head.commit_id) for head in left if head.kind == "branch"]
@@ -99,21 +99,21 @@ def commits_under(
 
 
 class LakeFSLiveness:
-    """Looks at a repository as often as it is asked. What did not change since the last look is not read again."""
+    """Checks which addresses of a repository are live. A later check reads ranges again only if references changed."""
 
     def __init__(self, spark: SparkSession, cache: TableCache, query: LivenessQuery, clock: Clock) -> None:
         self._spark = spark
         self._cache = cache
         self._question = query
         self._clock = clock
-        self._pairs: tuple[str, DataFrame] | None = None  # of which references, the pairs of all commits
-        self._staged: StagedList | None = None  # of the last look
-        self._instance: str | None = None  # of the repository that was seen to be the planned one
+        self._pairs: tuple[str, DataFrame] | None = None  # hash of the references; pairs of all their commits
+        self._staged: StagedList | None = None  # of the last check
+        self._instance: str | None = None  # of the repository, once `require_same` accepted it
 
     def now(self) -> Liveness:
-        """Return what is live at this moment. Errors: GuardRefused when it cannot be known."""
+        """Check the repository now, and return the live addresses. Errors: GuardRefused when they cannot be known."""
         checked_at, opened = self._clock(), self._question.opened
-        self.close()  # whoever asks again is done with the look before
+        self.close()  # a new check ends the use of the last one
         self._staged = staged = opened.source.staged()
         references = self._references()
         if self._instance and references.instance and self._instance != references.instance:
@@ -131,26 +131,27 @@ class LakeFSLiveness:
         return Liveness(live, committed, checked_at)
 
     def entries(self) -> DataFrame:
-        """Return the addresses (column `address`) of all entries of all commits, absolute ones as they are."""
+        """Return the addresses (column `address`) of all entries of all commits. Absolute addresses stay absolute."""
         return self._pairs_of(self._references()).select("address")
 
     def close(self) -> None:
-        """Let go of what the last look read: its rows must not be used any more."""
+        """Release the staged list of the last check. The rows that the check returned must not be used any more."""
         if self._staged is not None:
             self._question.opened.source.release(self._staged)
             self._staged = None
 
     def release(self) -> None:
-        """Let go of all that was read: what was returned must not be used any more."""
+        """Release everything that was read. The rows that any check returned must not be used any more."""
         self.close()
         if self._pairs:
             self._pairs[1].unpersist()
             self._pairs = None
 
     def require_same(self, plan: Plan, heads: Heads) -> None:
-        """Refuse a repository that is not the one that was planned: created again, or restored to an older state.
+        """Refuse a repository that was created again, or restored to an older state, since the plan was made.
 
-        Commits are never taken out of a repository, so what branches and tags named at planning is still known.
+        lakeFS never removes commits from a repository. So the commits that branches and tags named at planning must
+        still exist. Errors: GuardRefused.
         """
         references = self._references()
         named = sorted({*heads.branches.items(), *heads.tags.items()})
@@ -161,7 +162,7 @@ class LakeFSLiveness:
         self._instance = references.instance
 
     def _references(self) -> References:
-        """Return the references as they are now. Errors: GuardRefused for a dump that is older than is allowed."""
+        """Return the current references. Errors: GuardRefused when a dump is older than `source.dump_age` allows."""
         references, repository = self._question.opened.source.references(), self._question.opened.repository
         oldest, age = repository.lakefs.source.oldest_dump, self._clock() - references.taken_at
         if oldest is not None and age > oldest:
@@ -184,11 +185,14 @@ class LakeFSLiveness:
 
     @property
     def _undone(self) -> str:
-        """What a refusal leaves undone: after the first look something may have been deleted."""
+        """The text of a refusal about deletes. After the first check the sweep may have deleted objects."""
         return "Nothing more was deleted." if self._pairs else "Nothing was deleted."
 
     def _pairs_of(self, references: References) -> DataFrame:
-        """Return the (path, address) pairs of all commits, with what lifecycle says of each; ranges are read once."""
+        """Return the (path, address) pairs of all commits with the columns of `with_lifecycle`.
+
+        They are computed once for the same references.
+        """
         known = references_hash(references)
         if self._pairs and self._pairs[0] == known:
             return self._pairs[1]

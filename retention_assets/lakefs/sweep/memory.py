@@ -1,4 +1,4 @@
-"""What each plan leaves for the next ones: the heads and commits that it saw."""
+"""Stores the heads and commits that each plan saw, for later plans."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -21,9 +21,9 @@ _KNOWN = pa.schema([("commit_id", pa.string()), ("not_before", INSTANT)])
 
 
 def read_memory(warehouse: Warehouse, repository: str, settings: LakeFSSettings) -> Memory:
-    """Return what the plans so far saw; nothing when the reflog is switched off, or no plan left a memory.
+    """Return what earlier plans saw. The memory is empty if the reflog is switched off, or before the first plan.
 
-    Errors: TableContractError when a part of it is not there.
+    Errors: TableContractError when a part of the memory is missing.
     """
     return _newest(warehouse, repository) if settings.keeps_reflog else Memory()
 
@@ -31,16 +31,17 @@ def read_memory(warehouse: Warehouse, repository: str, settings: LakeFSSettings)
 def _newest(warehouse: Warehouse, repository: str) -> Memory:
     for name in reversed(warehouse.directories(repository, MEMORY)):
         document = warehouse.read_document(repository, MEMORY, name, _HEADS)
-        if document is not None:  # written last: without it the plan was cut off
+        if document is not None:  # written last: if it is missing, the plan was interrupted
             return _memory(document, warehouse.read_rows(repository, MEMORY, name, _COMMITS))
     return Memory()
 
 
 def keep_memory(warehouse: Warehouse, plan: Plan, references: References, policy: Policy) -> None:
-    """Keep what the plans so far saw and what this one saw, and remove what no later plan reads.
+    """Store what earlier plans and this plan saw, and remove memories that no later plan reads.
 
-    So it is also while the reflog is switched off: one plan without it must not forget what all before it saw. Nor may
-    a plan from references that are older than those of the last plan, as of a day whose tables are made anew.
+    The memory is stored even while the reflog is switched off. Otherwise one plan without the reflog would lose what
+    all earlier plans saw. For the same reason nothing is stored if the references are older than those of the last
+    plan, for example when the tables of an earlier day are made again.
     """
     name, before = made_name(plan), _newest(warehouse, plan.repository)
     if before.seen_at is not None and references.taken_at < before.seen_at:

@@ -1,4 +1,4 @@
-"""Making a plan: judge what is listed, let the guards look, and keep the plan only if none refuses."""
+"""Makes a plan: classifies the listed objects, runs the guards, and stores the plan if no guard refuses it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,16 +61,16 @@ from retention_assets.state.plan import (
 )
 from retention_assets.state.warehouse import Rows, Warehouse
 
-INSTANCE = "instance"  # note of `commit_graph`: which repository this is, where the source knows it
-KNOWN = "known"  # note of `uncommitted_objects`: whether the staged list is known at all
+INSTANCE = "instance"  # note of `commit_graph`: identifies the repository, if the source knows it
+KNOWN = "known"  # note of `uncommitted_objects`: whether there is a staged list
 _OLD_REFERENCES = timedelta(days=1)
-_LISTING = timedelta(hours=1)  # the most that a listing's own time counts towards `settle`
+_LISTING = timedelta(hours=1)  # at most this much time between listing and staged list counts for `settle`
 _FEW = 5  # names in a message
 
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """The tables that a plan is made from, each with the instant it was taken."""
+    """The tables that a plan is made from, each with the time when it was taken."""
 
     inventory: Rows
     staged: Rows
@@ -80,32 +80,32 @@ class PlanInputs:
 
     @property
     def staged_known(self) -> bool:
-        """Whether there is a staged list. Unknown is not empty."""
+        """Whether there is a staged list. Without one, any object may be staged."""
         return self.staged.notes[KNOWN] == "true"
 
     @property
     def oldest(self) -> datetime:
-        """The oldest of listing, staged list (when known) and references."""
+        """The earliest time of listing, staged list (if there is one) and references."""
         taken = [self.inventory.taken_at, self.graph.taken_at]
         return min([*taken, self.staged.taken_at] if self.staged_known else taken)
 
     @property
     def named_since(self) -> datetime:
-        """Since when these pictures name an object, as `settle` counts: since the store was listed.
+        """The time from which the settling time of an object counts: when the store was listed.
 
-        At most an hour before it was known what is staged, though: a delivered inventory may be days old, and says
-        nothing of an operation that began after it and hides objects from the staged list.
+        The time is at most one hour before the staged list (or the references, without a staged list). A delivered
+        inventory can be days old. An operation that began after it can hide objects from the staged list.
         """
         checked_at = self.staged.taken_at if self.staged_known else self.graph.taken_at
         return max(self.oldest, checked_at - _LISTING)
 
     def references(self) -> References:
-        """Return the commits, and what every branch, hidden ones too, and every tag names."""
+        """Return all commits, branches (hidden ones too) and tags of the commit graph."""
         return references_of(self.graph.frame.toArrow(), self.graph.taken_at)
 
     @property
     def blocked(self) -> str | None:
-        """Why deleting by these pictures is refused. Source: DESIGN.md, The way data flows."""
+        """Why a plan from these tables must not be executed; None if it may. Source: DESIGN.md, The way data flows."""
         if not self.staged_known:
             return "no staged list is known, so that what is staged cannot be told from what is not."
         if self.staged.taken_at > self.graph.taken_at:
@@ -118,7 +118,7 @@ class PlanInputs:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a plan is made under."""
+    """The parameters of a plan."""
 
     repository: str
     day: date
@@ -129,32 +129,32 @@ class Terms:
     max_live_shrink: float
     now: datetime
     run_id: str
-    access: StoreAccess  # where the objects lie: some are read for their checksums
+    access: StoreAccess  # to the objects: some are read for their checksums
     settle: timedelta
     settle_expired: bool
     memory: Memory  # what earlier plans saw
-    oldest_dump: timedelta | None = None  # that a sweep takes; None: the references are a server's
+    oldest_dump: timedelta | None = None  # maximum age for a sweep; None: a server gives the references
     legacy_names: bool = False  # see `legacy_names.kinds_in_use`
-    settings: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; without them no plan is approved
+    settings: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; a plan without them is not approved
 
     @property
     def as_of(self) -> datetime:
-        """The first instant of the day, UTC. Source: DESIGN.md, Decisions (As of)."""
+        """The time 00:00 UTC of the day. Source: DESIGN.md, Decisions (As of)."""
         return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
 
     def counting_heads(self, references: References) -> tuple[SeenHead, ...]:
-        """Return the heads that are gone and still keep commits."""
+        """Return the heads of earlier plans that are gone and still keep commits."""
         return counting_heads(references, self.memory, self.policy, self.as_of)
 
     def held_prefixes(self) -> list[str]:
-        """Return the path prefixes that holds in force keep."""
+        """Return the path prefixes of the holds in force on the day."""
         return [hold.value for hold in self.policy.holds if hold.kind == "prefix" and hold.in_force(self.day)]
 
 
 def require_one_origin(terms: Terms, inputs: PlanInputs) -> None:
-    """Refuse addresses that were found under another policy, or from other references, than the plan would name.
+    """Refuse addresses that were computed under another policy or from other references than those of the plan.
 
-    So it is when single assets were made again and those between them were not.
+    This happens when some assets were materialized again and an asset between them was not. Errors: GuardRefused.
     """
     origin = {POLICY_HASH: terms.policy.policy_hash, REFERENCES_HASH: inputs.graph.notes[REFERENCES_HASH]}
     differing = sorted(name for name, value in origin.items() if inputs.addresses.notes.get(name) != value)
@@ -167,11 +167,11 @@ def require_one_origin(terms: Terms, inputs: PlanInputs) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """What a policy makes of the pictures, before any guard looked and before anything is kept."""
+    """The listed objects, classified under a policy. No guard has run yet, and nothing is stored."""
 
     objects: DataFrame  # every listed object with its state
     candidates: DataFrame
-    due: DataFrame  # the candidates, and what waits
+    due: DataFrame  # the candidates and the waiting objects
     live: DataFrame
     references: References
     age_cutoff: AgeCutoff
@@ -180,26 +180,31 @@ class Classification:
 
 @dataclass(frozen=True, slots=True)
 class CheckSummary:
-    """What was counted in a judgement, and what the guards said of it."""
+    """The amounts in a classification, and the results of the guards."""
 
     totals: Mapping[str, Amount]
     candidates: Amount
     live: int
     listed: LiveListed
     check_results: Sequence[CheckResult]
-    first_wait_ends: datetime | None  # when the first and the last of what waits has settled; None: nothing waits
+    first_wait_ends: datetime | None  # when the first and the last waiting object have settled; None: none waits
     last_wait_ends: datetime | None
 
 
 def classify(
     terms: Terms, inputs: PlanInputs, *, earlier: DataFrame | None = None, planned: DataFrame | None = None
 ) -> Classification:
-    """Return what is judged of every listed object; nothing is written.
+    """Classify every listed object under the policy of `terms`. Nothing is written.
 
-    The plan, and the answer to what another policy would change, are both made of this. For a plan, `earlier` are the
-    `due_objects` of the last one: what they lack has to settle. Nothing is read but the pictures, and the few objects
-    whose content a head may have where no ETag tells it. For another policy, `planned` are the `due_objects` of the
-    plan that stands: no policy changes what is unreferenced, so the plan tells it and the store is not asked.
+    Plans and comparisons with another policy both use this function. It reads only the input tables, and the content
+    of a few objects: those that may have the same content as an entry of a head, if their ETag does not show it.
+
+    Args:
+        terms: the parameters of the plan.
+        inputs: the tables that the plan is made from.
+        earlier: for a plan, the `due_objects` of the last plan. An object that is not among them has to settle.
+        planned: for another policy, the `due_objects` of the current plan. A policy does not change which objects are
+            unreferenced, so the current plan decides which of them are kept, and no object is read.
     """
     age_cutoff = AgeCutoff(inputs.oldest, terms.grace, terms.token_life, issued=issued_at)
     prefixes = terms.held_prefixes()
@@ -232,7 +237,7 @@ def classify(
 
 
 def _of_same_content(objects: DataFrame, contents: DataFrame, access: StoreAccess) -> DataFrame:
-    """Return the addresses of unreferenced candidates that may be staged. Few objects are asked about."""
+    """Return the addresses of unreferenced candidates that may be staged. Only few objects are read for this."""
     risky = at_risk(objects, contents)
     believed = not etags_differ(objects)
     unread = unknown_content(risky, etags_are_checksums=believed)
@@ -243,7 +248,10 @@ def _of_same_content(objects: DataFrame, contents: DataFrame, access: StoreAcces
 
 
 def _contents_agree(objects: DataFrame, access: StoreAccess) -> bool:
-    """Return whether any content gives its entry's checksum: where none does, equal contents say nothing of entries."""
+    """Return whether the checksum of any entry is that of its content.
+
+    If no checksum is, objects with equal content need not have equal entries.
+    """
     few = smallest_committed(objects).cache()
     rows = few.join(md5_of(few, access), on="address", how="inner").collect()
     return any(is_checksum_of(row["md5"], row["entry_etag"]) for row in rows)
@@ -252,7 +260,7 @@ def _contents_agree(objects: DataFrame, access: StoreAccess) -> bool:
 def run_checks(
     spark: SparkSession, warehouse: Warehouse, terms: Terms, inputs: PlanInputs, classification: Classification
 ) -> CheckSummary:
-    """Return what the guards say of a judgement; the plans and ledgers so far are read, nothing is written."""
+    """Run the guards on a classification and return their results. Reads earlier plans and ledgers; writes nothing."""
     inventory, live, chosen = inputs.inventory.frame, classification.live, classification.candidates
     inside = live.where("certain")
     totals, *waits = totals_of(classification.objects)
@@ -286,7 +294,7 @@ def run_checks(
 
 
 def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, inputs: PlanInputs) -> Planned:
-    """Return the plan of `terms.day`, kept in the warehouse if no guard refuses it; else nothing stands."""
+    """Make the plan of `terms.day`, and store it if no guard refuses it. The day's earlier plan is always withdrawn."""
     withdraw_plan(warehouse, terms.repository, terms.day)
     classification = classify(terms, inputs, earlier=due_objects(spark, warehouse, terms.repository))
     checks_of_plan = run_checks(spark, warehouse, terms, inputs, classification)

@@ -1,6 +1,6 @@
-"""Results and statistics beside the repository's data, for those who read them there. Source: seed 002.
+"""Writes results and statistics into the repository's namespace. Source: seed 002.
 
-Only with `write_results: true`: they are the one thing that planning writes outside the warehouse.
+This happens only with `write_results: true`. Planning writes nothing else outside the warehouse.
 """
 
 import csv
@@ -28,7 +28,7 @@ _ROWS_PER_FILE = 500_000
 
 @dataclass(frozen=True, slots=True)
 class RuleStatistics:
-    """What one attempt at a plan did under one rule; times ISO 8601, UTC; bytes as listed."""
+    """The results of one attempt to sweep a plan, for one rule. Times are ISO 8601 in UTC; bytes: sizes as listed."""
 
     run_id: str
     plan_hash: str
@@ -43,7 +43,7 @@ class RuleStatistics:
 
 
 def write_results(access: StoreAccess, candidates: DataFrame, day: date, run_id: str) -> None:
-    """Write (run_id, address, paths, matched_rules) of the candidates under the day's partition, on executors."""
+    """Write (run_id, address, paths, matched_rules) of the candidates to the folder of the day, on executors."""
     rows = candidates.select(
         F.lit(run_id).alias("run_id"), "address", "paths", F.col("rule_ids").alias("matched_rules")
     )
@@ -52,7 +52,7 @@ def write_results(access: StoreAccess, candidates: DataFrame, day: date, run_id:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writer = ObjectWriter(access)
         context = TaskContext.get()
-        part = context.partitionId() if context else 0  # a task that is tried again writes over what it wrote
+        part = context.partitionId() if context else 0  # a retried task overwrites its own files
         for number, rows in enumerate(_grouped(batches)):
             target = io.BytesIO()
             pq.write_table(rows, target)
@@ -65,7 +65,7 @@ def write_results(access: StoreAccess, candidates: DataFrame, day: date, run_id:
 def rule_statistics(
     planned: DataFrame, ledger: DataFrame, run_id: str, plan_hash: str, started: datetime
 ) -> list[RuleStatistics]:
-    """Return the statistics of one attempt, a row per rule; an object under several rules counts for each."""
+    """Return the statistics of one attempt, one row per rule. An object with several rules counts for each rule."""
     named = F.when(F.size("rule_ids") > 0, F.col("rule_ids")).otherwise(F.array("reason"))
     by_rule = planned.select("address", "size", F.explode(named).alias("rule_id"))
     amounts = by_rule.join(ledger.select("address", "outcome"), on="address", how="left").groupBy("rule_id")
@@ -81,7 +81,7 @@ def rule_statistics(
 
 
 def write_statistics(access: StoreAccess, day: date, statistics: Sequence[RuleStatistics]) -> None:
-    """Add the statistics to the day's CSV file; earlier attempts of the day stay in it."""
+    """Append the statistics to the CSV file of the day."""
     path = f"{_LIFECYCLE}/stats/{day.isoformat()}.csv"
     names = [field.name for field in fields(RuleStatistics)]
     try:
@@ -95,7 +95,7 @@ def write_statistics(access: StoreAccess, day: date, statistics: Sequence[RuleSt
 
 
 def _grouped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield tables of at most about `_ROWS_PER_FILE` rows, so that a task's memory is bounded."""
+    """Yield tables of about `_ROWS_PER_FILE` rows at most. This limits the memory of a task."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)

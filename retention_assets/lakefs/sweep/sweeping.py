@@ -1,4 +1,4 @@
-"""A lakeFS repository's plans carried out and proved: what `execute` needs, put together."""
+"""Sweeps lakeFS repositories: prepares what `execute` and the verification need."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,7 +25,7 @@ from retention_assets.sweep.sweep_run import (
 
 
 def report(sweep: Sweep[OpenRepository], *, execute: bool = True) -> Report:
-    """Return the report of the day's plan; with `execute`, carry it out first, unless the mode is `plan`."""
+    """Return the report of the day's plan. With `execute`, sweep the plan first, unless the mode is `plan`."""
     mode = sweep.opened.repository.settings.mode
     plan = load_plan(sweep.warehouse, sweep.name, sweep.day)
     if execute and mode != "plan":
@@ -35,7 +35,7 @@ def report(sweep: Sweep[OpenRepository], *, execute: bool = True) -> Report:
 
 
 def sweep_plan(sweep: Sweep[OpenRepository], plan: Plan, mode: str) -> None:
-    """Carry the plan out. Errors: GuardRefused before anything is touched; see `carry_out` for what comes later."""
+    """Execute the plan. Errors: GuardRefused before anything is deleted or moved; later errors: see `execute`."""
     started = sweep.clock()
     planned = planned_as_approved(sweep, plan, sweep.opened.policy().policy_hash)
     require_clock(sweep)
@@ -74,7 +74,7 @@ def sweep_plan(sweep: Sweep[OpenRepository], plan: Plan, mode: str) -> None:
 
 
 def dump_of(sweep: Sweep[OpenRepository]) -> Mapping[str, str] | None:
-    """Return what the record says of the dump that is swept from; None when a server gives the references."""
+    """Return the time of the dump and its maximum age, for the record; None when a server gives the references."""
     oldest = sweep.opened.repository.lakefs.source.oldest_dump
     if oldest is None:
         return None
@@ -83,6 +83,6 @@ def dump_of(sweep: Sweep[OpenRepository]) -> Mapping[str, str] | None:
 
 
 def liveness_query(sweep: Sweep[OpenRepository]) -> LivenessQuery:
-    """Return what is asked of the repository, by a look at what is live and by a proof."""
+    """Return the query of the repository's liveness checks. The verification uses the same query."""
     memory = read_memory(sweep.warehouse, sweep.name, sweep.opened.repository.lakefs)
     return LivenessQuery(sweep.opened, sweep.opened.policy(), sweep.day, memory)

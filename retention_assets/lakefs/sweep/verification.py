@@ -1,7 +1,7 @@
-"""Proof after the fact: every HEAD and active commit read again, the store listed again, held against the ledger.
+"""Verifies sweeps: reads all heads and active commits again, lists the store again, and compares with the ledger.
 
-Nothing is taken from a cache. References are read before the listing, so what they hold must be in it. Each check says
-what it saw; none changes anything. Source: DESIGN.md, invariants 1, 7 and 9.
+The cache is not used. References are read before the store is listed, so the listing must have every object that they
+hold. The checks change nothing. Source: DESIGN.md, invariants 1, 7 and 9.
 """
 
 from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +46,7 @@ CHECKS = (
 
 
 def verify(inputs: VerificationInputs, query: LivenessQuery) -> list[CheckResult]:
-    """Return what every check saw. Errors: of the source and the store, where something cannot be read at all."""
+    """Run all checks and return their results. Errors: the errors of the source and the store."""
     held, readable = _held_now(inputs.spark, query)
     access = query.opened.access
     listing = list_objects(inputs.spark, access, prefixes(ObjectReader(access))).cache()
@@ -68,7 +68,11 @@ def verify(inputs: VerificationInputs, query: LivenessQuery) -> list[CheckResult
 
 
 def _held_now(spark: SparkSession, query: LivenessQuery) -> tuple[DataFrame, list[CheckResult]]:
-    """Return what active and protected commits and staging hold (column `address`), read anew, whatever is due."""
+    """Read the repository again, and return the addresses (column `address`) that must exist, with check results.
+
+    These are the addresses of active commits, protected commits and staged objects, also of paths that are due by a
+    lifecycle rule.
+    """
     opened = query.opened
     staged = opened.source.staged()
     references = opened.source.references()
@@ -83,7 +87,7 @@ def _held_now(spark: SparkSession, query: LivenessQuery) -> tuple[DataFrame, lis
     committed = addresses(kept, canonical(entries, opened.inside)).select("address")
     held = committed.unionByName(uncommitted).distinct().cache()
     if staged is not None:
-        held.count()  # once the list is removed it cannot be read again
+        held.count()  # computes the rows now, because `release` removes the list
         opened.source.release(staged)
     check_results.append(
         CheckResult(
@@ -96,9 +100,10 @@ def _held_now(spark: SparkSession, query: LivenessQuery) -> tuple[DataFrame, lis
 def live_exist(
     held: DataFrame, listing: DataFrame, ledger: DataFrame, planned: DataFrame, acknowledged: DataFrame
 ) -> CheckResult:
-    """Every held address is listed, or was collected by a lifecycle rule as the ledger says, or is known to be lost.
+    """Check that every address of `held` is listed, was deleted under a lifecycle rule, or is acknowledged as lost.
 
-    An absolute address may lie anywhere. It is missing only when our ledger says that its object is gone.
+    The ledger shows which objects were deleted under a lifecycle rule. An absolute address can lie outside the
+    namespace. It counts as missing only if the ledger says that its object was deleted.
     `acknowledged`: the addresses that a person acknowledged as lost.
     """
     outside = is_outside(F.col("address"))

@@ -24,7 +24,7 @@ Play = Callable[[Sequence[DeleteTarget]], Answer]
 
 
 class FakeStore:
-    """Answers as it is told: `together` by the whole request, `alone` by what is next for the object."""
+    """Answers as it is told: `delete_many` by the whole request, `delete_one` by what is next for the object."""
 
     def __init__(
         self, most: int, answer: Callable[[Sequence[DeleteTarget]], Answer], *, delete_one: Sequence[Answer] = ()
@@ -95,7 +95,7 @@ def test_no_objects_ask_nothing(rate_limiter: RateLimiter) -> None:
 
 
 def test_of_a_bulk_that_was_refused_what_is_absent_counts_as_deleted_by_it(rate_limiter: RateLimiter) -> None:
-    store = FakeStore(256, lambda to_delete: REFUSED, retry_alone=[ABSENT, DENIED, GONE])
+    store = FakeStore(256, lambda to_delete: REFUSED, delete_one=[ABSENT, DENIED, GONE])
     answers = done(store, rate_limiter, some(3))
     assert sorted(answers, key=str) == sorted([GONE, DENIED, GONE], key=str)
     assert store.requests == [3, 1, 1, 1]
@@ -136,7 +136,7 @@ def test_an_endless_throttle_ends_as_a_failure(
     rate_limiter: RateLimiter, clock: FakeClock, before: Sequence[Answer]
 ) -> None:
     (answer,) = done(
-        FakeStore(1, lambda to_delete: BUSY, retry_alone=before), rate_limiter, some(1), Patience(seconds=30)
+        FakeStore(1, lambda to_delete: BUSY, delete_one=before), rate_limiter, some(1), Patience(seconds=30)
     )
     assert answer.outcome is Outcome.FAILED
     assert answer.failure is not None
@@ -205,7 +205,7 @@ def test_only_throttles_slow_the_pace_down(rate_limiter: RateLimiter) -> None:
     done(FakeStore(1, lambda to_delete: LOST), rate_limiter, some(1))
     done(FakeStore(1, lambda to_delete: DENIED), rate_limiter, some(1))
     assert rate_limiter.rate is None
-    done(FakeStore(1, lambda to_delete: DENIED, retry_alone=[BUSY]), rate_limiter, some(1))
+    done(FakeStore(1, lambda to_delete: DENIED, delete_one=[BUSY]), rate_limiter, some(1))
     assert rate_limiter.rate is not None
 
 
@@ -233,7 +233,7 @@ def test_nothing_is_asked_for_once_the_callers_time_is_over(clock: FakeClock, mo
 
 
 def test_what_was_asked_for_and_failed_is_not_said_to_be_late(clock: FakeClock, rate_limiter: RateLimiter) -> None:
-    store = FakeStore(1, lambda to_delete: BUSY, retry_alone=[LOST])
+    store = FakeStore(1, lambda to_delete: BUSY, delete_one=[LOST])
     answers = DeletionWork(store, rate_limiter, Patience(50, 3600), Random(0), ended_by(clock, 60)).done(some(1))
     (answer,) = answers.values()
     assert answer.outcome is Outcome.FAILED

@@ -19,6 +19,7 @@ from retention_assets.lakefs.rules.names import is_generated, issued_at
 from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.lakefs.source.ranges import METARANGE_RANGES, RANGE_ENTRIES
 from retention_assets.lakefs.sweep import planning
+from retention_assets.lakefs.sweep.guards import heads_present, ranges_complete
 from retention_assets.state.plan import keep_plan, last_plan, load_plan
 from retention_assets.state.warehouse import Warehouse
 from tests.sweep import small_world
@@ -177,13 +178,13 @@ def references(branches: dict[str, str], tags: dict[str, str], *commits: str) ->
     ],
 )
 def test_a_head_whose_commit_was_not_read_is_refused(seen: References, detail: str) -> None:
-    check_result = guards.heads_present(seen)
+    check_result = heads_present(seen)
     assert not check_result.passed
     assert detail in check_result.detail
 
 
 def test_heads_whose_commits_were_read_pass() -> None:
-    assert guards.heads_present(references({"main": "a", "v1": "b"}, {"v1": "b"}, "a", "b")).passed
+    assert heads_present(references({"main": "a", "v1": "b"}, {"v1": "b"}, "a", "b")).passed
 
 
 @pytest.mark.parametrize(
@@ -209,7 +210,7 @@ def test_a_range_must_have_the_entries_that_its_metarange_counts(
         schema=RANGE_ENTRIES,
     )
     held = spark.createDataFrame(pa.table({"range_id": ["r1", "r2"]}))
-    check_result = guards.ranges_complete(spark.createDataFrame(of_commits), spark.createDataFrame(found), held)
+    check_result = ranges_complete(spark.createDataFrame(of_commits), spark.createDataFrame(found), held)
     assert check_result.passed is passed
 
 

@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.core.age import AgeCutoff
+from retention_assets.core.states import STATES
 from retention_assets.lakefs.rules import candidates as judging
 from retention_assets.lakefs.rules.candidates import classified, holders, live_addresses
 from retention_assets.lakefs.rules.names import issued_at
@@ -154,7 +155,7 @@ def test_an_object_is_judged_by_everything_that_may_keep_it(
 
 def test_every_listed_object_gets_one_state(states: dict[str, str]) -> None:
     assert set(states) == {name for name, _ in CASES.values()}
-    assert set(states.values()) <= set(judging.STATES)
+    assert set(states.values()) <= set(STATES)
 
 
 def test_a_candidate_tells_every_path_branch_and_rule_behind_it(spark: SparkSession) -> None:

@@ -30,8 +30,8 @@ class ObstoreDeletion(OpenStore):
         failure = self._failure(lambda: self._store.delete([one.path for one in to_delete]))
         if failure is None:
             return [Answer(Outcome.DELETED)] * len(to_delete)
-        delete_one = not (failure.passing or failure.kind.is_of_the_store)
-        return [Answer(Outcome.FAILED, failure, retry_alone=delete_one)] * len(to_delete)
+        retry_alone = not (failure.passing or failure.kind.is_of_the_store)
+        return [Answer(Outcome.FAILED, failure, retry_alone=retry_alone)] * len(to_delete)
 
     def delete_one(self, to_delete: DeleteTarget) -> Answer:
         """See `DeletingStore`."""

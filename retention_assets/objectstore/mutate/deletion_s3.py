@@ -47,8 +47,8 @@ class S3Deletion:
                 self.conditional = False
         if not isinstance(told, Failure):
             return told
-        delete_one = not (told.passing or told.kind.is_of_the_store)
-        return [Answer(Outcome.FAILED, told, retry_alone=delete_one)] * len(to_delete)
+        retry_alone = not (told.passing or told.kind.is_of_the_store)
+        return [Answer(Outcome.FAILED, told, retry_alone=retry_alone)] * len(to_delete)
 
     def delete_one(self, to_delete: DeleteTarget) -> Answer:
         """See `DeletingStore`."""

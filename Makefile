@@ -5,7 +5,7 @@ VENV := .venv/bin
 JAVA = JAVA_HOME="$$(cat .venv/java_home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test-servers demo test test-slow mutations random-histories lint types imports definitions check bench dev lock clean
+.PHONY: help setup test-servers demo test test-slow mutations random-histories lint types imports definitions check bench dev lock protobuf clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -59,6 +59,13 @@ dev: setup ## Start Dagster's UI and daemon on http://127.0.0.1:3000
 lock: setup ## Rebuild requirements.lock from pyproject.toml (ARGS=--upgrade for newer versions)
 	$(VENV)/uv pip compile --quiet --universal --python-version 3.12 --extra dev --generate-hashes \
 		--no-header --no-emit-index-url --no-emit-find-links --output-file requirements.lock $(ARGS) pyproject.toml
+
+PROTO := retention_assets/lakefs/formats/lakefs
+protobuf: setup ## Generate lakefs_pb2.py from lakefs.proto
+	$(VENV)/uv run --quiet --no-project --with grpcio-tools==1.71.2 \
+		python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTO).proto
+	@for file in $(PROTO)_pb2.py $(PROTO)_pb2.pyi; do \
+		{ echo '# Generated from lakefs.proto by `make protobuf`.'; cat $$file; } > $$file.new && mv $$file.new $$file; done
 
 clean: ## Remove what make made; run history and ledgers (.dagster, warehouses) stay
 	rm -rf .venv .servers .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse dist

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from retention_assets.lakefs.formats.identity import commit_id
-from retention_assets.lakefs.formats.records import BranchData, CommitData
-from retention_assets.lakefs.formats.writer import Entry, Range, Record, write_metarange, write_range, write_table
+from retention_assets.lakefs.formats.lakefs_pb2 import BranchData, CommitData
+from tests.lakefs_tables import Entry, Range, Record, write_metarange, write_range, write_table
 
 NAMESPACE = "s3://lake/rolling"
 TODAY = datetime(2026, 11, 1, tzinfo=UTC)

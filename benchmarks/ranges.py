@@ -23,9 +23,9 @@ import cramjam
 import google_crc32c
 import pyarrow as pa
 
+from retention_assets.lakefs.formats.lakefs_pb2 import Entry as EntryRecord
 from retention_assets.lakefs.formats.ranges import ENTRY_SCHEMA, read_range
-from retention_assets.lakefs.formats.records import Entry as EntryRecord
-from retention_assets.lakefs.formats.writer import Entry, write_range
+from tests.lakefs_tables import Entry, write_range
 
 REAL = Path(__file__).parents[1] / "tests" / "data" / "lakefs" / "tables" / "56569996.sst"
 SYNTHETIC_ENTRIES = 1_000_000

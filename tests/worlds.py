@@ -18,8 +18,8 @@ import yaml
 
 from retention_assets.config.configuration import Configuration, Repository, load_configuration
 from retention_assets.lakefs.formats.identity import commit_id
-from retention_assets.lakefs.formats.records import BranchData, CommitData, TagData
-from retention_assets.lakefs.formats.writer import Entry, Range, Record, write_metarange, write_range, write_table
+from retention_assets.lakefs.formats.lakefs_pb2 import BranchData, CommitData, TagData
+from tests.lakefs_tables import Entry, Range, Record, write_metarange, write_range, write_table
 
 NAME = "grove"
 NAMESPACE = f"s3://lake/{NAME}"

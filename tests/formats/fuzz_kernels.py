@@ -27,9 +27,9 @@ from retention_assets.lakefs.formats import blocks
 from retention_assets.lakefs.formats.ranges import read_metarange, read_range
 from retention_assets.lakefs.formats.references import read_branches, read_commits, read_tags
 from retention_assets.lakefs.formats.sstable import SSTable, read_table
-from retention_assets.lakefs.formats.writer import TRAILER, graveler_value, uvarint
 from tests.formats.tables import assembled, data_block, raw_block, real, record
 from tests.icechunk_repositories import FORMATS, HEADER, build_varied, decoded, encoded
+from tests.lakefs_tables import TRAILER, graveler_value, uvarint
 
 TABLES = ("range.sst", "ok1.sst", "metarange.sst", "56569996.sst")
 READERS: tuple[Callable[[bytes, str], Any], ...] = (

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from retention_assets.lakefs.formats.writer import TRAILER, Block, TableFile, graveler_value, uvarint
+from tests.lakefs_tables import TRAILER, Block, TableFile, graveler_value, uvarint
 from tests.repositories import TABLES
 
 BENCH_ID = "56569996e174e06211632b143e7160a003e107c30790e1bd7267f3f227a06159"

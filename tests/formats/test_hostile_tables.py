@@ -11,7 +11,8 @@ from retention_assets.core import kernels
 from retention_assets.errors import CorruptFile
 from retention_assets.lakefs.formats import blocks, sstable
 from retention_assets.lakefs.formats.sstable import SSTable, read_table
-from retention_assets.lakefs.formats.writer import (
+from tests.formats.tables import assembled, data_block, one_record, raw_block, real, record
+from tests.lakefs_tables import (
     TRAILER,
     TableFile,
     footer,
@@ -20,7 +21,6 @@ from retention_assets.lakefs.formats.writer import (
     uvarint,
     write_table,
 )
-from tests.formats.tables import assembled, data_block, one_record, raw_block, real, record
 
 VALUE = graveler_value(b"id", b"data")
 

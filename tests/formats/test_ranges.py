@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_assets.errors import CorruptFile
+from retention_assets.lakefs.formats.lakefs_pb2 import Entry as EntryRecord
 from retention_assets.lakefs.formats.ranges import ENTRY_SCHEMA, METARANGE_SCHEMA, read_metarange, read_range
-from retention_assets.lakefs.formats.records import Entry as EntryRecord
-from retention_assets.lakefs.formats.writer import (
+from tests.formats.tables import BENCH_ID, one_message, one_record, real
+from tests.lakefs_tables import (
     Entry,
     Range,
     uvarint,
@@ -18,7 +19,6 @@ from retention_assets.lakefs.formats.writer import (
     write_range,
     write_table,
 )
-from tests.formats.tables import BENCH_ID, one_message, one_record, real
 
 ETAG = "664c688b4ea9c56730daacfc3d70aeed"
 

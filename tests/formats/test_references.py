@@ -6,8 +6,8 @@ import pytest
 
 from retention_assets.errors import CorruptFile
 from retention_assets.lakefs.formats.identity import commit_id
+from retention_assets.lakefs.formats.lakefs_pb2 import BranchData, CommitData, TagData
 from retention_assets.lakefs.formats.ranges import read_metarange
-from retention_assets.lakefs.formats.records import BranchData, CommitData, TagData
 from retention_assets.lakefs.formats.references import (
     BRANCH_SCHEMA,
     COMMIT_SCHEMA,
@@ -16,7 +16,7 @@ from retention_assets.lakefs.formats.references import (
     read_commits,
     read_tags,
 )
-from retention_assets.lakefs.formats.writer import write_table
+from tests.lakefs_tables import write_table
 from tests.repositories import REPOSITORIES, api, namespace
 
 type Reader = Callable[[bytes, str], pa.RecordBatch]

@@ -1,8 +1,8 @@
 import pytest
 
 from retention_assets.errors import CorruptFile
-from retention_assets.lakefs.formats.records import GarbageCollectionRules
-from retention_assets.lakefs.formats.rules import read_gc_rules
+from retention_assets.lakefs.formats.lakefs_pb2 import GarbageCollectionRules
+from retention_assets.lakefs.formats.references import read_gc_rules
 from tests.repositories import REPOSITORIES, api, namespace
 
 CONFIG = "_lakefs/retention/gc/rules/config.json"

@@ -7,8 +7,8 @@ import pytest
 
 from retention_assets.errors import CorruptFile
 from retention_assets.lakefs.formats.sstable import read_table
-from retention_assets.lakefs.formats.writer import graveler_value, write_table
 from tests.formats.tables import BENCH_ID, one_record, real
+from tests.lakefs_tables import graveler_value, write_table
 
 RANGE_ID = "a83af763ba098c15369d9d6d723731eb9ce18b8dfac4f88c6f1287e772393d0e"
 METARANGE_ID = "732d4016245c5547113e0cd0f1a588fc55e36c21f460ac670cca4396922f5c11"

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from retention_assets.lakefs.formats.ranges import read_metarange, read_range
 from retention_assets.lakefs.formats.sstable import read_table
-from retention_assets.lakefs.formats.writer import (
+from tests.formats.tables import real
+from tests.lakefs_tables import (
     Entry,
     Range,
     shared_length,
@@ -14,7 +15,6 @@ from retention_assets.lakefs.formats.writer import (
     write_range,
     write_table,
 )
-from tests.formats.tables import real
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from retention_assets.lakefs.formats.lakefs_pb2 import Entry
 from retention_assets.lakefs.formats.ranges import RELATIVE, read_metarange
-from retention_assets.lakefs.formats.records import Entry
 from retention_assets.lakefs.formats.sstable import read_table
 from tests.repositories import DATA, api, listing
 

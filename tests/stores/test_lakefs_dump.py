@@ -9,10 +9,10 @@ import pytest
 
 from retention_assets.errors import AccessDenied, ConfigurationError, CorruptFile, ObjectMissing, SourceError
 from retention_assets.lakefs.formats.ranges import read_metarange
-from retention_assets.lakefs.formats.writer import Range, write_metarange
 from retention_assets.lakefs.source.dump import DumpSource
 from retention_assets.lakefs.source.repository import RULES
 from retention_assets.objectstore.access import StoreAccess
+from tests.lakefs_tables import Range, write_metarange
 from tests.repositories import api, place_repository
 from tests.stores.s3 import Bucket
 

@@ -6,26 +6,28 @@ from collections.abc import Mapping, Sequence
 LATE_PROPERTIES = frozenset({"min_key", "max_key", "count", "estimated_size_bytes"})  # added after the id is computed
 
 
-def _integer(value: int) -> bytes:
+def integer(value: int) -> bytes:
+    """Return the encoding of a number."""
     return b"\x02\x08" + value.to_bytes(8, "big", signed=True)
 
 
 def _bytes(value: bytes) -> bytes:
-    return b"\x00" + _integer(len(value)) + value
+    return b"\x00" + integer(len(value)) + value
 
 
-def _string(value: bytes) -> bytes:
-    return b"\x01" + _integer(len(value)) + value
+def string(value: bytes) -> bytes:
+    """Return the encoding of a string. The string is preceded by its length."""
+    return b"\x01" + integer(len(value)) + value
 
 
 def _strings(values: Sequence[str]) -> bytes:
-    return b"\x03" + _integer(len(values)) + b"".join(_string(value.encode()) for value in values)
+    return b"\x03" + integer(len(values)) + b"".join(string(value.encode()) for value in values)
 
 
 def string_map(pairs: Mapping[str, bytes]) -> bytes:
     """Return the encoding of a map of strings, sorted by key. Each string is preceded by its length."""
     ordered = sorted((key.encode(), value) for key, value in pairs.items())
-    return b"\x04" + _integer(len(ordered)) + b"".join(_string(key) + _string(value) for key, value in ordered)
+    return b"\x04" + integer(len(ordered)) + b"".join(string(key) + string(value) for key, value in ordered)
 
 
 def _text_map(pairs: Mapping[str, str]) -> bytes:
@@ -60,16 +62,10 @@ def commit_id(
     return hashlib.sha256(
         b"".join(
             [
-                *(_string(text.encode()) for text in ("commit:v1", committer, message, metarange_id)),
-                _integer(created_seconds),
+                *(string(text.encode()) for text in ("commit:v1", committer, message, metarange_id)),
+                integer(created_seconds),
                 _text_map(metadata),
                 b"\x05" + _bytes(lineage),
             ]
         )
     ).hexdigest()
-
-
-def entry_identity(*, size: int, etag: str, metadata: Mapping[str, str], content_type: str) -> bytes:
-    """Return the 32 bytes that identify the content of an entry. The address is not included. `size` is in bytes."""
-    kind = _string(content_type.encode()) if content_type else b""
-    return hashlib.sha256(_integer(size) + _string(etag.encode()) + _text_map(metadata) + kind).digest()

@@ -7,10 +7,10 @@ import pyarrow.compute as pc
 from retention_assets.core.columns import Fields, binary_column, decode, plan_fields, require_text, text_column
 from retention_assets.core.corruption import corrupt
 from retention_assets.core.kernels import MESSAGE, TEXT, VARINT
-from retention_assets.lakefs.formats.records import FIRST_SECOND, LAST_SECOND
 from retention_assets.lakefs.formats.sstable import open_table, require_kind
 
 BY_PREFIX_DEPRECATED, RELATIVE, FULL = 0, 1, 2  # address_type; source: lakeFS facts 2.3
+FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799  # years 1 to 9999, the range of a protobuf Timestamp
 
 _ENTRY_FIELDS: list[pa.Field] = [
     pa.field("key", pa.string(), nullable=False),  # the path in the repository
@@ -32,13 +32,12 @@ _METARANGE_FIELDS: list[pa.Field] = [
 ]
 METARANGE_SCHEMA = pa.schema(_METARANGE_FIELDS)
 
-# Entry: address 1, last_modified 2 (seconds 1, nanos 2), size 3, e_tag 4, address_type 6, content_type 7.
+# The messages Entry and RangeData of lakefs.proto, by the numbers of their fields; Timestamp: seconds 1, nanos 2.
 _ADDRESS, _SIZE, _ETAG, _ADDRESS_TYPE, _CONTENT_TYPE, _SECONDS, _NANOS, _MODIFIED = range(8)
 _ENTRY = plan_fields(
     (0, 1, TEXT), (0, 3, VARINT), (0, 4, TEXT), (0, 6, VARINT), (0, 7, TEXT), (1, 1, VARINT), (1, 2, VARINT),
     (0, 2, MESSAGE),
 )  # fmt: skip
-# RangeData: min_key 1, max_key 2, estimated_size 3, count 4.
 _MIN_KEY, _MAX_KEY, _ESTIMATED, _COUNT = range(4)
 _RANGE_DATA = plan_fields((0, 1, TEXT), (0, 2, TEXT), (0, 3, VARINT), (0, 4, VARINT))
 

@@ -1,12 +1,17 @@
-"""Reads the tables of a reference dump (commits, branches, tags) into record batches. Source: lakeFS facts 3.3."""
+"""Reads the tables of a reference dump (commits, branches, tags), and the garbage-collection rules.
+
+Source: lakeFS facts 1.2, 3.3, 4.1.
+"""
 
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+from google.protobuf.message import DecodeError, Message
 
 from retention_assets.core.corruption import corrupt
 from retention_assets.lakefs.formats.identity import commit_id
-from retention_assets.lakefs.formats.records import FIRST_SECOND, LAST_SECOND, BranchData, CommitData, TagData, parse
+from retention_assets.lakefs.formats.lakefs_pb2 import BranchData, CommitData, GarbageCollectionRules, TagData
+from retention_assets.lakefs.formats.ranges import FIRST_SECOND, LAST_SECOND
 from retention_assets.lakefs.formats.sstable import read_table, require_kind
 from retention_assets.tables import INSTANT, STRINGS
 
@@ -39,7 +44,7 @@ def read_commits(content: bytes, name: str) -> pa.RecordBatch:
 def _commit(record: tuple[bytes, bytes, bytes], name: str) -> tuple[object, ...]:
     """Return the columns of one commit. The key and identity of its record must be the id that its data has."""
     key, identity, content = record
-    commit = parse(CommitData, content, name)
+    commit = _parse(CommitData, content, name)
     moment = commit.creation_date
     hashed = commit_id(
         committer=commit.committer,
@@ -84,6 +89,29 @@ def read_tags(content: bytes, name: str) -> pa.RecordBatch:
     return _batch(_named(content, name, "tag"), TAG_SCHEMA)
 
 
+def read_gc_rules(content: bytes, name: str) -> tuple[int, dict[str, int]] | None:
+    """Return (default days, days by branch name) of `config.json`, which is protobuf. `None`: no rules are set.
+
+    A deleted document is empty. A document with the default 0 and no branches is empty too, and the server reads it as
+    "no rules". So both are `None`, and all commits are kept. Source: lakeFS facts, H13.
+
+    Raises:
+        CorruptFile: the document cannot be parsed.
+    """
+    if not content:
+        return None
+    rules = _parse(GarbageCollectionRules, content, name)
+    return rules.default_retention_days, dict(rules.branch_retention_days)
+
+
+def _parse[M: Message](record: type[M], content: bytes, name: str) -> M:
+    """Return the message in `content`. Errors: CorruptFile that names the file `name` when it cannot be parsed."""
+    try:
+        return record.FromString(content)
+    except DecodeError as error:
+        raise corrupt(name, f"it holds no {record.DESCRIPTOR.name} ({error})") from error
+
+
 def _records(content: bytes, name: str, entity: str) -> Iterator[tuple[bytes, bytes, bytes]]:
     """Return (key, identity, data) of each record. A dump has few records, so Python objects are fast enough."""
     table = read_table(content, name)
@@ -94,10 +122,10 @@ def _records(content: bytes, name: str, entity: str) -> Iterator[tuple[bytes, by
 
 def _named(content: bytes, name: str, entity: str) -> list[tuple[str, str]]:
     """Return (name, commit id) of each branch or tag."""
-    record = BranchData if entity == "branch" else TagData
+    record: type[BranchData | TagData] = BranchData if entity == "branch" else TagData
     found = []
     for key, identity, content_of_record in _records(content, name, entity):
-        named = parse(record, content_of_record, name)
+        named = _parse(record, content_of_record, name)
         if (named.id.encode(), named.commit_id.encode()) != (key, identity):
             raise corrupt(name, f"the {entity} {key!r} at {identity!r} says it is {named.id!r} at {named.commit_id!r}")
         found.append((named.id, named.commit_id))

@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from retention_assets.errors import ConfigurationError, CorruptFile, ObjectMissing, SourceError
 from retention_assets.lakefs.formats.ranges import read_metarange
-from retention_assets.lakefs.formats.references import read_branches, read_commits, read_tags
-from retention_assets.lakefs.formats.rules import read_gc_rules
+from retention_assets.lakefs.formats.references import read_branches, read_commits, read_gc_rules, read_tags
 from retention_assets.lakefs.formats.sstable import CONTENT_ID
 from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.lakefs.source.repository import (

@@ -14,9 +14,9 @@ import cramjam
 import google_crc32c
 
 from retention_assets.lakefs.formats.blocks import CRC32C, MAGIC, SNAPPY, STORED, TWO_LEVEL
-from retention_assets.lakefs.formats.identity import entry_identity, string_map
-from retention_assets.lakefs.formats.records import Entry as EntryRecord
-from retention_assets.lakefs.formats.records import RangeData
+from retention_assets.lakefs.formats.identity import integer, string, string_map
+from retention_assets.lakefs.formats.lakefs_pb2 import Entry as EntryRecord
+from retention_assets.lakefs.formats.lakefs_pb2 import RangeData
 
 BLOCK_SIZE = 4096  # bytes before compression
 RESTART_INTERVAL = 16  # records from one complete key to the next
@@ -63,6 +63,13 @@ def uvarint(number: int) -> bytes:
 def graveler_value(identity: bytes, content: bytes) -> bytes:
     """Return the value of a record: both parts, each preceded by its zig-zag length. Source: lakeFS facts 2.2."""
     return uvarint(2 * len(identity)) + identity + uvarint(2 * len(content)) + content
+
+
+def entry_identity(*, size: int, etag: str, metadata: Mapping[str, str], content_type: str) -> bytes:
+    """Return the 32 bytes that identify the content of an entry. The address is not included. `size` is in bytes."""
+    pairs = string_map({key: value.encode() for key, value in metadata.items()})
+    kind = string(content_type.encode()) if content_type else b""
+    return hashlib.sha256(integer(size) + string(etag.encode()) + pairs + kind).digest()
 
 
 def encode_entry(entry: Entry) -> Record:

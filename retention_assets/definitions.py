@@ -100,8 +100,11 @@ def _schedules(bench: Workbench, plan: "Job", sweep: "Job", _verify: "Job") -> l
     Schedules are off until somebody starts them. A scheduled sweep is refused if nobody approved the plan and no
     budget covers the plan.
     """
-    jobs = [(plan, 3)] if bench.repository.settings.mode == "plan" else [(plan, 3), (sweep, 6)]
-    return [dg.build_schedule_from_partitioned_job(job, hour_of_day=hour) for job, hour in jobs]
+    settings = bench.repository.settings
+    jobs = [(plan, settings.schedule.plan)] + ([] if settings.mode == "plan" else [(sweep, settings.schedule.sweep)])
+    return [
+        dg.build_schedule_from_partitioned_job(job, hour_of_day=at.hour, minute_of_hour=at.minute) for job, at in jobs
+    ]
 
 
 @dg.definitions

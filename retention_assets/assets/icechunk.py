@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.assets.icechunk_sweep import deletion_proof, deletion_report
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
-from retention_assets.assets.workbench import Workbench, checked
+from retention_assets.assets.workbench import Made, Workbench, checked
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff, tells_no_time
 from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS
@@ -68,7 +69,7 @@ def policy_table(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the policy."""
 
     @bench.asset("policy_table")
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> Made:
         """Every version of the policy that a run of this day saw, by `policy_hash` and run."""
         require_same_place(bench.warehouse, bench.repository)
         withdraw_plan(bench.warehouse, bench.name, day_of(context))  # the plan's inputs are made again
@@ -85,7 +86,7 @@ def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the objects in the store."""
 
     @bench.asset("storage_inventory", checks=["listing_complete", "namespaces_apart", "clock_agrees"])
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> Made:
         """Every object of the repository, listed now; chunks in parts, on executors."""
         withdraw_plan(bench.warehouse, bench.name, day_of(context))  # the plan's inputs are made again
         opened, taken_at = bench.open_icechunk(), bench.clock()
@@ -108,7 +109,7 @@ def repository_history(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the snapshots and references."""
 
     @bench.asset("repository_history", after=["policy_table", "storage_inventory"])
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> Made:
         """Every snapshot with its parent and the branches and tags that name or reach it, as of one instant."""
         state = bench.open_icechunk().source.state()
         listed = bench.warehouse.facts(bench.name, "storage_inventory", day_of(context)).taken_at
@@ -131,7 +132,7 @@ def expired_snapshots(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the policy's decision on each snapshot."""
 
     @bench.asset("expired_snapshots", reads=["repository_history"])
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, repository_history: Rows):  # type: ignore[no-untyped-def]
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, repository_history: Rows) -> Made:
         """Every snapshot: kept, released by the policy or dropped since nothing reaches it; and why."""
         scene = _scene(bench, context, repository_history)
         rows = session(pyspark).createDataFrame(decision_rows(scene.state, scene.stand))
@@ -147,12 +148,12 @@ def reachable_manifests(bench: Workbench) -> dg.AssetsDefinition:
     reads = ["storage_inventory", "repository_history"]
 
     @bench.asset("reachable_manifests", after=["expired_snapshots"], reads=reads, checks=["metadata_exists"])
-    def asset(  # type: ignore[no-untyped-def]
+    def asset(
         context: dg.AssetExecutionContext,
         pyspark: LazyPySparkResource,
         storage_inventory: Rows,
         repository_history: Rows,
-    ):
+    ) -> Made:
         """Every manifest of a snapshot that stays (`live`), and those that only released snapshots name."""
         scene, lost = _scene(bench, context, repository_history), bench.lost(pyspark, storage_inventory)
         cache = bench.cache(context, pyspark, lost)
@@ -184,12 +185,12 @@ def reachable_chunks(bench: Workbench) -> dg.AssetsDefinition:
     checks = ["manifests_whole", "chunks_exist"]
 
     @bench.asset("reachable_chunks", reads=reads, checks=checks)
-    def asset(  # type: ignore[no-untyped-def]
+    def asset(
         context: dg.AssetExecutionContext,
         pyspark: LazyPySparkResource,
         storage_inventory: Rows,
         reachable_manifests: Rows,
-    ):
+    ) -> Made:
         """Every chunk that a manifest names; each manifest is read once, on executors, and cached by its id."""
         lost, manifests = bench.lost(pyspark, storage_inventory), reachable_manifests.frame
         cache = bench.cache(context, pyspark, lost)
@@ -222,7 +223,7 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
     reads = ["policy_table", "storage_inventory", "repository_history", "reachable_manifests", "reachable_chunks"]
 
     @bench.asset("deletion_candidates", reads=reads, checks=GUARDS)
-    def asset(  # type: ignore[no-untyped-def]
+    def asset(
         context: dg.AssetExecutionContext,
         pyspark: LazyPySparkResource,
         policy_table: Rows,
@@ -230,7 +231,7 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
         repository_history: Rows,
         reachable_manifests: Rows,
         reachable_chunks: Rows,
-    ):
+    ) -> Made:
         """What may be deleted and why, one row per address; empty when any guard refuses."""
         day, settings, spark = day_of(context), bench.repository.icechunk, session(pyspark)
         terms = IcechunkTerms(
@@ -251,7 +252,8 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
         inputs = IcechunkPlanInputs(storage_inventory, reachable_manifests, reachable_chunks, others)
         require_one_origin(terms, scene, inputs)
         planned = make_plan(spark, bench.warehouse, terms, scene, inputs)
-        return checked(Rows(planned.candidates, storage_inventory.taken_at), planned.check_results, planned.numbers())
+        rows = Rows(planned.candidates, storage_inventory.taken_at)
+        return checked(rows, planned.check_results, planned.numbers(), version=planned.version)
 
     return asset
 
@@ -261,7 +263,7 @@ def _scene(bench: Workbench, context: dg.AssetExecutionContext, history: Rows) -
     return scene_of(history, bench.snapshot_policy(day), day)
 
 
-def _of(bench: Workbench, context: dg.AssetExecutionContext, scene: Scene, frame) -> Rows:  # type: ignore[no-untyped-def]
+def _of(bench: Workbench, context: dg.AssetExecutionContext, scene: Scene, frame: DataFrame) -> Rows:
     """Return rows with notes that identify their policy and history."""
     policy_hash = bench.snapshot_policy(day_of(context)).policy_hash
     return Rows(frame, scene.state.taken_at, {POLICY_HASH: policy_hash, **origin_of(scene)})

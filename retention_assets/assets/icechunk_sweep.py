@@ -6,7 +6,7 @@ from dagster_pyspark import LazyPySparkResource
 
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
-from retention_assets.assets.workbench import Workbench, checked
+from retention_assets.assets.workbench import Made, Workbench, checked
 from retention_assets.icechunk.sweep import verification as proof
 from retention_assets.icechunk.sweep.sweeping import IcechunkSweep, report
 from retention_assets.state.warehouse import Rows
@@ -18,8 +18,8 @@ from retention_assets.tables import DELETION_PROOF
 def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the results of the sweep."""
 
-    @bench.asset("deletion_report", after=["deletion_candidates"])
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+    @bench.asset("deletion_report", after=["deletion_candidates"], stage="sweep")
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> Made:
         """What became of each candidate and of each reference that was to go; no rows while the mode is `plan`.
 
         Only a run that was started to sweep executes the plan first: "Materialize all" deletes nothing.
@@ -34,8 +34,8 @@ def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
 def deletion_proof(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the verification."""
 
-    @bench.asset("deletion_proof", after=["deletion_report"], checks=proof.CHECKS)
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+    @bench.asset("deletion_proof", after=["deletion_report"], checks=proof.CHECKS, stage="verify")
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> Made:
         """What exists, held against what is referenced and against every ledger: all read again, nothing cached."""
         began, check_results = bench.clock(), proof.verify(_sweep(bench, context, pyspark))
         rows = [{"check": one.guard, "passed": one.passed, "saw": one.detail} for one in check_results]

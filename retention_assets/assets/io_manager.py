@@ -1,5 +1,7 @@
 """Writes and reads the assets' tables: a directory per partition, always replaced completely, and its metadata."""
 
+import time
+
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import DataFrame, Observation
@@ -33,7 +35,10 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
         count, size = _write(conform(obj.frame, TABLES[name]), target)
         warehouse.require_rows(repository, name, day, count)
         warehouse.write_facts(repository, name, day, Facts(obj.taken_at, count, context.run_id, obj.notes))
-        context.add_output_metadata(_metadata(obj, f"{repository}.{name}", target, count, size))
+        metadata = _metadata(obj, f"{repository}.{name}", target, count, size)
+        if obj.began is not None:  # Spark makes most rows only when they are written, so this counts writing too
+            metadata["seconds"] = dg.MetadataValue.float(round(time.monotonic() - obj.began, 3))
+        context.add_output_metadata(metadata)
 
     def load_input(self, context: dg.InputContext) -> Rows:
         """Return the rows of the partition that a step reads."""

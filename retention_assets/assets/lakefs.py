@@ -10,7 +10,7 @@ from dagster_pyspark import LazyPySparkResource
 from retention_assets.assets import plan_inputs
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
-from retention_assets.assets.workbench import Workbench, checked
+from retention_assets.assets.workbench import Made, Workbench, checked
 from retention_assets.lakefs.rules.addresses import addresses as pairs_of
 from retention_assets.lakefs.rules.addresses import canonical
 from retention_assets.lakefs.rules.ranges import active_ranges as ranges_of
@@ -66,9 +66,9 @@ def potential_commits(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the commits, with the retention of each."""
 
     @bench.asset("potential_commits", reads=["commit_graph", "current_rules"])
-    def asset(  # type: ignore[no-untyped-def]
+    def asset(
         context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, commit_graph: Rows, current_rules: Rows
-    ):
+    ) -> Made:
         """Every commit: kept by retention (`active`), by a tag or hold (`protected`), or due since when.
 
         `potential`: may hold what lifecycle rules made due since they were last carried out whole.
@@ -88,7 +88,7 @@ def active_ranges(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the ranges that commits contain."""
 
     @bench.asset("active_ranges", reads=["potential_commits"])
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, potential_commits: Rows):  # type: ignore[no-untyped-def]
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, potential_commits: Rows) -> Made:
         """Every range that a commit holds, with the union of its branches; metaranges are read on executors."""
         named = potential_commits.frame.where("metarange_id != ''")
         of_commits, reading = bench.cache(context, pyspark).rows(named, metaranges())
@@ -103,9 +103,9 @@ def addresses(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the (path, address) pairs."""
 
     @bench.asset("addresses", reads=["potential_commits", "active_ranges"], checks=["ranges_complete"])
-    def asset(  # type: ignore[no-untyped-def]
+    def asset(
         context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, potential_commits: Rows, active_ranges: Rows
-    ):
+    ) -> Made:
         """Every (path, address) pair of any commit; each range is read once, on executors, and cached by its id."""
         cache = bench.cache(context, pyspark)
         entries, reading = cache.rows(active_ranges.frame, ranges())
@@ -124,7 +124,7 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
     reads = ["policy_table", "storage_inventory", "uncommitted_objects", "commit_graph", "addresses"]
 
     @bench.asset("deletion_candidates", reads=reads, checks=PLAN_GUARDS)
-    def asset(  # type: ignore[no-untyped-def]
+    def asset(
         context: dg.AssetExecutionContext,
         pyspark: LazyPySparkResource,
         policy_table: Rows,
@@ -132,7 +132,7 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
         uncommitted_objects: Rows,
         commit_graph: Rows,
         addresses: Rows,
-    ):
+    ) -> Made:
         """What may be deleted and why, one row per address; empty when any guard refuses."""
         day, settings = day_of(context), bench.repository.lakefs
         terms = Terms(
@@ -161,7 +161,8 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
         planned = make_plan(session(pyspark), bench.warehouse, terms, taken)
         if settings.write_results and planned.plan:
             write_results(bench.open().access, planned.candidates, day, context.run_id)
-        return checked(Rows(planned.candidates, taken.oldest), planned.check_results, planned.numbers())
+        rows = Rows(planned.candidates, taken.oldest)
+        return checked(rows, planned.check_results, planned.numbers(), version=planned.version)
 
     return asset
 
@@ -169,8 +170,8 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
 def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the results of the sweep."""
 
-    @bench.asset("deletion_report", after=["deletion_candidates"])
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+    @bench.asset("deletion_report", after=["deletion_candidates"], stage="sweep")
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> Made:
         """The ledger of the day's plan: what became of each candidate; no rows while the mode is `plan`.
 
         Only a run that was started to sweep executes the plan first: "Materialize all" deletes nothing.
@@ -196,8 +197,8 @@ def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
 def deletion_proof(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the verification."""
 
-    @bench.asset("deletion_proof", after=["deletion_report"], checks=proof.CHECKS)
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+    @bench.asset("deletion_proof", after=["deletion_report"], checks=proof.CHECKS, stage="verify")
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> Made:
         """What exists, held against what is referenced and against every ledger: all read again, nothing cached."""
         spark, log, day, began = session(pyspark), context.log.info, day_of(context), bench.clock()
         sweep = Sweep(

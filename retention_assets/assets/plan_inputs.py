@@ -9,7 +9,7 @@ from dagster_pyspark import LazyPySparkResource
 
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
-from retention_assets.assets.workbench import Workbench, checked
+from retention_assets.assets.workbench import Made, Workbench, checked
 from retention_assets.core import guards
 from retention_assets.inventory.unusual import unusual_names
 from retention_assets.lakefs.rules.committed import commit_graph as graph_of
@@ -34,7 +34,7 @@ def policy_table(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the policy."""
 
     @bench.asset("policy_table")
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> Made:
         """Every version of the policy that a run of this day saw, by `policy_hash` and run. Source: seed 002."""
         require_same_place(bench.warehouse, bench.repository)
         withdraw_plan(bench.warehouse, bench.name, day_of(context))  # the plan's inputs are made again
@@ -50,7 +50,7 @@ def current_rules(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the lifecycle rules in force."""
 
     @bench.asset("current_rules", reads=["policy_table"])
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, policy_table: Rows):  # type: ignore[no-untyped-def]
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, policy_table: Rows) -> Made:
         """Each lifecycle rule of now, and up to which day it was last carried out whole. Source: seed 002."""
         rows = rules_in_force(session(pyspark), bench.warehouse, bench.name, policy_table)
         return checked(Rows(rows, policy_table.taken_at))
@@ -62,7 +62,7 @@ def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the objects in the store."""
 
     @bench.asset("storage_inventory", checks=["listing_complete", "namespaces_apart", "clock_agrees"])
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> Made:
         """Every object below the namespace, `_lakefs/` left out: listed, or as the store's own inventory has it."""
         withdraw_plan(bench.warehouse, bench.name, day_of(context))  # the plan's inputs are made again
         spark, opened = session(pyspark), bench.open()
@@ -89,7 +89,7 @@ def uncommitted_objects(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the staged objects."""
 
     @bench.asset("uncommitted_objects", after=["storage_inventory"])
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> Made:
         """What is staged on any branch, as the server lists it; `known` is false when nobody can tell."""
         opened = bench.open()
         staged = opened.source.staged()
@@ -109,7 +109,7 @@ def commit_graph(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the commits."""
 
     @bench.asset("commit_graph", after=["uncommitted_objects"], checks=["heads_present"])
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource):  # type: ignore[no-untyped-def]
+    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> Made:
         """Every commit, dangling ones too, with the branches and tags that name or reach it."""
         references = bench.open().source.references()
         frame = session(pyspark).createDataFrame(commit_graph_rows(graph_of(references)))

@@ -1,14 +1,20 @@
 """What the assets of one repository share: configuration, warehouse, clock, and the decorator that declares them."""
 
+import hashlib
+import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import Any
+from functools import cache, wraps
+from pathlib import Path
+from typing import Literal
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import DataFrame
 
+import retention_assets
 from retention_assets.assets.descriptions import CHECKS
 from retention_assets.assets.jobs import SWEEP, sweep_job
 from retention_assets.assets.partitions import daily
@@ -34,6 +40,7 @@ from retention_assets.state.warehouse import REFUSED, Rows, Warehouse
 
 FULL = "retention/full"  # a run with this tag ("true") reuses no files that earlier runs read
 ROWS = dg.PythonObjectDagsterType(Rows, name="Rows")
+Made = dg.MaterializeResult[Rows]  # what an asset returns
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,33 +133,55 @@ class Workbench:
         return context.run.job_name == sweep_job(self.name) or context.run.tags.get(SWEEP) == "true"
 
     def asset(
-        self, name: str, *, after: Sequence[str] = (), reads: Sequence[str] = (), checks: Sequence[str] = ()
-    ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+        self,
+        name: str,
+        *,
+        after: Sequence[str] = (),
+        reads: Sequence[str] = (),
+        checks: Sequence[str] = (),
+        stage: Literal["plan", "sweep", "verify"] = "plan",
+    ) -> Callable[[Callable[..., Made]], dg.AssetsDefinition]:
         """Return the decorator for a daily asset of this repository. Its checks are blocking.
 
         `after`: the assets that run before it; `reads`: the assets whose rows it reads; `checks`: the guards it runs.
         """
         key = dg.AssetKey([self.name, name])
-        return dg.asset(
+        system = "icechunk" if self.repository.is_icechunk else "lakefs"
+        declared = dg.asset(
             key=key,
             group_name=self.name,
             partitions_def=daily,
             ins={other: dg.AssetIn([self.name, other], dagster_type=ROWS) for other in reads},
             deps=[dg.AssetKey([self.name, other]) for other in after],
-            check_specs=[
-                dg.AssetCheckSpec(guard, asset=key, blocking=True, description=CHECKS[guard]) for guard in checks
-            ],
+            check_specs=[_check_spec(guard, key) for guard in checks],
             dagster_type=ROWS,
-            code_version="1",
-            kinds={"pyspark", "parquet"},
+            code_version=code_version(),
+            owners=self.repository.settings.owners,
+            tags={
+                "retention/system": system,
+                "retention/stage": stage,
+                "retention/deletes": str(stage == "sweep").lower(),
+            },
+            kinds={"pyspark", "parquet", system},
             metadata={"namespace": self.repository.namespace},
         )
+        return lambda make: declared(_with_start(make))
+
+
+def _check_spec(guard: str, asset: dg.AssetKey) -> dg.AssetCheckSpec:
+    """Return the spec of a guard. Its results belong to a partition, as its asset's rows do."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.PreviewWarning)  # Dagster 1.13 previews `partitions_def` of checks
+        return dg.AssetCheckSpec(guard, asset=asset, blocking=True, description=CHECKS[guard], partitions_def=daily)
 
 
 def checked(
-    rows: Rows, check_results: Iterable[CheckResult] = (), numbers: Mapping[str, float | str] | None = None
-) -> dg.MaterializeResult[Rows]:
-    """Return the asset's rows with its check results, and numbers that Dagster plots.
+    rows: Rows,
+    check_results: Iterable[CheckResult] = (),
+    numbers: Mapping[str, float | str] | None = None,
+    version: str | None = None,
+) -> Made:
+    """Return the asset's rows with its check results, numbers that Dagster plots, and the version of the data.
 
     Dagster writes the rows even if a guard refuses. The note `REFUSED` tells later steps not to use these rows.
     """
@@ -162,9 +191,48 @@ def checked(
         value=replace(rows, notes={**rows.notes, REFUSED: refused}) if refused else rows,
         check_results=[
             dg.AssetCheckResult(
-                check_name=check_result.guard, passed=check_result.passed, description=check_result.detail
+                check_name=check_result.guard,
+                passed=check_result.passed,
+                description=check_result.detail,
+                metadata=_plotted(check_result),
             )
             for check_result in check_results
         ],
         metadata=numbers or {},
+        data_version=dg.DataVersion(version) if version else None,
     )
+
+
+def _plotted(check_result: CheckResult) -> Mapping[str, float]:
+    """Return the numbers of a check that Dagster plots. A check that only passes or fails has the value 0 or 1."""
+    value = float(not check_result.passed) if check_result.value is None else float(check_result.value)
+    return {"value": value} | ({} if check_result.limit is None else {"limit": float(check_result.limit)})
+
+
+def _with_start(make: Callable[..., Made]) -> Callable[..., Made]:
+    """Return `make`, which notes in its rows when it began."""
+    del make.__annotations__["return"]  # an asset with checks has several outputs: Dagster would expect a tuple
+
+    @wraps(make)
+    def timed(*arguments: object, **inputs: object) -> Made:
+        began = time.monotonic()
+        made = make(*arguments, **inputs)
+        return made._replace(value=replace(made.value, began=began))
+
+    return timed
+
+
+@cache
+def code_version() -> str:
+    """Return a digest of the modules that decide what a table has.
+
+    A constant that people change by hand would be forgotten. A digest of all these modules also changes with a comment,
+    which only shows an asset as outdated until its next run.
+    """
+    package = Path(retention_assets.__file__).parent
+    rooms = (package / room for room in ("core", "policy", "inventory", "lakefs", "icechunk"))
+    files = [*(file for room in rooms for file in room.rglob("*.py")), package / "tables.py"]
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]

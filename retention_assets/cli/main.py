@@ -16,9 +16,10 @@ from retention_assets.cli.rendering import AS_IT_IS, column_order, human_bytes, 
 from retention_assets.config.configuration import Configuration, Repository, load_configuration
 from retention_assets.config.durations import parse_span
 from retention_assets.config.timestamps import utc_now
+from retention_assets.core.amounts import Amount
 from retention_assets.errors import ConfigurationError, StoreError, TableContractError, own_error
 from retention_assets.policy.lint import Finding
-from retention_assets.state.ledger import ATTEMPTED, FAILED, a_failure, sweeps_of
+from retention_assets.state.ledger import FAILED, a_failure, results_of, sweeps_of
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_REPORT, SHOWN
 
@@ -263,25 +264,24 @@ def _report(configuration: Configuration, repository: str, day: date) -> tuple[i
             f"{repository}: no sweep of {day} came to its end, so there is no report. What was begun, if anything, is "
             f"in the ledger and is not done twice. Make one: `retention sweep {repository} --as-of {day}`."
         )
-    amounts = newest["outcomes"] if newest else {}  # of the whole ledger, also after a restore or an interrupted run
-    rows = [(outcome, of["objects"], of["bytes"]) for outcome, of in amounts.items() if outcome != ATTEMPTED]
+    outcomes = newest["outcomes"] if newest else {}  # of the whole ledger, also after a restore or an interrupted run
+    amounts = results_of(made.candidates, {outcome: Amount(**of) for outcome, of in outcomes.items()})
     references = 0
     if is_complete and warehouse.facts(repository, DELETION_REPORT.name, day).notes.get("plan_hash") == made.plan_hash:
         reported = open_table(warehouse, repository, DELETION_REPORT.name, day)
         references = reported.num_rows - without_references(reported).num_rows
-    tried = sum(count for _, count, _ in rows)
-    left = made.candidates.objects - tried, made.candidates.bytes - sum(size for *_, size in rows)
-    print_amounts(screen, f"{repository} {day}, plan {made.plan_hash[:12]}", "outcome", [*rows, ("unattempted", *left)])
+    rows = [(outcome, amount.objects, amount.bytes) for outcome, amount in amounts.items()]
+    print_amounts(screen, f"{repository} {day}, plan {made.plan_hash[:12]}", "outcome", rows)
     if references:
         screen.print(f"Branches and tags removed: {references:,}", **AS_IT_IS)
     if newest and newest.get("ended_early"):
         screen.print(f"The last run was ended: {newest['ended_early']}", **AS_IT_IS)
     if max(sweeps_of(warehouse, *plan), default=0) > (newest["fence"] if newest else 0):
         screen.print("A run was cut off after that: the next one goes on with what it did.", **AS_IT_IS)
-    failed = sum(count for outcome, count, _ in rows if outcome == FAILED)
+    failed = amounts.get(FAILED, Amount()).objects
     if failed and (failure := a_failure(warehouse, *plan)):
         screen.print(f"One that failed: {failure[0]}: {failure[1]}", **AS_IT_IS)
-    return failed, left[0]
+    return failed, amounts["unattempted"].objects
 
 
 @cli.command(short_help="Plan the embedded samples.")

@@ -3,10 +3,10 @@
 import os
 import re
 from collections.abc import Mapping
-from datetime import date, timedelta
+from datetime import date, time, timedelta
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from retention_assets.config.durations import parse_grace
 from retention_assets.config.limits import Duration, Limits, Span
@@ -29,6 +29,8 @@ _NO_SECRET_SPARK = re.compile(
     re.IGNORECASE,
 )
 _SECRET_ARGUMENT = re.compile(r"(?:passw\w*|passphrase|secret[\w.-]*|token|\bsig)=[^\s;&]", re.IGNORECASE)
+_TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+_OWNER = re.compile(r"team:[\w-]+|[\w.%+-]+@[\w.-]+\.[A-Za-z]{2,}", re.ASCII)
 _SECRET_URL = re.compile(r"://[^/?#\s]*:[^/?#\s]*@|[?&](?:sig|x-amz-signature|x-goog-signature)=", re.IGNORECASE)
 
 
@@ -153,7 +155,31 @@ def _as_list(value: object) -> object:
     return [value] if isinstance(value, str | dict) else value
 
 
+def _time_of_day(value: object) -> time:
+    """Return the time of `HH:MM`. YAML 1.1 reads an unquoted 13:30 as the number 810, so minutes are a time too."""
+    if isinstance(value, str) and (found := _TIME.fullmatch(value)):
+        return time(int(found[1]), int(found[2]))
+    if isinstance(value, int) and not isinstance(value, bool) and 60 <= value < 24 * 60:
+        return time(*divmod(value, 60))
+    raise ValueError(f"{value!r} is not a time of day: write `HH:MM` (UTC), such as `03:30`")
+
+
+def _owner(value: str) -> str:
+    if not _OWNER.fullmatch(value):
+        raise ValueError(f"{value!r} is not an owner: write an e-mail address, or `team:name`")
+    return value
+
+
 Mode = Literal["plan", "quarantine", "delete"]
+TimeOfDay = Annotated[time, BeforeValidator(_time_of_day)]
+Owner = Annotated[str, AfterValidator(_owner)]
+
+
+class ScheduleSettings(Model):
+    """When Dagster's schedules start a run each day, as `HH:MM` (UTC). The schedules are off until switched on."""
+
+    plan: TimeOfDay = time(3)
+    sweep: TimeOfDay = time(6)
 
 
 class CommonSettings(Limits):
@@ -165,6 +191,8 @@ class CommonSettings(Limits):
     settle: timedelta = timedelta(hours=24)  # how long plans must name an object before it is deleted; 0s: no wait
     mode: Mode = "plan"
     price_per_gb_month: float | None = Field(default=None, ge=0)  # the price of storage, in any currency
+    owners: Annotated[list[Owner], BeforeValidator(_as_list)] = Field(default_factory=list)  # of the assets in Dagster
+    schedule: ScheduleSettings = ScheduleSettings()
 
     @field_validator("grace", "settle", "token_life", "clean_every", mode="before", check_fields=False)
     @classmethod

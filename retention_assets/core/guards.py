@@ -26,6 +26,8 @@ class CheckResult:
     guard: str
     passed: bool
     detail: str
+    value: float | None = None  # the number that the guard counted or measured; None: it has none
+    limit: float | None = 0  # the largest `value` that passes; None: the guard has another rule
 
 
 def listing_complete(unlisted: Sequence[str]) -> CheckResult:
@@ -33,7 +35,7 @@ def listing_complete(unlisted: Sequence[str]) -> CheckResult:
     detail = "every prefix of the store was listed"
     if unlisted:
         detail = f"{len(unlisted):,} prefixes, {unlisted[0]} first, have objects that were not listed"
-    return CheckResult("listing_complete", not unlisted, detail)
+    return CheckResult("listing_complete", not unlisted, detail, len(unlisted))
 
 
 def namespaces_apart(repository: str, namespaces: Mapping[str, tuple[str, ...]]) -> CheckResult:
@@ -45,7 +47,7 @@ def namespaces_apart(repository: str, namespaces: Mapping[str, tuple[str, ...]])
         if other != repository and any(_overlap(place, own) for place in places for own in mine)
     )
     detail = f"{overlapping[0]} shares its place" if overlapping else f"{mine[0]} is its own"
-    return CheckResult("namespaces_apart", not overlapping, detail)
+    return CheckResult("namespaces_apart", not overlapping, detail, len(overlapping))
 
 
 def _overlap(one: str, other: str) -> bool:
@@ -119,7 +121,9 @@ def live_listed(
             f"{row['missing']:,} live addresses, {row['first']} first, are not in the listing: it may lack others too. "
             f"{hole(missing, inventory)}. {ACKNOWLEDGE}"
         )
-    return LiveListed(CheckResult("live_listed", not row["missing"], detail), row["collected"], row["lost"], missing)
+    return LiveListed(
+        CheckResult("live_listed", not row["missing"], detail, row["missing"]), row["collected"], row["lost"], missing
+    )
 
 
 def hole(missing: DataFrame, inventory: DataFrame) -> str:
@@ -145,18 +149,19 @@ def hole(missing: DataFrame, inventory: DataFrame) -> str:
 def live_not_empty(live: int, listed: int) -> CheckResult:
     """Check that something is live if anything is listed. Otherwise the plan would delete every object."""
     passed = live > 0 or listed == 0
-    return CheckResult("live_not_empty", passed, f"{live:,} live addresses, {listed:,} objects listed")
+    detail = f"{live:,} live addresses, {listed:,} objects listed"
+    return CheckResult("live_not_empty", passed, detail, value=live, limit=None)
 
 
 def live_not_shrunk(live: int, before: int | None, most: float) -> CheckResult:
     """Check that the number of live addresses fell by no more than the share `most` since the last plan."""
     if not before:
-        return CheckResult("live_not_shrunk", True, f"{live:,} live addresses, no plan before this one")
+        return CheckResult("live_not_shrunk", True, f"{live:,} live addresses, no plan before this one", 0, most)
     lost = max(0.0, 1 - live / before)
     detail = f"{live:,} live addresses, {before:,} in the plan before: {lost:.0%} fewer, {most:.0%} is the most allowed"
     if lost > most:
         detail += "; if that is meant, raise guards.max_live_shrink of this repository"
-    return CheckResult("live_not_shrunk", lost <= most, detail)
+    return CheckResult("live_not_shrunk", lost <= most, detail, lost, most)
 
 
 def candidates_allowed(
@@ -219,6 +224,7 @@ def candidates_allowed(
             f"{row[name]:,} of {row['rows']:,} candidates, {row[f'first_{name}']} first, are {violations[name]}"
             if row[name]
             else f"none of {row['rows']:,} candidates is {violations[name]}",
+            row[name],
         )
         for name in marks
     )
@@ -234,7 +240,7 @@ def totals_balance(totals: Mapping[str, Amount], listed: int, candidates: Amount
     )
     if not passed:
         detail = f"{detail} does not hold, or the plan's {candidates.objects:,} candidates are others"
-    return CheckResult("totals_balance", passed, detail)
+    return CheckResult("totals_balance", passed, detail, abs(listed - by_state))
 
 
 def clock_agrees(before: datetime, told: datetime | None, after: datetime, most: timedelta) -> CheckResult:
@@ -254,7 +260,9 @@ def clock_agrees(before: datetime, told: datetime | None, after: datetime, most:
     skew = max(before - told - timedelta(seconds=1), told - after, timedelta(0))
     seconds = f"{skew.total_seconds():.0f} s, {most.total_seconds():.0f} s is the most"
     detail = f"this machine's clock and the store's differ by {seconds}"
-    return CheckResult("clock_agrees", skew <= most, detail if skew <= most else f"{detail}: set this machine's clock")
+    if skew > most:
+        detail = f"{detail}: set this machine's clock"
+    return CheckResult("clock_agrees", skew <= most, detail, skew.total_seconds(), most.total_seconds())
 
 
 def refusals(check_results: Iterable[CheckResult]) -> list[CheckResult]:

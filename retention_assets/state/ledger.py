@@ -5,7 +5,7 @@ Each file holds the rows of one chunk and is written atomically. Before the swee
 is not finished, and it may be gone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from retention_assets.core.amounts import Amount
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_REPORT, LEDGER
 
@@ -26,7 +27,18 @@ QUARANTINED, RESTORED, PURGED = "quarantined", "restored", "purged"
 OUTCOMES = (DELETED, QUARANTINED, PURGED, RESTORED, MISSING, FAILED, SKIPPED)
 ENDED = (DELETED, MISSING, QUARANTINED, PURGED, RESTORED)  # finished: a later sweep of the same plan skips these
 DONE = "done"  # end of the names of files with results
+FREED = (DELETED, PURGED)  # no copy of the object is left, except for versions that the bucket keeps
 ABSENT = (DELETED, MISSING, QUARANTINED, PURGED, ATTEMPTED)  # the object is not at its path, or may not be
+
+
+def results_of(planned: Amount, outcomes: Mapping[str, Amount]) -> dict[str, Amount]:
+    """Return objects and bytes by outcome, and as `unattempted` those that no sweep tried.
+
+    The terminal and Dagster both show these figures. An object whose last outcome is `attempted` counts as unattempted.
+    """
+    tried = {outcome: amount for outcome, amount in outcomes.items() if outcome != ATTEMPTED}
+    objects, size = (sum(getattr(amount, unit) for amount in tried.values()) for unit in ("objects", "bytes"))
+    return {**tried, "unattempted": Amount(planned.objects - objects, planned.bytes - size)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.core.amounts import Amount
+from retention_assets.core.amounts import Amount, plot_numbers
 from retention_assets.core.digest import candidates_digest
 from retention_assets.core.guards import CheckResult
+from retention_assets.core.states import STATES
 from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_CANDIDATES
@@ -255,16 +256,21 @@ class Planned:
     plan: Plan | None
     check_results: Sequence[CheckResult]
 
+    @property
+    def version(self) -> str | None:
+        """The hash of the plan; None if a guard refused."""
+        return self.plan.plan_hash if self.plan else None
+
     def numbers(self) -> dict[str, float | str]:
-        """Return the numbers of the plan that Dagster plots, by name. Bytes are as listed."""
+        """Return the numbers of the plan that Dagster plots, by name. Bytes are as listed.
+
+        Every state has a number, also without objects: a plot has no gaps.
+        """
         if self.plan is None:
             return {"plan_hash": "none: a guard refused"}
-        states = {f"{state}_objects": amount.objects for state, amount in self.plan.totals.items()}
-        sizes = {f"{state}_bytes": amount.bytes for state, amount in self.plan.totals.items()}
         return {
             "plan_hash": self.plan.plan_hash,
             "live_addresses": self.plan.live,
             "lost_addresses": self.plan.lost,
-            **states,
-            **sizes,
+            **plot_numbers({**dict.fromkeys(STATES, Amount()), **self.plan.totals}),
         }

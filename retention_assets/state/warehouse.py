@@ -51,6 +51,7 @@ class Rows:
     frame: DataFrame
     taken_at: datetime
     notes: Mapping[str, str] = field(default_factory=dict)
+    began: float | None = None  # when the asset began to make the rows, in seconds of `time.monotonic`
 
 
 class Warehouse:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from retention_assets.config.configuration import Repository
 from retention_assets.config.limits import Limits
 from retention_assets.config.timestamps import Clock
+from retention_assets.core.amounts import Amount, plot_numbers
 from retention_assets.core.guards import CheckResult, clock_agrees
 from retention_assets.core.liveness import Elsewhere, NothingElsewhere
 from retention_assets.errors import GuardRefused
@@ -21,8 +22,8 @@ from retention_assets.objectstore.versions import keeps_versions
 from retention_assets.state.approval import approved_terms
 from retention_assets.state.binding import require_same_place
 from retention_assets.state.lease import Lease, require_seen_by_all, witnessed_record
-from retention_assets.state.ledger import QUARANTINED, plans_with_ledgers, read_ledgers
-from retention_assets.state.plan import Plan, find_plan, planned_objects
+from retention_assets.state.ledger import FREED, OUTCOMES, QUARANTINED, plans_with_ledgers, read_ledgers, results_of
+from retention_assets.state.plan import Plan, find_plan, planned_objects, together
 from retention_assets.state.quarantine import place_of_plan
 from retention_assets.state.records import read_records, seal_of
 from retention_assets.state.warehouse import Warehouse
@@ -97,15 +98,15 @@ class Report:
     ledger: DataFrame
 
     def numbers(self) -> dict[str, float | str]:
-        """Return the numbers that Dagster plots: the totals of the plan, and its candidates by outcome."""
+        """Return the numbers that Dagster plots: the totals of the plan, its candidates by outcome, and what is freed.
+
+        Every outcome has a number, also without objects: a plot has no gaps.
+        """
         objects = self.ledger.where(~F.col("address").startswith(REFERENCE_ADDRESSES))
-        return {
-            "mode": self.mode,
-            "plan_hash": self.plan.plan_hash,
-            "planned_objects": self.plan.candidates.objects,
-            "planned_bytes": self.plan.candidates.bytes,
-            **{f"{name}_objects": amount.objects for name, amount in amounts_of(objects).items()},
-        }
+        outcomes = {**dict.fromkeys(OUTCOMES, Amount()), **amounts_of(objects)}
+        planned, freed = self.plan.candidates, together(outcomes[outcome] for outcome in FREED)
+        amounts = {"planned": planned, "freed": freed, **results_of(planned, outcomes)}
+        return {"mode": self.mode, "plan_hash": self.plan.plan_hash, **plot_numbers(amounts)}
 
 
 def sweep_run_of(

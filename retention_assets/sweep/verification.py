@@ -79,10 +79,10 @@ def deleted_are_gone(ledger: DataFrame, listing: DataFrame) -> CheckResult:
     still = listing.join(said, on="address", how="inner").where(F.col("last_modified") <= F.col("went_at"))
     row = still.agg(F.count(F.lit(1)).alias("still"), F.min("address").alias("first")).first()
     assert row is not None
-    detail = f"{row['still']:,} objects that the ledger calls gone are there, first {row['first']}"
-    return CheckResult(
-        "deleted_are_gone", not row["still"], detail if row["still"] else "what the ledger calls gone is gone"
-    )
+    detail = "what the ledger calls gone is gone"
+    if row["still"]:
+        detail = f"{row['still']:,} objects that the ledger calls gone are there, first {row['first']}"
+    return CheckResult("deleted_are_gone", not row["still"], detail, row["still"])
 
 
 def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> CheckResult:
@@ -124,7 +124,8 @@ def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> Check
         told.append(f"{said:,} objects are called purged and have a copy, first {first}")
     if lacking:
         told.append(f"{lacking:,} quarantined objects are not in {access.url}; the first was moved to {moved_to}")
-    return CheckResult(check, not (said or lacking), "; ".join(told) or f"{access.url} has all its copies")
+    detail = "; ".join(told) or f"{access.url} has all its copies"
+    return CheckResult(check, not (said or lacking), detail, said + lacking)
 
 
 def _totals_hold(inputs: VerificationInputs, plan: Plan) -> CheckResult:
@@ -250,5 +251,6 @@ def by_check(check_results: Sequence[CheckResult], checks: Sequence[str]) -> lis
         alike = [check_result for check_result in check_results if check_result.guard.partition(" ")[0] == check]
         failed = [f"{check_result.guard}: {check_result.detail}" for check_result in alike if not check_result.passed]
         detail = alike[0].detail if len(alike) == 1 else f"{len(alike):,} plans"
-        merged.append(CheckResult(check, not failed, "; ".join(failed) or detail))
+        values = [check_result.value for check_result in alike if check_result.value is not None]
+        merged.append(CheckResult(check, not failed, "; ".join(failed) or detail, sum(values) if values else None))
     return merged

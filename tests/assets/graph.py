@@ -36,6 +36,8 @@ def snapshot(definitions: dg.Definitions) -> dict[str, Any]:
                 "depends_on": sorted(parent.to_user_string() for parent in graph.get(key).parent_keys),
                 "group": graph.get(key).group_name,
                 "kinds": sorted(graph.get(key).kinds),
+                "owners": sorted(graph.get(key).owners),
+                "tags": {name: value for name, value in graph.get(key).tags.items() if name.startswith("retention/")},
                 "partitions": str(graph.get(key).partitions_def),
                 "description": graph.get(key).description,
                 "blocking_checks": sorted(check.name for check in graph.get(key).check_keys),

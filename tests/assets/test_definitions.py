@@ -1,6 +1,7 @@
 """What Dagster loads: it is sound, it is what the golden file says, and loading it touches nothing."""
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import yaml
 
 from retention_assets import definitions as module
-from retention_assets.config.configuration import load_configuration
+from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.definitions import build_definitions
 from retention_assets.errors import ConfigurationError
 from tests.assets.graph import GOLDEN, configuration, snapshot, written
@@ -46,6 +47,48 @@ def test_only_a_repository_that_may_be_swept_has_a_schedule_for_it(tmp_path: Pat
     assert snapshot(build_definitions(made))["schedules"].keys() == {"orchard_plan_schedule"}
     sweeping = snapshot(build_definitions(made.with_mode("orchard", "delete")))["schedules"]
     assert sweeping["orchard_sweep_schedule"] == ["orchard_sweep", "0 6 * * *", "STOPPED"]
+
+
+def changed(made: Configuration, **keys: object) -> Path:
+    """Write the configuration again, with these keys of orchard, and return its file."""
+    document = yaml.safe_load(made.file.read_text("utf-8"))
+    document["repositories"]["orchard"] |= keys
+    made.file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return made.file
+
+
+def test_each_repository_has_its_own_times_and_owners(tmp_path: Path) -> None:
+    half_past_one = yaml.safe_load("13:30")  # YAML 1.1 reads minutes
+    keys = {"schedule": {"plan": half_past_one}, "owners": "team:lake", "mode": "delete"}
+    file = changed(configuration(tmp_path, "orchard", "meadow"), **keys)
+    found = snapshot(build_definitions(load_configuration(file)))
+    assert {name: cron for name, (_, cron, _) in found["schedules"].items()} == {
+        "orchard_plan_schedule": "30 13 * * *",
+        "orchard_sweep_schedule": "0 6 * * *",
+        "meadow_plan_schedule": "0 3 * * *",
+    }
+    owners = {name.partition("/")[0]: asset["owners"] for name, asset in found["assets"].items()}
+    assert owners == {"orchard": ["team:lake"], "meadow": []}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("schedule", {"plan": "25:00"}, "'25:00' is not a time of day: write `HH:MM`"),
+        ("schedule", {"plan": 3}, "3 is not a time of day"),
+        ("owners", ["lake team"], "'lake team' is not an owner: write an e-mail address, or `team:name`"),
+    ],
+)
+def test_a_wrong_time_or_owner_is_named(tmp_path: Path, key: str, value: object, message: str) -> None:
+    file = changed(configuration(tmp_path, "orchard"), **{key: value})
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        load_configuration(file)
+
+
+def test_only_the_asset_that_deletes_has_the_tag_of_one(tmp_path: Path) -> None:
+    assets = snapshot(build_definitions(configuration(tmp_path, "orchard")))["assets"]
+    tagged = [name for name, asset in assets.items() if asset["tags"]["retention/deletes"] == "true"]
+    assert tagged == ["orchard/deletion_report"]
 
 
 def test_planning_never_includes_the_asset_that_deletes(tmp_path: Path) -> None:

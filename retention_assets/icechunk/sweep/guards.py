@@ -54,7 +54,7 @@ def referenced_exist(
         detail = f"{asked:,} referenced objects are not in the listing, too many to ask for each"
         first = tuple(row["address"] for row in unlisted.orderBy("address").limit(_MOST_ASKED).collect())
         unlisted.unpersist()
-        return Referenced(CheckResult(guard, False, detail), lost, first)
+        return Referenced(CheckResult(guard, False, detail, asked), lost, first)
     if not asked:
         unlisted.unpersist()
         detail = "every referenced object is in the listing"
@@ -77,10 +77,10 @@ def referenced_exist(
         detail = (
             f"{len(names):,} referenced objects are missing: {', '.join(names[:_NAMED])}{more}. {where}. {ACKNOWLEDGE}"
         )
-        return Referenced(CheckResult(guard, False, detail), lost, tuple(names))
+        return Referenced(CheckResult(guard, False, detail, len(names)), lost, tuple(names))
     if row["overlooked"]:
         detail = f"{row['overlooked']:,} objects, {row['first']} first, are there and old, and were not listed"
-        return Referenced(CheckResult(guard, False, detail), lost)
+        return Referenced(CheckResult(guard, False, detail, row["overlooked"]), lost)
     detail = f"every referenced object is there; {asked:,} came after the listing"
     return Referenced(CheckResult(guard, True, f"{detail}; {lost:,} are lost" if lost else detail), lost)
 
@@ -103,4 +103,4 @@ def manifests_whole(manifests: DataFrame, refs: DataFrame) -> CheckResult:
     detail = "every manifest has all its chunk refs"
     if row["short"]:
         detail = f"{row['short']:,} manifests, {row['first']} first, have other chunk refs than their snapshots say"
-    return CheckResult("manifests_whole", not row["short"], detail)
+    return CheckResult("manifests_whole", not row["short"], detail, row["short"])

@@ -91,7 +91,7 @@ def kept_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame, lost: Dat
     )
     if row["lost"]:
         detail = f"{row['lost']:,} kept files are not in the store, first {row['first']}; from quarantine, restore them"
-    return CheckResult("kept_exist", not row["lost"], detail)
+    return CheckResult("kept_exist", not row["lost"], detail, row["lost"])
 
 
 def logs_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame) -> CheckResult:
@@ -103,7 +103,7 @@ def logs_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame) -> CheckR
     detail = f"every kept transaction log exists, but for {row['lost']:,} that no sweep took"
     if row["ours"]:
         detail = f"{row['ours']:,} kept transaction logs are not in the store, first {row['first_of_ours']}"
-    return CheckResult("logs_exist", not row["ours"], detail)
+    return CheckResult("logs_exist", not row["ours"], detail, row["ours"])
 
 
 def _absent(kept: DataFrame, listing: DataFrame, ledger: DataFrame):  # type: ignore[no-untyped-def]  # a Row

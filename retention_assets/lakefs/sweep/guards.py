@@ -21,7 +21,7 @@ def heads_present(references: References) -> CheckResult:
     detail = (
         f"{unknown[0]} names a commit that is not among those read" if unknown else f"{len(named):,} heads, all there"
     )
-    return CheckResult("heads_present", not unknown, detail)
+    return CheckResult("heads_present", not unknown, detail, len(unknown))
 
 
 def ranges_complete(metarange_ranges: DataFrame, range_entries: DataFrame, ranges: DataFrame) -> CheckResult:
@@ -40,7 +40,7 @@ def ranges_complete(metarange_ranges: DataFrame, range_entries: DataFrame, range
     )
     assert row is not None
     detail = f"{row['short']:,} ranges, {row['first']} first, lack entries" if row["short"] else "every range is whole"
-    return CheckResult("ranges_complete", not row["short"], detail)
+    return CheckResult("ranges_complete", not row["short"], detail, row["short"])
 
 
 def require_own_names(plan: Plan, planned: DataFrame, committed: Callable[[], DataFrame]) -> None:

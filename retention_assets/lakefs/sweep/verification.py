@@ -134,4 +134,4 @@ def live_exist(
         detail = (
             f"{row['missing']:,} held objects are not in the store, first {row['first']}; from quarantine, restore them"
         )
-    return CheckResult("live_exist", not row["missing"], detail)
+    return CheckResult("live_exist", not row["missing"], detail, row["missing"])

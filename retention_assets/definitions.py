@@ -12,8 +12,9 @@ from retention_assets.assets.io_manager import WarehouseIOManager
 from retention_assets.assets.jobs import plan_job, sweep_job, verify_job
 from retention_assets.assets.lakefs import lakefs_assets
 from retention_assets.assets.resources import spark_resource
-from retention_assets.assets.workbench import Workbench
+from retention_assets.assets.workbench import TABLES, Workbench
 from retention_assets.config.configuration import Configuration, load_configuration
+from retention_assets.config.settings import SparkValue
 from retention_assets.config.timestamps import Clock, utc_now
 from retention_assets.demo.placing import demo_configuration
 
@@ -21,13 +22,29 @@ if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition as Job
 
 REPORT, PROOF = "deletion_report", "deletion_proof"
+ONE_PROCESS = dg.in_process_executor  # with other executors, every step starts a JVM of its own
 
 
 def build_definitions(
-    configuration: Configuration, *, clock: Clock = utc_now, loggers: Mapping[str, dg.LoggerDefinition] | None = None
+    configuration: Configuration,
+    *,
+    clock: Clock = utc_now,
+    loggers: Mapping[str, dg.LoggerDefinition] | None = None,
+    resources: Mapping[str, Any] | None = None,
+    executor: dg.ExecutorDefinition | None = ONE_PROCESS,
 ) -> dg.Definitions:
-    """Return the Dagster definitions of all repositories, with `loggers` added. Tests pass another `clock`."""
-    spark = spark_resource(configuration.spark)
+    """Return the Dagster definitions of all repositories.
+
+    Args:
+        configuration: the configuration of the repositories.
+        clock: tells the time; tests pass another one.
+        loggers: further loggers.
+        resources: Spark and the warehouse; None: new ones (`project_resources`).
+        executor: the executor of runs that are not of a job, such as "Materialize all"; None: the project's.
+    """
+    if resources is None:
+        warehouse, shared = configuration.warehouse, configuration.shared_warehouse
+        resources = project_resources(warehouse, configuration.spark, shared=shared)
     benches = [Workbench(configuration, repository, clock) for repository in configuration.repositories.values()]
     sensors, watchers = _inventory_sensors([bench for bench in benches if _has_inventories(bench)])
     jobs = {bench.name: _jobs(bench.name) for bench in benches}
@@ -36,16 +53,16 @@ def build_definitions(
         jobs=[job for of_repository in jobs.values() for job in of_repository],
         schedules=[schedule for bench in benches for schedule in _schedules(bench, *jobs[bench.name])],
         sensors=sensors,
-        resources={
-            "pyspark": spark,
-            "io_manager": WarehouseIOManager(
-                root=configuration.warehouse, pyspark=spark, shared=configuration.shared_warehouse
-            ),
-            **watchers,
-        },
+        resources={**resources, **watchers},
         loggers=loggers,
-        executor=dg.in_process_executor,  # with other executors, every step starts a JVM of its own
+        executor=executor,
     )
+
+
+def project_resources(warehouse: str, spark: Mapping[str, SparkValue], *, shared: bool) -> dict[str, Any]:
+    """Return the resources that the assets of all repositories use: Spark and the warehouse of the tables."""
+    pyspark = spark_resource(spark)
+    return {"pyspark": pyspark, TABLES: WarehouseIOManager(root=warehouse, pyspark=pyspark, shared=shared)}
 
 
 def _assets(bench: Workbench) -> list[dg.AssetsDefinition]:
@@ -79,16 +96,19 @@ def _jobs(repository: str) -> "list[Job]":
         dg.define_asset_job(
             plan_job(repository),
             selection=everything - report - proof,
+            executor_def=ONE_PROCESS,
             description=f"Plan what may be deleted from {repository}. Deletes nothing.",
         ),
         dg.define_asset_job(
             sweep_job(repository),
             selection=report,
+            executor_def=ONE_PROCESS,
             description=f"Carry out the approved plan of {repository}; in mode `plan`, report its totals.",
         ),
         dg.define_asset_job(
             verify_job(repository),
             selection=proof,
+            executor_def=ONE_PROCESS,
             description=f"Read all that {repository} holds again, and prove what was done. Changes nothing.",
         ),
     ]

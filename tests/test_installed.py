@@ -1,12 +1,18 @@
 """What `pip install` gives works in an empty folder, without the checkout."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 from zipfile import ZipFile
 
 import pytest
+
+from tests.repositories import place_repository
+from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
+from tests.stores.lakefs_world import saved
 
 ROOT = Path(__file__).parents[1]
 COMMAND = "from retention_assets.cli.main import main; main()"
@@ -23,6 +29,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with ZipFile(wheel) as packed:
         packed.extractall(target)
     return target
+
+
+def blocks_of_page() -> list[str]:
+    """Return the code blocks of "Add it to a Dagster project", without their indentation."""
+    page = (ROOT / "docs" / "dagster-project.md").read_text(encoding="utf-8")
+    return [dedent(block) for block in re.findall(r"^ *```\w+\n(.*?)^ *```$", page, re.MULTILINE | re.DOTALL)]
 
 
 def run(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -48,3 +60,76 @@ def test_without_a_configuration_dagster_is_told_what_to_do(installed: Path, tmp
     ended = run(installed, tmp_path, "-c", "from retention_assets.definitions import defs; defs()")
     assert ended.returncode != 0
     assert "RETENTION_CONFIG" in ended.stderr
+
+
+LIST_ASSETS = """
+from lake.definitions import defs
+keys = sorted(key.to_user_string() for key in defs().resolve_asset_graph().get_all_asset_keys())
+print("assets", *keys)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Write the project as the page shows it, with assets and an IO manager of its own."""
+    toml, definitions, repository, policy, _ = blocks_of_page()
+    files = {
+        "pyproject.toml": toml,
+        "lake/__init__.py": "",
+        "lake/definitions.py": definitions,
+        "lake/defs/__init__.py": "",
+        "lake/defs/orchard/defs.yaml": repository,
+        "lake/defs/orchard/policy.json": policy,
+        "lake/defs/own.py": OWN,
+    }
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    return tmp_path
+
+
+OWN = """
+import dagster as dg
+
+
+@dg.asset
+def own() -> int:
+    return 1
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    return dg.Definitions(assets=[own], resources={"io_manager": dg.mem_io_manager}, executor=dg.in_process_executor)
+"""
+
+
+def test_a_dagster_project_gets_a_repository_from_ten_lines(installed: Path, project: Path) -> None:
+    assert len((project / "lake/defs/orchard/defs.yaml").read_text("utf-8").splitlines()) <= 10
+    ended = run(installed, project, "-c", LIST_ASSETS)
+    assert ended.returncode == 0, ended.stderr
+    (listed,) = [line for line in ended.stdout.splitlines() if line.startswith("assets ")]
+    assert {"own", "orchard/deletion_candidates", "orchard/deletion_proof"} <= set(listed.split())
+    assert sorted(path.name for path in project.iterdir()) == ["lake", "pyproject.toml"]
+
+
+def test_the_commands_of_the_page_succeed(installed: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exported, *commands = blocks_of_page()[-1].splitlines()
+    monkeypatch.setenv(exported.removeprefix("export ").split("=")[0], SECRET_KEY)
+    file = project / "lake/defs/orchard/defs.yaml"
+    with serving(saved("orchard")) as server:
+        place_repository("orchard", project / "namespace")
+        here = {
+            "https://lakefs.example.com": server.url,
+            "AKIAEXAMPLE": ACCESS_KEY,
+            "lake/orchard\n": f"lake/orchard\n      storage: {project / 'namespace'}\n",
+        }
+        text = file.read_text("utf-8")
+        for shown, used in here.items():
+            text = text.replace(shown, used)
+        file.write_text(text, encoding="utf-8")
+        for line in commands:
+            program, *arguments = line.split()
+            start = ["-m", "dagster"] if program == "dagster" else ["-c", COMMAND]
+            ended = run(installed, project, *start, *arguments)
+            assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "orchard: 0 errors" in ended.stdout

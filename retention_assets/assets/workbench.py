@@ -40,6 +40,7 @@ from retention_assets.state.warehouse import REFUSED, Rows, Warehouse
 
 FULL = "retention/full"  # a run with this tag ("true") reuses no files that earlier runs read
 ROWS = dg.PythonObjectDagsterType(Rows, name="Rows")
+TABLES = "retention_tables"  # the key of the IO manager: a project's own `io_manager` stays its own
 Made = dg.MaterializeResult[Rows]  # what an asset returns
 
 
@@ -155,6 +156,7 @@ class Workbench:
             deps=[dg.AssetKey([self.name, other]) for other in after],
             check_specs=[_check_spec(guard, key) for guard in checks],
             dagster_type=ROWS,
+            io_manager_key=TABLES,
             code_version=code_version(),
             owners=self.repository.settings.owners,
             tags={

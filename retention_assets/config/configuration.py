@@ -34,6 +34,7 @@ _SECRET_URL = (
     "the URL holds a password or a signature, which messages and the UI would show. Take it out; on Azure, put the "
     "signature into storage_options.sas_key as `{env: NAME}`"
 )
+_OF_COMPONENT = ("configuration", "project_spark")  # attributes of a component that are no keys of `retention.yaml`
 _KINDS = "write `kind: lakefs` or `kind: icechunk`"
 
 
@@ -200,7 +201,10 @@ class Configuration:
 
 
 def load_configuration(file: Path) -> Configuration:
-    """Return the validated configuration. Errors: ConfigurationError, per problem a line with file, key and reason."""
+    """Return the validated configuration of a `retention.yaml`, or of a `defs.yaml` of a Dagster project.
+
+    Errors: ConfigurationError, per problem a line with file, key and reason.
+    """
     file = file.resolve()
     try:
         document = yaml.load(file.read_text(encoding="utf-8"), Loader=_UniqueKeys)
@@ -212,6 +216,34 @@ def load_configuration(file: Path) -> Configuration:
         raise ConfigurationError(f"{file}: cannot be read: {error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2027-02-30
         raise ConfigurationError(f"{file}: is not YAML: {' '.join(str(error).split())}") from error
+    if isinstance(document, dict) and document.keys() >= {"type", "attributes"}:
+        return configuration_of_component(document["attributes"], file)
+    return _configuration(document, file)
+
+
+def configuration_of_component(attributes: object, file: Path) -> Configuration:
+    """Return the configuration of a component `RetentionRepository` from the attributes in `file`, its `defs.yaml`.
+
+    Errors: as `load_configuration`.
+    """
+    if "{{" in str(attributes):
+        raise ConfigurationError(
+            f"{file}: has a template `{{{{ … }}}}`, which only Dagster resolves. Nothing was read or deleted. Write "
+            "the value itself, or start the run in Dagster's UI."
+        )
+    if not isinstance(attributes, Mapping):
+        return _configuration(attributes, file)
+    document = {key: value for key, value in attributes.items() if key not in _OF_COMPONENT}
+    if "configuration" not in attributes:
+        return _configuration(document, file)
+    if document:
+        also = ", ".join(sorted(map(str, document)))
+        raise ConfigurationError(f"{file}: give `configuration` alone, or leave it out: there is also {also}.")
+    return load_configuration(file.parent / str(attributes["configuration"]))
+
+
+def _configuration(document: object, file: Path) -> Configuration:
+    """Return the validated configuration. The relative paths in `document` are relative to `file`."""
     try:
         settings = Settings.model_validate(document)
     except ValidationError as error:

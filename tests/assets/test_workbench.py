@@ -5,7 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from retention_assets.assets.workbench import Made, Workbench, checked, code_version
+from retention_assets.assets.workbench import TABLES, Made, Workbench, checked, code_version
 from retention_assets.core.amounts import Amount
 from retention_assets.core.guards import CheckResult, live_not_shrunk
 from retention_assets.state.ledger import results_of
@@ -39,7 +39,7 @@ def made(tmp_path: Path, *check_results: CheckResult, version: str | None = None
     kept = Kept()
     with dg.DagsterInstance.ephemeral() as instance:
         ended = dg.materialize(
-            [asset], instance=instance, partition_key="2026-11-01", resources={"io_manager": kept}, raise_on_error=False
+            [asset], instance=instance, partition_key="2026-11-01", resources={TABLES: kept}, raise_on_error=False
         )
     return ended, kept.rows
 

@@ -1,0 +1,46 @@
+"""The Dagster component that adds repositories to a project: `defs.yaml` has what a `retention.yaml` has."""
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+if TYPE_CHECKING:
+    from retention_assets.config.settings import SparkValue
+
+
+class RetentionRepository(dg.Component, dg.Resolvable, dg.Model):
+    """Plans what may be deleted from lakeFS and Icechunk repositories, and deletes it on approval.
+
+    The attributes are the keys of `retention.yaml`, or `configuration` alone. Relative paths count from `defs.yaml`.
+    Repositories that share objects belong into one component: it alone knows what other repositories refer to.
+    """
+
+    configuration: str | None = Field(default=None, description="A retention.yaml. Give this, or the other attributes.")
+    warehouse: str | None = Field(default=None, description="Where the tables are written: a path or a URL.")
+    repositories: dict[str, Any] | None = Field(default=None, description="As in retention.yaml, by name.")
+    shared_warehouse: bool | None = Field(default=None, description="All machines see the local warehouse.")
+    spark: dict[str, Any] | None = Field(default=None, description="The configuration of the Spark session.")
+    records: dict[str, Any] | None = Field(default=None, description="How records are signed and copied.")
+    project_spark: bool = Field(default=False, description="Use the project's own resource `pyspark`.")
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Return the assets, jobs, schedules and sensors of the repositories, and their resources."""
+        from retention_assets.config.configuration import configuration_of_component
+        from retention_assets.definitions import build_definitions
+
+        attributes = self.model_dump(exclude_none=True)
+        configuration = configuration_of_component(attributes, context.path / "defs.yaml")
+        resources = _resources(configuration.warehouse, configuration.shared_warehouse, *configuration.spark.items())
+        if self.project_spark:
+            resources = {key: resource for key, resource in resources.items() if key != "pyspark"}
+        return build_definitions(configuration, resources=resources, executor=None)
+
+
+@cache
+def _resources(warehouse: str, shared: bool, *spark: "tuple[str, SparkValue]") -> dict[str, Any]:
+    """Return the resources of a component. Components with the same settings must give Dagster the same objects."""
+    from retention_assets.definitions import project_resources
+
+    return project_resources(warehouse, dict(spark), shared=shared)

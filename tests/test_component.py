@@ -1,0 +1,132 @@
+"""The component: what a project's `defs.yaml` may have, and what of the project it leaves alone."""
+
+import sys
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+
+from retention_assets.config.configuration import load_configuration
+from retention_assets.errors import ConfigurationError
+from tests.assets.graph import REPOSITORY
+
+TYPE = "retention_assets.component.RetentionRepository"
+OWN_SPARK = """
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    return dg.Definitions(resources={"pyspark": LazyPySparkResource(spark_config={})})
+"""
+_names = count()
+Load = Callable[..., dg.Definitions]
+
+
+def attributes(*names: str, **more: object) -> dict[str, object]:
+    entries = {name: {**REPOSITORY, "namespace": f"s3://lake/{name}"} for name in names}
+    return {"warehouse": "s3a://tables/all", "repositories": entries, **more}
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
+    """Return a function that loads a project with these components (attributes by folder) and modules."""
+    name = f"project_{next(_names)}"
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def loaded(modules: dict[str, str] | None = None, **components: dict[str, object]) -> dg.Definitions:
+        defs = tmp_path / name / "defs"
+        defs.mkdir(parents=True)
+        (tmp_path / "pyproject.toml").write_text(f'[tool.dg.project]\nroot_module = "{name}"\n', encoding="utf-8")
+        for folder, of_component in components.items():
+            (defs / folder).mkdir()
+            document = {"type": TYPE, "attributes": of_component}
+            (defs / folder / "defs.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+        for module, text in (modules or {}).items():
+            (defs / module).write_text(text, encoding="utf-8")
+        return dg.load_from_defs_folder(path_within_project=tmp_path)
+
+    yield loaded
+    for module in [module for module in sys.modules if module.startswith(name)]:
+        del sys.modules[module]
+
+
+def groups(definitions: dg.Definitions) -> set[str | None]:
+    dg.Definitions.validate_loadable(definitions)
+    return {spec.group_name for spec in definitions.resolve_all_asset_specs()}
+
+
+def refusal(load: Load, **components: dict[str, object]) -> str:
+    """Return the messages with which Dagster refuses to load the components."""
+    with pytest.raises(Exception, match="Error while building") as raised:
+        load(**components)
+    error: BaseException | None = raised.value
+    messages = []
+    while error is not None:
+        messages.append(str(error))
+        error = error.__cause__
+    return "\n".join(messages)
+
+
+def test_two_components_with_one_warehouse_load_together(load: Load) -> None:
+    definitions = load(one=attributes("orchard"), two=attributes("meadow", "thicket"))
+    assert groups(definitions) == {"orchard", "meadow", "thicket"}
+    jobs = [job.name for job in definitions.get_repository_def().get_all_jobs()]
+    assert {"orchard_plan", "meadow_sweep", "thicket_verify"} <= set(jobs)
+
+
+def test_two_warehouses_in_one_project_are_refused(load: Load) -> None:
+    other = {**attributes("meadow"), "warehouse": "s3a://tables/other"}
+    assert "different resources with same key" in refusal(load, one=attributes("orchard"), two=other)
+
+
+def test_the_executor_of_the_project_stays_and_each_job_uses_one_process(load: Load) -> None:
+    definitions = load(one=attributes("orchard"))
+    assert definitions.executor is None
+    assert definitions.resolve_job_def("orchard_plan").executor_def.name == "in_process"
+
+
+def test_a_project_may_bring_its_own_spark(load: Load) -> None:
+    definitions = load({"spark.py": OWN_SPARK}, one=attributes("orchard", project_spark=True))
+    assert groups(definitions) == {"orchard"}
+    assert type(definitions.resources["pyspark"]).__name__ == "LazyPySparkResource"
+
+
+def test_a_component_may_name_a_configuration_file(load: Load, tmp_path: Path) -> None:
+    file = tmp_path / "retention.yaml"
+    file.write_text(yaml.safe_dump(attributes("orchard")), encoding="utf-8")
+    assert groups(load(one={"configuration": str(file)})) == {"orchard"}
+
+
+def test_a_wrong_key_is_named_with_its_file(load: Load) -> None:
+    wrong = attributes("orchard")
+    wrong["repositories"]["orchard"]["graze"] = "1d"  # type: ignore[index]
+    assert "one/defs.yaml: repositories.orchard.graze: Extra inputs are not permitted" in refusal(load, one=wrong)
+
+
+def written(directory: Path, of_component: dict[str, object]) -> Path:
+    file = directory / "defs.yaml"
+    file.write_text(yaml.safe_dump({"type": TYPE, "attributes": of_component}), encoding="utf-8")
+    return file
+
+
+def test_the_terminal_reads_the_same_file(tmp_path: Path) -> None:
+    found = load_configuration(written(tmp_path, attributes("orchard", project_spark=True)))
+    assert found.file == tmp_path / "defs.yaml"
+    assert found.repository("orchard").path("p.json") == tmp_path / "p.json"
+
+
+def test_the_terminal_refuses_a_template_that_only_dagster_resolves(tmp_path: Path) -> None:
+    file = written(tmp_path, {**attributes("orchard"), "warehouse": "{{ env.TABLES }}"})
+    with pytest.raises(ConfigurationError, match="which only Dagster resolves"):
+        load_configuration(file)
+
+
+def test_a_configuration_file_and_other_attributes_are_refused_together(tmp_path: Path) -> None:
+    file = written(tmp_path, {**attributes("orchard"), "configuration": "retention.yaml"})
+    with pytest.raises(ConfigurationError, match="give `configuration` alone, or leave it out: there is also repos"):
+        load_configuration(file)

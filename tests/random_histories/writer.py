@@ -16,6 +16,7 @@ HELD = ("pre-commit", "pre-merge", "pre-revert", "pre-cherry-pick")  # operation
 
 _LONG_AGO = datetime(2015, 1, 1, tzinfo=UTC)
 _HELD_FOR = timedelta(hours=10)  # at the most, before a plan; less than settle in all
+_IN_PARTS = 0.15  # share of the uploads
 _LINKED_WITHIN = timedelta(hours=20)  # an address can be linked for 24 hours
 
 
@@ -125,9 +126,14 @@ class Writer:
 
     def _upload(self, branch: str, path: str) -> str:
         content = self._content()
-        address = self.repository.upload(branch, path, content)
+        address = self._send(branch, path, content)
         self.contents[self.repository.stat(branch, path)["checksum"]] = content
         return address
+
+    def _send(self, branch: str, path: str, content: bytes) -> str:
+        """Upload in one request, or in parts: the checksum of an upload in parts is no MD5 of the content."""
+        in_parts = self.random.random() < _IN_PARTS
+        return (self.repository.upload_in_parts if in_parts else self.repository.upload)(branch, path, content)
 
     def _commits(self, branch: str, *, young: bool = False) -> Sequence[str]:
         """Return commits of a branch whose objects are all there; with `young`, those that it left lately."""
@@ -165,7 +171,7 @@ class Writer:
         content = self.contents.get(self.repository.stat(ref, path)["checksum"])
         if content is None:
             return f"{branch} {path}: whose content nobody knows"
-        return f"{branch} {path} {self.repository.upload(branch, path, content)}"
+        return f"{branch} {path} {self._send(branch, path, content)}"
 
     def upload_and_reset(self) -> str:
         branch, path = self._branch(), self._path()

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from botocore.exceptions import ClientError
+
 from tests.real_lakefs.client import Client, Json, Refused, s3_gateway
 from tests.real_lakefs.hooks import UnderWay, Webhook
 from tests.real_lakefs.stores import issued_at
@@ -52,7 +54,11 @@ class Repository:
     def upload_in_parts(self, branch: str, path: str, *parts: bytes) -> str:
         """Upload an object in parts, as S3's clients do through the server's gateway, and return its address."""
         gateway, name = s3_gateway(self.server.url), {"Bucket": self.name, "Key": f"{branch}/{path}"}
-        upload = gateway.create_multipart_upload(**name)["UploadId"]
+        try:
+            upload = gateway.create_multipart_upload(**name)["UploadId"]
+        except ClientError as error:
+            status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+            raise Refused(f"upload {branch} {path}", status, str(error)) from error
         sent = [
             {"PartNumber": number, **_etag(gateway.upload_part(**name, UploadId=upload, PartNumber=number, Body=part))}
             for number, part in enumerate(parts, start=1)

@@ -249,8 +249,17 @@ class Warehouse:
             raise TableContractError(f"{self.location(*parts)}: is there already; nothing was written over")
 
     def read_rows(self, *parts: str) -> pa.Table:
-        """Return the rows of a file that `append_rows` wrote."""
-        return pq.read_table(_of_arrow(self._store.get("/".join(parts)).bytes()))
+        """Return the rows of a file that `append_rows` wrote.
+
+        Errors: TableContractError when the file is missing or incomplete.
+        """
+        try:
+            return pq.read_table(_of_arrow(self._store.get("/".join(parts)).bytes()))
+        except (FileNotFoundError, NotFoundError, pa.ArrowInvalid) as error:
+            raise TableContractError(
+                f"{self.location(*parts)}: the file is missing or incomplete. Nothing was deleted. Copy it from a "
+                "backup of the warehouse."
+            ) from error
 
     def read_document(self, *parts: str) -> dict[str, Any] | None:
         """Return a JSON document; None if it does not exist."""

@@ -123,6 +123,17 @@ def test_a_file_that_was_cut_off_is_named(tmp_path: Path) -> None:
         warehouse.row_count(*TABLE)
 
 
+@pytest.mark.parametrize("kept", [0, 10, None], ids=["empty", "cut_off", "missing"])
+def test_appended_rows_that_are_missing_or_cut_off_are_named(tmp_path: Path, kept: int | None) -> None:
+    warehouse = Warehouse(str(tmp_path))
+    warehouse.append_rows(pa.table({"address": ["a"]}), "orchard", "memory", "plan", "commits.parquet")
+    file = tmp_path / "orchard" / "memory" / "plan" / "commits.parquet"
+    content = file.read_bytes()
+    file.unlink() if kept is None else file.write_bytes(content[:kept])
+    with pytest.raises(TableContractError, match=r"orchard/memory/plan/commits\.parquet: the file is missing or"):
+        warehouse.read_rows("orchard", "memory", "plan", "commits.parquet")
+
+
 def test_a_table_that_lacks_columns_is_refused_with_the_command_that_makes_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:

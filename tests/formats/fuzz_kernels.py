@@ -20,9 +20,8 @@ import numpy as np
 
 from retention_assets.core import kernels
 from retention_assets.errors import CorruptFile
-from retention_assets.icechunk.formats.manifests import read_manifest, read_manifest_chunks
+from retention_assets.icechunk.formats.manifests import read_manifest_chunks
 from retention_assets.icechunk.formats.snapshots import read_snapshot
-from retention_assets.icechunk.formats.transactions import read_transaction_log
 from retention_assets.lakefs.formats import blocks
 from retention_assets.lakefs.formats.ranges import read_metarange, read_range
 from retention_assets.lakefs.formats.references import read_branches, read_commits, read_tags
@@ -36,9 +35,8 @@ READERS: tuple[Callable[[bytes, str], Any], ...] = (
     read_table, read_range, read_metarange, read_commits, read_branches, read_tags,
 )  # fmt: skip
 ICECHUNK: dict[str, tuple[Callable[[bytes, str], Any], ...]] = {
-    "manifests": (read_manifest, read_manifest_chunks),
+    "manifests": (read_manifest_chunks,),
     "snapshots": (read_snapshot,),
-    "transactions": (read_transaction_log,),
 }
 LENGTHS = (0, 0, 0, 1, 2, 7, 8, 9, 15, 16, 63, 64, 127, 128, 1_000, 5_000)
 EXTREMES = (0, 1, 127, 128, 1 << 14, (1 << 31) - 1, 1 << 31, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)

@@ -13,7 +13,7 @@ import pytest
 from retention_assets.errors import CorruptFile, RetentionError, SourceError, StoreError
 from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
 from retention_assets.icechunk.formats.model import Update, UpdateKind
-from retention_assets.icechunk.formats.references import write_reference
+from retention_assets.icechunk.formats.paths import write_reference
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.rules.snapshots import history_of, micros_of

@@ -1,20 +1,22 @@
 """Converts ids between bytes and text: Crockford's base 32, upper case, most significant bit first.
 
-The id of a snapshot, manifest or chunk has 12 bytes and 20 characters. The id of a node in a hierarchy has 8 bytes and
-13 characters. Zero bits fill up the last character. Only that spelling is accepted, because icechunk writes no other.
+The id of a snapshot, manifest or chunk has 12 bytes and 20 characters. Zero bits fill up the last character. Only that
+spelling is accepted, because icechunk writes no other.
 Source: Icechunk facts 1, Ids.
 """
 
 import base64
 import re
+from pathlib import PurePosixPath
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.core.corruption import corrupt
+
 ID = pa.binary(12)
-NODE_ID = pa.binary(8)
 CANONICAL = r"[0-9A-HJKMNP-TV-Z]{19}[0G]"  # the text of a 12-byte id
 INITIAL_SNAPSHOT = bytes.fromhex("0b1cc8d6787580f0e33a6534")  # the root that icechunk 1.0 and later creates
 
@@ -25,7 +27,6 @@ _STANDARD = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _TO_CROCKFORD = bytes.maketrans(_STANDARD, _CHARACTERS)
 _FROM_CROCKFORD = bytes.maketrans(_CHARACTERS, _STANDARD)
 _CANONICAL_NAME = re.compile(CANONICAL)
-_CANONICAL_NODE = re.compile(r"[0-9A-HJKMNP-TV-Z]{12}[02468ACEGJMPRTWY]")
 _HIGH, _LOW = 12, 8  # characters for the first 60 bits of an id, and for the last 36 bits with four zero bits
 
 
@@ -35,16 +36,23 @@ def is_canonical(name: str) -> bool:
 
 
 def encode_id(raw: bytes) -> str:
-    """Return the text of an id of 12 or of 8 bytes."""
+    """Return the text of an id."""
     return base64.b32encode(raw).rstrip(b"=").translate(_TO_CROCKFORD).decode()
 
 
 def decode_id(name: str) -> bytes:
-    """Return the bytes of a canonical id of 20 or of 13 characters; ValueError for any other text."""
-    if not (_CANONICAL_NAME.fullmatch(name) or _CANONICAL_NODE.fullmatch(name)):
+    """Return the bytes of a canonical id; ValueError for any other text."""
+    if not is_canonical(name):
         raise ValueError(f"{name!r} is not the text of an id")
-    standard = name.encode().translate(_FROM_CROCKFORD)
-    return base64.b32decode(standard + b"=" * (-len(standard) % 8))
+    return base64.b32decode(name.encode().translate(_FROM_CROCKFORD) + b"====")
+
+
+def require_named(its_id: bytes, name: str) -> bytes:
+    """Return `its_id`, the id stored in the file `name`; CorruptFile when the file is named by another id."""
+    stem = PurePosixPath(name).name
+    if is_canonical(stem) and encode_id(its_id) != stem:
+        raise corrupt(name, f"its content has the id {encode_id(its_id)}, not the one it is named by")
+    return its_id
 
 
 def encode_ids(ids: pa.FixedSizeBinaryArray) -> pa.StringArray:

@@ -5,32 +5,21 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+import zstandard
 
-from retention_assets.core.columns import text_column
+from retention_assets.core.columns import Pieces, text_column
 from retention_assets.core.corruption import corrupt
-from retention_assets.icechunk.formats.checks import require_named
 from retention_assets.icechunk.formats.envelope import FileType, open_file
-from retention_assets.icechunk.formats.flat_columns import TableRows, rows_of
-from retention_assets.icechunk.formats.flat_reader import UINT8, FlatBuffer, Table, required
-from retention_assets.icechunk.formats.ids import ID, NODE_ID, ids_array
-from retention_assets.icechunk.formats.locations import decompressed_locations
+from retention_assets.icechunk.formats.flat_reader import UINT8, FlatBuffer, Table, TableRows, required
+from retention_assets.icechunk.formats.ids import ids_array, require_named
 
-NATIVE, VIRTUAL, INLINE = "native", "virtual", "inline"
-CHUNK_REF_SCHEMA = pa.schema(
-    [
-        pa.field("node_id", NODE_ID, nullable=False),  # of the array
-        pa.field("kind", pa.string(), nullable=False),  # native, virtual or inline
-        pa.field("chunk_id", ID),  # names the object `chunks/<id>`; only native refs have one
-        pa.field("offset", pa.int64(), nullable=False),  # bytes; where the chunk begins in its object
-        pa.field("length", pa.int64(), nullable=False),  # bytes
-        pa.field("location", pa.string()),  # a URL, or `vcc://` with a container's name; only virtual refs have one
-    ]
-)
+MAX_LOCATION = 1024  # bytes; icechunk decompresses no longer location
 
 _ID, _ARRAYS, _DICTIONARY, _COMPRESSION, _EXTRA = range(5)
-_NODE, _REFS, _ARRAY_EXTRA = range(3)
-_INLINE, _OFFSET, _LENGTH, _CHUNK, _LOCATION, _COMPRESSED, _REF_EXTRA = 1, 2, 3, 4, 5, 8, 9
-_NO_DICTIONARY, _ZSTD_DICTIONARY = 0, 1  # ways of compression; a file that names none uses the second
+_REFS, _ARRAY_EXTRA = 1, 2
+_INLINE, _CHUNK, _LOCATION, _COMPRESSED, _REF_EXTRA = 1, 4, 5, 8, 9
+_ZSTD_DICTIONARY = 1  # the way of compression of a file that names none; 0: no dictionary
 
 type Mask = npt.NDArray[np.bool_]
 
@@ -40,28 +29,14 @@ class ManifestChunks:
     """The part of a manifest that garbage collection needs, with one row per ref; several refs may share a chunk."""
 
     manifest_id: bytes
-    chunk_ids: pa.FixedSizeBinaryArray  # of native refs, as `ID`
-    locations: pa.StringArray  # of virtual refs
+    chunk_ids: pa.FixedSizeBinaryArray  # of native refs, as `ids.ID`
+    locations: pa.StringArray  # of virtual refs: URLs, or `vcc://` with a container's name
     inline: int  # number of refs whose bytes are in the manifest itself
 
     @property
     def num_chunk_refs(self) -> int:
         """The number of refs of all kinds; each snapshot that lists this manifest states the expected number."""
         return len(self.chunk_ids) + len(self.locations) + self.inline
-
-
-@dataclass(frozen=True, slots=True)
-class _Refs:
-    """The refs of all arrays; a ref has the first kind that applies, as in icechunk: native, virtual, inline."""
-
-    root: Table
-    rows: TableRows
-    arrays: TableRows
-    counts: npt.NDArray[np.int64]  # refs of each array
-    native: Mask
-    compressed: Mask  # virtual, with a compressed location
-    plain: Mask  # virtual, with a plain location
-    inline: Mask
 
 
 def read_manifest_chunks(content: bytes, name: str) -> ManifestChunks:
@@ -72,68 +47,73 @@ def read_manifest_chunks(content: bytes, name: str) -> ManifestChunks:
     Raises:
         CorruptFile: as `open_file`; or the manifest contradicts its name or itself, or has a ref of an unknown kind.
     """
-    refs = _open_refs(content, name)
-    return ManifestChunks(
-        manifest_id=required(refs.root.inline(_ID, 12), name, "its id"),
-        chunk_ids=ids_array(refs.rows.inline(_CHUNK, 12)[refs.native]),
-        locations=_locations(refs).drop_null(),
-        inline=int(refs.inline.sum()),
-    )
-
-
-def read_manifest(content: bytes, name: str) -> pa.RecordBatch:
-    """Return every chunk ref of the manifest file `content` as `CHUNK_REF_SCHEMA`, in the file's order.
-
-    Raises:
-        CorruptFile: as `read_manifest_chunks`.
-    """
-    refs = _open_refs(content, name)
-    _, inline_lengths = refs.rows.vectors(_INLINE, 1)
-    kinds = pa.DictionaryArray.from_arrays(refs.inline * 2 + (refs.compressed | refs.plain), [NATIVE, VIRTUAL, INLINE])
-    refs.arrays.require_field(_NODE, "the id of an array")
-    columns = [
-        ids_array(np.repeat(refs.arrays.inline(_NODE, 8), refs.counts, axis=0)),
-        kinds.dictionary_decode(),
-        ids_array(refs.rows.inline(_CHUNK, 12), refs.native),
-        pa.array(np.where(refs.inline, 0, refs.rows.numbers(_OFFSET, np.uint64))),
-        pa.array(np.where(refs.inline, inline_lengths, refs.rows.numbers(_LENGTH, np.uint64))),
-        _locations(refs),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=CHUNK_REF_SCHEMA)
-
-
-def _open_refs(content: bytes, name: str) -> _Refs:
     _, body = open_file(content, FileType.MANIFEST, name)
     root = FlatBuffer(body, name).root()
     root.require_known(_EXTRA + 1, "the manifest")
-    require_named(required(root.inline(_ID, 12), name, "its id"), name)
-    arrays = rows_of(root, _ARRAYS, "its arrays")
-    arrays.require_known(_ARRAY_EXTRA + 1, "an array's entry")
-    arrays.require_field(_REFS, "the list of an array's refs")
-    rows, counts = arrays.rows(_REFS)
-    rows.require_known(_REF_EXTRA + 1, "a chunk ref")
-    left = np.ones(len(rows), np.bool_)
-    masks = []
+    manifest_id = require_named(required(root.inline(_ID, 12), name, "its id"), name)
+    refs = _refs(root)
+    left = np.ones(len(refs), np.bool_)
+    kinds = []  # a ref has the first kind that applies, as in icechunk
     for slot in (_CHUNK, _COMPRESSED, _LOCATION, _INLINE):
-        masks.append(left & (rows.places(slot) > 0))
-        left = left & ~masks[-1]
+        kinds.append(left & (refs.places(slot) > 0))
+        left = left & ~kinds[-1]
     if left.any():
         raise corrupt(name, f"its chunk ref {int(left.argmax()):,} is neither native nor virtual nor inline")
-    return _Refs(root, rows, arrays, counts, *masks)
+    native, compressed, plain, inline = kinds
+    return ManifestChunks(
+        manifest_id=manifest_id,
+        chunk_ids=ids_array(refs.inline(_CHUNK, 12)[native]),
+        locations=_locations(root, refs, plain, compressed),
+        inline=int(inline.sum()),
+    )
 
 
-def _locations(refs: _Refs) -> pa.StringArray:
-    """Return the location of each virtual ref; null for the other refs."""
-    name = refs.root.buffer.name
-    if not (refs.compressed | refs.plain).any():
-        return pa.nulls(len(refs.rows), pa.string())
-    locations = text_column(refs.rows.pieces(_LOCATION), name, "a chunk's location")
-    locations = locations if refs.plain.all() else pa.compute.if_else(refs.plain, locations, None)
-    if not refs.compressed.any():
-        return locations
-    way = refs.root.number(_COMPRESSION, UINT8, default=_ZSTD_DICTIONARY)
-    dictionary = refs.root.octets(_DICTIONARY)
-    if way != _ZSTD_DICTIONARY or dictionary is None:
-        raise corrupt(name, "the locations in it are compressed, and what they were compressed with is missing")
-    frames = refs.rows.pieces(_COMPRESSED)
-    return decompressed_locations(frames, dictionary, refs.compressed, name)
+def _refs(root: Table) -> TableRows:
+    """Return the refs of all arrays, in the file's order."""
+    arrays = root.rows(_ARRAYS, "its arrays")
+    arrays.require_known(_ARRAY_EXTRA + 1, "an array's entry")
+    arrays.require_field(_REFS, "the list of an array's refs")
+    refs, _ = arrays.rows(_REFS)
+    refs.require_known(_REF_EXTRA + 1, "a chunk ref")
+    return refs
+
+
+def _locations(root: Table, refs: TableRows, plain: Mask, compressed: Mask) -> pa.StringArray:
+    """Return the location of each virtual ref, in the file's order."""
+    name = root.buffer.name
+    if not (compressed | plain).any():
+        return pa.array([], pa.string())
+    locations = text_column(refs.pieces(_LOCATION), name, "a chunk's location")
+    if compressed.any():
+        way = root.number(_COMPRESSION, UINT8, default=_ZSTD_DICTIONARY)
+        dictionary = root.octets(_DICTIONARY)
+        if way != _ZSTD_DICTIONARY or dictionary is None:
+            raise corrupt(name, "the locations in it are compressed, and what they were compressed with is missing")
+        unpacked = _decompressed(refs.pieces(_COMPRESSED), dictionary, compressed, name)
+        locations = pc.if_else(compressed, unpacked, locations)
+    return locations.filter(pa.array(compressed | plain))
+
+
+def _decompressed(frames: Pieces, dictionary: bytes, wanted: Mask, name: str) -> pa.StringArray:
+    """Return the text in each `wanted` frame, and null for other frames.
+
+    Each frame is zstd with the manifest's dictionary.
+
+    Raises:
+        CorruptFile: a frame does not decompress to at most `MAX_LOCATION` bytes of UTF-8.
+    """
+    texts: list[bytes | None] = [None] * len(wanted)
+    rows = np.flatnonzero(wanted)
+    spans = zip(rows.tolist(), frames.starts[rows].tolist(), frames.lengths[rows].tolist(), strict=True)
+    source = memoryview(frames.source)
+    try:
+        decompressor = zstandard.ZstdDecompressor(dict_data=zstandard.ZstdCompressionDict(dictionary))
+        for row, start, size in spans:
+            frame = source[start : start + size]
+            # the decompressor allocates the size that the frame states, even above `max_output_size`
+            if zstandard.frame_content_size(frame) > MAX_LOCATION:
+                raise corrupt(name, f"the location of chunk ref {row:,} is too long to be true")
+            texts[row] = decompressor.decompress(frame, max_output_size=MAX_LOCATION, allow_extra_data=False)
+        return pa.array(texts, pa.binary()).cast(pa.string())
+    except (zstandard.ZstdError, pa.ArrowInvalid) as error:
+        raise corrupt(name, f"a chunk's location does not decompress to a text ({error})") from error

@@ -47,7 +47,7 @@ class SnapshotInfo:
     parent_id: bytes | None  # None: a root
     flushed_at: int
     message: str
-    metadata: Mapping[str, bytes] = field(default_factory=dict)  # FlexBuffers; see `metadata.read_value`
+    metadata: Mapping[str, bytes] = field(default_factory=dict)  # FlexBuffers; see `values.read_flexbuffer`
     pruned_ancestor_tx_logs: tuple[bytes, ...] = ()  # logs of ancestors removed from the history, oldest first
 
 

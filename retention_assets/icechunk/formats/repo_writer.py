@@ -8,12 +8,19 @@ from collections.abc import Mapping, Set
 
 from retention_assets.icechunk.formats.envelope import FileType, seal
 from retention_assets.icechunk.formats.flat_writer import Fields, Scalar, Structs, Value, write_flatbuffer
-from retention_assets.icechunk.formats.model import MAIN, Repo, SnapshotInfo
-from retention_assets.icechunk.formats.repo_reader import read_repo
-from retention_assets.icechunk.formats.slots import ItemSlot, RefSlot, RepoSlot, SnapshotSlot
-from retention_assets.icechunk.formats.updates import status_fields, update_fields
-
-_ROOT = -1
+from retention_assets.icechunk.formats.model import MAIN, Repo, RepoStatus, SnapshotInfo, Update
+from retention_assets.icechunk.formats.repo_reader import (
+    ROOT_PARENT,
+    UPDATE_FIELDS,
+    UPDATE_NUMBERS,
+    RefSlot,
+    RepoSlot,
+    SnapshotSlot,
+    StatusSlot,
+    UpdateSlot,
+    read_repo,
+)
+from retention_assets.icechunk.formats.snapshots import ItemSlot
 
 
 def write_repo(repo: Repo) -> bytes:
@@ -54,9 +61,9 @@ def _repo_fields(repo: Repo) -> Fields:
         RepoSlot.BRANCHES: _references(repo.branches, index),
         RepoSlot.DELETED_TAGS: sorted(repo.deleted_tags),
         RepoSlot.SNAPSHOTS: [_snapshot(repo.snapshots[its_id], index) for its_id in index],
-        RepoSlot.STATUS: status_fields(repo.status),
+        RepoSlot.STATUS: _status(repo.status),
         RepoSlot.METADATA: _items(repo.metadata),
-        RepoSlot.LATEST_UPDATES: [update_fields(update) for update in repo.latest_updates],
+        RepoSlot.LATEST_UPDATES: [_update(update) for update in repo.latest_updates],
     }
     optional = {
         RepoSlot.REPO_BEFORE_UPDATES: repo.repo_before_updates,
@@ -76,7 +83,7 @@ def _references(references: Mapping[str, bytes], index: Mapping[bytes, int]) -> 
 
 
 def _snapshot(snapshot: SnapshotInfo, index: Mapping[bytes, int]) -> Fields:
-    parent = _ROOT if snapshot.parent_id is None else index[snapshot.parent_id]
+    parent = ROOT_PARENT if snapshot.parent_id is None else index[snapshot.parent_id]
     fields: dict[int, Value] = {
         SnapshotSlot.ID: Scalar("12s", snapshot.id),
         SnapshotSlot.PARENT_OFFSET: Scalar("i", parent),
@@ -95,3 +102,39 @@ def _items(metadata: Mapping[str, bytes]) -> list[Fields]:
 
 def _flags(flags: Set[int] | None) -> Structs | None:
     return None if flags is None else Structs(len(flags), struct.pack(f"<{len(flags)}H", *sorted(flags)))
+
+
+def _update(update: Update) -> Fields:
+    fields: dict[int, Value] = {
+        UpdateSlot.KIND: Scalar("B", update.kind),
+        UpdateSlot.VALUE: {
+            slot: _update_field(update, field) for slot, field in enumerate(UPDATE_FIELDS.get(update.kind, ()))
+        },
+        UpdateSlot.UPDATED_AT: Scalar("Q", update.updated_at),
+    }
+    if update.backup_path is not None:
+        fields[UpdateSlot.BACKUP_PATH] = update.backup_path
+    return fields
+
+
+def _update_field(update: Update, field: str) -> Value:
+    if field == "flag_is_set":
+        return Scalar("?", update.flag_value is not None)
+    value = getattr(update, field)
+    if field == "flag_value":
+        return Scalar("?", bool(value))
+    if kind := UPDATE_NUMBERS.get(field):
+        return Scalar(kind.format[1:], value)
+    if field == "status":
+        return _status(value)
+    return str(value) if field == "name" else Scalar("12s", value)
+
+
+def _status(status: RepoStatus) -> Fields:
+    fields: dict[int, Value] = {
+        StatusSlot.AVAILABILITY: Scalar("B", status.availability),
+        StatusSlot.SET_AT: Scalar("Q", status.set_at),
+    }
+    if status.limited_availability_reason is not None:
+        fields[StatusSlot.REASON] = status.limited_availability_reason
+    return fields

@@ -1,21 +1,29 @@
 """Reads snapshot files of both formats, and changes the parent in files of format 1. Source: Icechunk facts 2."""
 
 from dataclasses import replace
+from enum import IntEnum
+from itertools import islice
 
 import numpy as np
+import numpy.typing as npt
 
 from retention_assets.core.corruption import corrupt
-from retention_assets.icechunk.formats.checks import require_instant, require_named
 from retention_assets.icechunk.formats.envelope import FileType, open_file, seal, unknown_to_us
-from retention_assets.icechunk.formats.flat_columns import rows_of
-from retention_assets.icechunk.formats.flat_reader import UINT64, FlatBuffer, Table, required
-from retention_assets.icechunk.formats.items import item_maps
+from retention_assets.icechunk.formats.flat_reader import FlatBuffer, Table, TableRows, required
+from retention_assets.icechunk.formats.ids import require_named
 from retention_assets.icechunk.formats.model import ManifestFile, Snapshot
 
 _ID, _PARENT, _NODES, _FLUSHED_AT, _MESSAGE, _METADATA, _FILES, _FILES_V2, _EXTRA = range(9)
 _NODE_TYPE, _NODE_DATA, _ARRAY_MANIFESTS = 3, 4, 2
 _ARRAY, _GROUP = 1, 2
 _FILE = np.dtype([("id", "V12"), ("", "V4"), ("size_bytes", "<u8"), ("num_chunk_refs", "<u4"), ("", "V4")])
+
+
+class ItemSlot(IntEnum):
+    """Fields of a metadata item: a name with a value, whose bytes are not decoded here."""
+
+    NAME = 0
+    VALUE = 1
 
 
 def read_snapshot(content: bytes, name: str) -> Snapshot:
@@ -31,11 +39,11 @@ def read_snapshot(content: bytes, name: str) -> Snapshot:
     root.require_known(_EXTRA + 1, "the snapshot")
     manifests = _manifests(root)
     _require_listed(root, manifests)
-    items = rows_of(root, _METADATA, "its metadata")
+    items = root.rows(_METADATA, "its metadata")
     return Snapshot(
         id=require_named(required(root.inline(_ID, 12), name, "its id"), name),
         parent_id=root.inline(_PARENT, 12),
-        flushed_at=require_instant(root.number(_FLUSHED_AT, UINT64), name, "its writing"),
+        flushed_at=root.instant(_FLUSHED_AT, "its writing"),
         message=required(root.text(_MESSAGE), name, "its message"),
         metadata=item_maps(items, np.array([len(items)]))[0],
         manifests=manifests,
@@ -61,23 +69,51 @@ def with_parent(content: bytes, parent_id: bytes, name: str) -> bytes:
     return written
 
 
+def item_maps(items: TableRows, counts: npt.NDArray[np.int64]) -> list[dict[str, bytes]]:
+    """Return one mapping per owner: its items by name, in the file's order.
+
+    `items` has the items of all owners, one owner after the other; `counts` has the number of items of each owner.
+
+    Raises:
+        CorruptFile: an item has no name or no value, or two items of one owner have the same name.
+    """
+    if not len(items):
+        return [{} for _ in counts]
+    buffer = items.buffer
+    items.require_known(len(ItemSlot), "a metadata item")
+    items.require_field(ItemSlot.NAME, "the name of a metadata item")
+    items.require_field(ItemSlot.VALUE, "the value of a metadata item")
+    values = items.pieces(ItemSlot.VALUE)
+    spans = zip(values.starts.tolist(), values.lengths.tolist(), strict=True)
+    pairs = zip(
+        items.texts(ItemSlot.NAME), (buffer.content[start : start + size] for start, size in spans), strict=True
+    )
+    maps = []
+    for count in counts.tolist():
+        owned = {key: value for key, value in islice(pairs, count) if key is not None}
+        if len(owned) != count:
+            raise corrupt(buffer.name, "two metadata items of one owner have one name")
+        maps.append(owned)
+    return maps
+
+
 def _manifests(root: Table) -> tuple[ManifestFile, ...]:
     """Return the manifests that the snapshot lists; the newer list is used if the file has one, even an empty one."""
     if root.vector(_FILES_V2, 4) is not None:
-        rows = rows_of(root, _FILES_V2, "its manifests")
+        rows = root.rows(_FILES_V2, "its manifests")
         rows.require_known(4, "a manifest's entry")
         rows.require_field(0, "a manifest's id")
         columns = (rows.inline(0, 12).view("V12")[:, 0], rows.numbers(1, np.uint64), rows.numbers(2, np.uint32))
     else:
         name = root.buffer.name
-        table = np.frombuffer(required(root.structs(_FILES, _FILE.itemsize), name, "its list of manifests"), _FILE)
+        table = np.frombuffer(required(root.octets(_FILES, _FILE.itemsize), name, "its list of manifests"), _FILE)
         columns = (table["id"], table["size_bytes"], table["num_chunk_refs"])
     return tuple(map(ManifestFile, *(column.tolist() for column in columns)))
 
 
 def _require_listed(root: Table, manifests: tuple[ManifestFile, ...]) -> None:
     """Raise CorruptFile when a node uses a manifest that is not listed, since the manifest would seem unreferenced."""
-    nodes = rows_of(root, _NODES, "its nodes")
+    nodes = root.rows(_NODES, "its nodes")
     kinds = nodes.numbers(_NODE_TYPE, np.uint8)
     if not ((kinds == _ARRAY) | (kinds == _GROUP)).all():
         raise unknown_to_us(root.buffer.name, "a node in it is neither an array nor a group")

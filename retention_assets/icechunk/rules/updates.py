@@ -8,8 +8,8 @@ from datetime import datetime
 
 from retention_assets.core.corruption import corrupt
 from retention_assets.errors import GuardRefused
-from retention_assets.icechunk.formats.flexbuffer import read_flexbuffer
 from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, Update
+from retention_assets.icechunk.formats.values import read_flexbuffer
 from retention_assets.icechunk.rules.snapshots import micros_of
 
 UPDATES_PER_FILE = 1000  # icechunk's default

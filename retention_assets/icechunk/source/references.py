@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from retention_assets.errors import CorruptFile, ObjectMissing, SourceError
-from retention_assets.icechunk.formats.references import (
+from retention_assets.icechunk.formats.paths import (
     REFERENCES,
     ReferenceFile,
     ReferenceKind,

@@ -17,8 +17,7 @@ from retention_assets.errors import ObjectMissing, SourceError
 from retention_assets.icechunk.formats.ids import decode_id, encode_id, is_canonical
 from retention_assets.icechunk.formats.model import MAIN, Repo, UpdateKind
 from retention_assets.icechunk.formats.model import Snapshot as SnapshotFile
-from retention_assets.icechunk.formats.paths import REPO, SNAPSHOTS
-from retention_assets.icechunk.formats.references import read_reference, reference_file
+from retention_assets.icechunk.formats.paths import REPO, SNAPSHOTS, read_reference, reference_file
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.snapshots import read_snapshot
 from retention_assets.icechunk.rules.snapshots import (

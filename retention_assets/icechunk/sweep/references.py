@@ -11,7 +11,7 @@ from typing import NoReturn
 from retention_assets.errors import GuardRefused, ObjectMissing
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import MAIN
-from retention_assets.icechunk.formats.references import ReferenceFile, ReferenceKind, read_reference, write_reference
+from retention_assets.icechunk.formats.paths import ReferenceFile, ReferenceKind, read_reference, write_reference
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.replacing import ObjectReplacer
 from retention_assets.objectstore.mutate.writing import ObjectWriter

@@ -1,6 +1,6 @@
 """Detects unconditional writes of icechunk's own writers: their commits and our edits can overwrite each other."""
 
-from retention_assets.icechunk.formats.flexbuffer import read_flexbuffer
+from retention_assets.icechunk.formats.values import read_flexbuffer
 from retention_assets.objectstore.access import StoreAccess
 
 _SETTING = "unsafe_use_conditional_update"

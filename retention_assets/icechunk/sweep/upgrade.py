@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from retention_assets.errors import GuardRefused, ObjectMissing, SourceError, StoreError
-from retention_assets.icechunk.formats.configuration import upgraded_configuration
 from retention_assets.icechunk.formats.ids import encode_id
-from retention_assets.icechunk.formats.metadata import upgraded_metadata
 from retention_assets.icechunk.formats.model import SnapshotInfo
 from retention_assets.icechunk.formats.paths import CONFIG, REPO, SNAPSHOTS
 from retention_assets.icechunk.formats.repo_writer import write_repo
+from retention_assets.icechunk.formats.values import upgraded_configuration, upgraded_metadata
 from retention_assets.icechunk.rules.upgrade import Upgrade, Version1, upgraded
 from retention_assets.icechunk.source.references import References, reference_facts
 from retention_assets.icechunk.source.repository import IcechunkSource

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from retention_assets.icechunk.formats.checks import LAST_INSTANT
+from retention_assets.icechunk.formats.flat_reader import LAST_INSTANT
 from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, SnapshotInfo, Update, UpdateKind
 
 ids = st.binary(min_size=12, max_size=12)

@@ -48,12 +48,6 @@ def test_only_the_spelling_that_icechunk_writes_is_an_id(name: str) -> None:
     assert decode_ids(pa.array([name])).to_pylist() == [None]
 
 
-@given(st.binary(min_size=8, max_size=8))
-def test_the_id_of_a_node_has_thirteen_characters(raw: bytes) -> None:
-    assert len(encode_id(raw)) == 13
-    assert decode_id(encode_id(raw)) == raw
-
-
 @given(st.lists(st.binary(min_size=12, max_size=12) | st.none()), st.integers(0, 3))
 def test_a_column_of_ids_is_encoded_and_decoded_like_single_ones(ids: list[bytes | None], skipped: int) -> None:
     column = pa.array(ids, ID)[skipped:]

@@ -4,7 +4,7 @@ import pytest
 
 from retention_assets.errors import CorruptFile
 from retention_assets.icechunk.formats.ids import decode_id, encode_id
-from retention_assets.icechunk.formats.references import (
+from retention_assets.icechunk.formats.paths import (
     ReferenceFile,
     ReferenceKind,
     read_reference,

@@ -8,12 +8,12 @@ import icechunk as ic
 import pytest
 from hypothesis import given
 
-from retention_assets.icechunk.formats.flexbuffer import read_flexbuffer, write_flexbuffer
 from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
 from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, SnapshotInfo, Update, UpdateKind
 from retention_assets.icechunk.formats.paths import backup_named
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.repo_writer import write_repo
+from retention_assets.icechunk.formats.values import read_flexbuffer, write_flexbuffer
 from tests.formats.icechunk.conftest import Varied
 from tests.formats.icechunk.strategies import repos
 from tests.icechunk_repositories import (

@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 
 from retention_assets.icechunk.formats.envelope import read_header
-from retention_assets.icechunk.formats.flexbuffer import read_flexbuffer
 from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, encode_id
-from retention_assets.icechunk.formats.manifests import read_manifest, read_manifest_chunks
-from retention_assets.icechunk.formats.metadata import read_value, upgraded_metadata
+from retention_assets.icechunk.formats.manifests import read_manifest_chunks
 from retention_assets.icechunk.formats.model import Snapshot
-from retention_assets.icechunk.formats.references import read_reference, reference_file
+from retention_assets.icechunk.formats.paths import read_reference, reference_file
 from retention_assets.icechunk.formats.snapshots import read_snapshot, with_parent
-from retention_assets.icechunk.formats.transactions import read_transaction_log
+from retention_assets.icechunk.formats.values import read_flexbuffer, upgraded_metadata
 from tests.icechunk_repositories import open_repository
 
 ARCHIVE = Path(__file__).parents[2] / "data" / "icechunk" / "repo-1.1.tar.xz"
@@ -49,16 +47,15 @@ def test_history_and_references_are_those_that_icechunk_finds(saved: Path) -> No
         assert line[-1] == encode_id(INITIAL_SNAPSHOT)
 
 
-def test_metadata_is_read_and_upgraded(saved: Path) -> None:
+def test_upgraded_metadata_has_the_values_that_icechunk_reads(saved: Path) -> None:
     repository = open_repository(saved)
     for name, snapshot in snapshots(saved).items():
         expected = repository.inspect_snapshot(name)["metadata"]
-        assert {key: read_value(value, 1, key) for key, value in snapshot.metadata.items()} == expected
         upgraded = upgraded_metadata(snapshot.metadata, name)
         assert {key: read_flexbuffer(value, key) for key, value in upgraded.items()} == expected
 
 
-def test_every_manifest_and_log_is_read(saved: Path) -> None:
+def test_every_manifest_is_read(saved: Path) -> None:
     listed = {file.id: file for snapshot in snapshots(saved).values() for file in snapshot.manifests}
     kinds: Counter[str] = Counter()
     chunks = set()
@@ -69,12 +66,10 @@ def test_every_manifest_and_log_is_read(saved: Path) -> None:
         file = listed.pop(manifest.manifest_id)
         assert (manifest.num_chunk_refs, len(content)) == (file.num_chunk_refs, file.size_bytes)
         chunks |= {encode_id(its_id) for its_id in manifest.chunk_ids.to_pylist()}
-        kinds.update(read_manifest(content, str(path)).column("kind").to_pylist())
+        kinds.update(native=len(manifest.chunk_ids), virtual=len(manifest.locations), inline=manifest.inline)
     assert not listed
     assert chunks == {path.name for path in (saved / "chunks").iterdir()}
-    assert set(kinds) == {"native", "virtual", "inline"}
-    for path in (saved / "transactions").iterdir():
-        assert encode_id(read_transaction_log(path.read_bytes(), str(path))) == path.name
+    assert min(kinds.values()) > 0
 
 
 def test_a_snapshot_of_that_time_is_given_another_parent(saved: Path) -> None:

@@ -9,9 +9,9 @@ from retention_assets.errors import CorruptFile
 from retention_assets.icechunk.formats.envelope import FileType, read_header, seal
 from retention_assets.icechunk.formats.flat_writer import Scalar, Structs, Value, write_flatbuffer
 from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
-from retention_assets.icechunk.formats.metadata import read_value
 from retention_assets.icechunk.formats.model import ManifestFile
 from retention_assets.icechunk.formats.snapshots import read_snapshot, with_parent
+from retention_assets.icechunk.formats.values import read_flexbuffer, upgraded_metadata
 from tests.formats.icechunk.conftest import Varied
 from tests.icechunk_repositories import Commit, build_history, decoded, open_repository, root, set_flushed_at
 
@@ -30,8 +30,8 @@ def test_a_snapshot_says_what_icechunk_reads_in_it(varied: Varied) -> None:
         assert encode_id(snapshot.id) == expected["id"]
         assert snapshot.flushed_at == in_micros(datetime.fromisoformat(expected["flushed_at"]))
         assert snapshot.message == expected["commit_message"]
-        metadata = {key: read_value(value, varied.spec_version, key) for key, value in snapshot.metadata.items()}
-        assert metadata == expected["metadata"]
+        stored = snapshot.metadata if varied.spec_version == 2 else upgraded_metadata(snapshot.metadata, name)
+        assert {key: read_flexbuffer(value, key) for key, value in stored.items()} == expected["metadata"]
         assert snapshot.spec_version == varied.spec_version
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from retention_assets.icechunk.formats.envelope import FileType, open_file, seal
 from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
 from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, SnapshotInfo, Update, UpdateKind
-from retention_assets.icechunk.formats.references import ReferenceFile, ReferenceKind, read_reference, write_reference
+from retention_assets.icechunk.formats.paths import ReferenceFile, ReferenceKind, read_reference, write_reference
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.formats.snapshots import read_snapshot

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from retention_assets.errors import CorruptFile, GuardRefused
-from retention_assets.icechunk.formats.flexbuffer import write_flexbuffer
 from retention_assets.icechunk.formats.model import Repo, Update, UpdateKind
+from retention_assets.icechunk.formats.values import write_flexbuffer
 from retention_assets.icechunk.rules.snapshots import micros_of
 from retention_assets.icechunk.rules.updates import Stamp, updates_per_file, with_update
 from tests.history.icechunk.graphs import history

@@ -10,11 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retention_assets.errors import GuardRefused, SourceError
-from retention_assets.icechunk.formats.flexbuffer import read_flexbuffer
-from retention_assets.icechunk.formats.metadata import upgraded_metadata
 from retention_assets.icechunk.formats.model import Repo, SnapshotInfo, Update, UpdateKind
-from retention_assets.icechunk.formats.references import read_reference
+from retention_assets.icechunk.formats.paths import read_reference
 from retention_assets.icechunk.formats.snapshots import read_snapshot
+from retention_assets.icechunk.formats.values import read_flexbuffer, upgraded_metadata
 from retention_assets.icechunk.rules.snapshots import instant_of, micros_of
 from retention_assets.icechunk.rules.upgrade import Upgrade, Version1, upgraded
 from tests.history.icechunk.graphs import at, history, names, snapshot_id

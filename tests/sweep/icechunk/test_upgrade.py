@@ -8,9 +8,9 @@ import icechunk as ic
 import pytest
 
 from retention_assets.errors import GuardRefused
-from retention_assets.icechunk.formats.flexbuffer import read_flexbuffer
 from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.formats.repo_reader import read_repo
+from retention_assets.icechunk.formats.values import read_flexbuffer
 from retention_assets.icechunk.sweep.upgrade import upgrade
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader

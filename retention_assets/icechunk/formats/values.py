@@ -1,12 +1,19 @@
-"""Reads and writes JSON values as FlexBuffers, which store metadata and configuration in format 2.
+"""Reads and writes the JSON values that a repository stores: metadata and the configuration.
 
-The library is used only for writing. Its reader trusts the bytes: on damage it raises any exception, or never ends. The
-reader here checks every step.
+Format 2 stores them as FlexBuffers. Format 1 stores metadata as MessagePack and the configuration as a YAML file, and
+an upgrade converts both. Source: Icechunk facts 1, Layout; facts 2.
+
+The library for FlexBuffers is used only for writing. Its reader trusts the bytes: on damage it returns other bytes of
+the file, raises any exception, or never ends. The reader here checks every step.
 """
 
 import math
 import struct
+from collections.abc import Mapping
+from typing import Any
 
+import msgpack
+import yaml
 from flatbuffers.flexbuffers import Builder
 
 from retention_assets.core.corruption import corrupt
@@ -44,6 +51,60 @@ def read_flexbuffer(content: bytes, name: str) -> Json:
         CorruptFile: the value is truncated, damaged, nested deeper than `MAX_DEPTH`, or of a type that JSON lacks.
     """
     return _Reader(content, name).root()
+
+
+def upgraded_metadata(metadata: Mapping[str, bytes], name: str) -> dict[str, bytes]:
+    """Return metadata of a file of spec version 1 in the form of spec version 2; `name` is the file's path.
+
+    Raises:
+        CorruptFile: a value is truncated or damaged, or FlexBuffers cannot store it.
+    """
+    upgraded = {}
+    for key, value in metadata.items():
+        where = f"{name}, metadata {key!r}"
+        try:
+            plain = msgpack.unpackb(value, use_list=True, raw=False, strict_map_key=True)
+        except (ValueError, msgpack.UnpackException, RecursionError) as error:
+            raise corrupt(where, f"it is not a value in MessagePack ({error})") from error
+        try:
+            upgraded[key] = write_flexbuffer(plain)
+        except ValueError as error:
+            raise corrupt(where, f"it cannot be upgraded ({error})") from error
+    return upgraded
+
+
+def upgraded_configuration(content: bytes, name: str) -> bytes:
+    """Return the configuration file `content` as format 2 stores it; `name` is its path.
+
+    Both formats store the same mapping. A variant with a value is `!name value` in YAML, and a mapping with one name in
+    FlexBuffers.
+
+    Raises:
+        CorruptFile: the file is not a configuration, or has a value that FlexBuffers cannot store.
+    """
+    try:
+        found = yaml.load(content.decode(), Loader=_Loader)
+        if isinstance(found, dict):
+            return write_flexbuffer(found)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise corrupt(name, f"it is no configuration ({' '.join(str(error).split())})") from error
+    raise corrupt(name, "it is no mapping")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader, which also reads variants, as mappings with one name."""
+
+
+def _variant(loader: yaml.SafeLoader, name: str, node: yaml.Node) -> dict[str, Any]:
+    if isinstance(node, yaml.MappingNode):
+        return {name: loader.construct_mapping(node, deep=True)}
+    if isinstance(node, yaml.SequenceNode):
+        return {name: loader.construct_sequence(node, deep=True)}
+    plain = yaml.ScalarNode(loader.resolve(yaml.ScalarNode, node.value, (True, False)), node.value)
+    return {name: loader.construct_object(plain)}
+
+
+_Loader.add_multi_constructor("!", _variant)
 
 
 def _add(builder: Builder, value: object, depth: int) -> None:

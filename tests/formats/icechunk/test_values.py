@@ -10,10 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_assets.errors import CorruptFile
-from retention_assets.icechunk.formats.flexbuffer import MAX_DEPTH, Json, read_flexbuffer, write_flexbuffer
-from retention_assets.icechunk.formats.metadata import read_value, upgraded_metadata
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.repo_writer import write_repo
+from retention_assets.icechunk.formats.values import (
+    MAX_DEPTH,
+    Json,
+    read_flexbuffer,
+    upgraded_configuration,
+    upgraded_metadata,
+    write_flexbuffer,
+)
 from tests.icechunk_repositories import METADATA, create_repository, open_repository
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -95,7 +101,7 @@ def test_metadata_keeps_its_values_in_an_upgrade(metadata: dict[str, Json]) -> N
     packed = {key: msgpack.packb(value) for key, value in metadata.items()}
     upgraded = upgraded_metadata(packed, "snapshots/X")
     for key, value in metadata.items():
-        assert typed(read_value(packed[key], 1, key)) == typed(read_value(upgraded[key], 2, key)) == typed(value)
+        assert typed(read_flexbuffer(upgraded[key], key)) == typed(value)
 
 
 @pytest.mark.parametrize(
@@ -227,3 +233,36 @@ def test_a_value_is_read_to_the_depth_to_which_it_is_written() -> None:
     for levels in (MAX_DEPTH - 1, 5000):
         with pytest.raises(CorruptFile):
             read_flexbuffer(lists_in_lists(levels, width=1), "x")
+
+
+def upgraded_from_yaml(text: str) -> Json:
+    return read_flexbuffer(upgraded_configuration(text.encode(), "config.yaml"), "config.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        pytest.param("a: 1\nb: null\nc: [true, 0.5]\n", {"a": 1, "b": None, "c": [True, 0.5]}, id="plain"),
+        pytest.param("store: !s3\n  region: x\n", {"store": {"s3": {"region": "x"}}}, id="variant_of_a_mapping"),
+        pytest.param("if: !or\n- 'true'\n- 'false'\n", {"if": {"or": ["true", "false"]}}, id="variant_of_a_list"),
+        pytest.param("size: !bytes 7\n", {"size": {"bytes": 7}}, id="variant_of_a_number"),
+        pytest.param("a: !or\n- !name\n  regex: b\n", {"a": {"or": [{"name": {"regex": "b"}}]}}, id="variants_within"),
+    ],
+)
+def test_an_upgraded_configuration_holds_the_same_mapping(text: str, value: Json) -> None:
+    assert upgraded_from_yaml(text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "- a\n", "a: [", "a: !!python/object:os.system x\n", "a: .nan\n", "? [1, 2]\n: 3\n", "a: 2026-01-01\n"],
+    ids=["empty", "list", "cut", "python", "not_a_number", "odd_key", "date"],
+)
+def test_what_is_no_configuration_is_refused(text: str) -> None:
+    with pytest.raises(CorruptFile, match=r"config\.yaml: .*[Nn]othing"):
+        upgraded_from_yaml(text)
+
+
+def test_a_configuration_that_is_not_text_is_refused() -> None:
+    with pytest.raises(CorruptFile, match=r"config\.yaml: it is no configuration"):
+        upgraded_configuration(b"\xff\xfe", "config.yaml")

@@ -104,8 +104,19 @@ def test_a_branch_that_was_reset_and_went_forward_again_keeps_what_it_was_reset_
 def test_a_head_that_does_not_count_any_more_is_forgotten() -> None:
     memory = remember(references(60, HISTORY, main="m2", ci="g2"), Memory(), POLICY)
     assert ("ci", "g2") in {(head.name, head.commit_id) for head in memory.heads}
-    later = remember(references(71, HISTORY, main="m2"), memory, POLICY)
-    assert {head.name for head in later.heads} == {"main"}
+    early, late = (remember(references(day, HISTORY, main="m2"), memory, POLICY) for day in (89, 91))
+    assert {head.name for head in early.heads} == {"main", "ci"}
+    assert not counting_heads(references(89, HISTORY, main="m2"), memory, POLICY, at(89))
+    assert {head.name for head in late.heads} == {"main"}
+
+
+def test_a_policy_that_was_too_short_by_mistake_makes_no_head_forgotten() -> None:
+    short = Policy(CommittedRetention((), DAY, has_default=True), (), ())
+    memory = remember(references(60, HISTORY, main="m2", ci="g2"), Memory(), POLICY)
+    after = references(65, HISTORY, main="m2")
+    memory = remember(after, memory, short)
+    assert not counting_heads(after, memory, short, at(65))
+    assert [head.name for head in counting_heads(after, memory, POLICY, at(65))] == ["ci"]
 
 
 def test_a_deleted_tag_counts_for_the_default_time() -> None:

@@ -16,6 +16,7 @@ from retention_assets.policy.rules import Policy
 
 RefKind = Literal["branch", "tag"]
 TAG_SPAN = timedelta(days=30)  # how long a deleted tag counts if the policy has no retention; as in git's reflog
+_REMEMBERED = timedelta(days=30)  # at least: a policy that is too short by mistake makes nothing forgotten at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def remember(references: References, memory: Memory, policy: Policy) -> Memory:
     """Return the memory after a plan with these references.
 
     A head is forgotten when its branch has moved on, because the commits after it determine its retention. A head that
-    is gone is remembered as long as it counts (`held_until`).
+    is gone is remembered as long as it counts (`held_until`), and at least for `_REMEMBERED`.
 
     `references`: with the commit times of `with_true_ages`.
     """
@@ -106,11 +107,16 @@ def remember(references: References, memory: Memory, policy: Policy) -> Memory:
     gone = [
         head
         for head in left_heads(references, memory)
-        if not _moved_on(head, references) and ((until := held_until(head, policy)) is None or until > at)
+        if not _moved_on(head, references) and _is_remembered(head, policy, at)
     ]
     heads = sorted([*seen, *gone], key=lambda head: (head.kind, head.name, head.commit_id))
     known = {commit_id: memory.earliest(commit_id) for commit_id in references.commits}
     return Memory(tuple(heads), known, at if memory.seen_at is None else max(at, memory.seen_at))
+
+
+def _is_remembered(head: SeenHead, policy: Policy, at: datetime) -> bool:
+    until = held_until(head, policy)
+    return until is None or max(until, head.last_seen + _REMEMBERED) > at
 
 
 def _moved_on(head: SeenHead, references: References) -> bool:

@@ -46,7 +46,7 @@ from retention_assets.core.digest import candidates_digest
 from retention_assets.core.liveness import Liveness
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.listing import Prefixes, list_objects
-from retention_assets.objectstore.mutate.deletion_work import AT_ONCE
+from retention_assets.objectstore.mutate.deletion import AT_ONCE
 from retention_assets.state.plan import Heads, Plan, keep_plan, keep_planned, plan_hash, planned_objects
 from retention_assets.state.records import read_records
 from retention_assets.state.warehouse import Warehouse

@@ -18,8 +18,9 @@ from retention_assets.config.durations import parse_span
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import ConfigurationError, StoreError, TableContractError, own_error
+from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.policy.lint import Finding
-from retention_assets.state.ledger import FAILED, a_failure, results_of, sweeps_of
+from retention_assets.state.ledger import a_failure, results_of, sweeps_of
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_REPORT, SHOWN
 
@@ -278,7 +279,7 @@ def _report(configuration: Configuration, repository: str, day: date) -> tuple[i
         screen.print(f"The last run was ended: {newest['ended_early']}", **AS_IT_IS)
     if max(sweeps_of(warehouse, *plan), default=0) > (newest["fence"] if newest else 0):
         screen.print("A run was cut off after that: the next one goes on with what it did.", **AS_IT_IS)
-    failed = amounts.get(FAILED, Amount()).objects
+    failed = amounts.get(Outcome.FAILED, Amount()).objects
     if failed and (failure := a_failure(warehouse, *plan)):
         screen.print(f"One that failed: {failure[0]}: {failure[1]}", **AS_IT_IS)
     return failed, amounts["unattempted"].objects

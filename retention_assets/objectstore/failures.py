@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from urllib.parse import quote
 
@@ -76,6 +76,11 @@ class Failure:
     throttled: bool = False  # the store asked for fewer requests
     passing: bool = False  # retryable: the same request may succeed later
     unclear: bool = False  # ambiguous: the store may have done what was requested
+    retry_alone: bool = False  # the store refused a request because of some of its objects: request each alone
+
+    def of_bulk(self) -> "Failure":
+        """Return the failure of a request that named several objects, for each of them."""
+        return replace(self, retry_alone=not (self.passing or self.kind.is_of_the_store))
 
     def as_error(self, url: str, path: str, action: Action) -> StoreError:
         """Return the error to raise. Its message says where and what failed, what was not done, and the remedy."""

@@ -1,23 +1,47 @@
-"""Types for deletions: what to delete, the result of one request for an object, and the final result."""
+"""What became of an object: one type, from the store's answer to the ledger. Also the objects to delete."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
 from retention_assets.objectstore.failures import Failure, Kind
 
+_GONE = "it was gone already"
 _NOT_SAID = "the store answered 404 without saying that the object is absent"
 
 
 class Outcome(StrEnum):
-    """The result of deleting one object. A store that cannot say whether the object existed reports `deleted`."""
+    """The outcome of an action for one object. The values are the words in the ledger."""
 
-    DELETED = "deleted"
+    ATTEMPTED = "attempted"  # not requested before the deadline; in the ledger: started, with an unknown result
+    DELETED = "deleted"  # a store that cannot say whether the object existed reports this too
+    QUARANTINED = "quarantined"
+    PURGED = "purged"
+    RESTORED = "restored"
     MISSING = "missing"
     FAILED = "failed"
-    CHANGED = "changed"  # the store refused to delete, because there is another object now
-    LATE = "late"  # not requested: the caller's deadline was exceeded
+    SKIPPED = "skipped"  # the object is live again, or there is another object now
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectResult:
+    """What became of one object. `detail` says why, if the outcome alone does not.
+
+    `failure`: the store's error, which decides about retries. The ledger stores outcome and detail.
+    """
+
+    outcome: Outcome
+    detail: str | None = None
+    failure: Failure | None = field(default=None, compare=False)
+
+    @classmethod
+    def failed(cls, failure: Failure) -> "ObjectResult":
+        """Return the result of an object whose request failed."""
+        return cls(Outcome.FAILED, failure.detail, failure)
+
+
+DELETED = ObjectResult(Outcome.DELETED)  # most results are equal: they share one instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,43 +56,27 @@ class DeleteTarget:
         return hash(self.path)  # faster: a string caches its hash, and each target is looked up several times
 
 
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    """The final result for the object at `path`. If the outcome is not `deleted`, `detail` says why."""
-
-    path: str
-    outcome: Outcome
-    detail: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The result of one request for one object. If the object was not deleted, `failure` says why."""
-
-    outcome: Outcome
-    failure: Failure | None = None
-    retry_alone: bool = False  # the store refused a bulk request because of some of its objects: delete this one alone
-
-
 class DeletingStore(Protocol):
-    """Sends deletion requests to a store. It returns errors as answers: it raises nothing and retries nothing."""
+    """Sends deletion requests to a store. It returns errors as results: it raises nothing and retries nothing."""
 
     most: int  # objects that one request may name; 1: only `delete_one` is called
 
-    def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[Answer]:
-        """Delete several objects with one request, and return an answer for each, in the same order."""
+    def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[ObjectResult]:
+        """Delete several objects with one request, and return a result for each, in the same order."""
         ...
 
-    def delete_one(self, to_delete: DeleteTarget) -> Answer:
+    def delete_one(self, to_delete: DeleteTarget) -> ObjectResult:
         """Delete one object."""
         ...
 
 
-def answer_of(failure: Failure | None) -> Answer:
-    """Return the answer for one object from the failure of a request for that object alone; None is success."""
+def result_of(failure: Failure | None) -> ObjectResult:
+    """Return the result for one object from the failure of a request for that object alone; None is success."""
     if failure is None:
-        return Answer(Outcome.DELETED)
+        return DELETED
     if failure.kind is not Kind.OBJECT_MISSING:
-        return Answer(Outcome.FAILED, failure)
+        return ObjectResult.failed(failure)
     # A 404 may mean that the bucket is missing. The object is missing only if the store says so.
-    return Answer(Outcome.MISSING) if failure.names_object else Answer(Outcome.FAILED, Failure(failure.kind, _NOT_SAID))
+    if failure.names_object:
+        return ObjectResult(Outcome.MISSING, _GONE)
+    return ObjectResult.failed(Failure(failure.kind, _NOT_SAID))

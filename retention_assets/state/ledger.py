@@ -7,7 +7,7 @@ is not finished, and it may be gone.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,19 +16,29 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from retention_assets.core.amounts import Amount
+from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.tables import DELETION_REPORT, LEDGER
+from retention_assets.tables import DELETION_REPORT, INSTANT, LEDGER
 
 LEDGERS = "ledger"
 SURPLUS_LEDGERS = "surplus_ledger"  # ledgers of purged surplus copies, which no plan's totals count
-ATTEMPTED = "attempted"
-DELETED, MISSING, FAILED, SKIPPED = "deleted", "missing", "failed", "skipped"
-QUARANTINED, RESTORED, PURGED = "quarantined", "restored", "purged"
-OUTCOMES = (DELETED, QUARANTINED, PURGED, RESTORED, MISSING, FAILED, SKIPPED)
-ENDED = (DELETED, MISSING, QUARANTINED, PURGED, RESTORED)  # finished: a later sweep of the same plan skips these
+OUTCOMES = tuple(one for one in Outcome if one is not Outcome.ATTEMPTED)
+ENDED = (  # finished: a later sweep of the same plan skips these
+    Outcome.DELETED,
+    Outcome.MISSING,
+    Outcome.QUARANTINED,
+    Outcome.PURGED,
+    Outcome.RESTORED,
+)
 DONE = "done"  # end of the names of files with results
-FREED = (DELETED, PURGED)  # no copy of the object is left, except for versions that the bucket keeps
-ABSENT = (DELETED, MISSING, QUARANTINED, PURGED, ATTEMPTED)  # the object is not at its path, or may not be
+FREED = (Outcome.DELETED, Outcome.PURGED)  # no copy of the object is left, except for versions that the bucket keeps
+ABSENT = (  # the object is not at its path, or may not be
+    Outcome.DELETED,
+    Outcome.MISSING,
+    Outcome.QUARANTINED,
+    Outcome.PURGED,
+    Outcome.ATTEMPTED,
+)
 
 
 def results_of(planned: Amount, outcomes: Mapping[str, Amount]) -> dict[str, Amount]:
@@ -36,7 +46,7 @@ def results_of(planned: Amount, outcomes: Mapping[str, Amount]) -> dict[str, Amo
 
     The terminal and Dagster both show these figures. An object whose last outcome is `attempted` counts as unattempted.
     """
-    tried = {outcome: amount for outcome, amount in outcomes.items() if outcome != ATTEMPTED}
+    tried = {outcome: amount for outcome, amount in outcomes.items() if outcome != Outcome.ATTEMPTED}
     objects, size = (sum(getattr(amount, unit) for amount in tried.values()) for unit in ("objects", "bytes"))
     return {**tried, "unattempted": Amount(planned.objects - objects, planned.bytes - size)}
 
@@ -53,6 +63,18 @@ class LedgerPlace:
     run_id: str
     tree: str = LEDGERS
 
+    def rows(self, objects: pa.Table, results: Sequence[ObjectResult], at: datetime) -> pa.Table:
+        """Return the results of objects as rows of `LEDGER`. `objects` has address and size; `at` is UTC."""
+        columns = [
+            objects["address"],
+            objects["size"],
+            pa.array([one.outcome for one in results], pa.string()),
+            pa.array([one.detail for one in results], pa.string()),
+            pa.repeat(pa.scalar(at, INSTANT), objects.num_rows),
+            pa.repeat(pa.scalar(self.fence, pa.int64()), objects.num_rows),
+        ]
+        return pa.table(columns, schema=LEDGER)
+
     def append(self, rows: pa.Table, name: str, kind: str) -> None:
         """Write rows of `LEDGER` durably. `kind`: attempted, done, or decided (by the liveness check)."""
         file = f"{name}-{rows.num_rows}-{kind}.parquet"
@@ -61,7 +83,7 @@ class LedgerPlace:
     def objects_noted(self) -> int:
         """Return the number of objects for which this sweep has written results, as its file names say."""
         names = (name.removesuffix(".parquet").split("-") for name in Warehouse(self.warehouse).files(*self._folder))
-        return sum(int(parts[-2]) for parts in names if parts[-1] != ATTEMPTED)
+        return sum(int(parts[-2]) for parts in names if parts[-1] != Outcome.ATTEMPTED)
 
     @property
     def _folder(self) -> tuple[str, ...]:
@@ -76,7 +98,7 @@ def ledger_of_plan(spark: SparkSession, warehouse: Warehouse, repository: str, d
 
 def report_of(ledger: DataFrame) -> DataFrame:
     """Return the rows of `deletion_report`: the ledger without `attempted` rows."""
-    return ledger.where(F.col("outcome") != ATTEMPTED).select(*DELETION_REPORT.schema.names)
+    return ledger.where(F.col("outcome") != Outcome.ATTEMPTED).select(*DELETION_REPORT.schema.names)
 
 
 def collected_addresses(spark: SparkSession, warehouse: Warehouse, repository: str) -> DataFrame:
@@ -111,7 +133,7 @@ def a_failure(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -
         for name in warehouse.files(*place):
             if name.endswith(f"-{DONE}.parquet"):
                 rows = warehouse.read_rows(*place, name)
-                failed = rows.filter(pc.equal(rows["outcome"], FAILED))
+                failed = rows.filter(pc.equal(rows["outcome"], Outcome.FAILED))
                 if failed.num_rows:
                     return failed["address"][0].as_py(), failed["detail"][0].as_py()
     return None
@@ -140,7 +162,7 @@ def read_ledgers(
 
 def latest_of(rows: DataFrame) -> DataFrame:
     """Return the latest known outcome of each address in ledgers; `attempted` if no other outcome is known."""
-    return _first_of(rows, (F.col("outcome") == ATTEMPTED).cast("int"), *_latest())
+    return _first_of(rows, (F.col("outcome") == Outcome.ATTEMPTED).cast("int"), *_latest())
 
 
 def ended_of(rows: DataFrame, *by: str) -> DataFrame:
@@ -157,7 +179,7 @@ def _latest() -> Sequence[Column]:
     Within a sweep, `deleted` comes before all other outcomes: after a worker deleted an object, its retry reports the
     object as missing.
     """
-    return F.desc("fence"), (F.col("outcome") == DELETED).cast("int").desc(), F.desc("at")
+    return F.desc("fence"), (F.col("outcome") == Outcome.DELETED).cast("int").desc(), F.desc("at")
 
 
 def newest_of(rows: DataFrame) -> DataFrame:
@@ -167,12 +189,12 @@ def newest_of(rows: DataFrame) -> DataFrame:
     earlier attempt may have moved the object.
     """
     sweep = Window.partitionBy("address", "fence")
-    tried = F.count_if(F.col("outcome") == ATTEMPTED).over(sweep)
-    answered = F.count_if(F.col("outcome") != ATTEMPTED).over(sweep)
-    is_open = (F.col("outcome") == ATTEMPTED) & (F.col("tried") > F.col("answered"))
+    tried = F.count_if(F.col("outcome") == Outcome.ATTEMPTED).over(sweep)
+    answered = F.count_if(F.col("outcome") != Outcome.ATTEMPTED).over(sweep)
+    is_open = (F.col("outcome") == Outcome.ATTEMPTED) & (F.col("tried") > F.col("answered"))
     counted = rows.withColumns({"tried": tried, "answered": answered})
     telling = counted.where(F.col("outcome").isin(*ENDED) | is_open).drop("tried", "answered")
-    return _first_of(telling, F.desc("fence"), (F.col("outcome") == ATTEMPTED).cast("int"), F.desc("at"))
+    return _first_of(telling, F.desc("fence"), (F.col("outcome") == Outcome.ATTEMPTED).cast("int"), F.desc("at"))
 
 
 def _first_of(rows: DataFrame, *order: Column, by: Sequence[str] = ()) -> DataFrame:

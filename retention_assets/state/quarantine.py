@@ -13,7 +13,7 @@ the namespace would include it.
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,11 @@ class QuarantinePlace:
 
         The next attempt deletes these originals, and does not copy them again. Errors: as `note`.
         """
-        self._write(f"{name}{_VERIFIED}", [{"address": address, **asdict(copy)} for address, copy in copies.items()])
+        rows = [
+            {"address": address, "size": copy.size, "e_tag": copy.e_tag, "copy_e_tag": copy.copy_e_tag}
+            for address, copy in copies.items()
+        ]
+        self._write(f"{name}{_VERIFIED}", rows)
 
     def noted_copies(self) -> Mapping[str, VerifiedCopy]:
         """Return the copies that `note_copies` wrote in all attempts, by address. Damaged manifests are ignored.

@@ -17,31 +17,21 @@ import pyarrow as pa
 
 from retention_assets.errors import ObjectMissing, StoreError
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.copying import SIZE, Copied, Copy, ObjectCopier, VerifiedCopy
-from retention_assets.objectstore.mutate.copying import Outcome as CopyOutcome
+from retention_assets.objectstore.mutate.copying import SIZE, Copy, ObjectCopier, VerifiedCopy
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.outcomes import DeleteTarget, Deletion, Outcome
+from retention_assets.objectstore.outcomes import DeleteTarget, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.objectstore.versions import all_versions, noncurrent_versions
-from retention_assets.state.ledger import ATTEMPTED, DELETED, FAILED, MISSING, PURGED, QUARANTINED, RESTORED, SKIPPED
 from retention_assets.state.quarantine import MANIFESTS, QuarantinePlace
-from retention_assets.sweep.worker import BeforeDeadline, ObjectResult
+from retention_assets.sweep.worker import BeforeDeadline
 
 OF_COPY = "its copy in quarantine"  # what was purged; the bucket may keep versions of the original
 _OF_COPY_ALONE = f"{OF_COPY}; whether the store keeps versions of the copy is unknown"
 _OF_VERSIONS = "its versions"
 _AT_ONCE = 10  # objects that one worker copies or restores at the same time
 _OTHER = "is another object than was planned"
-_OUTCOMES = {
-    Outcome.DELETED: DELETED,
-    Outcome.MISSING: MISSING,
-    Outcome.FAILED: FAILED,
-    Outcome.CHANGED: SKIPPED,
-    Outcome.LATE: ATTEMPTED,
-}
-_DELETED = ObjectResult(DELETED)
-_LEFT = ObjectResult(ATTEMPTED)  # the next pass checks the liveness of the object again, and continues
+_LEFT = ObjectResult(Outcome.ATTEMPTED)  # the next pass checks the liveness of the object again, and continues
 _MOST_COPIED = 10 * 1024**3  # bytes of a chunk: about 90 s at 1 Gbit/s, well within a window
 _EVERY = 2.0  # seconds between two checks of the deadline: each check may cost a request
 _STEP_OBJECTS, _STEP_BYTES = 1_000, 1024**3  # of a step; its originals are deleted in one bulk request
@@ -68,7 +58,7 @@ class Deleting:
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
         """See `OpenAction`."""
-        return [_of_deletion(done) for done in self.deleter.delete_all(_to_delete(objects), before_deadline)]
+        return [_as_planned(one) for one in self.deleter.delete_all(_to_delete(objects), before_deadline)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +97,7 @@ class Quarantining:
         try:
             self.place.note(objects, name)
         except StoreError as error:
-            return [ObjectResult(FAILED, f"no manifest could be written: {error}")] * objects.num_rows
+            return [ObjectResult(Outcome.FAILED, f"no manifest could be written: {error}")] * objects.num_rows
         ended: list[ObjectResult] = []
         goes_on = _asked_rarely(before_deadline)
         for start, length in _steps(objects["size"].to_pylist()):
@@ -118,7 +108,7 @@ class Quarantining:
             ended += moved
         return ended
 
-    def _copied(self, objects: pa.Table, goes_on: BeforeDeadline) -> Sequence[Copied]:
+    def _copied(self, objects: pa.Table, goes_on: BeforeDeadline) -> Sequence[VerifiedCopy | ObjectResult]:
         wanted = [
             Copy(address, self.place.path(address), size, e_tag)
             for address, size, e_tag in _rows(objects, "address", "size", "etag")
@@ -126,57 +116,60 @@ class Quarantining:
         return self.copier.copy_all(wanted, goes_on, self.earlier)
 
     def _moved(
-        self, objects: pa.Table, copies: Sequence[Copied], before_deadline: BeforeDeadline
+        self, objects: pa.Table, copies: Sequence[VerifiedCopy | ObjectResult], before_deadline: BeforeDeadline
     ) -> list[ObjectResult]:
         """Delete the originals of the copied objects, and return a result for each object."""
-        sizes = objects["size"].to_pylist()
-        ended = {copy.path: self._result_of_copy(copy, size) for copy, size in zip(copies, sizes, strict=True)}
+        rows = zip(_rows(objects, "address", "size"), copies, strict=True)
+        ended = {
+            address: None if isinstance(copy, VerifiedCopy) else self._not_copied(copy, address, size)
+            for (address, size), copy in rows
+        }
         copied = [one for one in _to_delete(objects) if ended[one.path] is None]
         if copied and before_deadline():
-            for done in self.deleter.delete_all(copied, before_deadline):
-                ended[done.path] = self._gone(done)
+            for one, done in zip(copied, self.deleter.delete_all(copied, before_deadline), strict=True):
+                ended[one.path] = self._moved_away(one.path, done)
         return [one or _LEFT for one in ended.values()]
 
-    def _note(self, objects: pa.Table, copies: Sequence[Copied], ended: Sequence[ObjectResult], name: str) -> None:
+    def _note(
+        self,
+        objects: pa.Table,
+        copies: Sequence[VerifiedCopy | ObjectResult],
+        ended: Sequence[ObjectResult],
+        name: str,
+    ) -> None:
         """Write a manifest of verified copies whose originals are still there.
 
         Only copies that were verified by size alone are written: their ETags do not show that they are complete.
         """
         verified = {
-            copy.path: VerifiedCopy(size, copy.e_tag, copy.copy_e_tag)
-            for copy, size, one in zip(copies, objects["size"].to_pylist(), ended, strict=True)
-            if one.outcome in (ATTEMPTED, FAILED) and copy.verified_by == SIZE and copy.e_tag and copy.copy_e_tag
+            address: copy
+            for address, copy, one in zip(objects["address"].to_pylist(), copies, ended, strict=True)
+            if one.outcome in (Outcome.ATTEMPTED, Outcome.FAILED) and isinstance(copy, VerifiedCopy)
+            if copy.verified_by == SIZE and copy.e_tag and copy.copy_e_tag
         }
         if verified:
             with suppress(StoreError):  # the objects are copied again
                 self.place.note_copies(verified, name)
 
-    def _result_of_copy(self, done: Copied, size: int) -> ObjectResult | None:
-        """Return the result of an object that was not copied; None when it was copied."""
-        if done.outcome is CopyOutcome.COPIED:
-            return None
-        if done.outcome is CopyOutcome.LATE:
-            return _LEFT
-        if done.outcome is CopyOutcome.CHANGED:
-            return ObjectResult(SKIPPED, _OTHER)
-        if done.outcome is not CopyOutcome.MISSING:
-            return ObjectResult(FAILED, done.detail)
+    def _not_copied(self, done: ObjectResult, address: str, size: int) -> ObjectResult:
+        """Return the result of an object that was not copied."""
+        if done.outcome is not Outcome.MISSING:
+            return _as_planned(done)
         try:  # the original is missing: an interrupted attempt moved it, or someone deleted it before
-            moved = _size_at(self.copies, done.to) == size
+            moved = _size_at(self.copies, self.place.path(address)) == size
         except StoreError as error:
-            return ObjectResult(FAILED, str(error))
-        return (
-            ObjectResult(QUARANTINED, self.copies.describe(done.to))
-            if moved
-            else ObjectResult(MISSING, "was gone before")
-        )
+            return ObjectResult(Outcome.FAILED, str(error))
+        if not moved:
+            return ObjectResult(Outcome.MISSING, "was gone before")
+        return ObjectResult(Outcome.QUARANTINED, self.place.describe(address))
 
-    def _gone(self, done: Deletion) -> ObjectResult:
-        if done.outcome is Outcome.LATE:
-            return _LEFT
+    def _moved_away(self, address: str, done: ObjectResult) -> ObjectResult:
+        """Return the result of an object that was copied, from the deletion of its original."""
+        if done.outcome is Outcome.ATTEMPTED:
+            return done
         if done.outcome in (Outcome.DELETED, Outcome.MISSING):
-            return ObjectResult(QUARANTINED, self.place.describe(done.path))
-        return replace(_of_deletion(done), detail=f"copied, not deleted: {done.detail}")
+            return ObjectResult(Outcome.QUARANTINED, self.place.describe(address))
+        return replace(done, detail=f"copied, not deleted: {done.detail}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,13 +207,13 @@ class Restoring:
         rows = _rows(objects, "address", "size")
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             ended = dict(zip((address for address, _ in rows), pool.map(self._back, rows), strict=True))
-        back = [address for address, one in ended.items() if one.outcome == RESTORED]
+        back = [address for address, one in ended.items() if one.outcome == Outcome.RESTORED]
         done = self.deleter.delete_all([DeleteTarget(self.place.path(address)) for address in back], before_deadline)
         for address, copy in zip(back, done, strict=True):
-            if copy.outcome is Outcome.LATE:
-                ended[address] = ObjectResult(ATTEMPTED)  # the next pass sees the object restored and removes the copy
+            if copy.outcome is Outcome.ATTEMPTED:
+                ended[address] = copy  # the next pass sees the object restored and removes the copy
             elif copy.outcome is Outcome.FAILED:
-                ended[address] = ObjectResult(RESTORED, f"its copy in quarantine stays: {copy.detail}")
+                ended[address] = ObjectResult(Outcome.RESTORED, f"its copy in quarantine stays: {copy.detail}")
         return list(ended.values())
 
     def _back(self, row: tuple[str, int]) -> ObjectResult:
@@ -229,13 +222,17 @@ class Restoring:
             there = _size_at(self.reader, address)
             if there is not None:
                 is_back = there == size and self._is_the_copy(address)
-                return ObjectResult(RESTORED) if is_back else ObjectResult(SKIPPED, "another object took its place")
+                return (
+                    ObjectResult(Outcome.RESTORED)
+                    if is_back
+                    else ObjectResult(Outcome.SKIPPED, "another object took its place")
+                )
             (done,) = self.copier.copy_all([Copy(self.place.path(address), address, size, None)])
         except StoreError as error:
-            return ObjectResult(FAILED, str(error))
-        if done.outcome is CopyOutcome.COPIED:
-            return ObjectResult(RESTORED)
-        return ObjectResult(FAILED, done.detail or "it is not in quarantine any more")
+            return ObjectResult(Outcome.FAILED, str(error))
+        if isinstance(done, VerifiedCopy):
+            return ObjectResult(Outcome.RESTORED)
+        return ObjectResult(Outcome.FAILED, done.detail or "it is not in quarantine any more")
 
     def _is_the_copy(self, address: str) -> bool:
         """Return whether the object at the address has the bytes of the copy.
@@ -277,12 +274,12 @@ class Purging:
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
         """See `OpenAction`. A missing copy counts as purged."""
         addresses = objects["address"].to_pylist()
-        told = ObjectResult(PURGED, OF_COPY if self.action.keeps_versions is not None else _OF_COPY_ALONE)
+        told = ObjectResult(Outcome.PURGED, OF_COPY if self.action.keeps_versions is not None else _OF_COPY_ALONE)
         try:
             to_delete = self._to_delete([self.action.place.path(address) for address in addresses])
         except StoreError as error:
-            return [ObjectResult(FAILED, str(error))] * len(addresses)
-        failed = _not_gone(self.deleter.delete_all(to_delete, before_deadline))
+            return [ObjectResult(Outcome.FAILED, str(error))] * len(addresses)
+        failed = _not_gone(to_delete, self.deleter.delete_all(to_delete, before_deadline))
         return [failed.get(self.action.place.path(address), told) for address in addresses]
 
     def _to_delete(self, paths: Sequence[str]) -> list[DeleteTarget]:
@@ -308,7 +305,7 @@ def remove_manifests(purge: Purge) -> int:
         if reader.holds_objects(purge.place.path("")):
             return 0
         to_delete = [DeleteTarget(path) for page in reader.list(folder) for path in page["path"].to_pylist()]
-    return len(_not_gone(ObjectDeleter(access, conditional=False).delete_all(to_delete)))
+    return len(_not_gone(to_delete, ObjectDeleter(access, conditional=False).delete_all(to_delete)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,9 +334,9 @@ class RemovingVersions:
         try:
             to_delete = _versions(wanted, lambda place, _: noncurrent_versions(self.access, place))
         except StoreError as error:
-            return [ObjectResult(FAILED, str(error))] * len(wanted)
-        failed = _not_gone(self.deleter.delete_all(to_delete, before_deadline))
-        return [failed.get(address, ObjectResult(PURGED, _OF_VERSIONS)) for address in wanted]
+            return [ObjectResult(Outcome.FAILED, str(error))] * len(wanted)
+        failed = _not_gone(to_delete, self.deleter.delete_all(to_delete, before_deadline))
+        return [failed.get(address, ObjectResult(Outcome.PURGED, _OF_VERSIONS)) for address in wanted]
 
 
 def _versions(
@@ -359,13 +356,10 @@ def _versions(
     ]
 
 
-def _not_gone(done: Sequence[Deletion]) -> dict[str, ObjectResult]:
+def _not_gone(to_delete: Sequence[DeleteTarget], done: Sequence[ObjectResult]) -> dict[str, ObjectResult]:
     """Return, by path, a result for each object that may still exist."""
-    return {
-        one.path: _LEFT if one.outcome is Outcome.LATE else ObjectResult(FAILED, one.detail)
-        for one in done
-        if one.outcome in (Outcome.FAILED, Outcome.LATE)
-    }
+    results = zip(to_delete, done, strict=True)
+    return {one.path: result for one, result in results if result.outcome in (Outcome.FAILED, Outcome.ATTEMPTED)}
 
 
 def _asked_rarely(before_deadline: BeforeDeadline) -> BeforeDeadline:
@@ -415,10 +409,9 @@ def _to_delete(objects: pa.Table) -> list[DeleteTarget]:
     return [DeleteTarget(address, e_tag) for address, e_tag in _rows(objects, "address", "etag")]
 
 
-def _of_deletion(done: Deletion) -> ObjectResult:
-    if done.outcome is Outcome.DELETED and done.detail is None:
-        return _DELETED  # most results are equal: they share one instance
-    return ObjectResult(_OUTCOMES[done.outcome], _OTHER if done.outcome is Outcome.CHANGED else done.detail)
+def _as_planned(done: ObjectResult) -> ObjectResult:
+    """Return the store's result with the ledger's detail for an object that is not the planned one."""
+    return ObjectResult(Outcome.SKIPPED, _OTHER) if done.outcome is Outcome.SKIPPED else done
 
 
 def _size_at(reader: ObjectReader, path: str) -> int | None:

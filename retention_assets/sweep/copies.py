@@ -20,9 +20,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.listing import Prefixes, list_objects
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.presence import presence
 from retention_assets.objectstore.versions import all_versions
-from retention_assets.state.ledger import DELETED, ENDED, PURGED, QUARANTINED
+from retention_assets.state.ledger import ENDED
 from retention_assets.state.quarantine import MANIFESTS, OBJECTS, QuarantinePlace
 
 _DAY, _FOLDER = re.compile(r"\d{4}-\d{2}-\d{2}/"), re.compile(r"[^/]+/[0-9a-f]{16}")
@@ -136,7 +137,9 @@ def held_and_surplus(rows: DataFrame, copies: DataFrame, repository: StoreAccess
         times: the limits of age.
     """
     key = ["folder", "address"]
-    latest = F.struct("fence", (F.col("outcome") == DELETED).cast("int"), "at", "outcome")  # ordered as in `ended_of`
+    latest = F.struct(
+        "fence", (F.col("outcome") == Outcome.DELETED).cast("int"), "at", "outcome"
+    )  # ordered as in `ended_of`
     is_end = F.col("outcome").isin(*ENDED)
     ended = F.max_by(F.struct("outcome", "detail", "at"), F.when(is_end, latest))
     known = rows.groupBy(*key).agg(
@@ -147,7 +150,7 @@ def held_and_surplus(rows: DataFrame, copies: DataFrame, repository: StoreAccess
     )
     found = (
         known.join(copies.withColumn("lies", F.lit(True)), on=key, how="left")
-        .withColumn("recorded", F.coalesce(F.col("end.outcome") == QUARANTINED, F.lit(False)))
+        .withColumn("recorded", F.coalesce(F.col("end.outcome") == Outcome.QUARANTINED, F.lit(False)))
         .where("recorded OR lies")
         .cache()
     )
@@ -160,7 +163,7 @@ def held_and_surplus(rows: DataFrame, copies: DataFrame, repository: StoreAccess
         is_there = F.coalesce(F.col("size_there") == F.col("size"), F.lit(False))
         known_now = found.join(present, on="address", how="left").withColumn("surplus", ~F.col("recorded") & is_there)
     # The ledger calls these objects purged, but a copy is still there. Such a copy is due at once.
-    is_left = F.coalesce(F.col("end.outcome") == PURGED, F.lit(False)) & ~F.col("surplus")
+    is_left = F.coalesce(F.col("end.outcome") == Outcome.PURGED, F.lit(False)) & ~F.col("surplus")
     since = F.when(F.col("recorded"), F.col("end.at")).when(~is_left, F.col("touched_at"))
     of_object = Window.partitionBy("address")
     kept = F.max(F.when(~F.col("surplus"), F.col("since"))).over(of_object)
@@ -172,7 +175,7 @@ def held_and_surplus(rows: DataFrame, copies: DataFrame, repository: StoreAccess
         "folder",
         "address",
         "size",
-        F.lit(QUARANTINED).alias("outcome"),
+        F.lit(Outcome.QUARANTINED).alias("outcome"),
         "end.detail",
         F.coalesce("since", "touched_at").alias("at"),
         "touched_at",

@@ -17,19 +17,10 @@ from retention_assets.config.limits import Limits
 from retention_assets.config.timestamps import Clock, utc_now
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused, RetentionError, StoreError, brief
+from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import Approval, Terms, require_approval, require_same_world
 from retention_assets.state.lease import Lease, release_lease, renew_lease, require_lease, take_lease
-from retention_assets.state.ledger import (
-    ATTEMPTED,
-    DELETED,
-    FAILED,
-    OUTCOMES,
-    PURGED,
-    QUARANTINED,
-    RESTORED,
-    LedgerPlace,
-    sweeps_of,
-)
+from retention_assets.state.ledger import OUTCOMES, LedgerPlace, sweeps_of
 from retention_assets.state.plan import Plan, load_plan
 from retention_assets.state.policies import note_completed
 from retention_assets.state.records import NO_SEAL, Record, Seal, write_record
@@ -38,7 +29,12 @@ from retention_assets.sweep.engine import Done, Engine
 from retention_assets.sweep.progress import Progress
 from retention_assets.sweep.worker import Action, TaskSpec
 
-_SUCCESS = {DELETED, QUARANTINED, PURGED, RESTORED}  # the liveness check alone can also report missing or skipped
+_SUCCESS = {
+    Outcome.DELETED,
+    Outcome.QUARANTINED,
+    Outcome.PURGED,
+    Outcome.RESTORED,
+}  # the liveness check alone can also report missing or skipped
 
 Log = Callable[[str], None]
 
@@ -208,10 +204,12 @@ def conclude(
     and Decisions (`last_deleted`).
     """
     plan, outcomes = run.plan, dict(engine.outcomes())
-    unknown = outcomes.pop(ATTEMPTED, Amount())
-    require_balance(plan, {**outcomes, ATTEMPTED: unknown})
+    unknown = outcomes.pop(Outcome.ATTEMPTED, Amount())
+    require_balance(plan, {**outcomes, Outcome.ATTEMPTED: unknown})
     tried = sum(amount.objects for amount in outcomes.values())
-    held_back = any(outcomes.get(name, Amount()).objects for name in (FAILED, QUARANTINED, RESTORED))
+    held_back = any(
+        outcomes.get(name, Amount()).objects for name in (Outcome.FAILED, Outcome.QUARANTINED, Outcome.RESTORED)
+    )
     whole = tried == plan.candidates.objects and not held_back
     record = _record(run, approval, lease, started, outcomes, engine.ledger_digest(lease.fence))
     ended = replace(record, longest_window_seconds=window, published=published)
@@ -258,7 +256,7 @@ def require_balance(plan: Plan, outcomes: Mapping[str, Amount]) -> None:
 
     Source: DESIGN.md, invariant 9.
     """
-    strange = sorted(set(outcomes) - {*OUTCOMES, ATTEMPTED})
+    strange = sorted(set(outcomes) - {*OUTCOMES, Outcome.ATTEMPTED})
     tried = sum(amount.objects for amount in outcomes.values())
     size = sum(amount.bytes for amount in outcomes.values())
     if strange or tried > plan.candidates.objects or size > plan.candidates.bytes:
@@ -295,9 +293,9 @@ def _require_some_success(run: SweepRun, done: Done, *, left: int) -> None:
 
     The next batch would fail in the same way.
     """
-    if left and FAILED in done.amounts and not done.amounts.keys() & _SUCCESS:
+    if left and Outcome.FAILED in done.amounts and not done.amounts.keys() & _SUCCESS:
         raise StoreError(
-            f"{run.name}: all {done.amounts[FAILED].objects:,} objects of a round failed. {left:,} were not tried. "
-            f"Why: `retention report {run.plan.repository} --as-of {run.plan.day}`; then run the same again: it "
-            f"goes on from there."
+            f"{run.name}: all {done.amounts[Outcome.FAILED].objects:,} objects of a round failed. {left:,} were not "
+            f"tried. Why: `retention report {run.plan.repository} --as-of {run.plan.day}`; then run the same again: "
+            f"it goes on from there."
         )

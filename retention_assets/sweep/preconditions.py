@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from retention_assets.errors import ObjectMissing
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import LISTING, ObjectReader
-from retention_assets.state.ledger import MISSING, SKIPPED
+from retention_assets.objectstore.outcomes import Outcome
 
 GONE = "was gone before"
 CHANGED = "changed since it was planned"
@@ -111,7 +111,7 @@ def compared(objects: pa.Table, listed: pa.Table, *, keeps_missing: bool) -> pa.
         changed[of[_differ(planned[name], rows[listed_as])]] = True
     stays = changed | ~(there | keeps_missing)
     known = {name: objects[name] for name in objects.column_names}
-    known["outcome"] = pa.array(np.where(changed, SKIPPED, MISSING), pa.string(), mask=~stays)
+    known["outcome"] = pa.array(np.where(changed, Outcome.SKIPPED, Outcome.MISSING), pa.string(), mask=~stays)
     known["detail"] = pa.array(np.where(changed, CHANGED, GONE), pa.string(), mask=~stays)
     return pa.table(known)
 

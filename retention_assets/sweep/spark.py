@@ -13,7 +13,8 @@ from retention_assets.core.digest import candidates_digest
 from retention_assets.core.liveness import Liveness
 from retention_assets.core.states import UNREFERENCED
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.state.ledger import ATTEMPTED, ENDED, FAILED, SKIPPED, ledger_of_plan, read_ledgers
+from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.state.ledger import ENDED, ledger_of_plan, read_ledgers
 from retention_assets.state.plan import Plan
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.engine import Done, Round, run_on_spark
@@ -152,7 +153,7 @@ class SparkEngine:
 
     def _failed_before(self, phase: int, fence: int) -> bool:
         """Return whether an object of a phase before `phase` failed in the sweep with this `fence`."""
-        failed = self._rows().where((F.col("fence") == fence) & (F.col("outcome") == FAILED))
+        failed = self._rows().where((F.col("fence") == fence) & (F.col("outcome") == Outcome.FAILED))
         return not failed.where(self._of.layout.phase(F.col("address")) < phase).isEmpty()
 
     def _rows(self) -> DataFrame:
@@ -163,7 +164,7 @@ class SparkEngine:
 
     def _unfinished(self, fence: int) -> DataFrame:
         rows = self._rows()
-        known_by_now = (F.col("fence") == fence) & (F.col("outcome") != ATTEMPTED)
+        known_by_now = (F.col("fence") == fence) & (F.col("outcome") != Outcome.ATTEMPTED)
         # A finished object stays finished after a later failure: a failed restore leaves the object in quarantine.
         done = rows.where(F.col("outcome").isin(*ENDED) | known_by_now)
         return self._of.planned.join(done.select("address"), on="address", how="left_anti")
@@ -199,7 +200,7 @@ def with_results(objects: DataFrame, now: Liveness) -> DataFrame:
         objects.join(now.live.withColumn("is_live", F.lit(True)), on="address", how="left")
         .join(now.committed.withColumn("is_held", F.lit(True)), on="address", how="left")
         .withColumn("detail", detail)
-        .withColumn("outcome", F.when(F.col("detail").isNotNull(), F.lit(SKIPPED)))
+        .withColumn("outcome", F.when(F.col("detail").isNotNull(), F.lit(Outcome.SKIPPED)))
         .select(*OBJECTS.names)
     )
 

@@ -17,12 +17,13 @@ from retention_assets.core.liveness import Elsewhere, NothingElsewhere
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.clock import store_time
+from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.s3 import is_s3
 from retention_assets.objectstore.versions import keeps_versions
 from retention_assets.state.approval import approved_terms
 from retention_assets.state.binding import require_same_place
 from retention_assets.state.lease import Lease, require_seen_by_all, witnessed_record
-from retention_assets.state.ledger import FREED, OUTCOMES, QUARANTINED, plans_with_ledgers, read_ledgers, results_of
+from retention_assets.state.ledger import FREED, OUTCOMES, plans_with_ledgers, read_ledgers, results_of
 from retention_assets.state.plan import Plan, find_plan, planned_objects, together
 from retention_assets.state.quarantine import place_of_plan
 from retention_assets.state.records import read_records, seal_of
@@ -103,7 +104,7 @@ class Report:
         Every outcome has a number, also without objects: a plot has no gaps.
         """
         objects = self.ledger.where(~F.col("address").startswith(REFERENCE_ADDRESSES))
-        outcomes = {**dict.fromkeys(OUTCOMES, Amount()), **amounts_of(objects)}
+        outcomes = {str(outcome): Amount() for outcome in OUTCOMES} | amounts_of(objects)
         planned, freed = self.plan.candidates, together(outcomes[outcome] for outcome in FREED)
         amounts = {"planned": planned, "freed": freed, **results_of(planned, outcomes)}
         return {"mode": self.mode, "plan_hash": self.plan.plan_hash, **plot_numbers(amounts)}
@@ -208,7 +209,7 @@ def verification_inputs(sweep: Sweep[Opened]) -> VerificationInputs:
     if (
         sweep.opened.repository.settings.mode == "quarantine"
         or has_quarantine
-        or not rows.where(F.col("outcome") == QUARANTINED).isEmpty()
+        or not rows.where(F.col("outcome") == Outcome.QUARANTINED).isEmpty()
     ):
         places = [(plan, place_of_plan(sweep.opened.repository, plan)) for plan in tried]
     else:

@@ -22,19 +22,13 @@ from retention_assets.core.digest import candidates_digest
 from retention_assets.core.paths import below_any
 from retention_assets.errors import ConfigurationError, GuardRefused
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.presence import presence
 from retention_assets.objectstore.versions import all_versions, keeps_versions, lists_versions
 from retention_assets.state.approval import Approval
 from retention_assets.state.lease import MARGIN, Lease, release_lease, require_seen_by_all, take_lease
 from retention_assets.state.ledger import (
-    ATTEMPTED,
-    DELETED,
-    FAILED,
     LEDGERS,
-    MISSING,
-    PURGED,
-    QUARANTINED,
-    SKIPPED,
     SURPLUS_LEDGERS,
     ended_of,
     latest_of,
@@ -109,7 +103,7 @@ class Undo:
         try:
             return [place_of_plan(self.repository, plan) for plan, _ in ledgers]
         except ConfigurationError:
-            if any(not rows.where(F.col("outcome") == QUARANTINED).isEmpty() for _, rows in ledgers):
+            if any(not rows.where(F.col("outcome") == Outcome.QUARANTINED).isEmpty() for _, rows in ledgers):
                 raise
             return []
 
@@ -128,9 +122,9 @@ class Undo:
             for number, (_, rows) in enumerate(ledgers)
         ]
         everywhere = reduce(DataFrame.unionByName, ended)
-        moved = everywhere.where(F.col("outcome") == QUARANTINED).select("address")
-        purged_copy = (F.col("outcome") == PURGED) & F.col("detail").startswith(OF_COPY)
-        last = ended_of(everywhere).where(F.col("outcome").isin(DELETED, MISSING) | purged_copy)
+        moved = everywhere.where(F.col("outcome") == Outcome.QUARANTINED).select("address")
+        purged_copy = (F.col("outcome") == Outcome.PURGED) & F.col("detail").startswith(OF_COPY)
+        last = ended_of(everywhere).where(F.col("outcome").isin(Outcome.DELETED, Outcome.MISSING) | purged_copy)
         gone = last.join(moved, on="address", how="left_anti").cache()  # read once for each plan
         return [
             (plan, gone.where(F.col("ledger") == number).drop("ledger")) for number, (plan, _) in enumerate(ledgers)
@@ -486,7 +480,7 @@ class EndedEngine:
     def remaining(self, fence: int) -> Sequence[int]:
         """See `Engine`. All objects are one batch: nothing has to be checked between batches."""
         ledger = self._ledger()
-        known = (F.col("fence") == fence) & (F.col("outcome") != ATTEMPTED)
+        known = (F.col("fence") == fence) & (F.col("outcome") != Outcome.ATTEMPTED)
         is_others = (F.col("fence") != fence) & (F.col("fence") > F.col("seen"))
         touched = ledger.join(self._rows.select("address", "seen"), on="address").where(is_others).select("address")
         done = ledger.where(known).select("address").unionByName(touched)
@@ -544,7 +538,7 @@ class EndedEngine:
         if self._surplus.objects:
             beside = replace(task, ledger=replace(task.ledger, tree=SURPLUS_LEDGERS))
             done = _both(done, run_on_spark(objects.objects.where("surplus"), beside))
-        self.failed += done.amounts.get(FAILED, Amount()).objects
+        self.failed += done.amounts.get(Outcome.FAILED, Amount()).objects
         return done
 
     def outcomes(self) -> Mapping[str, Amount]:
@@ -562,7 +556,7 @@ class EndedEngine:
 
 def _left(objects: DataFrame, addresses: DataFrame, why: str) -> DataFrame:
     """Return `objects` with the outcome `skipped` and the detail `why` for those at `addresses`."""
-    spared = addresses.select("address", F.lit(SKIPPED).alias("left"), F.lit(why).alias("why"))
+    spared = addresses.select("address", F.lit(Outcome.SKIPPED).alias("left"), F.lit(why).alias("why"))
     decided = {"outcome": F.coalesce("outcome", "left"), "detail": F.coalesce("detail", "why")}
     return objects.join(spared, on="address", how="left").withColumns(decided).drop("left", "why")
 

@@ -8,20 +8,9 @@ from pyspark.sql import functions as F
 
 from retention_assets.core.guards import CheckResult
 from retention_assets.errors import GuardRefused
+from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.versions import lists_versions
-from retention_assets.state.ledger import (
-    ATTEMPTED,
-    DELETED,
-    MISSING,
-    OUTCOMES,
-    PURGED,
-    QUARANTINED,
-    ended_of,
-    latest_of,
-    newest_of,
-    read_ledgers,
-    sweeps_of,
-)
+from retention_assets.state.ledger import OUTCOMES, ended_of, latest_of, newest_of, read_ledgers, sweeps_of
 from retention_assets.state.plan import Plan, planned_objects
 from retention_assets.state.quarantine import QuarantinePlace
 from retention_assets.state.records import NO_SEAL, SIGNATURE, Kept, Seal, copy_name, fingerprint
@@ -50,7 +39,7 @@ class VerificationInputs:
         """
         plans = [(plan.day.isoformat(), plan.plan_hash) for plan in self.plans]
         rows = read_ledgers(self.spark, self.warehouse, self.name, plans)
-        left = F.when(F.col("outcome").isin(DELETED, MISSING, QUARANTINED), F.col("at"))
+        left = F.when(F.col("outcome").isin(Outcome.DELETED, Outcome.MISSING, Outcome.QUARANTINED), F.col("at"))
         return newest_of(rows.withColumn("went_at", F.max(left).over(Window.partitionBy("address"))))
 
 
@@ -66,7 +55,7 @@ def what_was_done(inputs: VerificationInputs, listing: DataFrame, ledger: DataFr
     ]
 
 
-_GONE = ("deleted", "missing", "purged", QUARANTINED)
+_GONE = ("deleted", "missing", "purged", Outcome.QUARANTINED)
 
 
 def deleted_are_gone(ledger: DataFrame, listing: DataFrame) -> CheckResult:
@@ -104,12 +93,16 @@ def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> Check
     }
     rows = in_folders(ledgers, read_ledgers(inputs.spark, inputs.warehouse, inputs.name, []))
     moved = (
-        ended_of(rows, "folder").where(F.col("outcome") == QUARANTINED).select("folder", "address", "size", "detail")
+        ended_of(rows, "folder")
+        .where(F.col("outcome") == Outcome.QUARANTINED)
+        .select("folder", "address", "size", "detail")
     )
     whole = lies.withColumnRenamed("current_size", "size")
     lacks = moved.join(whole, on=["folder", "address", "size"], how="left_anti")
     surplus = lies.join(moved, on=["folder", "address"], how="left_anti")
-    purged = lies.join(ledger.where(F.col("outcome") == PURGED).select("address"), on="address", how="left_semi")
+    purged = lies.join(
+        ledger.where(F.col("outcome") == Outcome.PURGED).select("address"), on="address", how="left_semi"
+    )
     sums = F.count(F.lit(1)), F.coalesce(F.sum("current_size"), F.lit(0))
     (lacking, moved_to), (more, size), (said, first) = (
         lacks.agg(F.count(F.lit(1)), F.min("detail")).collect()[0],
@@ -142,7 +135,7 @@ def _totals_hold(inputs: VerificationInputs, plan: Plan) -> CheckResult:
     latest = latest_of(rows)
     strangers = latest.join(planned.select("address", "size"), on=["address", "size"], how="left_anti").count()
     known = {row["outcome"]: row["count"] for row in latest.groupBy("outcome").count().collect()}
-    attempted = known.pop(ATTEMPTED, 0)
+    attempted = known.pop(Outcome.ATTEMPTED, 0)
     count = planned.count()
     passed = not strangers and count == plan.candidates.objects and set(known) <= set(OUTCOMES)
     told = " + ".join(f"{objects:,} {outcome}" for outcome, objects in sorted(known.items())) or "0 tried"

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.config.timestamps import Clock, utc_now
+from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.lease import Lease, holds
-from retention_assets.state.ledger import ATTEMPTED, DONE, LedgerPlace
+from retention_assets.state.ledger import DONE, LedgerPlace
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.preconditions import Facts
 from retention_assets.tables import INSTANT, LEDGER
@@ -48,14 +49,6 @@ TALLY = pa.schema(
         ("reached", pa.float64()),  # objects per second, see `RateLimiter`
     ]
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectResult:
-    """The result of an action for one object."""
-
-    outcome: str
-    detail: str | None = None
 
 
 BeforeDeadline = Callable[[], bool]
@@ -207,15 +200,15 @@ def _done(
     task: TaskSpec, open_action: OpenAction, group: pa.Table, name: str, clock: Clock, before_deadline: BeforeDeadline
 ) -> pa.Table:
     """Write `attempted` rows for a chunk, apply the action, write the results, and return the rows of the results."""
-    attempted = [ObjectResult(ATTEMPTED)] * group.num_rows
+    attempted = [ObjectResult(Outcome.ATTEMPTED)] * group.num_rows
     _noted(task, group, attempted, name, clock(), "attempted")
     ended = open_action.do(
         group, f"{task.ledger.fence:08d}-{name}", before_deadline
     )  # the fence makes the name unique: every sweep numbers its chunks from the first
-    known = [one for one in ended if one.outcome != ATTEMPTED]
+    known = [one for one in ended if one.outcome != Outcome.ATTEMPTED]
     if not known:
         return LEDGER.empty_table()
-    answered = pa.array([one.outcome != ATTEMPTED for one in ended])
+    answered = pa.array([one.outcome != Outcome.ATTEMPTED for one in ended])
     return _noted(task, group.filter(answered), known, name, clock(), DONE)
 
 
@@ -223,7 +216,7 @@ def _noted(
     task: TaskSpec, objects: pa.Table, ended: Sequence[ObjectResult], name: str, at: datetime, stage: str
 ) -> pa.Table:
     """Append the results of the objects to the ledger, and return the rows."""
-    rows = _rows(task, objects, ended, at)
+    rows = task.ledger.rows(objects, ended, at)
     task.ledger.append(rows, name, stage)
     return rows
 
@@ -242,16 +235,4 @@ def _tally(rows: pa.Table, until: datetime | None = None, reached: float | None 
 
 def _ended(decided: pa.Table) -> list[ObjectResult]:
     pairs = zip(decided["outcome"].to_pylist(), decided["detail"].to_pylist(), strict=True)
-    return [ObjectResult(outcome, detail) for outcome, detail in pairs]
-
-
-def _rows(task: TaskSpec, objects: pa.Table, ended: Sequence[ObjectResult], at: datetime) -> pa.Table:
-    columns = [
-        objects["address"],
-        objects["size"],
-        pa.array([one.outcome for one in ended], pa.string()),
-        pa.array([one.detail for one in ended], pa.string()),
-        pa.repeat(pa.scalar(at, INSTANT), objects.num_rows),
-        pa.repeat(pa.scalar(task.ledger.fence, pa.int64()), objects.num_rows),
-    ]
-    return pa.table(columns, schema=LEDGER)
+    return [ObjectResult(Outcome(outcome), detail) for outcome, detail in pairs]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.state.ledger import DELETED, FAILED, SKIPPED
+from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.warehouse import Warehouse
 from tests.acceptance.runs import Run, objects_in, write_ledger
 from tests.end_to_end.command import Answer
@@ -128,9 +128,9 @@ def test_old_versions_and_delete_markers_are_no_objects(
 @pytest.mark.parametrize(
     ("outcome", "is_planned_again"),
     [
-        pytest.param(DELETED, False, id="deleted"),
-        pytest.param(FAILED, True, id="failed"),
-        pytest.param(SKIPPED, True, id="skipped"),
+        pytest.param(Outcome.DELETED, False, id="deleted"),
+        pytest.param(Outcome.FAILED, True, id="failed"),
+        pytest.param(Outcome.SKIPPED, True, id="skipped"),
     ],
 )
 def test_what_a_sweep_of_ours_deleted_since_is_not_planned_again(

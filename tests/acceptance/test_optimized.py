@@ -16,7 +16,7 @@ from retention_assets.core.age import AgeCutoff
 from retention_assets.lakefs.rules.candidates import candidates, classified, holders
 from retention_assets.lakefs.rules.names import issued_at
 from retention_assets.lakefs.source.inventory_snapshot import FELL_BACK, StoragePicture
-from retention_assets.state.ledger import DELETED
+from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.warehouse import Warehouse
 from tests.acceptance.runs import Found, Run, found_in, objects_in, write_ledger
 from tests.transforms.frames import Pair, Staged, pairs, staged
@@ -154,7 +154,7 @@ def compare(spark: SparkSession, directory: Path, seed: int, runs: int) -> list[
         found = judged_by(run, optimized, lake)
         assert found == lake.candidates()
         to_delete = {name for name, _, _ in sorted(found) if lake.random.random() < 0.5}
-        write_ledger(run, dict.fromkeys(to_delete, DELETED), lake.now)
+        write_ledger(run, dict.fromkeys(to_delete, Outcome.DELETED), lake.now)
         lake.sweep(to_delete)
         spared.append(0 if FELL_BACK in optimized.notes else len(optimized.places.deep) - optimized.listed)
     return spared

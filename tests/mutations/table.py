@@ -341,15 +341,15 @@ SWEEPING = (
         breaks="after a crash what may be gone is known (invariant 8)",
         file="retention_assets/sweep/worker.py",
         old='    _noted(task, group, attempted, name, clock(), "attempted")\n',
-        new="    _rows(task, group, attempted, clock())\n",
+        new="    task.ledger.rows(group, attempted, clock())\n",
         caught_by=("tests/sweep/test_worker.py::test_each_group_is_noted_before_and_after_it_is_worked_on",),
     ),
     Mutation(
         name="a key that a bulk deletion refused counts as deleted",
         breaks="the ledger says deleted only of what the store said so of (invariant 9)",
         file="retention_assets/objectstore/mutate/deletion_s3.py",
-        old="            answers |= dict.fromkeys(_named(by_key, entry), _answer(failure))\n",
-        new="            answers |= dict.fromkeys(_named(by_key, entry), Answer(Outcome.DELETED))\n",
+        old="            results |= dict.fromkeys(_named(by_key, entry), _result(failure))\n",
+        new="            results |= dict.fromkeys(_named(by_key, entry), DELETED)\n",
         caught_by=(
             "tests/stores/test_deletion_faults.py::TestErrorsOfSingleKeys"
             "::test_each_key_that_goes_on_failing_has_the_store_s_own_code",
@@ -359,8 +359,8 @@ SWEEPING = (
         name="a key that a bulk deletion did not name counts as deleted",
         breaks="the ledger says deleted only of what the store said so of (invariant 9)",
         file="retention_assets/objectstore/mutate/deletion_s3.py",
-        old="answers.get(one, Answer(Outcome.FAILED, _UNNAMED))",
-        new="answers.get(one, Answer(Outcome.DELETED))",
+        old="results.get(one, ObjectResult.failed(_UNNAMED))",
+        new="results.get(one, DELETED)",
         caught_by=(
             "tests/stores/test_deletion_faults.py::TestLostAnswers"
             "::test_what_the_answer_to_a_bulk_leaves_out_is_not_taken_for_deleted",

@@ -11,9 +11,10 @@ import pytest
 
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.copy_strategies import OTHER_OBJECT, copy_strategy
-from retention_assets.objectstore.mutate.copying import Copied, Copy, ObjectCopier, Outcome
+from retention_assets.objectstore.mutate.copying import Copy, ObjectCopier, VerifiedCopy
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from tests.faulty_s3 import Faults, FaultyS3, Request, faulty_s3
 from tests.stores.places import Place
@@ -90,7 +91,7 @@ class TestWhatIsSeenAfterwards:
         by_key = {"ServerSideEncryption": "aws:kms"}
         put(bucket, "x", b"ours", **(by_key if encrypted == "source" else {}))
         put(bucket, "kept", b"1234", **(by_key if encrypted == "target" else {}))
-        assert ObjectCopier(access, access).copy("x", "kept", 4).outcome is Outcome.COPIED
+        assert isinstance(ObjectCopier(access, access).copy("x", "kept", 4), VerifiedCopy)
         assert ObjectReader(access).read("kept") == b"ours"
 
     def test_without_encryption_another_etag_means_another_object(self, bucket: Bucket, access: StoreAccess) -> None:
@@ -104,7 +105,7 @@ class TestASourceThatChanges:
         self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess
     ) -> None:
         faulty.faults.before = once(is_copy, lambda: put(bucket, "x", b"new!"))
-        assert ObjectCopier(access, access).copy("x", "kept", 4).outcome is Outcome.CHANGED
+        assert ObjectCopier(access, access).copy("x", "kept", 4).outcome is Outcome.SKIPPED
 
     def test_a_server_that_takes_the_condition_refuses_the_copy(self, versitygw: Place) -> None:
         place = versitygw.access(uuid4().hex)
@@ -122,7 +123,7 @@ class TestASourceThatChanges:
         second = lambda request: request.method == "GET" and next(reads) == 1  # noqa: E731
         faulty.faults.before = once(second, lambda: put(bucket, "x", b"1" * size))
         done = ObjectCopier(access, StoreAccess(f"file://{tmp_path}")).copy("x", "kept", size)
-        assert done.outcome is Outcome.CHANGED
+        assert done.outcome is Outcome.SKIPPED
         assert list(tmp_path.rglob("kept*")) == []
 
     def test_after_it_was_read_the_copy_does_not_count(self, tmp_path: Path) -> None:
@@ -139,12 +140,12 @@ class TestASourceThatChanges:
             return result
 
         copier._carrier.copy_object = carry_and_rewrite  # type: ignore[method-assign]
-        assert copier.copy("x", "kept", 4).outcome is Outcome.CHANGED
+        assert copier.copy("x", "kept", 4).outcome is Outcome.SKIPPED
 
     def test_one_that_goes_is_missing(self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess) -> None:
         remove = lambda: bucket.client().delete_object(Bucket=bucket.name, Key="x")  # noqa: E731
         faulty.faults.before = once(is_copy, remove)
-        assert ObjectCopier(access, access).copy("x", "kept", 4) == Copied("x", "kept", Outcome.MISSING)
+        assert ObjectCopier(access, access).copy("x", "kept", 4) == ObjectResult(Outcome.MISSING)
         assert sum(is_copy(request) for request in faulty.requests) == 1
 
 
@@ -183,7 +184,7 @@ class TestPatience:
 class TestWays:
     def test_s3_copies_by_itself(self, faulty: FaultyS3, access: StoreAccess) -> None:
         elsewhere = replace(access, url=f"{access.url}/elsewhere")
-        assert ObjectCopier(access, elsewhere).copy("x", "kept", 4).outcome is Outcome.COPIED
+        assert isinstance(ObjectCopier(access, elsewhere).copy("x", "kept", 4), VerifiedCopy)
         assert {request.method for request in faulty.requests} == {"HEAD", "PUT"}
         assert sum(is_copy(request) for request in faulty.requests) == 1
 

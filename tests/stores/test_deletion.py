@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.deletion import ObjectDeleter, Outcome
-from retention_assets.objectstore.outcomes import DeleteTarget, Deletion
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter
+from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import Patience, RateLimiter
 from tests.stores.fake_clock import FakeClock
 from tests.stores.s3 import Bucket
@@ -36,7 +36,7 @@ def azure(endpoint: str) -> StoreAccess:
 class TestWhatIsNamed:
     def test_paths_and_objects_may_be_named_together(self, local: StoreAccess) -> None:
         deletions = ObjectDeleter(local).delete_all(["data/a", DeleteTarget("data/c")])
-        assert deletions == [Deletion("data/a", Outcome.DELETED), Deletion("data/c", Outcome.DELETED)]
+        assert deletions == [DELETED, DELETED]
         assert listed(local) == ["data/b"]
 
     def test_what_is_named_twice_is_deleted_once_and_answered_twice(self, local: StoreAccess) -> None:
@@ -59,15 +59,11 @@ class TestWhatIsNamed:
 
     def test_a_version_of_a_store_that_is_not_s3_stays(self, local: StoreAccess) -> None:
         (deletion,) = ObjectDeleter(local).delete_all([DeleteTarget("data/a", version_id="1")])
-        assert deletion == Deletion(
-            "data/a", Outcome.FAILED, "not tried: only S3's versions can be deleted by their id"
-        )
+        assert deletion == ObjectResult(Outcome.FAILED, "not tried: only S3's versions can be deleted by their id")
         assert listed(local) == PATHS
 
     def test_a_missing_object_says_that_it_was_gone(self, local: StoreAccess) -> None:
-        assert ObjectDeleter(local).delete_all(["data/x"]) == [
-            Deletion("data/x", Outcome.MISSING, "it was gone already")
-        ]
+        assert ObjectDeleter(local).delete_all(["data/x"]) == [ObjectResult(Outcome.MISSING, "it was gone already")]
 
 
 class TestS3:
@@ -102,7 +98,7 @@ class TestS3:
         to_delete = [DeleteTarget(path, e_tag.strip('"')) for path, e_tag in zip(PATHS, e_tags, strict=True)]
         access.open().put("data/b", b"somebody wrote here")
         deletions = ObjectDeleter(access).delete_all(to_delete)
-        assert [done.outcome for done in deletions] == [Outcome.DELETED, Outcome.CHANGED, Outcome.DELETED]
+        assert [done.outcome for done in deletions] == [Outcome.DELETED, Outcome.SKIPPED, Outcome.DELETED]
         assert deletions[1].detail == "another object is there now (PreconditionFailed)"
         assert listed(access) == ["data/b"]
 
@@ -154,4 +150,4 @@ def test_a_deleter_may_be_used_again(place: str, local: StoreAccess, bucket: Buc
     deleter = ObjectDeleter(access)
     for _ in range(2):
         access.open().put("data/z", b"1")
-        assert deleter.delete_all(["data/z"]) == [Deletion("data/z", Outcome.DELETED)]
+        assert deleter.delete_all(["data/z"]) == [DELETED]

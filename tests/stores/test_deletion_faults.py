@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.deletion import ObjectDeleter, Outcome
-from retention_assets.objectstore.outcomes import DeleteTarget, Deletion
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter
+from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import Patience, RateLimiter
 from tests.faulty_s3 import Faults, FaultyS3, Request, faulty_s3
 from tests.stores.fake_clock import FakeClock
@@ -58,12 +58,10 @@ class World:
             self.access, self.rate_limiter, conditional=conditional, patience=patience or Patience(), random=Random(0)
         )
 
-    def delete(self, to_delete: Sequence[DeleteTarget | str]) -> dict[str, Deletion]:
-        deletions = self.deleter().delete_all(to_delete)
-        assert [done.path for done in deletions] == [one if isinstance(one, str) else one.path for one in to_delete]
-        return {done.path: done for done in deletions}
+    def delete(self, to_delete: Sequence[DeleteTarget | str]) -> dict[str, ObjectResult]:
+        return by_path(to_delete, self.deleter().delete_all(to_delete))
 
-    def require_honest(self, deletions: dict[str, Deletion]) -> None:
+    def require_honest(self, deletions: dict[str, ObjectResult]) -> None:
         """What is deleted is gone, what has failed is there or of unknown outcome, and what must stay is there."""
         left = self.left()
         assert left >= set(KEPT)
@@ -83,7 +81,12 @@ def world(bucket: Bucket, proxy: FaultyS3) -> World:
     return World(bucket, proxy)
 
 
-def outcomes(deletions: dict[str, Deletion]) -> Counter[Outcome]:
+def by_path(to_delete: Sequence[DeleteTarget | str], results: Sequence[ObjectResult]) -> dict[str, ObjectResult]:
+    paths = [one if isinstance(one, str) else one.path for one in to_delete]
+    return dict(zip(paths, results, strict=True))
+
+
+def outcomes(deletions: dict[str, ObjectResult]) -> Counter[Outcome]:
     return Counter(done.outcome for done in deletions.values())
 
 
@@ -148,7 +151,8 @@ class TestLostAnswers:
         world.options(read_timeout="500ms")
         world.proxy.faults = Faults(**{fault: 0.5})
         deleter = world.deleter()
-        deletions = {done.path: done for start in range(0, 30, 3) for done in deleter.delete_all(to_delete[start:][:3])}
+        results = [done for start in range(0, 30, 3) for done in deleter.delete_all(to_delete[start:][:3])]
+        deletions = by_path(to_delete, results)
         world.require_honest(deletions)
         assert len(world.proxy.deletions) > 10
         assert outcomes(deletions)[Outcome.DELETED] >= 24
@@ -159,7 +163,7 @@ class TestLostAnswers:
         world.proxy.faults = lost
         deletions = world.delete([DeleteTarget(path, world.e_tag(path))])
         assert world.proxy.answers == [None, 200]
-        assert deletions[path] == Deletion(path, Outcome.DELETED)
+        assert deletions[path] == DELETED
 
     def test_what_the_answer_to_a_bulk_leaves_out_is_not_taken_for_deleted(self, world: World) -> None:
         to_delete = world.to_delete(5)
@@ -227,7 +231,7 @@ class TestConditions:
             conditions="kept", before=_once(lambda: world.put(overwritten, content=b"somebody wrote here"))
         )
         deletions = world.delete(to_delete)
-        assert [done.outcome for done in deletions.values()] == [Outcome.DELETED, Outcome.CHANGED, Outcome.DELETED]
+        assert [done.outcome for done in deletions.values()] == [Outcome.DELETED, Outcome.SKIPPED, Outcome.DELETED]
         assert "PreconditionFailed" in str(deletions[overwritten].detail)
         assert world.left() == {*KEPT, overwritten}
         assert len(world.proxy.deletions) == 1
@@ -243,7 +247,7 @@ class TestConditions:
         to_delete = [DeleteTarget(paths[0], world.e_tag(paths[0])), DeleteTarget(paths[1], "0" * 32)]
         world.proxy.faults = Faults(conditions="kept", refuses_bulk="AccessDenied")
         deletions = world.delete(to_delete)
-        assert [done.outcome for done in deletions.values()] == [Outcome.DELETED, Outcome.CHANGED]
+        assert [done.outcome for done in deletions.values()] == [Outcome.DELETED, Outcome.SKIPPED]
         assert world.left() == {*KEPT, paths[1]}
 
     def test_a_version_is_named_without_its_etag_of_which_s3_takes_only_one(self, world: World) -> None:
@@ -278,7 +282,7 @@ class TestConditions:
         paths = world.to_delete(2)
         to_delete = [DeleteTarget(paths[0], world.e_tag(paths[0])), DeleteTarget(paths[1], "0" * 32)]
         world.proxy.faults = Faults(conditions="kept", refuses_bulk="MalformedXML")
-        assert [done.outcome for done in world.delete(to_delete).values()] == [Outcome.DELETED, Outcome.CHANGED]
+        assert [done.outcome for done in world.delete(to_delete).values()] == [Outcome.DELETED, Outcome.SKIPPED]
 
 
 class TestBrokenStore:
@@ -296,7 +300,7 @@ class TestBrokenStore:
         stuck = f"ns/{to_delete[0]}"
         world.options(disable_bulk_delete="true", read_timeout="1s")
         world.proxy.faults = Faults(hanging=1.0, applies=lambda request: request.key == stuck)
-        deletions = {done.path: done for done in world.deleter(patience=Patience(attempts=2)).delete_all(to_delete)}
+        deletions = by_path(to_delete, world.deleter(patience=Patience(attempts=2)).delete_all(to_delete))
         assert outcomes(deletions) == {Outcome.DELETED: 29, Outcome.FAILED: 1}
         assert UNKNOWN in str(deletions[to_delete[0]].detail)
 

@@ -8,38 +8,37 @@ import pytest
 
 from retention_assets.errors import StoreError
 from retention_assets.objectstore.failures import Failure, Kind, failure_told, unreachable
-from retention_assets.objectstore.mutate.deletion_work import DeletionWork
-from retention_assets.objectstore.outcomes import Answer, DeleteTarget, Outcome
+from retention_assets.objectstore.mutate.deletion import DeletionWork
+from retention_assets.objectstore.outcomes import DELETED as GONE
+from retention_assets.objectstore.outcomes import DeleteTarget, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import Patience, RateLimiter
 from tests.stores.fake_clock import FakeClock
 
-GONE, ABSENT = Answer(Outcome.DELETED), Answer(Outcome.MISSING)
-DENIED = Answer(Outcome.FAILED, failure_told("AccessDenied", 403, "no", ()))
-BUSY = Answer(Outcome.FAILED, failure_told("SlowDown", 503, "slow down", ()))
-LOST = Answer(Outcome.FAILED, unreachable())
-REFUSED = Answer(Outcome.FAILED, Failure(Kind.OTHER, "some of them"), retry_alone=True)
-NO_BUCKET = Answer(Outcome.FAILED, failure_told("NoSuchBucket", 404, "", ()))
+ABSENT = ObjectResult(Outcome.MISSING)
+DENIED = ObjectResult.failed(failure_told("AccessDenied", 403, "no", ()))
+BUSY = ObjectResult.failed(failure_told("SlowDown", 503, "slow down", ()))
+LOST = ObjectResult.failed(unreachable())
+REFUSED = ObjectResult.failed(Failure(Kind.OTHER, "some of them", retry_alone=True))
+NO_BUCKET = ObjectResult.failed(failure_told("NoSuchBucket", 404, "", ()))
 
-Play = Callable[[Sequence[DeleteTarget]], Answer]
+Play = Callable[[Sequence[DeleteTarget]], ObjectResult]
 
 
 class FakeStore:
     """Answers as it is told: `delete_many` by the whole request, `delete_one` by what is next for the object."""
 
-    def __init__(
-        self, most: int, answer: Callable[[Sequence[DeleteTarget]], Answer], *, delete_one: Sequence[Answer] = ()
-    ) -> None:
+    def __init__(self, most: int, answer: Play, *, delete_one: Sequence[ObjectResult] = ()) -> None:
         self.most = most
         self.requests: list[int] = []
         self._answer, self._alone = answer, list(delete_one)
         self._lock = Lock()
 
-    def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[Answer]:
+    def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[ObjectResult]:
         with self._lock:
             self.requests.append(len(to_delete))
         return [self._answer(to_delete)] * len(to_delete)
 
-    def delete_one(self, to_delete: DeleteTarget) -> Answer:
+    def delete_one(self, to_delete: DeleteTarget) -> ObjectResult:
         with self._lock:
             self.requests.append(1)
             if self._alone:
@@ -63,7 +62,7 @@ def rate_limiter(clock: FakeClock) -> RateLimiter:
 
 def done(
     store: FakeStore, rate_limiter: RateLimiter, to_delete: Sequence[DeleteTarget], patience: Patience | None = None
-) -> list[Answer]:
+) -> list[ObjectResult]:
     answers = DeletionWork(store, rate_limiter, patience or Patience(), Random(0)).done(to_delete)
     assert set(answers) == set(to_delete)
     return [answers[one] for one in to_delete]
@@ -72,7 +71,7 @@ def done(
 def test_ten_requests_are_under_way_at_once_and_no_more(rate_limiter: RateLimiter) -> None:
     delete_many, eleventh = Barrier(10), Barrier(11)
 
-    def answer(to_delete: Sequence[DeleteTarget]) -> Answer:
+    def answer(to_delete: Sequence[DeleteTarget]) -> ObjectResult:
         delete_many.wait(20)  # breaks unless ten are here
         with pytest.raises(BrokenBarrierError):
             eleventh.wait(0.1)  # an eleventh never comes
@@ -122,7 +121,7 @@ def test_where_nothing_was_asked_before_what_is_absent_is_missing(rate_limiter: 
     ],
 )
 def test_what_a_row_of_answers_comes_to(
-    rate_limiter: RateLimiter, answers: list[Answer], comes_to: Outcome, unclear: bool
+    rate_limiter: RateLimiter, answers: list[ObjectResult], comes_to: Outcome, unclear: bool
 ) -> None:
     store = FakeStore(1, lambda to_delete: DENIED, delete_one=answers)
     (answer,) = done(store, rate_limiter, some(1), Patience(attempts=3))
@@ -133,7 +132,7 @@ def test_what_a_row_of_answers_comes_to(
 
 @pytest.mark.parametrize("before", [(), (LOST,)], ids=["from_the_start", "after_a_lost_answer"])
 def test_an_endless_throttle_ends_as_a_failure(
-    rate_limiter: RateLimiter, clock: FakeClock, before: Sequence[Answer]
+    rate_limiter: RateLimiter, clock: FakeClock, before: Sequence[ObjectResult]
 ) -> None:
     (answer,) = done(
         FakeStore(1, lambda to_delete: BUSY, delete_one=before), rate_limiter, some(1), Patience(seconds=30)
@@ -147,7 +146,7 @@ def test_an_endless_throttle_ends_as_a_failure(
 def test_what_was_throttled_goes_in_portions(clock: FakeClock) -> None:
     busy = [True]
 
-    def answer(to_delete: Sequence[DeleteTarget]) -> Answer:
+    def answer(to_delete: Sequence[DeleteTarget]) -> ObjectResult:
         return BUSY if busy and busy.pop() else GONE
 
     store = FakeStore(1_000, answer)
@@ -161,7 +160,7 @@ def test_one_key_that_is_throttled_for_ever_holds_up_no_other(clock: FakeClock, 
     to_delete = some(1_500)
 
     class HotStore(FakeStore):
-        def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[Answer]:
+        def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[ObjectResult]:
             super().delete_many(to_delete)
             return [BUSY if one.path == "data/700" else GONE for one in to_delete]
 
@@ -183,7 +182,7 @@ def test_one_request_without_an_answer_among_others_with_one_ends_nothing(rate_l
     answered: list[DeleteTarget] = []
     lost: list[DeleteTarget] = []
 
-    def answer(asked: Sequence[DeleteTarget]) -> Answer:
+    def answer(asked: Sequence[DeleteTarget]) -> ObjectResult:
         if asked[0] is to_delete[0]:
             lost.extend(asked)
             if len(lost) == 2:  # the last attempt
@@ -210,7 +209,7 @@ def test_only_throttles_slow_the_pace_down(rate_limiter: RateLimiter) -> None:
 
 
 def test_an_error_of_our_own_is_not_swallowed(rate_limiter: RateLimiter) -> None:
-    def answer(to_delete: Sequence[DeleteTarget]) -> Answer:
+    def answer(to_delete: Sequence[DeleteTarget]) -> ObjectResult:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -227,7 +226,7 @@ def test_nothing_is_asked_for_once_the_callers_time_is_over(clock: FakeClock, mo
     store = FakeStore(most, lambda to_delete: GONE)
     answers = DeletionWork(store, rate_limiter, Patience(), Random(0), ended_by(clock, 20)).done(some(1_000))
     ended = [answer.outcome for answer in answers.values()]
-    assert set(ended) == {Outcome.DELETED, Outcome.LATE}
+    assert set(ended) == {Outcome.DELETED, Outcome.ATTEMPTED}
     assert ended.count(Outcome.DELETED) == sum(store.requests)
     assert 200 <= sum(store.requests) <= 250  # twenty seconds' worth, and what is asked for between two glances
 
@@ -246,14 +245,14 @@ def test_what_was_throttled_until_the_time_was_over_is_late(clock: FakeClock, ra
     """Nothing was done to it: the next look is what it waits for."""
     store = FakeStore(10, lambda to_delete: BUSY)
     answers = DeletionWork(store, rate_limiter, Patience(seconds=3600), Random(0), ended_by(clock, 60)).done(some(30))
-    assert {answer.outcome for answer in answers.values()} == {Outcome.LATE}
+    assert {answer.outcome for answer in answers.values()} == {Outcome.ATTEMPTED}
 
 
 def test_what_a_refused_bulk_leaves_to_be_asked_for_singly_keeps_its_answer_when_it_is_late(clock: FakeClock) -> None:
     store = FakeStore(10, lambda to_delete: REFUSED)
     rate_limiter = RateLimiter(1, clock=clock, sleep=clock.sleep)
     answers = DeletionWork(store, rate_limiter, Patience(), Random(0), ended_by(clock, 5)).done(some(50))
-    assert {answer.outcome for answer in answers.values()} == {Outcome.FAILED, Outcome.LATE}
+    assert {answer.outcome for answer in answers.values()} == {Outcome.FAILED, Outcome.ATTEMPTED}
     assert sum(answer.outcome is Outcome.FAILED for answer in answers.values()) == sum(store.requests)
 
 
@@ -276,7 +275,7 @@ def test_nothing_is_asked_for_when_there_is_no_time_left_from_the_beginning(cloc
     store = FakeStore(10, lambda to_delete: GONE)
     rate_limiter = RateLimiter(clock=clock, sleep=clock.sleep)
     answers = DeletionWork(store, rate_limiter, Patience(), Random(0), lambda: False).done(some(50))
-    assert {answer.outcome for answer in answers.values()} == {Outcome.LATE}
+    assert {answer.outcome for answer in answers.values()} == {Outcome.ATTEMPTED}
     assert store.requests == []
 
 

@@ -10,8 +10,9 @@ import pytest
 from retention_assets.errors import AccessDenied, ObjectMissing, RetentionError, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import READ, Kind, failure_of, failure_told, scrubbed, unreachable
-from retention_assets.objectstore.mutate.deletion import ObjectDeleter, Outcome
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.outcomes import Outcome
 from tests.stores.s3 import Bucket
 from tests.stores.servers import server_that_answers, server_that_hangs_up
 

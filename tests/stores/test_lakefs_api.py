@@ -16,8 +16,8 @@ from retention_assets.lakefs.source import api as lakefs_api
 from retention_assets.lakefs.source.api import ApiSource
 from retention_assets.lakefs.source.repository import GCRules, StagedList, staged_folder
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.deletion import ObjectDeleter, Outcome
-from retention_assets.objectstore.outcomes import Deletion
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter
+from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from tests.repositories import api, place_repository
 from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, Answer, LakeFSServer, serving
 from tests.stores.lakefs_world import Repository, bare, saved
@@ -359,8 +359,8 @@ class TestRelease:
     def test_a_list_that_may_not_be_removed_stays_with_one_warning(
         self, own: ApiSource, lake: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def denied(self: object, files: list[str]) -> list[Deletion]:
-            return [Deletion(file, Outcome.FAILED, "the store denied it (AccessDenied)") for file in files]
+        def denied(self: object, files: list[str]) -> list[ObjectResult]:
+            return [ObjectResult(Outcome.FAILED, "the store denied it (AccessDenied)")] * len(files)
 
         monkeypatch.setattr(ObjectDeleter, "delete_all", denied)
         file = self.written(lake, NOW)

@@ -16,7 +16,8 @@ from retention_assets.lakefs.source.inventory_snapshot import (
     StoragePicture,
     _carried,
 )
-from retention_assets.state.ledger import DELETED, collected_since
+from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.state.ledger import collected_since
 from retention_assets.state.warehouse import FACTS, Warehouse
 from retention_assets.tables import STORAGE_INVENTORY
 from tests.acceptance.runs import Run, objects_in, write_ledger
@@ -185,7 +186,7 @@ def test_what_our_sweeps_deleted_is_not_in_the_picture_since_its_slice_is_listed
 ) -> None:
     run = at(spark, place, BEGAN + CLOSED)
     keep(run)
-    write_ledger(run, {SECOND: DELETED}, run.now)
+    write_ledger(run, {SECOND: Outcome.DELETED}, run.now)
     place.remove([SECOND])
     picture = at(spark, place, BEGAN + CLOSED + DAY).picture()
     assert picture.listed == 1
@@ -197,7 +198,7 @@ def test_what_was_put_back_by_hand_after_a_sweep_is_seen_by_every_later_optimize
 ) -> None:
     run = at(spark, place, BEGAN + CLOSED)
     keep(run)
-    write_ledger(run, {SECOND: DELETED}, run.now + HOUR)
+    write_ledger(run, {SECOND: Outcome.DELETED}, run.now + HOUR)
     place.remove([SECOND])
     keep(at(spark, place, BEGAN + CLOSED + DAY))
     place.store({SECOND: BEGAN + HOUR})
@@ -210,7 +211,7 @@ def test_what_was_put_back_by_hand_after_a_sweep_is_seen_by_every_later_optimize
 def test_of_an_older_picture_only_what_was_removed_after_it_is_taken_out(spark: SparkSession, place: Place) -> None:
     """A delivered inventory of after the restoring has the object, and the ledger says that it was deleted before."""
     run = at(spark, place, BEGAN + CLOSED)
-    write_ledger(run, {SECOND: DELETED}, BEGAN + CLOSED)
+    write_ledger(run, {SECOND: Outcome.DELETED}, BEGAN + CLOSED)
     context = InventoryContext(
         spark,
         run.open(),

@@ -16,18 +16,9 @@ from retention_assets.cli import undoing as commands
 from retention_assets.config.configuration import load_configuration
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused
+from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.lease import release_lease, take_lease
-from retention_assets.state.ledger import (
-    ATTEMPTED,
-    DELETED,
-    FAILED,
-    MISSING,
-    PURGED,
-    QUARANTINED,
-    RESTORED,
-    SURPLUS_LEDGERS,
-    LedgerPlace,
-)
+from retention_assets.state.ledger import SURPLUS_LEDGERS, LedgerPlace
 from retention_assets.state.plan import Plan, keep_plan
 from retention_assets.state.quarantine import QuarantinePlace
 from retention_assets.state.records import read_records
@@ -70,10 +61,10 @@ def place(world: World, plan: Plan) -> QuarantinePlace:
 def note(world: World, plan: Plan, fence: int, *outcomes: str, name: str = "a", detail: str | None = None) -> None:
     """Write what a sweep of a plan did to one object."""
     for outcome_ in outcomes:
-        told = detail or (place(world, plan).describe(address(name)) if outcome_ == QUARANTINED else None)
+        told = detail or (place(world, plan).describe(address(name)) if outcome_ == Outcome.QUARANTINED else None)
         row = {"address": address(name), "size": len(content(name)), "outcome": outcome_, "detail": told}
         rows = pa.Table.from_pylist([{**row, "at": world.clock(), "fence": fence}], schema=LEDGER)
-        kind = "attempted" if outcome_ == ATTEMPTED else "done"
+        kind = "attempted" if outcome_ == Outcome.ATTEMPTED else "done"
         target = LedgerPlace(world.warehouse.root, REPOSITORY, plan.day, plan.plan_hash, fence, f"run-{fence}")
         target.append(rows, f"{name}-{uuid4().hex}", kind)
 
@@ -87,12 +78,12 @@ def lay_copy(world: World, plan: Plan, name: str = "a", bytes_: bytes | None = N
 
 def copied_not_deleted(world: World, plan: Plan, fence: int = 1) -> Path:
     """Leave what a sweep leaves that copied an object and could not delete the original."""
-    note(world, plan, fence, ATTEMPTED, FAILED)
+    note(world, plan, fence, Outcome.ATTEMPTED, Outcome.FAILED)
     return lay_copy(world, plan)
 
 
 def moved(world: World, plan: Plan, fence: int = 3) -> Path:
-    note(world, plan, fence, ATTEMPTED, QUARANTINED)
+    note(world, plan, fence, Outcome.ATTEMPTED, Outcome.QUARANTINED)
     if "a" in world.stored():
         world.remove("a")
     return lay_copy(world, plan)
@@ -126,7 +117,7 @@ def test_copies_of_one_object_under_two_plans_go_together_and_none_is_left(spark
     world.wait(days=29)  # the first copy is older than quarantine.keep, the second is not
     assert not due_for_purge(undo(spark, world)).is_anything
     world.wait(days=1)
-    assert purged(spark, world) == {PURGED: Amount(2, 2 * len(content("a")))}
+    assert purged(spark, world) == {Outcome.PURGED: Amount(2, 2 * len(content("a")))}
     assert files(world) == set()
     assert shown(spark, world) == {}
 
@@ -142,7 +133,7 @@ def test_a_copy_whose_object_is_in_its_place_is_surplus_and_goes_once_no_sweep_i
     world.wait(minutes=21)  # sweep.window and five minutes
     due = due_for_purge(undo(spark, world))
     assert (due.amount, due.surplus) == (Amount(), Amount(1, len(content("a"))))
-    assert purged(spark, world) == {FAILED: Amount(1, len(content("a")))}  # the plan's ledger is as it was
+    assert purged(spark, world) == {Outcome.FAILED: Amount(1, len(content("a")))}  # the plan's ledger is as it was
     assert files(world) == set()
     assert world.stored()["a"] == content("a")
     *_, record = read_records(world.warehouse, REPOSITORY)
@@ -181,7 +172,7 @@ def test_what_another_run_touched_since_it_was_found_due_stays(
 
     def and_then_the_sweep_goes_on(*arguments: Any, **options: Any) -> Any:
         result = found_due(*arguments, **options)
-        note(world, plan, 50, ATTEMPTED, QUARANTINED)
+        note(world, plan, 50, Outcome.ATTEMPTED, Outcome.QUARANTINED)
         world.remove("a")
         return result
 
@@ -200,20 +191,20 @@ def test_while_a_sweep_has_the_lease_nothing_is_purged(spark: SparkSession, tmp_
     assert copy.is_file()
 
 
-@pytest.mark.parametrize("answer", [FAILED, DELETED, MISSING, RESTORED, None])
+@pytest.mark.parametrize("answer", [Outcome.FAILED, Outcome.DELETED, Outcome.MISSING, Outcome.RESTORED, None])
 def test_a_copy_that_holds_the_last_bytes_can_be_brought_back_whatever_the_ledger_says(
     spark: SparkSession, tmp_path: Path, answer: str | None
 ) -> None:
     """A store that answers ambiguously may have deleted the original of what is `failed`."""
     world = a_world(tmp_path)
     plan = another_plan(world, 1)
-    note(world, plan, 1, *([ATTEMPTED, answer] if answer else [ATTEMPTED]))
+    note(world, plan, 1, *([Outcome.ATTEMPTED, answer] if answer else [Outcome.ATTEMPTED]))
     lay_copy(world, plan)
     world.remove("a")
     assert shown(spark, world) == {plan.plan_hash: (1, 0)}
     world.wait(hours=1)
     assert not due_for_purge(undo(spark, world)).is_anything
-    assert restore(undo(spark, world), selected("a")).ledgers[RESTORED].objects == 1
+    assert restore(undo(spark, world), selected("a")).ledgers[Outcome.RESTORED].objects == 1
     assert world.stored()["a"] == content("a")
     assert shown(spark, world) == {}
 
@@ -231,7 +222,7 @@ def test_a_copy_of_what_lives_again_and_is_gone_stays(spark: SparkSession, tmp_p
 def test_a_copy_of_another_size_is_not_brought_back(spark: SparkSession, tmp_path: Path) -> None:
     world = a_world(tmp_path)
     plan = another_plan(world, 1)
-    note(world, plan, 1, ATTEMPTED)
+    note(world, plan, 1, Outcome.ATTEMPTED)
     lay_copy(world, plan, bytes_=b"part")
     world.remove("a")
     world.wait(hours=1)
@@ -288,7 +279,7 @@ def test_what_a_run_was_at_when_it_died_is_purged_in_the_end(spark: SparkSession
     world.wait(days=31)
     purged(spark, world)
     assert world.copies() == {}
-    assert outcome(world, "e") == PURGED
+    assert outcome(world, "e") == Outcome.PURGED
     assert files(world) == set()
 
 
@@ -355,7 +346,7 @@ def test_the_proof_fails_where_something_is_called_purged_and_has_a_copy(spark: 
     first, second = another_plan(world, 1), another_plan(world, 2)
     copied_not_deleted(world, first)
     moved(world, second)
-    note(world, second, 5, PURGED)
+    note(world, second, 5, Outcome.PURGED)
     found = check_result(spark, world, first, second)
     assert not found.passed
     assert f"1 objects are called purged and have a copy, first {address('a')}" in found.detail
@@ -464,5 +455,5 @@ def test_where_versions_may_not_be_listed_nothing_is_purged_for_good(
     due = due_for_purge(versioned.undo())
     assert due.keeps_versions is None
     purge(versioned.undo(), due.digest, kept(versioned.spark))
-    details = {row["detail"] for row in world.ledger() if row["outcome"] == PURGED}
+    details = {row["detail"] for row in world.ledger() if row["outcome"] == Outcome.PURGED}
     assert details == {"its copy in quarantine; whether the store keeps versions of the copy is unknown"}

@@ -11,15 +11,16 @@ import pytest
 from retention_assets.config.limits import BudgetSettings
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused, StoreError
+from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.lease import Lease
-from retention_assets.state.ledger import ATTEMPTED, OUTCOMES
+from retention_assets.state.ledger import OUTCOMES
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.policies import completed_runs
 from retention_assets.state.records import read_records
 from retention_assets.sweep.engine import Done, Round
 from retention_assets.sweep.execute import SweepResult, execute, require_balance
-from retention_assets.sweep.worker import BeforeDeadline, ObjectResult, TaskSpec
+from retention_assets.sweep.worker import BeforeDeadline, TaskSpec
 from tests.sweep.crashes.engine import EngineHere
 from tests.sweep.crashes.runs import sweep, sweep_run
 from tests.sweep.crashes.world import DEAD, PLANNED, REPOSITORY, World, name_of
@@ -46,7 +47,8 @@ class EndsAlike:
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
         return [
-            ObjectResult(self.outcomes.get(name_of(one), "failed"), "why") for one in objects["address"].to_pylist()
+            ObjectResult(Outcome(self.outcomes.get(name_of(one), "failed")), "why")
+            for one in objects["address"].to_pylist()
         ]
 
 
@@ -69,14 +71,16 @@ def lease_is_free(world: World) -> bool:
     ("outcomes", "complaint"),
     [
         pytest.param({}, None, id="nothing_was_tried"),
-        pytest.param({outcome: Amount() for outcome in (*OUTCOMES, ATTEMPTED)}, None, id="every_outcome_there_is"),
+        pytest.param(
+            {outcome: Amount() for outcome in (*OUTCOMES, Outcome.ATTEMPTED)}, None, id="every_outcome_there_is"
+        ),
         pytest.param({"deleted": Amount(2, 20), "failed": Amount(1, 10)}, None, id="all_of_it"),
         pytest.param({"deleted": Amount(1, 10)}, None, id="a_part"),
         pytest.param(
             {"deleted": Amount(3, 30), "skipped": Amount(1, 0)}, "4 objects and 30 bytes", id="an_object_more"
         ),
         pytest.param({"deleted": Amount(3, 31)}, "3 objects and 31 bytes of 3 and 30", id="a_byte_more"),
-        pytest.param({"deleted": Amount(3, 30), ATTEMPTED: Amount(1, 1)}, "4 objects", id="attempts_count_too"),
+        pytest.param({"deleted": Amount(3, 30), Outcome.ATTEMPTED: Amount(1, 1)}, "4 objects", id="attempts_count_too"),
         pytest.param({"deletd": Amount(1, 10)}, r"outcomes \['deletd'\]", id="an_outcome_that_there_is_not"),
     ],
 )
@@ -150,7 +154,7 @@ def test_a_sweep_that_fails_at_all_that_a_round_tries_ends_there(world: World) -
     """Although the look found one of the round's objects alive again, which is no failure."""
     with pytest.raises(StoreError, match=r"all 4 objects of a round failed. \d+ were not tried. Why: `retention r"):
         sweep_result(world)
-    tried = {name_of(row["address"]): row["outcome"] for row in world.ledger() if row["outcome"] != ATTEMPTED}
+    tried = {name_of(row["address"]): row["outcome"] for row in world.ledger() if row["outcome"] != Outcome.ATTEMPTED}
     assert tried == {**dict.fromkeys("abde", "failed"), "c": "skipped"}
     assert lease_is_free(world)
     (record,) = read_records(world.warehouse, REPOSITORY)
@@ -226,7 +230,7 @@ def test_looks_that_take_longer_than_the_window_end_the_sweep_with_the_remedy(wo
     engine.slow = 100
     with pytest.raises(GuardRefused, match=r"took longer than sweep.window, 15m.* Set a longer sweep.window"):
         execute(sweep_run(world, "sweep", "delete", "a-run"), engine, lambda: None)
-    assert not [row for row in world.ledger() if row["outcome"] == ATTEMPTED]
+    assert not [row for row in world.ledger() if row["outcome"] == Outcome.ATTEMPTED]
     (record,) = read_records(world.warehouse, REPOSITORY)  # of what the look itself decided
     assert "sweep.window" in record.document["ended_early"]
     assert lease_is_free(world)

@@ -15,13 +15,13 @@ from retention_assets.core.amounts import Amount
 from retention_assets.core.liveness import Liveness
 from retention_assets.icechunk.sweep.layout import IcechunkLayout
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
-from retention_assets.state.ledger import ATTEMPTED
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.execute import SweepResult, execute
 from retention_assets.sweep.spark import Setting, SparkEngine
-from retention_assets.sweep.worker import BeforeDeadline, ObjectResult
+from retention_assets.sweep.worker import BeforeDeadline
 from tests.ledgers import write_ledger
 from tests.sweep.crashes.runs import sweep_run
 from tests.sweep.crashes.world import World
@@ -71,7 +71,7 @@ def test_the_next_phase_remains_once_nothing_of_the_one_before_does(engine: Spar
 
 
 def test_an_object_whose_end_is_not_known_holds_the_next_phase_back(engine: SparkEngine, tmp_path: Path) -> None:
-    told(tmp_path, "a", {"snapshots/a": "deleted", "snapshots/b": ATTEMPTED})
+    told(tmp_path, "a", {"snapshots/a": "deleted", "snapshots/b": Outcome.ATTEMPTED})
     assert engine.remaining(1) == [1]
 
 
@@ -112,7 +112,10 @@ class FailsAt:
         return self
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
-        return [ObjectResult("failed" if one == self.address else "deleted") for one in objects["address"].to_pylist()]
+        return [
+            ObjectResult(Outcome.FAILED if one == self.address else Outcome.DELETED)
+            for one in objects["address"].to_pylist()
+        ]
 
 
 def outcomes(frame: DataFrame) -> dict[str, str]:

@@ -10,11 +10,12 @@ import pytest
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.outcomes import ObjectResult
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.quarantine import QuarantinePlace
 from retention_assets.sweep import actions
 from retention_assets.sweep.actions import Quarantine
-from retention_assets.sweep.worker import OBJECTS, ObjectResult
+from retention_assets.sweep.worker import OBJECTS
 from tests.faulty_s3 import FaultyS3, faulty_s3
 from tests.stores.s3 import Bucket
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from retention_assets.errors import AccessDenied, StoreError
 from retention_assets.lakefs.sweep.results import rule_statistics, write_results, write_statistics
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.state.ledger import DELETED, FAILED, MISSING, SKIPPED
+from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.tables import DELETION_REPORT
 from tests.transforms.frames import NOW, Candidate, address, candidates
 
@@ -95,7 +95,15 @@ def test_results_that_cannot_be_written_are_an_error(spark: SparkSession, tmp_pa
 
 
 def test_statistics_count_an_object_for_each_of_its_rules_and_by_its_reason_without_any(spark: SparkSession) -> None:
-    ended = ledger(spark, **{DELETED: [EXPIRED], MISSING: [BY_TWO_RULES], FAILED: [BY_ONE], SKIPPED: [IN_NOTHING]})
+    ended = ledger(
+        spark,
+        **{
+            Outcome.DELETED: [EXPIRED],
+            Outcome.MISSING: [BY_TWO_RULES],
+            Outcome.FAILED: [BY_ONE],
+            Outcome.SKIPPED: [IN_NOTHING],
+        },
+    )
     found = rule_statistics(candidates(spark, *PLANNED), ended, "run-1", "hash", STARTED)
     assert [(row.rule_id, row.objects, row.bytes, row.deleted, row.failed, row.skipped) for row in found] == [
         ("raw", 2, 110, 1, 1, 0),
@@ -118,7 +126,7 @@ def test_what_was_not_attempted_counts_as_planned_and_as_nothing_else(spark: Spa
 
 
 def test_statistics_are_a_csv_of_the_day_to_which_each_attempt_adds(spark: SparkSession, lake: StoreAccess) -> None:
-    for run_id, outcome in (("run-1", FAILED), ("run-2", DELETED)):
+    for run_id, outcome in (("run-1", Outcome.FAILED), ("run-2", Outcome.DELETED)):
         ended = ledger(spark, **{outcome: [EXPIRED]})
         found = rule_statistics(candidates(spark, PLANNED[0]), ended, run_id, "hash", STARTED)
         write_statistics(lake, DAY, found)

@@ -15,8 +15,9 @@ from retention_assets.config.configuration import load_configuration
 from retention_assets.config.limits import QuarantineSettings
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused
+from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.lease import LEASES
-from retention_assets.state.ledger import FAILED, MISSING, PURGED, QUARANTINED, RESTORED, SKIPPED, LedgerPlace
+from retention_assets.state.ledger import LedgerPlace
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.records import read_records
 from retention_assets.sweep.undo import Selection, Undo, due_for_purge, purge, restore
@@ -70,10 +71,10 @@ def test_a_restore_that_failed_can_be_run_again(spark: SparkSession, tmp_path: P
     world = quarantined_world(tmp_path / "world")
     in_the_way = world.root / "lake" / address("b")
     in_the_way.mkdir()
-    assert restore(undo(spark, world), selected("b")).ledgers[FAILED].objects == 1
-    assert outcome(world, "b") == FAILED
+    assert restore(undo(spark, world), selected("b")).ledgers[Outcome.FAILED].objects == 1
+    assert outcome(world, "b") == Outcome.FAILED
     in_the_way.rmdir()
-    assert restore(undo(spark, world), selected("b")).ledgers[RESTORED].objects == 1
+    assert restore(undo(spark, world), selected("b")).ledgers[Outcome.RESTORED].objects == 1
     assert world.stored()["b"] == content("b")
     with pytest.raises(GuardRefused, match="nothing like that is in quarantine"):
         restore(undo(spark, world), selected("b"))
@@ -84,7 +85,7 @@ def test_what_could_not_be_restored_is_purged_with_the_rest_when_its_time_is_ove
 ) -> None:
     world = quarantined_world(tmp_path / "world")
     world.lay("d", OTHER)
-    assert restore(undo(spark, world), selected("d")).ledgers[SKIPPED] == Amount(
+    assert restore(undo(spark, world), selected("d")).ledgers[Outcome.SKIPPED] == Amount(
         3, sum(len(content(name)) for name in "cdh")
     )
     assert due_for_purge(undo(spark, world)).amount == Amount()
@@ -94,7 +95,7 @@ def test_what_could_not_be_restored_is_purged_with_the_rest_when_its_time_is_ove
     with watched(Effects(world.root, Point(0, Moment.AFTER))):  # it dies with the lease in its hands
         purge(undo(spark, world), due.digest, kept(spark))
     world.wait(hours=1)
-    assert purge(undo(spark, world), due.digest, kept(spark)).ledgers[PURGED] == due.amount
+    assert purge(undo(spark, world), due.digest, kept(spark)).ledgers[Outcome.PURGED] == due.amount
     assert world.copies() == {}
     assert world.stored()["d"] == OTHER
 
@@ -108,7 +109,7 @@ def test_what_a_run_moved_before_it_died_can_be_brought_back_although_its_plan_i
     assert outcome(world, "e") == "attempted"
     assert "e" not in world.stored()
     ended = restore(undo(spark, world), selected("e")).ledgers
-    assert (ended[RESTORED].objects, ended[QUARANTINED].objects) == (1, 1)
+    assert (ended[Outcome.RESTORED].objects, ended[Outcome.QUARANTINED].objects) == (1, 1)
     assert world.stored()["e"] == content("e")
     assert world.copies().keys() == {"a"}
 
@@ -133,7 +134,7 @@ def test_what_a_cut_off_run_may_still_be_at_is_not_brought_back_before_its_windo
     assert [line for line in told if "may still be at" in line and "can be brought back after" in line]
     assert world.copies().keys() == {"a", "e"}
     world.wait(hours=1)
-    assert restore(undo(spark, world), selected("e")).ledgers[RESTORED].objects == 1
+    assert restore(undo(spark, world), selected("e")).ledgers[Outcome.RESTORED].objects == 1
     assert world.stored()["e"] == content("e")
 
 
@@ -166,7 +167,7 @@ def test_versions_may_go_of_what_is_gone_and_of_what_was_moved_once_its_copy_is_
     world.now += timedelta(days=30)
     gone_before = due_for_purge(undo(spark, world), versions=True).amount
     purge(undo(spark, world), due_for_purge(undo(spark, world)).digest, kept(spark))
-    assert {row["detail"] for row in world.ledger() if row["outcome"] == PURGED} == {"its copy in quarantine"}
+    assert {row["detail"] for row in world.ledger() if row["outcome"] == Outcome.PURGED} == {"its copy in quarantine"}
     after = due_for_purge(undo(spark, world), versions=True)
     assert after.amount.objects == gone_before.objects + len(DEAD)
 
@@ -179,7 +180,13 @@ def test_versions_stay_of_what_one_plan_found_gone_and_another_has_in_quarantine
     before = due_for_purge(undo(spark, world), versions=True).amount
     other = replace(world.plan, plan_hash="f" * 64)
     keep_plan(world.warehouse, other)
-    row = {"address": address("a"), "size": len(content("a")), "outcome": MISSING, "detail": None, "at": world.now}
+    row = {
+        "address": address("a"),
+        "size": len(content("a")),
+        "outcome": Outcome.MISSING,
+        "detail": None,
+        "at": world.now,
+    }
     rows = pa.Table.from_pylist([{**row, "fence": 9}], schema=LEDGER)
     LedgerPlace(world.warehouse.root, REPOSITORY, other.day, other.plan_hash, 9, "later").append(rows, "one", "done")
     assert due_for_purge(undo(spark, world), versions=True).amount == before
@@ -194,14 +201,14 @@ def test_what_came_back_to_life_is_not_purged(spark: SparkSession, tmp_path: Pat
     world.now += timedelta(days=30)
     due, told = due_for_purge(undo(spark, world)), list[str]()
     ended = purge(replace(undo(spark, world), log=told.append), due.digest, kept(spark, "b", "never")).ledgers
-    assert ended[PURGED].objects == len(DEAD) - 1
-    assert outcome(world, "b") == SKIPPED
+    assert ended[Outcome.PURGED].objects == len(DEAD) - 1
+    assert outcome(world, "b") == Outcome.SKIPPED
     assert world.copies().keys() == {"b"}
     assert [line for line in told if f"1 objects came back to life and are not where they were, {address('b')}" in line]
     due = due_for_purge(undo(spark, world))
     assert due.amount.objects == 1
     world.lay("b", OTHER)  # it is there again: the copy is not its last
-    assert purge(undo(spark, world), due.digest, kept(spark, "b")).ledgers[PURGED].objects == len(DEAD)
+    assert purge(undo(spark, world), due.digest, kept(spark, "b")).ledgers[Outcome.PURGED].objects == len(DEAD)
     assert world.copies() == {}
 
 

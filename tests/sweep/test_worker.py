@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.errors import StoreError, TableContractError
+from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.lease import Lease, release_lease, stop_sweeps, take_lease
 from retention_assets.state.ledger import LedgerPlace
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.worker import OBJECTS, BeforeDeadline, ObjectResult, TaskSpec, groups, work
+from retention_assets.sweep.worker import OBJECTS, BeforeDeadline, TaskSpec, groups, work
 from tests.transforms.frames import NOW
 
 DAY, HASH = NOW.date(), "a" * 64
@@ -41,7 +42,7 @@ class Recording:
         self.asked.append((name, objects["address"].to_pylist()))
         self.meanwhile(len(self.asked))
         self.before_deadline.append(before_deadline())
-        return [ObjectResult("deleted") for _ in range(objects.num_rows)]
+        return [ObjectResult(Outcome.DELETED) for _ in range(objects.num_rows)]
 
     @property
     def done(self) -> list[str]:
@@ -273,7 +274,10 @@ def test_what_a_deed_left_because_time_was_over_stays_attempted_and_does_not_cou
     class HalfInTime(Recording):
         def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
             super().do(objects, name, before_deadline)
-            return [ObjectResult("deleted" if one == "a" else "attempted") for one in objects["address"].to_pylist()]
+            return [
+                ObjectResult(Outcome.DELETED if one == "a" else Outcome.ATTEMPTED)
+                for one in objects["address"].to_pylist()
+            ]
 
     tally = bench.work(HalfInTime(), [batch("a", "b", "c", "d")])
     assert [(row["outcome"], row["objects"]) for row in tally] == [("deleted", 1)]

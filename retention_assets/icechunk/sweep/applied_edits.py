@@ -16,8 +16,8 @@ import pyarrow as pa
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.icechunk.sweep.publishing import Published
+from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.lease import Lease
-from retention_assets.state.ledger import DELETED, MISSING
 from retention_assets.state.plan import Plan
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_REPORT, REFERENCE_ADDRESSES
@@ -76,9 +76,9 @@ def removed_references(warehouse: Warehouse, plan: Plan) -> pa.Table:
     for document in _documents(warehouse, plan):
         at = datetime.fromisoformat(document["at"])
         for address in _told(document):
-            outcome, detail = DELETED, None
+            outcome, detail = Outcome.DELETED, None
             if address in document["references_gone"]:
-                outcome, detail = MISSING, "was gone before"
+                outcome, detail = Outcome.MISSING, "was gone before"
             rows[address] = {"address": address, "size": 0, "outcome": outcome, "detail": detail, "at": at}
     return pa.Table.from_pylist([rows[address] for address in sorted(rows)], schema=DELETION_REPORT.schema)
 

@@ -23,10 +23,11 @@ from retention_assets.icechunk.sweep.layout import IcechunkLayout, characters
 from retention_assets.icechunk.sweep.liveness import IcechunkLiveness, IcechunkLivenessQuery
 from retention_assets.icechunk.sweep.publishing import publish
 from retention_assets.objectstore.mutate.writing import ObjectWriter
+from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.acknowledged import acknowledged_addresses
 from retention_assets.state.lease import Lease
-from retention_assets.state.ledger import FAILED, ledger_of_plan, report_of
+from retention_assets.state.ledger import ledger_of_plan, report_of
 from retention_assets.state.plan import Plan, load_plan, planned_heads
 from retention_assets.state.table_cache import TableCache
 from retention_assets.sweep.execute import SweepResult, execute
@@ -132,8 +133,8 @@ def _publish(
 
 def _tell_of_phases(sweep: IcechunkSweep, plan: Plan, sweep_result: SweepResult) -> None:
     left = plan.candidates.objects - sum(amount.objects for amount in sweep_result.outcomes.values())
-    if left and FAILED in sweep_result.outcomes:
-        failed = sweep_result.outcomes[FAILED].objects
+    if left and Outcome.FAILED in sweep_result.outcomes:
+        failed = sweep_result.outcomes[Outcome.FAILED].objects
         sweep.log(
             f"{sweep.name} {sweep.day}: {failed:,} objects failed, so the {left:,} that they name or may name were not "
             f"tried. Try again: `retention sweep {sweep.name} --as-of {sweep.day}`."

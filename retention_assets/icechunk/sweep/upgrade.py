@@ -18,11 +18,11 @@ from retention_assets.icechunk.rules.upgrade import Upgrade, Version1, upgraded
 from retention_assets.icechunk.source.references import References, reference_facts
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.deletion import ObjectDeleter, Outcome
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.mutate.replacing import ObjectReplacer
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.outcomes import DeleteTarget
+from retention_assets.objectstore.outcomes import DeleteTarget, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +122,10 @@ def _old_files(access: StoreAccess) -> list[DeleteTarget]:
 
 
 def _remove(access: StoreAccess, old: Sequence[DeleteTarget]) -> None:
-    left = [one for one in ObjectDeleter(access).delete_all(old) if one.outcome in (Outcome.FAILED, Outcome.CHANGED)]
-    for one in left:
-        why = "somebody wrote to it meanwhile" if one.outcome is Outcome.CHANGED else one.detail
+    results = zip(old, ObjectDeleter(access).delete_all(old), strict=True)
+    left = [(one, result) for one, result in results if result.outcome in (Outcome.FAILED, Outcome.SKIPPED)]
+    for one, result in left:
+        why = "somebody wrote to it meanwhile" if result.outcome is Outcome.SKIPPED else result.detail
         raise StoreError(
             f"{access.url}/{one.path}: it was not deleted: {why}. The repository is upgraded; {len(left):,} of its old "
             f"files are left. Stop all writers of format 1, and upgrade again to remove them."

@@ -120,8 +120,8 @@ class ApiSource:
         from retention_assets.objectstore.mutate.deletion import ObjectDeleter  # a third of a second, needed only here
 
         try:
-            removed = ObjectDeleter(self._access).delete_all(files)
-            details = [f"{one.path}: {one.detail}" for one in removed if one.outcome not in _GONE]
+            removed = zip(files, ObjectDeleter(self._access).delete_all(files), strict=True)
+            details = [f"{file}: {one.detail}" for file, one in removed if one.outcome not in _GONE]
         except RetentionError as error:
             details = [str(error)]
         if not details:

@@ -20,7 +20,7 @@ from retention_assets.errors import ObjectMissing
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.state.ledger import DELETED, FAILED, MISSING, PURGED, QUARANTINED, SKIPPED
+from retention_assets.objectstore.outcomes import Outcome
 
 _LIFECYCLE = "_lakefs/retention/lc"
 _ROWS_PER_FILE = 500_000
@@ -72,9 +72,11 @@ def rule_statistics(
     counted = amounts.agg(
         F.count(F.lit(1)).alias("objects"),
         F.sum("size").alias("bytes"),
-        F.count_if(F.col("outcome").isin(DELETED, MISSING, QUARANTINED, PURGED)).alias("deleted"),
-        F.count_if(F.col("outcome") == FAILED).alias("failed"),
-        F.count_if(F.col("outcome") == SKIPPED).alias("skipped"),
+        F.count_if(F.col("outcome").isin(Outcome.DELETED, Outcome.MISSING, Outcome.QUARANTINED, Outcome.PURGED)).alias(
+            "deleted"
+        ),
+        F.count_if(F.col("outcome") == Outcome.FAILED).alias("failed"),
+        F.count_if(F.col("outcome") == Outcome.SKIPPED).alias("skipped"),
     )
     times = started.isoformat(), utc_now().isoformat()
     return [RuleStatistics(run_id, plan_hash, *times, **row.asDict()) for row in counted.orderBy("rule_id").collect()]

@@ -9,7 +9,8 @@ from retention_assets.lakefs.sweep.guards import require_own_names
 from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, LivenessQuery
 from retention_assets.lakefs.sweep.memory import read_memory
 from retention_assets.lakefs.sweep.results import rule_statistics, write_statistics
-from retention_assets.state.ledger import ATTEMPTED, ledger_of_plan, report_of
+from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.state.ledger import ledger_of_plan, report_of
 from retention_assets.state.plan import Plan, load_plan, planned_heads
 from retention_assets.state.table_cache import TableCache
 from retention_assets.sweep.execute import execute
@@ -68,7 +69,7 @@ def sweep_plan(sweep: Sweep[OpenRepository], plan: Plan, mode: str) -> None:
         liveness.close()
     warn_of_versions(sweep, mode, sweep_result)
     if sweep.opened.repository.lakefs.write_results:
-        ledger = engine.ledger().where(f"outcome != '{ATTEMPTED}'")
+        ledger = engine.ledger().where(f"outcome != '{Outcome.ATTEMPTED}'")
         statistics = rule_statistics(planned, ledger, sweep.attempt, plan.plan_hash, started)
         write_statistics(sweep.opened.access, sweep.day, statistics)
 

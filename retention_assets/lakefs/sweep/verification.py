@@ -19,10 +19,8 @@ from retention_assets.lakefs.sweep.guards import heads_present, ranges_complete
 from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
 from retention_assets.objectstore.listing import list_objects
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.acknowledged import acknowledged_addresses
-from retention_assets.state.ledger import (
-    ATTEMPTED,
-)
 from retention_assets.state.plan import planned_of_all
 from retention_assets.state.table_cache import read_tables
 from retention_assets.sweep.verification import (
@@ -113,7 +111,7 @@ def live_exist(
     told = ledger.join(reasons, on=["plan_hash", "address"], how="left").select("address", "reason", "outcome")
     absent = held.join(listing.select("address"), on="address", how="left_anti").join(told, on="address", how="left")
     absent = absent.join(acknowledged.withColumn("is_known", F.lit(True)), on="address", how="left")
-    gone = F.coalesce(F.col("outcome").isin(*_GONE, ATTEMPTED), F.lit(False))
+    gone = F.coalesce(F.col("outcome").isin(*_GONE, Outcome.ATTEMPTED), F.lit(False))
     collected = F.coalesce(F.col("reason") == LIFECYCLE, F.lit(False)) & gone
     lost = ~collected & F.col("is_known").isNotNull()
     missing = ~collected & ~lost & (F.col("certain") | gone)

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from enum import StrEnum
 from random import Random
 
 from obstore.exceptions import BaseError
@@ -14,6 +13,7 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import Failure, Kind, failure_of
 from retention_assets.objectstore.mutate.copy_strategies import OTHER_OBJECT, copy_strategy
 from retention_assets.objectstore.objects import ObjectFacts, OpenStore, facts_of
+from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import Patience, RateLimiter, Trials
 from retention_assets.objectstore.s3 import S3_ERRORS, is_s3, s3_bucket
 
@@ -21,16 +21,6 @@ _AT_ONCE = 10  # more concurrent requests made S3 answer SlowDown. Source: lakeF
 _PATIENCE = Patience()
 SIZE, SIZE_AND_ETAG = "size", "size and etag"  # how a copy was verified
 _HASH = re.compile(r"[0-9a-f]{32}")  # an ETag that may be an MD5 of the content; that of a multipart upload is not
-
-
-class Outcome(StrEnum):
-    """The result of one copy."""
-
-    COPIED = "copied"  # the copy is at its target and was verified
-    MISSING = "missing"  # the store says that the object does not exist
-    CHANGED = "changed"  # there is another object than planned; a copy of it does not count
-    FAILED = "failed"
-    LATE = "late"  # not started: the caller's deadline was exceeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +34,13 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
-    """The result of one copy: how it was verified, or why it does not count."""
-
-    path: str
-    to: str
-    outcome: Outcome
-    verified_by: str | None = None  # `SIZE` or `SIZE_AND_ETAG`
-    detail: str | None = None
-    e_tag: str | None = None  # the source's ETag at the verification
-    copy_e_tag: str | None = None  # the copy's ETag at the verification
-
-
-@dataclass(frozen=True, slots=True)
 class VerifiedCopy:
-    """The record of a copy that an earlier attempt verified."""
+    """A copy that was verified: it is complete, and is of the planned object."""
 
     size: int  # bytes, of both source and copy
-    e_tag: str  # of the source
-    copy_e_tag: str
+    e_tag: str | None  # of the source, at the verification
+    copy_e_tag: str | None
+    verified_by: str = SIZE  # or `SIZE_AND_ETAG`
 
 
 def _none() -> Mapping[str, VerifiedCopy]:
@@ -85,8 +63,8 @@ class ObjectCopier:
         self._carrier = copy_strategy(source, target, connections=_AT_ONCE)
         self._pace, self._random = rate_limiter or RateLimiter(), Random()
 
-    def copy(self, path: str, to: str, size: int, e_tag: str | None = None) -> Copied:
-        """Copy one object and return the result. A store's error is part of the result and is not raised.
+    def copy(self, path: str, to: str, size: int, e_tag: str | None = None) -> VerifiedCopy | ObjectResult:
+        """Copy one object; return the verified copy, or why there is none. A store's error is not raised.
 
         The object must have the planned size and ETag before the copy. The object is checked again after the copy,
         because not every store makes the ETag a condition of copying. The copy must have the object's size.
@@ -102,8 +80,11 @@ class ObjectCopier:
         copies: Sequence[Copy],
         before_deadline: Callable[[], bool] = lambda: True,
         earlier: Callable[[], Mapping[str, VerifiedCopy]] = _none,
-    ) -> Sequence[Copied]:
-        """Copy objects, ten at a time, and return the results in the order given. A store's error is not raised.
+    ) -> Sequence[VerifiedCopy | ObjectResult]:
+        """Copy objects, ten at a time; return each verified copy, or why there is none, in the order given.
+
+        The outcome of an object without a copy is `missing`; `skipped`: there is another object than planned; `failed`;
+        or `attempted`: the deadline was exceeded before the copy started. A store's error is not raised.
 
         After a failure that every other object would have too, copies that have not started are not tried.
 
@@ -116,48 +97,50 @@ class ObjectCopier:
         """
         broken: list[Failure] = []
 
-        def copied(copy: Copy) -> Copied:
+        def copied(copy: Copy) -> VerifiedCopy | ObjectResult:
             if broken:
-                return _ended(copy, Outcome.FAILED, f"not tried: {broken[0].detail}")
+                return ObjectResult(Outcome.FAILED, f"not tried: {broken[0].detail}")
             if not before_deadline():
-                return _ended(copy, Outcome.LATE)
+                return ObjectResult(Outcome.ATTEMPTED)
             result = self._copied(copy, earlier)
             if isinstance(result, Failure):
                 if result.kind.is_of_the_store:
                     broken.append(result)
-                return _ended(copy, Outcome.FAILED, result.detail)
+                return ObjectResult.failed(result)
             return result
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return list(pool.map(copied, copies))
 
-    def _copied(self, copy: Copy, earlier: Callable[[], Mapping[str, VerifiedCopy]]) -> Copied | Failure:
+    def _copied(
+        self, copy: Copy, earlier: Callable[[], Mapping[str, VerifiedCopy]]
+    ) -> VerifiedCopy | ObjectResult | Failure:
         if not (_is_plain(copy.path) and _is_plain(copy.to)):
-            return _ended(copy, Outcome.FAILED, "not tried: a path has an empty part, `.` or `..`")
+            return ObjectResult(Outcome.FAILED, "not tried: a path has an empty part, `.` or `..`")
         found = self._source.look(copy.path)
         if found is None:
-            return self._source.absent(copy.path) or _ended(copy, Outcome.MISSING)
+            return self._source.absent(copy.path) or ObjectResult(Outcome.MISSING)
         if isinstance(found, Failure):
             return found
         if found.size != copy.size or (copy.e_tag and found.e_tag != copy.e_tag):
-            return _ended(copy, Outcome.CHANGED, f"what is there now is {_described(found)}")
+            return ObjectResult(Outcome.SKIPPED, f"what is there now is {_described(found)}")
         there = self._target.look(copy.to)
         if isinstance(there, Failure):
             return there
         alike = self._same_content(copy, found, there) if there else SIZE
         if alike is None:
-            return _ended(copy, Outcome.FAILED, "another object is at the target; it was not written over")
+            return ObjectResult(Outcome.FAILED, "another object is at the target; it was not written over")
         if there and (alike == SIZE_AND_ETAG or _verified_before(earlier().get(copy.path), found, there)):
-            return _verified(copy, SIZE_AND_ETAG, found, there)
+            return VerifiedCopy(found.size, found.e_tag, there.e_tag, SIZE_AND_ETAG)
         return self._copy_object(copy, found) or self._verified(copy, found)
 
-    def _copy_object(self, copy: Copy, found: ObjectFacts) -> Copied | Failure | None:
+    def _copy_object(self, copy: Copy, found: ObjectFacts) -> ObjectResult | Failure | None:
         """Copy the object that was found. None means success."""
         failure = self._sent(copy, found)
         if failure is OTHER_OBJECT:
-            return _ended(copy, Outcome.CHANGED, failure.detail)
+            return ObjectResult(Outcome.SKIPPED, failure.detail)
         if failure and failure.kind is Kind.OBJECT_MISSING and self._source.look(copy.path) is None:
-            return self._source.absent(copy.path) or _ended(copy, Outcome.MISSING)
+            return self._source.absent(copy.path) or ObjectResult(Outcome.MISSING)
         return failure
 
     def _sent(self, copy: Copy, found: ObjectFacts) -> Failure | None:
@@ -175,20 +158,20 @@ class ObjectCopier:
             if not (failure.passing and trials.wait(throttled=failure.throttled)):
                 return failure
 
-    def _verified(self, copy: Copy, found: ObjectFacts) -> Copied | Failure:
+    def _verified(self, copy: Copy, found: ObjectFacts) -> VerifiedCopy | ObjectResult | Failure:
         again = self._source.look(copy.path)
         if isinstance(again, Failure):
             return again
         if again is None or (again.size, again.e_tag) != (found.size, found.e_tag):
-            return _ended(copy, Outcome.CHANGED, "it was written to, or went, while it was copied")
+            return ObjectResult(Outcome.SKIPPED, "it was written to, or went, while it was copied")
         there = self._target.look(copy.to)
         if isinstance(there, Failure):
             return there
         alike = self._same_content(copy, found, there) if there else None
         if there is None or alike is None:
             seen = _described(there) if there else "nothing"
-            return _ended(copy, Outcome.FAILED, f"copied from {_described(found)}, but at the target is {seen}")
-        return _verified(copy, alike, found, there)
+            return ObjectResult(Outcome.FAILED, f"copied from {_described(found)}, but at the target is {seen}")
+        return VerifiedCopy(found.size, found.e_tag, there.e_tag, alike)
 
     def _same_content(self, copy: Copy, found: ObjectFacts, there: ObjectFacts) -> str | None:
         """Return how the two objects were found to be the same, or None if they differ."""
@@ -249,13 +232,5 @@ def _verified_before(earlier: VerifiedCopy | None, found: ObjectFacts, there: Ob
     )
 
 
-def _verified(copy: Copy, by: str, found: ObjectFacts, there: ObjectFacts) -> Copied:
-    return Copied(copy.path, copy.to, Outcome.COPIED, by, e_tag=found.e_tag, copy_e_tag=there.e_tag)
-
-
 def _described(facts: ObjectFacts) -> str:
     return f"an object of {facts.size:,} bytes with ETag {facts.e_tag}"
-
-
-def _ended(copy: Copy, outcome: Outcome, detail: str | None = None) -> Copied:
-    return Copied(copy.path, copy.to, outcome, detail=detail)

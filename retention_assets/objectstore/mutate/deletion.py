@@ -1,27 +1,36 @@
-"""Deletes objects, with a result for each."""
+"""Deletes objects, many with concurrent requests, and retries those whose failure is retryable."""
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import islice
+from math import ceil, inf
 from random import Random
+from threading import Lock
 
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import Failure, Kind
 from retention_assets.objectstore.mutate.deletion_obstore import ObstoreDeletion
 from retention_assets.objectstore.mutate.deletion_s3 import S3Deletion
-from retention_assets.objectstore.mutate.deletion_work import AT_ONCE, BeforeDeadline, DeletionWork
-from retention_assets.objectstore.outcomes import Answer, DeleteTarget, Deletion, Outcome
-from retention_assets.objectstore.rate_limiter import Patience, RateLimiter
+from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, DeletingStore, ObjectResult, Outcome
+from retention_assets.objectstore.rate_limiter import Patience, RateLimiter, Trials
 from retention_assets.objectstore.s3 import is_s3
 
-__all__ = ["DeleteTarget", "Deletion", "ObjectDeleter", "Outcome"]
+AT_ONCE = 10  # more than 12 concurrent deletions made S3 answer SlowDown. Source: lakeFS facts 8, #5729
 
+_GLANCE = 2.0  # seconds between two polls of the caller's deadline, because a poll may cost a request
 _PATIENCE = Patience()
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # the XML of a bulk deletion changes these characters
 _NOT_PLAIN = Failure(Kind.OTHER, "not tried: the path has an empty part, `.`, `..` or a control character")
 _CONTRADICTION = Failure(Kind.OTHER, "not tried: the path was named twice, with different ETags")
+_NOT_REQUESTED = ObjectResult(Outcome.ATTEMPTED)
 _UNKNOWN = "the outcome is unknown, for a request that named it got no clear answer"
-_GONE = "it was gone already"
+
+BeforeDeadline = Callable[[], bool]
+_Ask = Callable[[Sequence[DeleteTarget]], Sequence[ObjectResult]]
+_Results = dict[DeleteTarget, ObjectResult]
 
 
 class ObjectDeleter:
@@ -60,19 +69,19 @@ class ObjectDeleter:
 
     def delete_all(
         self, to_delete: Sequence[DeleteTarget | str], before_deadline: BeforeDeadline = lambda: True
-    ) -> Sequence[Deletion]:
+    ) -> Sequence[ObjectResult]:
         """Delete objects and return the result of each, in the order given. A store's error is not raised.
 
         An object that is already missing is a success. If the responses do not show whether an object was deleted, its
         outcome is `failed`, and the detail says so. `before_deadline` is called every few seconds. Once it returns
-        False, no further request is sent, and the remaining objects are `late`.
+        False, no further request is sent, and the outcome of the remaining objects is `attempted`.
         """
         wanted = [DeleteTarget(one) if isinstance(one, str) else one for one in to_delete]
-        answers = {one: Answer(Outcome.FAILED, _NOT_PLAIN) for one in wanted if not _is_plain(one.path)}
-        answers |= dict.fromkeys(_contradictions(wanted), Answer(Outcome.FAILED, _CONTRADICTION))
+        results = {one: ObjectResult.failed(_NOT_PLAIN) for one in wanted if not _is_plain(one.path)}
+        results |= dict.fromkeys(_contradictions(wanted), ObjectResult.failed(_CONTRADICTION))
         work = DeletionWork(self._store, self._pace, self._patience, self._random, before_deadline)
-        answers |= work.done([one for one in dict.fromkeys(wanted) if one not in answers])
-        return [_deletion(one, answers[one]) for one in wanted]
+        results |= work.done([one for one in dict.fromkeys(wanted) if one not in results])
+        return [_final(results[one]) for one in wanted]
 
 
 def _is_plain(path: str) -> bool:
@@ -90,10 +99,161 @@ def _contradictions(to_delete: Iterable[DeleteTarget]) -> list[DeleteTarget]:
     return [one for one in different if times[one.path, one.version_id] > 1]
 
 
-def _deletion(to_delete: DeleteTarget, answer: Answer) -> Deletion:
-    if answer.outcome is Outcome.MISSING:
-        return Deletion(to_delete.path, answer.outcome, _GONE)
-    if answer.failure is None:
-        return Deletion(to_delete.path, answer.outcome)
-    suffix = f"; {_UNKNOWN}" if answer.failure.unclear else ""
-    return Deletion(to_delete.path, answer.outcome, answer.failure.detail + suffix)
+def _final(result: ObjectResult) -> ObjectResult:
+    """Return the result with a detail that says so if the outcome is unknown."""
+    if result.failure is None or not result.failure.unclear:
+        return result
+    return replace(result, detail=f"{result.detail}; {_UNKNOWN}")
+
+
+class DeletionWork:
+    """Deletes one list of objects. Each instance is used once.
+
+    If a request has an ambiguous result and the next request does not find the object, the object counts as deleted. If
+    the next request fails too, the result stays ambiguous.
+
+    No further request is sent once the store itself fails: its bucket, its credentials or the network. No further
+    request is sent either once `before_deadline()` returns False or raises, because a throttling store can delay a list
+    for a long time. Objects that were not requested by then, or whose requests were only throttled, are `attempted`.
+    """
+
+    def __init__(
+        self,
+        store: DeletingStore,
+        rate_limiter: RateLimiter,
+        patience: Patience,
+        random: Random,
+        before_deadline: BeforeDeadline = lambda: True,
+    ) -> None:
+        self._store, self._pace, self._patience, self._random = store, rate_limiter, patience, random
+        self._in_time, self._glanced_at, self._is_late = before_deadline, -inf, False
+        self._lock = Lock()
+        self._unclear: set[DeleteTarget] = set()  # named by a request with an ambiguous result
+        self._answered_at = -inf
+        self._broken: Failure | None = None
+
+    def done(self, to_delete: Sequence[DeleteTarget]) -> _Results:
+        """Delete the objects, which must be distinct, and return the last result for each."""
+        results: _Results = {}
+        delete_one = list(to_delete)
+        if in_bulk := self._store.most > 1:
+            results = self._each(to_delete, self._store.most, self._store.delete_many)
+            delete_one = [one for one, result in results.items() if result.failure and result.failure.retry_alone]
+        singly = self._each(delete_one, 1, lambda batch: [self._store.delete_one(one) for one in batch])
+        results |= {
+            one: result
+            for one, result in singly.items()
+            if result.outcome is not Outcome.ATTEMPTED or one not in results
+        }
+        before = self._unclear.union(delete_one if in_bulk else ())
+        return results | {one: self._after_another(one, results[one]) for one in before}
+
+    def _each(self, to_delete: Sequence[DeleteTarget], most: int, ask: _Ask) -> _Results:
+        queue = deque(to_delete)
+
+        def work() -> _Results:
+            ended: _Results = {}
+            while batch := self._taken(queue, most):
+                ended |= self._settled(batch, ask)
+            return ended
+
+        workers = min(AT_ONCE, ceil(len(queue) / most))
+        if not workers:
+            return {}
+        with ThreadPoolExecutor(workers) as pool:
+            parts = [pool.submit(work) for _ in range(workers)]
+        return {one: result for part in parts for one, result in part.result().items()}
+
+    def _taken(self, queue: deque[DeleteTarget], most: int) -> Sequence[DeleteTarget]:
+        with self._lock:
+            return [queue.popleft() for _ in range(min(len(queue), self._pace.portion(most)))]
+
+    def _settled(self, batch: Sequence[DeleteTarget], ask: _Ask) -> _Results:
+        """Delete a batch, retry the objects whose failure is retryable, and return the last result for each."""
+        if broken := self._broken:
+            not_tried = replace(broken, detail=f"not tried: {broken.detail}", unclear=False)
+            return dict.fromkeys(batch, ObjectResult.failed(not_tried))
+        trials = Trials(self._patience, self._pace, self._random)
+        began = self._pace.now()
+        results = self._asked(batch, ask)
+        if not results:
+            return dict.fromkeys(batch, _NOT_REQUESTED)
+        while left := self._left(results):
+            if not trials.wait(throttled=any(map(_is_throttled, left.values()))):
+                break
+            again = self._asked(list(left), ask)
+            if not again:
+                return results | self._late(results)
+            results |= again
+        self._note_broken(results, began)
+        return results
+
+    def _late(self, results: _Results) -> _Results:
+        """Return `attempted` results for the objects that were only throttled, as if they had never been requested."""
+        late = (one for one, result in results.items() if _is_throttled(result) and one not in self._unclear)
+        return dict.fromkeys(late, _NOT_REQUESTED)
+
+    def _left(self, results: _Results) -> _Results:
+        """Return the objects to retry next, with their results: all retryable objects, or fewer after a throttle."""
+        left = {one: result for one, result in results.items() if result.failure and result.failure.passing}
+        if any(map(_is_throttled, left.values())):
+            return dict(islice(left.items(), self._pace.portion(len(left))))
+        return left
+
+    def _asked(self, batch: Sequence[DeleteTarget], ask: _Ask) -> _Results:
+        """Send one request when the rate limiter allows it; return no results if the deadline is exceeded by then."""
+        if not self._may_ask(len(batch)):
+            return {}
+        asked_at = self._pace.now()
+        results = dict(zip(batch, ask(batch), strict=True))
+        failures = [result.failure for result in results.values() if result.failure]
+        if any(failure.throttled for failure in failures):
+            self._pace.throttled(asked_at)
+            if len(failures) < len(batch):
+                self._pace.progressed()
+        elif not any(failure.passing for failure in failures):
+            self._pace.clean(asked_at)
+        with self._lock:
+            self._unclear.update(one for one, result in results.items() if result.failure and result.failure.unclear)
+            if not any(failure.kind is Kind.UNREACHABLE for failure in failures):
+                self._answered_at = self._pace.now()
+        return results
+
+    def _may_ask(self, objects: int) -> bool:
+        if not self._is_late:
+            self._pace.before(objects)
+            now = self._pace.now()
+            if now - self._glanced_at >= _GLANCE:
+                self._glanced_at = now
+                self._poll()
+        return not self._is_late
+
+    def _poll(self) -> None:
+        """Check the deadline. If `before_deadline` raises, the deadline counts as exceeded for all threads."""
+        try:
+            self._is_late = self._is_late or not self._in_time()
+        except Exception:
+            self._is_late = True
+            raise
+
+    def _note_broken(self, results: _Results, began: float) -> None:
+        """Note a failure of the store itself.
+
+        A request without a response does not count as one if other requests got responses in the meantime.
+        """
+        failures = (result.failure for result in results.values() if result.failure)
+        failure = next((failure for failure in failures if failure.kind.is_of_the_store), None)
+        if failure and (failure.kind is not Kind.UNREACHABLE or self._answered_at < began):
+            self._broken = failure
+
+    def _after_another(self, to_delete: DeleteTarget, result: ObjectResult) -> ObjectResult:
+        """Return the final result for an object that an earlier request may have deleted."""
+        if result.outcome is Outcome.MISSING:
+            return DELETED
+        if result.outcome is Outcome.FAILED and result.failure and to_delete in self._unclear:
+            return ObjectResult.failed(replace(result.failure, unclear=True))
+        return result
+
+
+def _is_throttled(result: ObjectResult) -> bool:
+    return result.failure is not None and result.failure.throttled

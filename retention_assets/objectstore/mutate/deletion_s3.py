@@ -1,13 +1,12 @@
-"""Deletes on S3 through boto3, with an answer for each key, and a condition for each key if the store allows it."""
+"""Deletes on S3 through boto3, with a result for each key, and a condition for each key if the store allows it."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import Failure, Kind, failure_told
-from retention_assets.objectstore.outcomes import Answer, DeleteTarget, Outcome, answer_of
+from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, ObjectResult, Outcome, result_of
 from retention_assets.objectstore.s3 import S3_ERRORS, failure_of_s3, s3_bucket
 
 _BULK = 1_000  # keys that one DeleteObjects request may name
@@ -37,7 +36,7 @@ class S3Deletion:
         self.most = _BULK if self._bucket.in_bulk else 1
         self.conditional = conditional
 
-    def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[Answer]:
+    def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[ObjectResult]:
         """See `DeletingStore`."""
         conditional = self.conditional and any(map(_has_condition, to_delete))
         told = self._delete_objects(to_delete, conditional=conditional)
@@ -47,10 +46,9 @@ class S3Deletion:
                 self.conditional = False
         if not isinstance(told, Failure):
             return told
-        retry_alone = not (told.passing or told.kind.is_of_the_store)
-        return [Answer(Outcome.FAILED, told, retry_alone=retry_alone)] * len(to_delete)
+        return [ObjectResult.failed(told.of_bulk())] * len(to_delete)
 
-    def delete_one(self, to_delete: DeleteTarget) -> Answer:
+    def delete_one(self, to_delete: DeleteTarget) -> ObjectResult:
         """See `DeletingStore`."""
         conditional = self.conditional and _has_condition(to_delete)
         failure = self._delete_object(to_delete, conditional=conditional)
@@ -58,9 +56,11 @@ class S3Deletion:
             failure = self._delete_object(to_delete, conditional=False)
             if failure is None:
                 self.conditional = False
-        return _answer(failure)
+        return _result(failure)
 
-    def _delete_objects(self, to_delete: Sequence[DeleteTarget], *, conditional: bool) -> Sequence[Answer] | Failure:
+    def _delete_objects(
+        self, to_delete: Sequence[DeleteTarget], *, conditional: bool
+    ) -> Sequence[ObjectResult] | Failure:
         objects = [self._identifier(one, conditional=conditional) for one in to_delete]
         try:
             told = self._bucket.client.delete_objects(
@@ -68,20 +68,20 @@ class S3Deletion:
             )
         except S3_ERRORS as error:
             return failure_of_s3(error, self._access)
-        answers = self._answers(to_delete, told)
-        return [answers.get(one, Answer(Outcome.FAILED, _UNNAMED)) for one in to_delete]
+        results = self._results(to_delete, told)
+        return [results.get(one, ObjectResult.failed(_UNNAMED)) for one in to_delete]
 
-    def _answers(self, to_delete: Sequence[DeleteTarget], told: Mapping[str, Any]) -> dict[DeleteTarget, Answer]:
-        """Return an answer for each object that the response names. The state of any other object is unknown."""
+    def _results(self, to_delete: Sequence[DeleteTarget], told: Mapping[str, Any]) -> dict[DeleteTarget, ObjectResult]:
+        """Return a result for each object that the response names. The state of any other object is unknown."""
         by_key: dict[str, list[DeleteTarget]] = defaultdict(list)
         for one in to_delete:
             by_key[self._bucket.key(one.path)].append(one)
-        answers = {one: Answer(Outcome.DELETED) for entry in told.get("Deleted", ()) for one in _named(by_key, entry)}
+        results = {one: DELETED for entry in told.get("Deleted", ()) for one in _named(by_key, entry)}
         for entry in told.get("Errors", ()):
             secrets = self._access.options.values()
             failure = failure_told(str(entry.get("Code", "")), None, str(entry.get("Message", "")), secrets)
-            answers |= dict.fromkeys(_named(by_key, entry), _answer(failure))
-        return answers
+            results |= dict.fromkeys(_named(by_key, entry), _result(failure))
+        return results
 
     def _delete_object(self, to_delete: DeleteTarget, *, conditional: bool) -> Failure | None:
         parameters = dict(self._bucket.extra)
@@ -110,10 +110,10 @@ def _has_condition(to_delete: DeleteTarget) -> bool:
     return bool(to_delete.e_tag) and not to_delete.version_id
 
 
-def _answer(failure: Failure | None) -> Answer:
+def _result(failure: Failure | None) -> ObjectResult:
     if failure is not None and failure.code in _PRECONDITIONS:
-        return Answer(Outcome.CHANGED, replace(failure, detail=f"another object is there now ({failure.code})"))
-    return answer_of(failure)
+        return ObjectResult(Outcome.SKIPPED, f"another object is there now ({failure.code})", failure)
+    return result_of(failure)
 
 
 def _named(by_key: Mapping[str, Sequence[DeleteTarget]], entry: Mapping[str, Any]) -> Sequence[DeleteTarget]:

@@ -6,10 +6,10 @@ from contextlib import contextmanager, nullcontext
 
 from retention_assets.errors import ObjectMissing, StoreError
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.deletion import ObjectDeleter, Outcome
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.outcomes import DeleteTarget
+from retention_assets.objectstore.outcomes import DeleteTarget, Outcome
 
 
 class ObjectReplacer:
@@ -53,7 +53,7 @@ class ObjectReplacer:
             (done,) = self._deleter.delete_all([DeleteTarget(path, e_tag)])
         if done.outcome is Outcome.FAILED:
             raise StoreError(f"{self._reader.describe(path)}: it was not deleted: {done.detail}. Run again.")
-        return done.outcome is not Outcome.CHANGED
+        return done.outcome is not Outcome.SKIPPED
 
     def _e_tag(self, path: str) -> str | None:
         try:

@@ -12,7 +12,8 @@ from itertools import batched
 import pyarrow as pa
 
 from retention_assets.core.amounts import Amount
-from retention_assets.state.ledger import ATTEMPTED, DELETED, ENDED, MISSING, PURGED, RESTORED, SKIPPED
+from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.state.ledger import ENDED
 from retention_assets.sweep.engine import Done, Round
 from retention_assets.sweep.worker import OBJECTS, TaskSpec, work
 from tests.sweep.crashes.effects import aside
@@ -28,7 +29,13 @@ def latest(rows: Iterable[Row]) -> dict[str, Row]:
     """Return the latest known word on each address; `attempted` where nothing else is known."""
     found: dict[str, Row] = {}
     for row in sorted(
-        rows, key=lambda row: (row["outcome"] != ATTEMPTED, row["fence"], row["outcome"] == DELETED, row["at"])
+        rows,
+        key=lambda row: (
+            row["outcome"] != Outcome.ATTEMPTED,
+            row["fence"],
+            row["outcome"] == Outcome.DELETED,
+            row["at"],
+        ),
     ):
         found[row["address"]] = row
     return found
@@ -42,7 +49,7 @@ def standing(rows: Iterable[Row]) -> list[Row]:
     found: dict[str, Row] = {}
     for (name, _), sweep in sorted(_by_sweep(rows).items(), key=lambda item: item[0]):
         ended = [row for row in sweep if row["outcome"] in ENDED]
-        attempts = [row for row in sweep if row["outcome"] == ATTEMPTED]
+        attempts = [row for row in sweep if row["outcome"] == Outcome.ATTEMPTED]
         if ended:
             found[name] = max(ended, key=lambda row: row["at"])
         elif len(attempts) > len(sweep) - len(attempts):
@@ -140,18 +147,18 @@ class EngineHere:
         return {
             row["address"]
             for row in self.world.ledger()
-            if row["outcome"] in ended or (row["fence"] == fence and row["outcome"] != ATTEMPTED)
+            if row["outcome"] in ended or (row["fence"] == fence and row["outcome"] != Outcome.ATTEMPTED)
         }
 
     def _fate(self, name: str, stored: Mapping[str, bytes]) -> Row:
         size = len(content(name))
         outcome, detail = None, None
         if name in self.world.live:
-            outcome, detail = SKIPPED, "came back to life"
+            outcome, detail = Outcome.SKIPPED, "came back to life"
         elif name not in stored:
-            outcome, detail = (None, None) if self.keeps_missing else (MISSING, "was gone before")
+            outcome, detail = (None, None) if self.keeps_missing else (Outcome.MISSING, "was gone before")
         elif len(stored[name]) != size:
-            outcome, detail = SKIPPED, "changed"
+            outcome, detail = Outcome.SKIPPED, "changed"
         row = {"address": address(name), "size": size, "last_modified": None, "etag": None}
         return {**row, "outcome": outcome, "detail": detail}
 
@@ -178,7 +185,7 @@ class EngineOfQuarantine(EngineHere):
         return 0
 
     def _unfinished(self, fence: int) -> list[str]:
-        over = self._over((PURGED, RESTORED), fence)
+        over = self._over((Outcome.PURGED, Outcome.RESTORED), fence)
         return [name for name in self.names if address(name) not in over]
 
     def _fate(self, name: str, stored: Mapping[str, bytes]) -> Row:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from retention_assets.core.amounts import Amount
-from retention_assets.state.ledger import ABSENT, DELETED, MISSING, PURGED, QUARANTINED, RESTORED, SKIPPED
+from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.state.ledger import ABSENT
 from retention_assets.state.policies import completed_runs
 from retention_assets.state.records import read_records
 from retention_assets.sweep.execute import SweepResult
@@ -127,7 +128,7 @@ def _theirs_are_there(world: World) -> None:
 def _deletion_ended_well(world: World, sweep_result: SweepResult) -> None:
     _books_are_right(world, sweep_result)
     assert world.stored().keys() == {*LIVE, REVIVED, CHANGED}
-    _outcomes_are(world, {**dict.fromkeys(DEAD, (DELETED, MISSING)), **_LEFT_ALONE})
+    _outcomes_are(world, {**dict.fromkeys(DEAD, (Outcome.DELETED, Outcome.MISSING)), **_LEFT_ALONE})
     assert sweep_result.whole
 
 
@@ -135,7 +136,7 @@ def _quarantine_ended_well(world: World, sweep_result: SweepResult) -> None:
     _books_are_right(world, sweep_result)
     assert world.stored().keys() == {*LIVE, REVIVED, CHANGED}
     assert world.copies() == {name: content(name) for name in DEAD}
-    _outcomes_are(world, {**dict.fromkeys(DEAD, (QUARANTINED,)), **_LEFT_ALONE})
+    _outcomes_are(world, {**dict.fromkeys(DEAD, (Outcome.QUARANTINED,)), **_LEFT_ALONE})
     assert not sweep_result.whole
 
 
@@ -146,19 +147,19 @@ def _restore_ended_well(world: World, sweep_result: SweepResult) -> None:
     assert {name: copy for name, copy in world.copies().items() if name not in BACK} == others
     said = {name_of(row["address"]) for row in latest(world.ledger()).values() if "stays" in (row["detail"] or "")}
     assert world.copies().keys() & {*BACK} <= said
-    restored = {**dict.fromkeys(BACK, (RESTORED,)), **dict.fromkeys(TAKEN, (SKIPPED,))}
-    _outcomes_are(world, {**dict.fromkeys(DEAD, (QUARANTINED,)), **restored, **_LEFT_ALONE})
+    restored = {**dict.fromkeys(BACK, (Outcome.RESTORED,)), **dict.fromkeys(TAKEN, (Outcome.SKIPPED,))}
+    _outcomes_are(world, {**dict.fromkeys(DEAD, (Outcome.QUARANTINED,)), **restored, **_LEFT_ALONE})
     assert not sweep_result.whole
 
 
 def _purge_ended_well(world: World, sweep_result: SweepResult) -> None:
     _books_are_right(world, sweep_result)
     assert world.copies() == {}
-    _outcomes_are(world, {**dict.fromkeys(DEAD, (PURGED,)), **_LEFT_ALONE})
+    _outcomes_are(world, {**dict.fromkeys(DEAD, (Outcome.PURGED,)), **_LEFT_ALONE})
     assert sweep_result.whole
 
 
-_LEFT_ALONE = {REVIVED: (SKIPPED,), CHANGED: (SKIPPED,), GONE: (MISSING,)}
+_LEFT_ALONE = {REVIVED: (Outcome.SKIPPED,), CHANGED: (Outcome.SKIPPED,), GONE: (Outcome.MISSING,)}
 
 
 def _outcomes_are(world: World, expected: Mapping[str, tuple[str, ...]]) -> None:

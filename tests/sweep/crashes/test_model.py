@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.ledger import (
     ABSENT,
-    ATTEMPTED,
     ENDED,
     OUTCOMES,
     LedgerPlace,
@@ -42,7 +42,7 @@ def rows() -> list[Row]:
         {
             "address": f"data/{number}",
             "size": 10,
-            "outcome": random.choice((*OUTCOMES, ATTEMPTED, ATTEMPTED)),
+            "outcome": random.choice((*OUTCOMES, Outcome.ATTEMPTED, Outcome.ATTEMPTED)),
             "detail": None,
             "at": NOW + timedelta(seconds=60 * fence + second),
             "fence": fence,
@@ -106,6 +106,6 @@ def test_what_remains_to_be_done(spark: SparkSession, warehouse: Warehouse, rows
     over = {
         row["address"]
         for row in rows
-        if row["outcome"] in ENDED or (row["fence"] == fence and row["outcome"] != ATTEMPTED)
+        if row["outcome"] in ENDED or (row["fence"] == fence and row["outcome"] != Outcome.ATTEMPTED)
     }
     assert sum(SparkEngine(setting).remaining(fence)) == len(addresses) - len(over) > 0

@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 from retention_assets.assets.jobs import SWEEP, sweep_job
 from retention_assets.config.configuration import load_configuration
 from retention_assets.definitions import build_definitions
-from retention_assets.state.ledger import DELETED, MISSING, QUARANTINED, collected_addresses
+from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.state.ledger import collected_addresses
 from retention_assets.state.records import read_records
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep import sweep_run as attempt
@@ -101,12 +102,12 @@ def requires_a_good_end(place: Place, mode: str, to_delete: set[str], gone: set[
     assert outcomes.keys() == to_delete
     assert all(kept.follows for kept in read_records(Warehouse(str(place.warehouse)), place.name))
     if mode == "quarantine":
-        assert set(outcomes.values()) == {QUARANTINED}
+        assert set(outcomes.values()) == {Outcome.QUARANTINED}
         (objects,) = place.directory.glob("lake.quarantine/*/*/objects")
         assert {path: (objects / path).read_bytes() for path in to_delete} == {path: sample(path) for path in to_delete}
     else:
-        assert set(outcomes.values()) <= {DELETED, MISSING}
-        assert {address for address, outcome in outcomes.items() if outcome == MISSING} <= gone
+        assert set(outcomes.values()) <= {Outcome.DELETED, Outcome.MISSING}
+        assert {address for address, outcome in outcomes.items() if outcome == Outcome.MISSING} <= gone
 
 
 def test_run_after_run_dies_in_the_middle_of_the_job_and_the_last_one_ends_well(

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from retention_assets.config.limits import ApprovalSettings
 from retention_assets.errors import GuardRefused, RetentionError
+from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.lease import resume_sweeps, stop_sweeps, take_lease
-from retention_assets.state.ledger import DELETED, MISSING, QUARANTINED, SKIPPED
 from retention_assets.state.plan import keep_plan, withdraw_plan
 from tests.sweep.crashes.effects import Effect, Effects, points, watched
 from tests.sweep.crashes.engine import Hook, Hooks, latest
@@ -22,7 +22,7 @@ from tests.sweep.crashes.runs import sweep
 from tests.sweep.crashes.stories import STORIES
 from tests.sweep.crashes.world import CHANGED, DEAD, LIMITS, LIVE, OTHER, PLANNED, REPOSITORY, World, content, name_of
 
-GOES = {"delete": DELETED, "quarantine": QUARANTINED}
+GOES = {"delete": Outcome.DELETED, "quarantine": Outcome.QUARANTINED}
 FIRST, SECOND = ("a", "b", "d", "e"), ("g", "i")  # what goes in the first round, and in the second
 MODES = pytest.mark.parametrize("mode", GOES)
 
@@ -71,7 +71,7 @@ def ends_well(world: World, mode: str) -> None:
 def test_what_comes_to_life_before_its_look_stays(world: World, mode: str) -> None:
     found = swept(world, mode, after_round=once(0, lambda: world.live.update(SECOND)))
     assert there(world, DEAD) == {*SECOND}
-    assert {found[name] for name in SECOND} == {SKIPPED}
+    assert {found[name] for name in SECOND} == {Outcome.SKIPPED}
     assert {found[name] for name in FIRST} == {GOES[mode]}
 
 
@@ -85,21 +85,21 @@ def test_what_died_before_its_look_goes(world: World, mode: str) -> None:
 @MODES
 def test_what_others_take_away_between_look_and_deed_is_missing(world: World, mode: str) -> None:
     found = swept(world, mode, after_look=once(0, lambda: world.remove("b")))
-    assert found["b"] == MISSING
+    assert found["b"] == Outcome.MISSING
     assert {found[name] for name in DEAD if name != "b"} == {GOES[mode]}
     assert "b" not in world.copies()
 
 
 def test_what_is_written_over_between_look_and_deed_is_not_moved(world: World) -> None:
     found = swept(world, "quarantine", after_look=once(0, lambda: world.lay("b", OTHER)))
-    assert found["b"] == SKIPPED
+    assert found["b"] == Outcome.SKIPPED
     assert world.stored()["b"] == OTHER
     assert "b" not in world.copies()
 
 
 def test_what_is_written_over_before_its_look_stays(world: World) -> None:
     found = swept(world, "delete", before_look=once(0, lambda: world.lay("b", OTHER)))
-    assert (found["b"], world.stored()["b"]) == (SKIPPED, OTHER)
+    assert (found["b"], world.stored()["b"]) == (Outcome.SKIPPED, OTHER)
 
 
 # ---- what is live cannot be known
@@ -209,7 +209,7 @@ def test_what_is_left_when_the_window_closes_is_looked_at_again_by_the_same_run(
         world.live.add("e")  # of the batch that follows
 
     found = swept(world, mode, between_batches=once(0, be_slow))
-    assert found["e"] == SKIPPED
+    assert found["e"] == Outcome.SKIPPED
     assert there(world, DEAD) == {"e"}
     assert {found[name] for name in DEAD if name != "e"} == {GOES[mode]}
 
@@ -247,7 +247,7 @@ def test_what_comes_to_life_while_it_is_copied_stays(world: World) -> None:
     with watched(Effects(world.root, watch=slowly)):
         sweep(world, "quarantine")
     assert there(world, DEAD) == {"b"}
-    assert outcomes(world)["b"] == SKIPPED
+    assert outcomes(world)["b"] == Outcome.SKIPPED
 
 
 def test_a_copy_that_takes_longer_than_the_lease_is_not_made_again_by_the_next_run(world: World) -> None:

@@ -17,7 +17,8 @@ from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_ma
 from retention_assets.icechunk.sweep.publishing import publish
 from retention_assets.icechunk.sweep.retained_set import Stand, edits_of, held_ids, stand_of, standing
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.deletion import ObjectDeleter, Outcome
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter
+from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.policy.snapshots import everything_older
 from tests.icechunk_repositories import FORMATS, Format, open_repository
 from tests.sweep.icechunk.repositories import now

@@ -42,6 +42,7 @@ def require_refused_and_acknowledge(field: FieldPlace, address: str) -> None:
     assert address in done.out
 
 
+@pytest.mark.slow
 def test_a_lost_chunk_and_a_lost_manifest_are_counted_and_a_new_hole_refuses(tmp_path: Path) -> None:
     field = field_place(tmp_path, 2, COMMITS, {"main": "b"}, {})
     repository = field.directory

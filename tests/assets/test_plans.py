@@ -13,6 +13,9 @@ from tests.assets.lake import FOREIGN, Lake
 from tests.end_to_end.command import MADE_BY_A_PLAN
 from tests.repositories import REPOSITORIES, active_commits, expected, listing
 
+of_each_repository = pytest.mark.parametrize(
+    "name", [name if name == "orchard" else pytest.param(name, marks=pytest.mark.slow) for name in REPOSITORIES]
+)
 EXPECTED = {"ignore": "retention.csv", "protect": "retention_tags_protect.csv"}
 
 
@@ -21,9 +24,7 @@ def rows(name: str, tags: str, kind: str) -> set[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("tags", ["ignore", pytest.param("protect", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "name", [name if name == "orchard" else pytest.param(name, marks=pytest.mark.slow) for name in REPOSITORIES]
-)
+@of_each_repository
 class TestEveryRepository:
     def test_every_guard_passes_and_a_plan_stands(self, lakes: Lakes, name: str, tags: str) -> None:
         planned = lakes[name].planned(tags)
@@ -64,9 +65,7 @@ class TestEveryRepository:
         assert sum(amount["bytes"] for amount in totals) == sum(entry.size for entry in listed) + 6 * len(FOREIGN)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "orchard" else pytest.mark.slow) for name in REPOSITORIES]
-)
+@of_each_repository
 def test_protecting_tags_keeps_more_and_another_set_is_another_plan(lakes: Lakes, name: str) -> None:
     ignored, protected = lakes[name].tags_ignored, lakes[name].tags_protected
     assert protected.by_reason["expired"] <= ignored.by_reason["expired"]
@@ -77,7 +76,7 @@ def test_protecting_tags_keeps_more_and_another_set_is_another_plan(lakes: Lakes
     assert (protected.plan["plan_hash"] == ignored.plan["plan_hash"]) is same
 
 
-@pytest.mark.parametrize("name", REPOSITORIES)
+@of_each_repository
 def test_each_table_file_is_read_once_and_never_again(lakes: Lakes, name: str) -> None:
     first, second = lakes[name].tags_ignored.run.numbers, lakes[name].tags_protected.run.numbers
     assert first["addresses"]["ranges_read"] == first["active_ranges"]["dagster/row_count"] > 0

@@ -106,6 +106,7 @@ def test_a_new_hole_refuses_and_a_restored_object_is_live_again(tmp_path: Path) 
     assert f"1 live addresses, {first} first" in refused.err
 
 
+@pytest.mark.slow
 def test_a_whole_slice_needs_its_flag(tmp_path: Path) -> None:
     place = orchard_on_disk(tmp_path)
     place.plan()

@@ -76,7 +76,7 @@ def again_and_again(act: Callable[[int], None], pause: float = 0.0) -> Iterator[
     assert not failed, failed
 
 
-@pytest.fixture(params=["lakefs", "lakefs_on_s3"])
+@pytest.fixture(params=[pytest.param("lakefs", marks=pytest.mark.slow), "lakefs_on_s3"])
 def repository(request: pytest.FixtureRequest) -> Repository:
     return with_branch_ahead(request.getfixturevalue(request.param))
 

@@ -13,7 +13,7 @@ from tests.real_lakefs.server import Server
 from tests.real_lakefs.stores import issued_at
 
 
-@pytest.fixture(params=["lakefs", "lakefs_on_s3"])
+@pytest.fixture(params=["lakefs", pytest.param("lakefs_on_s3", marks=pytest.mark.slow)])
 def repository(request: pytest.FixtureRequest) -> Repository:
     server: Server = request.getfixturevalue(request.param)
     return server.new_repository("orchard")

@@ -12,7 +12,7 @@ from tests.real_lakefs.server import Server
 pytestmark = pytest.mark.usefixtures("spark")
 
 
-@pytest.fixture(params=["lakefs", "lakefs_on_s3"])
+@pytest.fixture(params=["lakefs", pytest.param("lakefs_on_s3", marks=pytest.mark.slow)])
 def server(request: pytest.FixtureRequest) -> Server:
     found: Server = request.getfixturevalue(request.param)
     return found

@@ -395,7 +395,7 @@ def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield found
 
 
-@pytest.fixture(params=["moto", "versitygw"])
+@pytest.fixture(params=[pytest.param("moto", marks=pytest.mark.slow), "versitygw"])
 def versioned(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Versioned:

@@ -1,0 +1,64 @@
+"""A warehouse and a quarantine that an earlier version wrote are read, and every command goes on with them.
+
+`tests/data/warehouses` has what version 0.1 (of 22 November 2026) left after a plan, its approval and its sweep.
+"""
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.command import DAY, Place, orchard_on_disk, run, sample
+
+pytestmark = [pytest.mark.usefixtures("spark", "forgetful")]
+
+SAVED = Path(__file__).parents[1] / "data" / "warehouses" / "orchard_in_quarantine.tar.xz"
+PLANNED = "e84d886a8689b696b78beba19cbc63a6f08b9a1bc6e81c04959d9909f1d0f902"
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """Orchard after the sweep of the earlier version: 59 objects are in quarantine."""
+    directory = tmp_path_factory.mktemp("earlier")
+    place = orchard_on_disk(directory)
+    place.write(mode="quarantine", quarantine={"url": "attic", "keep": "36500d"})
+    with tarfile.open(SAVED) as saved:
+        saved.extractall(directory, filter="data")
+    place.adopt()
+    for address in quarantined(place):
+        (directory / "lake" / address).unlink()
+    return place
+
+
+def quarantined(place: Place) -> set[str]:
+    folder = place.directory / "attic" / DAY / PLANNED[:16] / "objects"
+    return {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+
+
+def test_an_earlier_version_s_warehouse_is_verified_restored_swept_and_planned_again(swept: Place) -> None:
+    verified = swept.run("verify")
+    assert verified.status == 0, verified.out + verified.err
+    assert "59 planned = 59 quarantined" in verified.out
+    assert {row["outcome"] for row in swept.rows("deletion_report")} == {"quarantined"}
+    addresses = quarantined(swept)
+    assert len(addresses) == 59
+
+    first = min(addresses)
+    restored = run("--config", swept.file, "restore", swept.name, "--address", first)
+    assert restored.status == 0, restored.out + restored.err
+    assert (swept.directory / "lake" / first).read_bytes() == sample(first)
+
+    approved = swept.run("approve", PLANNED)  # the saved approval ends after seven days
+    assert approved.status == 0, approved.out + approved.err
+    again = swept.run("sweep")
+    assert again.status == 0, again.out + again.err
+    assert (swept.directory / "lake" / first).is_file()  # it is young now
+
+    planned = swept.run("plan", "--json")
+    assert planned.status == 0, planned.err
+    assert planned.document()["candidates"]["objects"] == 0
+    assert swept.run("verify").status == 0
+
+
+def test_the_plan_of_the_sample_is_the_one_of_the_earlier_version(tmp_path: Path) -> None:
+    assert orchard_on_disk(tmp_path).plan() == PLANNED

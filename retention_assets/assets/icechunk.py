@@ -93,14 +93,15 @@ def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
         access = opened.access
         reader = ObjectReader(access)
         places = icechunk_prefixes(reader)
-        listed = list_objects(session(pyspark), access, places).cache()
+        listed = Rows(list_objects(session(pyspark), access, places), taken_at)
+        rows = bench.write("storage_inventory", day_of(context), listed)
         check_results = [
-            guards.listing_complete(unlisted(listed, places, reader, top_of)),
+            guards.listing_complete(unlisted(rows.frame, places, reader, top_of)),
             guards.namespaces_apart(bench.name, bench.places()),
             clocks(opened, bench.clock),
         ]
-        notes = unusual_names(listed)
-        return checked(Rows(listed, taken_at, notes), check_results, notes)
+        notes = unusual_names(rows.frame)
+        return checked(replace(rows, notes=notes), check_results, notes)
 
     return asset
 

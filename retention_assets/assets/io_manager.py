@@ -4,17 +4,13 @@ import time
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
-from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from retention_assets.assets.descriptions import column_description
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
-from retention_assets.config.configuration import require_seen_by_executors
-from retention_assets.state.conform import conform
-from retention_assets.state.warehouse import Facts, Rows, Warehouse
-from retention_assets.tables import TABLES
+from retention_assets.state.table_writer import write_rows
+from retention_assets.state.warehouse import Facts, Rows, Warehouse, Written
 
 
 class WarehouseIOManager(dg.ConfigurableIOManager):
@@ -29,13 +25,9 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
         repository, name = context.asset_key.path
         day = day_of(context)
         warehouse = Warehouse(self.root)
-        if not self.shared:  # an existing session may have another master than the configuration
-            require_seen_by_executors(self.root, [session(self.pyspark).conf.get("spark.master", "local") or "local"])
-        target = warehouse.partition(repository, name, day)
-        count, size = _write(conform(obj.frame, TABLES[name]), target)
-        warehouse.require_rows(repository, name, day, count)
-        warehouse.write_facts(repository, name, day, Facts(obj.taken_at, count, context.run_id, obj.notes))
-        metadata = _metadata(obj, f"{repository}.{name}", target, count, size)
+        written = obj.written or write_rows(obj.frame, warehouse, repository, name, day, shared=self.shared)
+        warehouse.write_facts(repository, name, day, Facts(obj.taken_at, written.rows, context.run_id, obj.notes))
+        metadata = _metadata(obj, f"{repository}.{name}", warehouse.partition(repository, name, day), written)
         if obj.began is not None:  # Spark makes most rows only when they are written, so this counts writing too
             metadata["seconds"] = dg.MetadataValue.float(round(time.monotonic() - obj.began, 3))
         context.add_output_metadata(metadata)
@@ -46,26 +38,17 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
         return Warehouse(self.root).rows(session(self.pyspark), repository, name, day_of(context))
 
 
-def _write(frame: DataFrame, target: str) -> tuple[int, int]:
-    """Write `frame` and return (number of rows, bytes of the objects), both counted during the write."""
-    observed = Observation()
-    size = F.sum("size") if "size" in frame.columns else F.lit(None).cast("long")
-    counted = frame.observe(observed, F.count(F.lit(1)).alias("rows"), size.alias("bytes"))
-    counted.write.mode("overwrite").parquet(target)
-    return observed.get["rows"], observed.get["bytes"] or 0
-
-
-def _metadata(obj: Rows, table: str, target: str, count: int, size: int) -> dict[str, dg.MetadataValue]:
+def _metadata(obj: Rows, table: str, target: str, written: Written) -> dict[str, dg.MetadataValue]:
     metadata: dict[str, dg.MetadataValue] = {
-        "dagster/row_count": dg.MetadataValue.int(count),
-        "dagster/partition_row_count": dg.MetadataValue.int(count),
+        "dagster/row_count": dg.MetadataValue.int(written.rows),
+        "dagster/partition_row_count": dg.MetadataValue.int(written.rows),
         "dagster/column_schema": dg.MetadataValue.table_schema(_column_schema(obj.frame.schema, table)),
         "dagster/table_name": dg.MetadataValue.text(table),
         "dagster/uri": dg.MetadataValue.text(target),
         "taken_at": dg.MetadataValue.timestamp(obj.taken_at),
     }
     if "size" in obj.frame.columns:
-        metadata["bytes"] = dg.MetadataValue.int(size)
+        metadata["bytes"] = dg.MetadataValue.int(written.size)
     return metadata
 
 

@@ -4,6 +4,8 @@ Each input has the time at which it was read. Candidates come from an older inpu
 from the newer ones. Source: DESIGN.md, The way data flows.
 """
 
+from dataclasses import replace
+
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
@@ -68,8 +70,8 @@ def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
         spark, opened = session(pyspark), bench.open()
         removed = collected_since(spark, bench.warehouse, bench.name)
         picture = take_snapshot(InventoryContext(spark, opened, bench.warehouse, day_of(context), bench.clock, removed))
-        listed = picture.frame.cache()
-        notes = {**picture.notes, **unusual_names(listed)}
+        rows = bench.write("storage_inventory", day_of(context), Rows(picture.frame, picture.taken_at))
+        listed, notes = rows.frame, {**picture.notes, **unusual_names(rows.frame)}
         check_results = [
             guards.listing_complete(unlisted(listed, picture.places, ObjectReader(opened.access), place_of)),
             guards.namespaces_apart(bench.name, bench.places()),
@@ -80,7 +82,7 @@ def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
             "prefixes_listed": picture.listed,
             **notes,
         }
-        return checked(Rows(listed, picture.taken_at, notes), check_results, numbers)
+        return checked(replace(rows, notes=notes), check_results, numbers)
 
     return asset
 
@@ -95,12 +97,12 @@ def uncommitted_objects(bench: Workbench) -> dg.AssetsDefinition:
         staged = opened.source.staged()
         files, shown = (staged.files, staged.shown) if staged else ((), ())
         frame = staged_objects(session(pyspark), opened.access, files, opened.inside, shown)
-        if staged is not None:
-            frame = frame.cache()
-            frame.count()  # reads the list now: `release` removes the list
-            opened.source.release(staged)
         notes = {KNOWN: str(staged is not None).lower()}
-        return checked(Rows(frame, staged.taken_at if staged else bench.clock(), notes), numbers=notes)
+        rows = Rows(frame, staged.taken_at if staged else bench.clock(), notes)
+        if staged is not None:
+            rows = bench.write("uncommitted_objects", day_of(context), rows)  # `release` removes the list
+            opened.source.release(staged)
+        return checked(rows, numbers=notes)
 
     return asset
 

@@ -36,6 +36,7 @@ from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.state.acknowledged import acknowledged_addresses, note_missing
 from retention_assets.state.plan import POLICY_HASH
 from retention_assets.state.table_cache import TableCache
+from retention_assets.state.table_writer import write_rows
 from retention_assets.state.warehouse import REFUSED, Rows, Warehouse
 
 FULL = "retention/full"  # a run with this tag ("true") reuses no files that earlier runs read
@@ -80,6 +81,16 @@ class Workbench:
         full = context.run.tags.get(FULL) == "true"
         access = open_store(self.repository)
         return TableCache(session(pyspark), self.warehouse, self.name, access, context.run_id, full=full, lost=lost)
+
+    def write(self, table: str, day: date, rows: Rows) -> Rows:
+        """Write rows to their partition now, and return them as they are read back.
+
+        Until then Spark may read their source again for each use, and find something else each time.
+        """
+        shared = self.configuration.shared_warehouse
+        written = write_rows(rows.frame, self.warehouse, self.name, table, day, shared=shared)
+        frame = self.warehouse.frame(rows.frame.sparkSession, self.name, table, day.isoformat())
+        return replace(rows, frame=frame, written=written)
 
     def policy(self, day: date) -> Policy:
         """Return the policy of the day's `policy_table`. Errors: GuardRefused if the policy changed since."""

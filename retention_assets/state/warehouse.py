@@ -45,12 +45,21 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """How much was written: rows, and bytes of the objects that they name."""
+
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Rows:
     """The rows of one partition, with the time of the data (UTC) and the notes of the partition. See `Facts`."""
 
     frame: DataFrame
     taken_at: datetime
     notes: Mapping[str, str] = field(default_factory=dict)
+    written: Written | None = None  # None: `frame` is not written to the partition yet
     began: float | None = None  # when the asset began to make the rows, in seconds of `time.monotonic`
 
 

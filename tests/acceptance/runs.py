@@ -23,9 +23,9 @@ from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.staged_objects import staged_objects
 from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
 from retention_assets.policy.rules import Policy
-from retention_assets.state.conform import conform
 from retention_assets.state.ledger import collected_since
 from retention_assets.state.table_cache import TableCache
+from retention_assets.state.table_writer import conform
 from retention_assets.state.warehouse import Facts, Warehouse
 from retention_assets.tables import STORAGE_INVENTORY
 from tests import ledgers

@@ -24,11 +24,11 @@ from retention_assets.lakefs.sweep.planning import KNOWN, PlanInputs, Terms, mak
 from retention_assets.lakefs.sweep.sweeping import report
 from retention_assets.policy.rules_in_force import CurrentRule
 from retention_assets.state.approval import approve, approved_terms, planned_terms
-from retention_assets.state.conform import conform
 from retention_assets.state.ledger import collected_since
 from retention_assets.state.plan import Plan
 from retention_assets.state.policies import POLICY_RUN, current_rules_of, policy_versions, rules_in_force
 from retention_assets.state.table_cache import TableCache
+from retention_assets.state.table_writer import conform
 from retention_assets.state.warehouse import Facts, Rows, Warehouse
 from retention_assets.sweep.sweep_run import Sweep
 from retention_assets.tables import DELETION_CANDIDATES, POLICY_TABLE, STORAGE_INVENTORY, TABLES

@@ -15,8 +15,8 @@ from retention_assets.core.liveness import Liveness
 from retention_assets.errors import TableContractError
 from retention_assets.lakefs.source.opening import policy_of_files
 from retention_assets.repositories.other_repositories import OtherRepositories
-from retention_assets.state.conform import conform
 from retention_assets.state.plan import POLICY_HASH, REFERENCES_HASH
+from retention_assets.state.table_writer import conform
 from retention_assets.state.warehouse import Facts, Warehouse
 from retention_assets.tables import ADDRESSES
 from tests.transforms import frames

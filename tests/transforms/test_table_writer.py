@@ -6,7 +6,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from retention_assets.errors import TableContractError
-from retention_assets.state.conform import conform
+from retention_assets.state.table_writer import conform
 from retention_assets.tables import STORAGE_INVENTORY, TABLES
 from tests.transforms.frames import Listed, inventory
 

@@ -1,0 +1,57 @@
+"""Writes the rows of a partition: the columns of its table, in their order, with their types."""
+
+from datetime import date
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from retention_assets.config.configuration import require_seen_by_executors
+from retention_assets.errors import TableContractError
+from retention_assets.state.warehouse import Warehouse, Written
+from retention_assets.tables import TABLES, Table
+
+
+def write_rows(
+    frame: DataFrame, warehouse: Warehouse, repository: str, table: str, day: date, *, shared: bool
+) -> Written:
+    """Overwrite a partition with the rows of `frame`. It is complete when its metadata (`Facts`) are written too.
+
+    `shared`: whether all machines see a warehouse that is a directory (`shared_warehouse` of the configuration).
+    Errors: TableContractError when the rows do not fit the table, or when not all of them can be read back.
+    """
+    if not shared:  # an existing session may have another master than the configuration
+        master = frame.sparkSession.conf.get("spark.master", "local") or "local"
+        require_seen_by_executors(warehouse.root, [master])
+    observed = Observation()
+    rows = conform(frame, TABLES[table])
+    size = F.sum("size") if "size" in rows.columns else F.lit(None).cast("long")
+    counted = rows.observe(observed, F.count(F.lit(1)).alias("rows"), size.alias("bytes"))
+    counted.write.mode("overwrite").parquet(warehouse.partition(repository, table, day))
+    written = Written(observed.get["rows"], observed.get["bytes"] or 0)
+    warehouse.require_rows(repository, table, day, written.rows)
+    return written
+
+
+def conform(frame: DataFrame, table: Table) -> DataFrame:
+    """Return `frame` with the column order and types of `table`. Errors: TableContractError if it does not fit."""
+    if differing := set(table.schema.names) ^ set(frame.columns):
+        raise TableContractError(f"{table.name}: columns missing or unexpected: {', '.join(sorted(differing))}")
+    try:
+        return frame.to(_nullable(table))
+    except AnalysisException as error:
+        raise TableContractError(f"{table.name}: {error.getMessage()}") from error
+
+
+def _nullable(table: Table):  # type: ignore[no-untyped-def]  # returns a Spark StructType
+    """Return the schema of `table` with all columns nullable.
+
+    Parquet does not keep nullability. `DataFrame.to` raises an error for a nullable column in place of a required one.
+    """
+    schema = from_arrow_schema(table.schema)
+    for field in schema.fields:
+        field.nullable = True
+        if hasattr(field.dataType, "containsNull"):
+            field.dataType.containsNull = True
+    return schema

@@ -3,8 +3,10 @@
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from datetime import date, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import click
 from rich.console import Console
@@ -12,6 +14,7 @@ from rich.console import Console
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.config.timestamps import utc_now
 
+Command = TypeVar("Command", bound=Callable[..., object])
 _DAY = click.DateTime(["%Y-%m-%d"])
 
 progress = Console(stderr=True)  # progress and logs; results go to standard output
@@ -40,9 +43,12 @@ def day_of(given: datetime | None) -> date:
     return given.date() if given else utc_now().date()
 
 
-as_of = click.option(
-    "--as-of", "given", metavar="YYYY-MM-DD", type=_DAY, help="The day that thresholds count from (UTC); default today."
-)
+def day_option(told: str) -> Callable[[Command], Command]:
+    """Return the option `--as-of` with this help."""
+    return click.option("--as-of", "given", metavar="YYYY-MM-DD", type=_DAY, help=told)
+
+
+as_of = day_option("The day that thresholds count from (UTC); default today.")
 as_json = click.option("--json", "json_wanted", is_flag=True, help="One JSON document on standard output.")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from retention_assets.cli import acknowledging, comparing, icechunk, undoing  # noqa: F401 - their commands join the group
+from retention_assets.cli import acknowledging, comparing, explaining, icechunk, undoing  # noqa: F401 - their commands join the group
 from retention_assets.cli.group import as_json, as_of, cli, configuration_of, day_of, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS, column_order, human_bytes, print_amounts, print_rows
 from retention_assets.config.configuration import Configuration, Repository, load_configuration

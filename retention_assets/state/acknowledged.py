@@ -8,14 +8,17 @@ refused until a person acknowledges it.
 import hashlib
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.errors import TableContractError
 from retention_assets.state.records import NO_SEAL, Record, Seal, write_record
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import INSTANT
+
+if TYPE_CHECKING:  # Spark is imported where it works: commands that only read the warehouse do without
+    from pyspark.sql import DataFrame, SparkSession
 
 ACKNOWLEDGED, MISSING = "acknowledged", "missing_live.json"
 LOST, FOUND = "lost", "found"
@@ -32,7 +35,7 @@ _SCHEMA = pa.schema(
 )
 
 
-def acknowledged_addresses(spark: SparkSession, warehouse: Warehouse, repository: str) -> DataFrame:
+def acknowledged_addresses(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":
     """Return `known_addresses` as a frame with one column, `address`."""
     known = sorted(known_addresses(warehouse, repository))
     return spark.createDataFrame(pa.table({"address": pa.array(known, pa.string())}))
@@ -100,7 +103,7 @@ def acknowledge(
 
 
 def note_found(
-    spark: SparkSession, warehouse: Warehouse, repository: str, inventory: DataFrame, run_id: str, at: datetime
+    spark: "SparkSession", warehouse: Warehouse, repository: str, inventory: "DataFrame", run_id: str, at: datetime
 ) -> None:
     """Store which of the objects acknowledged as lost are in the listing again."""
     again = acknowledged_addresses(spark, warehouse, repository).join(inventory, on="address", how="left_semi")
@@ -109,7 +112,7 @@ def note_found(
         write_acknowledgement(warehouse, repository, addresses, FOUND, f"the run {run_id}", at)
 
 
-def first_of(addresses: DataFrame) -> list[str]:
+def first_of(addresses: "DataFrame") -> list[str]:
     """Return the first `MOST_LISTED` addresses, sorted."""
     return [row["address"] for row in addresses.select("address").orderBy("address").limit(MOST_LISTED).collect()]
 

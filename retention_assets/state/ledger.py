@@ -8,17 +8,18 @@ is not finished, and it may be gone.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from retention_assets.core.amounts import Amount
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_REPORT, INSTANT, LEDGER
+
+if TYPE_CHECKING:  # Spark is imported where it works: commands that only read the warehouse do without
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 LEDGERS = "ledger"
 SURPLUS_LEDGERS = "surplus_ledger"  # ledgers of purged surplus copies, which no plan's totals count
@@ -91,23 +92,29 @@ class LedgerPlace:
         return self.repository, self.tree, self.day.isoformat(), self.plan_hash, sweep
 
 
-def ledger_of_plan(spark: SparkSession, warehouse: Warehouse, repository: str, day: date, plan_hash: str) -> DataFrame:
+def ledger_of_plan(
+    spark: "SparkSession", warehouse: Warehouse, repository: str, day: date, plan_hash: str
+) -> "DataFrame":
     """Return the latest known outcome of each address over all sweeps of one plan; `attempted` if none is known."""
     return latest_of(read_ledgers(spark, warehouse, repository, [(day.isoformat(), plan_hash)]))
 
 
-def report_of(ledger: DataFrame) -> DataFrame:
+def report_of(ledger: "DataFrame") -> "DataFrame":
     """Return the rows of `deletion_report`: the ledger without `attempted` rows."""
+    from pyspark.sql import functions as F
+
     return ledger.where(F.col("outcome") != Outcome.ATTEMPTED).select(*DELETION_REPORT.schema.names)
 
 
-def collected_addresses(spark: SparkSession, warehouse: Warehouse, repository: str) -> DataFrame:
+def collected_addresses(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":
     """Return addresses that our sweeps deleted, moved or found missing, or had started on when interrupted."""
     return collected_since(spark, warehouse, repository).select("address")
 
 
-def collected_since(spark: SparkSession, warehouse: Warehouse, repository: str) -> DataFrame:
+def collected_since(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":
     """Return (address, at) of `collected_addresses`; `at` is the time of the ledger row (UTC)."""
+    from pyspark.sql import functions as F
+
     rows = read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
     return newest_of(rows).where(F.col("outcome").isin(*ABSENT)).select("address", "at")
 
@@ -140,13 +147,16 @@ def a_failure(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -
 
 
 def read_ledgers(
-    spark: SparkSession,
+    spark: "SparkSession",
     warehouse: Warehouse,
     repository: str,
     plans: Sequence[tuple[str, str]],
     tree: str = LEDGERS,
-) -> DataFrame:
+) -> "DataFrame":
     """Return every row of these plans' ledgers, with the columns of `LEDGER` and `plan_hash`."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     empty = spark.createDataFrame(LEDGER.empty_table()).withColumn("plan_hash", F.lit(None).cast("string"))
     found = empty
     for day, plan in plans:
@@ -160,34 +170,43 @@ def read_ledgers(
     return found
 
 
-def latest_of(rows: DataFrame) -> DataFrame:
+def latest_of(rows: "DataFrame") -> "DataFrame":
     """Return the latest known outcome of each address in ledgers; `attempted` if no other outcome is known."""
+    from pyspark.sql import functions as F
+
     return _first_of(rows, (F.col("outcome") == Outcome.ATTEMPTED).cast("int"), *_latest())
 
 
-def ended_of(rows: DataFrame, *by: str) -> DataFrame:
+def ended_of(rows: "DataFrame", *by: str) -> "DataFrame":
     """Return the latest finished outcome of each address in ledgers. Later failed or skipped rows do not replace it.
 
     With `by`, return one row for each address and value of these columns.
     """
+    from pyspark.sql import functions as F
+
     return _first_of(rows.where(F.col("outcome").isin(*ENDED)), *_latest(), by=by)
 
 
-def _latest() -> Sequence[Column]:
+def _latest() -> Sequence["Column"]:
     """Return the sort order for the latest row.
 
     Within a sweep, `deleted` comes before all other outcomes: after a worker deleted an object, its retry reports the
     object as missing.
     """
+    from pyspark.sql import functions as F
+
     return F.desc("fence"), (F.col("outcome") == Outcome.DELETED).cast("int").desc(), F.desc("at")
 
 
-def newest_of(rows: DataFrame) -> DataFrame:
+def newest_of(rows: "DataFrame") -> "DataFrame":
     """Return, for each address, the newest row that shows whether the object is gone.
 
     Such a row has a finished outcome, or is an attempt with an unknown result. Failed and skipped rows are ignored: an
     earlier attempt may have moved the object.
     """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
     sweep = Window.partitionBy("address", "fence")
     tried = F.count_if(F.col("outcome") == Outcome.ATTEMPTED).over(sweep)
     answered = F.count_if(F.col("outcome") != Outcome.ATTEMPTED).over(sweep)
@@ -197,6 +216,9 @@ def newest_of(rows: DataFrame) -> DataFrame:
     return _first_of(telling, F.desc("fence"), (F.col("outcome") == Outcome.ATTEMPTED).cast("int"), F.desc("at"))
 
 
-def _first_of(rows: DataFrame, *order: Column, by: Sequence[str] = ()) -> DataFrame:
+def _first_of(rows: "DataFrame", *order: "Column", by: Sequence[str] = ()) -> "DataFrame":
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
     first = Window.partitionBy("address", *by).orderBy(*order, F.col("outcome"))
     return rows.withColumn("rank", F.row_number().over(first)).where(F.col("rank") == 1).drop("rank")

@@ -4,13 +4,15 @@ The directories are `memory/<plan>` and `due_objects/<plan>` of a repository. La
 Source: DESIGN.md, invariants 5 and 11.
 """
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
+from typing import TYPE_CHECKING
 
 from retention_assets.errors import TableContractError
 from retention_assets.state.plan import Plan, made_name
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DUE_OBJECTS
+
+if TYPE_CHECKING:  # Spark is imported where it works: commands that only read the warehouse do without
+    from pyspark.sql import DataFrame, SparkSession
 
 MEMORY = "memory"
 _STAY = 2  # plans whose data is kept: the newest, and one that another run may still read
@@ -22,7 +24,7 @@ def forget(warehouse: Warehouse, repository: str) -> None:
         warehouse.remove_directory(repository, table)
 
 
-def due_objects(spark: SparkSession, warehouse: Warehouse, repository: str) -> DataFrame:
+def due_objects(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":
     """Return the objects that the newest plan named, with waiting objects; empty when no plan has stored them."""
     for name in reversed(warehouse.directories(repository, DUE_OBJECTS.name)):
         if warehouse.is_complete(repository, DUE_OBJECTS.name, name):
@@ -30,7 +32,7 @@ def due_objects(spark: SparkSession, warehouse: Warehouse, repository: str) -> D
     return spark.createDataFrame(DUE_OBJECTS.schema.empty_table())
 
 
-def due_objects_of(spark: SparkSession, warehouse: Warehouse, plan: Plan) -> DataFrame:
+def due_objects_of(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame":
     """Return the objects that a plan named. Errors: as `due_objects_place`."""
     return _read(spark, due_objects_place(warehouse, plan))
 
@@ -46,11 +48,13 @@ def due_objects_place(warehouse: Warehouse, plan: Plan) -> str:
     return warehouse.location(plan.repository, DUE_OBJECTS.name, name)
 
 
-def _read(spark: SparkSession, place: str) -> DataFrame:
+def _read(spark: "SparkSession", place: str) -> "DataFrame":
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     return spark.read.schema(from_arrow_schema(DUE_OBJECTS.schema)).parquet(place)
 
 
-def keep_due(warehouse: Warehouse, plan: Plan, due: DataFrame) -> None:
+def keep_due(warehouse: Warehouse, plan: Plan, due: "DataFrame") -> None:
     """Store the objects that a plan named, and remove those of plans that are no longer read.
 
     `due`: rows of `DUE_OBJECTS`.

@@ -10,18 +10,18 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
-from typing import Any
-
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Any
 
 from retention_assets.core.amounts import Amount, plot_numbers
-from retention_assets.core.digest import candidates_digest
-from retention_assets.core.guards import CheckResult
 from retention_assets.core.states import STATES
 from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_CANDIDATES
+
+if TYPE_CHECKING:  # Spark is imported where it works: commands that only read the warehouse do without
+    from pyspark.sql import DataFrame, SparkSession
+
+    from retention_assets.core.guards import CheckResult
 
 PLANS, PLANNED_OBJECTS, PLANNED_HEADS = "plans", "planned_objects", "planned_heads"
 _CURRENT = "current.json"
@@ -78,8 +78,10 @@ def plan_hash(repository: str, policy_hash: str, references_hash: str, digest: s
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def hash_of_plan(repository: str, policy_hash: str, references_hash: str, candidates: DataFrame) -> str:
+def hash_of_plan(repository: str, policy_hash: str, references_hash: str, candidates: "DataFrame") -> str:
     """Return the hash of a plan with these candidates. ETags are not included: an inventory may lack them."""
+    from retention_assets.core.digest import candidates_digest
+
     return plan_hash(repository, policy_hash, references_hash, candidates_digest(candidates.drop("etag")))
 
 
@@ -91,7 +93,7 @@ class Heads:
     tags: Mapping[str, str]
 
 
-def keep_planned(warehouse: Warehouse, plan: Plan, candidates: DataFrame, heads: Heads) -> None:
+def keep_planned(warehouse: Warehouse, plan: Plan, candidates: "DataFrame", heads: Heads) -> None:
     """Store the candidates and heads of a plan under its hash. Candidates that are already stored are not rewritten.
 
     Errors: TableContractError when the stored rows are not as many as the plan has candidates.
@@ -109,7 +111,7 @@ def keep_planned(warehouse: Warehouse, plan: Plan, candidates: DataFrame, heads:
     warehouse.write_document(asdict(heads), plan.repository, PLANNED_HEADS, f"{plan.plan_hash}.json")
 
 
-def planned_objects(spark: SparkSession, warehouse: Warehouse, plan: Plan) -> DataFrame:
+def planned_objects(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame":
     """Return the candidates of the plan, as rows of `deletion_candidates`.
 
     Errors: GuardRefused when the stored rows are incomplete, or do not match the hash of the plan.
@@ -127,8 +129,10 @@ def planned_objects(spark: SparkSession, warehouse: Warehouse, plan: Plan) -> Da
     return rows
 
 
-def planned_of_all(spark: SparkSession, warehouse: Warehouse, plans: Sequence[Plan]) -> DataFrame:
+def planned_of_all(spark: "SparkSession", warehouse: Warehouse, plans: Sequence[Plan]) -> "DataFrame":
     """Return the candidates of all `plans`, with the `plan_hash` of each. A plan whose rows are missing adds none."""
+    from pyspark.sql import functions as F
+
     columns = ["plan_hash", *DELETION_CANDIDATES.schema.names]
     found = spark.createDataFrame(DELETION_CANDIDATES.schema.empty_table()).withColumn("plan_hash", F.lit(""))
     for plan in plans:
@@ -252,9 +256,9 @@ POLICY_HASH, REFERENCES_HASH = "policy_hash", "references_hash"  # names of note
 class Planned:
     """The result of planning: candidates, plan and check results. If a guard refused, no candidates and no plan."""
 
-    candidates: DataFrame
+    candidates: "DataFrame"
     plan: Plan | None
-    check_results: Sequence[CheckResult]
+    check_results: Sequence["CheckResult"]
 
     @property
     def version(self) -> str | None:

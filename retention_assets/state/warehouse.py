@@ -11,20 +11,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.exceptions import NotFoundError
 from obstore.store import LocalStore, from_url
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.objectstore.access import NO_RETRIES
 from retention_assets.objectstore.conditional import Conditional, require_known
 from retention_assets.objectstore.failures import WRITE, Failure
 from retention_assets.tables import DELETION_PROOF, DELETION_REPORT, TABLES
+
+if TYPE_CHECKING:  # Spark is imported where it works: commands that only read the warehouse do without
+    from pyspark.sql import DataFrame, SparkSession
 
 REFUSED = "refused"  # note of a partition: the guards that refused it; its rows are still written, for inspection
 FACTS = "_facts.json"  # Spark ignores names that begin with an underscore
@@ -56,7 +57,7 @@ class Written:
 class Rows:
     """The rows of one partition, with the time of the data (UTC) and the notes of the partition. See `Facts`."""
 
-    frame: DataFrame
+    frame: "DataFrame"
     taken_at: datetime
     notes: Mapping[str, str] = field(default_factory=dict)
     written: Written | None = None  # None: `frame` is not written to the partition yet
@@ -106,7 +107,7 @@ class Warehouse:
         return self.partition(repository, table, day)
 
     def rows(
-        self, spark: SparkSession, repository: str, table: str, day: date, needed: Sequence[str] | None = None
+        self, spark: "SparkSession", repository: str, table: str, day: date, needed: Sequence[str] | None = None
     ) -> Rows:
         """Return the rows and metadata of a partition.
 
@@ -133,12 +134,14 @@ class Warehouse:
         self._require_columns(files, needed, repository, table, day)
         return Rows(self._frame(spark, files, repository, table, day.isoformat()), facts.taken_at, facts.notes)
 
-    def frame(self, spark: SparkSession, *parts: str) -> DataFrame:
+    def frame(self, spark: "SparkSession", *parts: str) -> "DataFrame":
         """Return the rows of a directory that Spark wrote, with the columns of its files."""
         return self._frame(spark, self._footers(*parts), *parts)
 
-    def _frame(self, spark: SparkSession, files: Sequence[pq.FileMetaData], *parts: str) -> DataFrame:
+    def _frame(self, spark: "SparkSession", files: Sequence[pq.FileMetaData], *parts: str) -> "DataFrame":
         """Read a directory with the schema of its files' footers. Spark would start a job to infer the schema."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
         reader = spark.read.schema(from_arrow_schema(files[0].schema.to_arrow_schema())) if files else spark.read
         return reader.parquet(self.location(*parts))
 

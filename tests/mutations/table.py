@@ -483,8 +483,8 @@ ON_A_REAL_SERVER = (
         new="    return F.when(is_outside(address), F.coalesce(address, tail)).otherwise(address)\n",
         also=(
             (
-                "    return tuple(sorted(places | decoded | encoded, key=lambda place: (-len(place), place)))\n",
-                "    return (namespace, *list(encoded)[:0])\n",
+                "        reversed(inside),\n",
+                "        reversed(inside[:0]),\n",
             ),
         ),
         caught_by=(f"{_FULL_OF}[linked]",),

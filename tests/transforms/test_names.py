@@ -7,12 +7,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from retention_assets.lakefs.rules.generated_names import spellings
 from retention_assets.lakefs.rules.names import (
     canonical_address,
     is_generated,
     is_outside,
     issued_at,
-    spellings,
     stored_name,
 )
 from tests.repositories import REPOSITORIES, listing

@@ -11,6 +11,7 @@ from retention_assets.icechunk.formats.manifests import read_manifest_chunks
 from retention_assets.icechunk.formats.paths import MANIFESTS, SNAPSHOTS
 from retention_assets.icechunk.formats.snapshots import read_snapshot
 from retention_assets.state.table_cache import FILE_BYTES, Kind, on_first_row
+from retention_assets.tables import CACHED_MANIFESTS, CACHED_SNAPSHOTS
 
 SNAPSHOT_MANIFESTS = pa.schema(
     [
@@ -50,7 +51,7 @@ def snapshot_manifests() -> Kind:
         ]
         return pa.record_batch(columns, schema=SNAPSHOT_MANIFESTS)
 
-    return Kind("snapshot_manifests", "snapshot_id", SNAPSHOT_MANIFESTS, decode, SNAPSHOTS.rstrip("/"))
+    return Kind(CACHED_SNAPSHOTS, "snapshot_id", SNAPSHOT_MANIFESTS, decode, SNAPSHOTS.rstrip("/"))
 
 
 def manifest_chunks() -> Kind:
@@ -70,7 +71,7 @@ def manifest_chunks() -> Kind:
         ]
         return pa.record_batch(columns, schema=MANIFEST_CHUNKS)
 
-    return Kind("manifest_chunks", "manifest_id", MANIFEST_CHUNKS, decode, MANIFESTS.rstrip("/"))
+    return Kind(CACHED_MANIFESTS, "manifest_id", MANIFEST_CHUNKS, decode, MANIFESTS.rstrip("/"))
 
 
 def _distinct(ids: pa.FixedSizeBinaryArray) -> pa.StringArray:

@@ -27,6 +27,7 @@ from retention_assets.icechunk.sweep.retained_set import Stand, edits_of, stand_
 from retention_assets.inventory.unusual import name_warnings
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.acknowledged import note_found
+from retention_assets.state.kept_policies import keep_policy
 from retention_assets.state.memory import due_objects, keep_due
 from retention_assets.state.plan import (
     POLICY_HASH,
@@ -218,6 +219,7 @@ def make_plan(
     keep_edits(warehouse, terms.repository, plan.plan_hash, of_history, scene.edits)
     if terms.settle:
         keep_due(warehouse, plan, found.due)
+    keep_policy(warehouse, plan.repository, terms.policy)
     keep_plan(warehouse, plan)
     note_found(spark, warehouse, terms.repository, inputs.inventory.frame, terms.run_id, terms.now)
     return Planned(found.candidates, plan, found.check_results)

@@ -1,31 +1,30 @@
 """Recognizes names that lakeFS generates, reads the time inside them, and makes addresses canonical.
 
-Source: lakeFS facts 1.1, 2.3 and 5.5; DESIGN.md, invariants 6, 7 and 10.
+`generated_names` has the same rules for single texts. Source: lakeFS facts 1.1, 2.3 and 5.5; DESIGN.md, invariants 6,
+7 and 10.
 """
 
 from collections.abc import Sequence
 from functools import reduce
-from urllib.parse import quote, unquote
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from retention_assets.core.paths import END
+from retention_assets.lakefs.rules.generated_names import (
+    ABSOLUTE,
+    GENERATED_NAME,
+    GENERATED_TAIL,
+    OBJECT_XID,
+    RELATIVE,
+    XID_SECONDS_DIGITS,
+)
 
-_XID = "[0-9a-v]{20}"
-_SIGNATURE = "(,[A-Za-z0-9_-]{43})?"  # a link address ends with its HMAC-SHA256
-_UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-_SLICED = f"data/(![0-9a-z]{{2}}/[0-9a-z]/)?{_XID}/{_XID}{_SIGNATURE}"
-LINKED_OF_OLD = f"data/[A-Za-z0-9_.-]+:{_UUID}/[A-Za-z0-9_-]{{20,21}}"
-ROOT_OF_OLD = "[0-9a-f]{32}"
-GENERATED = f"^({_SLICED}|{LINKED_OF_OLD}|{ROOT_OF_OLD}){END}"
+GENERATED = f"^{GENERATED_NAME}{END}"
 
-_ABSOLUTE = "^[a-zA-Z][a-zA-Z0-9+.-]*://"
-_RELATIVE = 1  # an address type of lakeFS. 0: absolute if it is a URI, else relative. 2: absolute
-_TAIL = f"/({_SLICED}|{LINKED_OF_OLD}|{ROOT_OF_OLD})(?:[?#].*)?{END}"
-
-_OBJECT_XID = f"^data/(?:![0-9a-z]{{2}}/[0-9a-z]/)?{_XID}/({_XID}){_SIGNATURE}{END}"
-_XID_SECONDS_DIGITS = 7  # 7 base-32 digits are 35 bits: 32 bits of seconds, and 3 bits of the next field
+_ABSOLUTE = f"^{ABSOLUTE}"
+_TAIL = f"{GENERATED_TAIL}{END}"
+_OBJECT_XID = f"^{OBJECT_XID}{END}"
 
 
 def is_generated(address: Column) -> Column:
@@ -36,22 +35,6 @@ def is_generated(address: Column) -> Column:
 def is_outside(address: Column) -> Column:
     """Return whether `address` is an absolute URI. Canonical addresses inside the namespace are relative."""
     return address.rlike(_ABSOLUTE)
-
-
-def spellings(namespace: str, storage: str) -> tuple[str, ...]:
-    """Return all URLs with which an absolute address inside the namespace can begin, longest first.
-
-    Several spellings exist, because Go's URL parser decodes a namespace, and a server with local storage prints
-    `local://` and the absolute path of the file.
-
-    Both arguments must be canonical: no trailing slash, and `s3://` instead of `s3a://` or `s3n://`.
-    """
-    places = {namespace, storage}
-    if storage.startswith("file://"):
-        places.add("local://" + storage.removeprefix("file://"))
-    decoded = {unquote(place) for place in places}
-    encoded = {quote(place, safe=":/!$&'()*+,;=@~") for place in decoded}
-    return tuple(sorted(places | decoded | encoded, key=lambda place: (-len(place), place)))
 
 
 def canonical_address(address: Column, address_type: Column, inside: Sequence[str]) -> Column:
@@ -67,7 +50,7 @@ def canonical_address(address: Column, address_type: Column, inside: Sequence[st
         reversed(inside),
         spelled,
     )
-    return F.when((address_type != F.lit(_RELATIVE)) & is_outside(address), relative).otherwise(address)
+    return F.when((address_type != F.lit(RELATIVE)) & is_outside(address), relative).otherwise(address)
 
 
 def stored_name(address: Column) -> Column:
@@ -88,5 +71,5 @@ def issued_at(address: Column) -> Column:
     The first four bytes of an xid are unix seconds. Source: lakeFS facts 1.1.
     """
     xid = F.regexp_extract(address, _OBJECT_XID, 1)
-    seconds = F.shiftright(F.conv(F.substring(xid, 1, _XID_SECONDS_DIGITS), 32, 10).cast("long"), 3)
+    seconds = F.shiftright(F.conv(F.substring(xid, 1, XID_SECONDS_DIGITS), 32, 10).cast("long"), 3)
     return F.when(xid != "", F.timestamp_seconds(seconds))

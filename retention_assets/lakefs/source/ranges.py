@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from retention_assets.lakefs.formats.ranges import read_metarange, read_range
 from retention_assets.state.table_cache import FILE_BYTES, Kind, on_first_row
+from retention_assets.tables import CACHED_METARANGES, CACHED_RANGES
 
 COMMITTED = "_lakefs"  # where lakeFS keeps ranges and metaranges below a namespace
 
@@ -37,7 +38,7 @@ def metaranges() -> Kind:
         columns = [ids, rows["range_id"], rows["count"], on_first_row(len(content), rows.num_rows)]
         return pa.record_batch(columns, schema=METARANGE_RANGES)
 
-    return Kind("metarange_ranges", "metarange_id", METARANGE_RANGES, decode, COMMITTED)
+    return Kind(CACHED_METARANGES, "metarange_id", METARANGE_RANGES, decode, COMMITTED)
 
 
 def ranges() -> Kind:
@@ -53,4 +54,4 @@ def ranges() -> Kind:
         columns = [ids, *named, on_first_row(len(content), rows.num_rows)]
         return pa.record_batch(columns, schema=RANGE_ENTRIES)
 
-    return Kind("range_entries.v2", "range_id", RANGE_ENTRIES, decode, COMMITTED)
+    return Kind(CACHED_RANGES, "range_id", RANGE_ENTRIES, decode, COMMITTED)

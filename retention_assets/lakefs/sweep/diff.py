@@ -26,7 +26,7 @@ from retention_assets.lakefs.comparison import (
     head_amounts,
     with_heads,
 )
-from retention_assets.lakefs.rules.names import spellings
+from retention_assets.lakefs.rules.generated_names import spellings
 from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.rules.tables import references_of

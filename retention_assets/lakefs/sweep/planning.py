@@ -45,6 +45,7 @@ from retention_assets.lakefs.sweep.memory import keep_memory
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.rules import Policy
 from retention_assets.state.acknowledged import acknowledged_addresses, first_of, note_found, note_missing
+from retention_assets.state.kept_policies import keep_policy
 from retention_assets.state.ledger import collected_addresses
 from retention_assets.state.memory import due_objects, keep_due
 from retention_assets.state.plan import (
@@ -332,6 +333,7 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, inputs: P
     keep_planned(warehouse, plan, chosen, Heads(seen.branches, seen.tags))
     keep_due(warehouse, plan, classification.due)
     keep_memory(warehouse, plan, seen, terms.policy)
+    keep_policy(warehouse, plan.repository, terms.policy)
     keep_plan(warehouse, plan)
     note_found(spark, warehouse, terms.repository, inputs.inventory.frame, terms.run_id, terms.now)
     classification.objects.unpersist()

@@ -1,0 +1,60 @@
+"""Who keeps an object and until when, and from which day on a plan can name it. Pure: the same rules as in plans.
+
+`age` has the age rule, and `settle` the settling time, as Spark columns.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+_SECOND = timedelta(seconds=1)
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """One reason why an object stays."""
+
+    kind: str  # branch, commit, tag, hold, reflog, snapshot, staged, age, settle, ...
+    name: str
+    detail: str  # a sentence without its full stop
+    until: datetime | None  # UTC: it stops keeping the object at this time; None: it does not end by itself
+    path: str | None = None  # the path in the repository at which it shows the object
+
+    def document(self) -> dict[str, Any]:
+        """Return the keeper for JSON."""
+        return {**asdict(self), "until": self.until and self.until.isoformat()}
+
+
+def released_at(keepers: Iterable[Keeper]) -> datetime | None:
+    """Return when the last of the keepers ends; None if one of them does not end. There must be a keeper."""
+    ends = [keeper.until for keeper in keepers]
+    return None if None in ends else max(end for end in ends if end is not None)
+
+
+def first_day_from(instant: datetime) -> date:
+    """Return the first day (UTC) that begins at `instant` or later. The plan of this day sees the instant passed."""
+    day = instant.astimezone(UTC).date()
+    return day if datetime(day.year, day.month, day.day, tzinfo=UTC) == instant else day + _DAY
+
+
+def old_enough_at(times: Iterable[datetime | None], grace: timedelta) -> datetime:
+    """Return when an object with these times is old enough: its inputs must have been read later than this.
+
+    A time without a fraction of a second may have been rounded down, so it counts as the end of its second.
+    """
+    return max(at if at.microsecond else at + _SECOND for at in times if at is not None) + grace
+
+
+def plan_day(released: datetime | None, old_enough: datetime, waits: timedelta, today: date) -> date:
+    """Return the first day, `today` or later, whose plan can make the object a candidate, if nothing changes.
+
+    Args:
+        released: when the last keeper ends (UTC); None: nothing keeps it now.
+        old_enough: see `old_enough_at`.
+        waits: the settling time, which begins with the first plan that names the object.
+        today: the day of the newest plan. It did not make the object a candidate.
+    """
+    due = max(today, old_enough.date(), first_day_from(released) if released else today)
+    return due + timedelta(days=-(-waits // _DAY))

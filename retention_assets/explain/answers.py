@@ -1,0 +1,131 @@
+"""The answer to `retention explain`, as values: which plan it is from, and for each object why it is kept or gone."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import date, datetime
+from typing import Any
+
+from retention_assets.core.keepers import Keeper
+
+GONE = "gone"  # a state beside those of `core.states`: a sweep removed the object
+ABSENT = "absent"  # the plan did not list the object, and no ledger has it
+_STILL_THERE = ("restored", "failed", "skipped")  # outcomes
+MISSING = "missing"  # as `absent`, but something refers to the object
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSeen:
+    """The plan that the answer is from."""
+
+    day: date
+    plan_hash: str
+    made_at: datetime
+    references_at: datetime  # when its references were read (UTC)
+    approved_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSeen:
+    """A commit that contains an object at a path, as the plan saw it."""
+
+    commit_id: str
+    created_at: datetime
+    active: bool
+    until: datetime | None  # UTC: when its retention ends; None: never
+    rule_id: str | None
+    heads: tuple[str, ...]
+    protected_by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EntrySeen:
+    """A path at which commits show an object."""
+
+    path: str
+    branches: tuple[str, ...]
+    added_at: datetime
+    commits: int
+    active_commits: int
+    shown: tuple[CommitSeen, ...]  # the newest commits
+    lifecycle_rule: str | None  # the first lifecycle rule that lets the entry go
+    lifecycle_due: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """The ledger row that shows what became of an object, with the plan, approval and record behind it."""
+
+    outcome: str
+    at: datetime
+    detail: str | None
+    plan_hash: str
+    day: date
+    fence: int
+    reason: str | None
+    rule_ids: tuple[str, ...]
+    paths: tuple[str, ...]
+    due_since: datetime | None
+    approved_by: str | None
+    approved_at: str | None
+    record: str | None  # the name of the audit record of the run
+    run_id: str | None
+    copy: str | None = None  # the URL in quarantine
+    purge_after: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectAnswer:
+    """Why one object is kept or gone."""
+
+    address: str
+    state: str  # one of `core.states.STATES`, or `gone`, `absent` or `missing`
+    listed: bool
+    size: int | None = None
+    last_modified: datetime | None = None
+    kept_by: tuple[Keeper, ...] = ()
+    goes_on: date | None = None  # the first day whose plan can name it if nothing changes; None: no day is known
+    reason: str | None = None  # of a candidate or a waiting object
+    rule_ids: tuple[str, ...] = ()
+    due_since: datetime | None = None
+    waits_until: datetime | None = None
+    entries: tuple[EntrySeen, ...] = ()
+    removal: Removal | None = None
+
+    def after(self, removal: Removal | None, made_at: datetime) -> "ObjectAnswer":
+        """Return the answer with what a ledger says of the object. `made_at`: of the plan (UTC)."""
+        if removal is None:
+            return self
+        is_gone = removal.outcome not in _STILL_THERE and (not self.listed or removal.at >= made_at)
+        if not is_gone:
+            return replace(self, removal=removal)
+        return replace(self, removal=removal, state=GONE, goes_on=None)
+
+    def document(self) -> dict[str, Any]:
+        """Return the answer for JSON."""
+        return _plain(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer about everything that a person asked for."""
+
+    repository: str
+    asked: str
+    kind: str  # address, path, commit, snapshot, manifest or chunk
+    plan: PlanSeen
+    objects: tuple[ObjectAnswer, ...]
+    notes: tuple[str, ...] = ()  # sentences: what the answer does not know, and which plan it is from
+    commit: CommitSeen | None = None  # of a commit
+    snapshot: Mapping[str, Any] | None = None  # of a snapshot: its row of `expired_snapshots`
+
+    def document(self) -> dict[str, Any]:
+        """Return the answer for JSON."""
+        return _plain(asdict(self))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value.isoformat() if isinstance(value, date | datetime) else value

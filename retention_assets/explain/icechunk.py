@@ -1,0 +1,248 @@
+"""Explains files and snapshots of an Icechunk repository from the tables of its newest plan."""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.config.configuration import Configuration
+from retention_assets.core.keepers import Keeper, old_enough_at, plan_day
+from retention_assets.core.states import CANDIDATE, FOREIGN, HELD, KEPT, WAITING, YOUNG
+from retention_assets.explain.answers import ABSENT, MISSING, ObjectAnswer
+from retention_assets.explain.others import referring_repositories
+from retention_assets.explain.plans import PlanTables, Row
+from retention_assets.explain.policies import policy_of_plan
+from retention_assets.icechunk.formats.ids import CANONICAL, decode_id
+from retention_assets.icechunk.formats.paths import (
+    CHUNKS,
+    CONFIG,
+    MANIFESTS,
+    OVERWRITTEN,
+    REPO,
+    SNAPSHOTS,
+    TRANSACTIONS,
+    backup_named,
+)
+from retention_assets.icechunk.source.history import state_of
+from retention_assets.icechunk.source.opening import snapshot_policy
+from retention_assets.icechunk.sweep.forecast import Forecast, needs_file
+from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.state.reading import one_of, read_batches, read_directory
+from retention_assets.tables import (
+    CACHED_MANIFESTS,
+    CACHED_SNAPSHOTS,
+    EXPIRED_SNAPSHOTS,
+    REACHABLE_CHUNKS,
+    REACHABLE_MANIFESTS,
+    REPOSITORY_HISTORY,
+    STORAGE_INVENTORY,
+)
+
+_CUTOFF = "cutoff"  # note of `repository_history`
+_FILE = re.compile(f"(?:{SNAPSHOTS}|{TRANSACTIONS}|{MANIFESTS}|{CHUNKS}){CANONICAL}")
+_SHOWN = 10  # snapshots that are named as keepers of a file
+_OF_SNAPSHOTS = pa.schema([("snapshot_id", pa.string()), ("manifest_id", pa.string())])
+_OF_MANIFESTS = pa.schema([("manifest_id", pa.string()), ("chunk_id", pa.string()), ("location", pa.string())])
+
+
+@dataclass(frozen=True)
+class IcechunkExplainer:
+    """Explains files of one Icechunk repository."""
+
+    tables: PlanTables
+    configuration: Configuration
+    references_table: str = field(default=REPOSITORY_HISTORY.name, init=False)
+
+    def snapshot(self, snapshot_id: str) -> Mapping[str, Any] | None:
+        """Return the decision on a snapshot, as a row of `expired_snapshots`; None: the plan saw none with this id."""
+        return self._decisions.get(snapshot_id)
+
+    def objects(self, addresses: Collection[str]) -> list[ObjectAnswer]:
+        """Return the answer for each file: its state in the plan, who keeps it, and the day on which it will go."""
+        asked = sorted(set(addresses))
+        where = one_of("address", asked)
+        listed = {row["address"]: row for row in self.tables.rows(STORAGE_INVENTORY.name, where)}
+        due, live, holders = self.tables.due(asked), self._live(asked), self._holders(asked)
+        found = [self._object(one, listed.get(one), due.get(one), live, holders.get(one, set())) for one in asked]
+        unclear = [one.address for one in found if one.state == HELD]
+        others = referring_repositories(self.configuration, self.tables.repository.name, unclear)
+        return [_held_by_others(one, others[one.address]) if one.address in others else one for one in found]
+
+    @cached_property
+    def _history(self) -> pa.Table:
+        parts = self.tables.repository.name, REPOSITORY_HISTORY.name, self.tables.plan.day.isoformat()
+        return read_directory(self.tables.warehouse, *parts, schema=REPOSITORY_HISTORY.schema)
+
+    @cached_property
+    def _forecast(self) -> Forecast:
+        facts = self.tables.facts(REPOSITORY_HISTORY.name)
+        policy = policy_of_plan(self.tables, SnapshotPolicy, snapshot_policy)
+        state = state_of(self._history, facts.notes, facts.taken_at)
+        return Forecast(state, policy, self.tables.plan.day, self._cutoff)
+
+    @cached_property
+    def _cutoff(self) -> datetime:
+        return datetime.fromisoformat(self.tables.facts(REPOSITORY_HISTORY.name).notes[_CUTOFF])
+
+    @cached_property
+    def _decisions(self) -> Mapping[str, Row]:
+        return {row["snapshot_id"]: row for row in self.tables.rows(EXPIRED_SNAPSHOTS.name)}
+
+    def _live(self, addresses: Sequence[str]) -> set[str]:
+        """Return those of the manifests and chunks that a retained snapshot references."""
+        where = one_of("address", addresses) & pc.field("live")
+        found = [self.tables.rows(table.name, where) for table in (REACHABLE_MANIFESTS, REACHABLE_CHUNKS)]
+        return {row["address"] for rows in found for row in rows}
+
+    def _holders(self, addresses: Sequence[str]) -> dict[str, set[str]]:
+        """Return the snapshots that reference each manifest and chunk, from the cached files."""
+        by_manifest: defaultdict[str, set[str]] = defaultdict(set)
+        for address in addresses:
+            if address.startswith(MANIFESTS):
+                by_manifest[address.removeprefix(MANIFESTS)].add(address)
+        for manifest_id, address in self._manifests_of([one for one in addresses if one.startswith(CHUNKS)]):
+            by_manifest[manifest_id].add(address)
+        if not by_manifest:
+            return {}
+        where = one_of("manifest_id", by_manifest)
+        rows = self._cached(CACHED_SNAPSHOTS, _OF_SNAPSHOTS, where)
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for row in rows:
+            for address in by_manifest[row["manifest_id"]]:
+                found[address].add(row["snapshot_id"])
+        return found
+
+    def _manifests_of(self, chunks: Sequence[str]) -> list[tuple[str, str]]:
+        """Return (manifest, address of the chunk) of all manifests that name one of the chunks, by id or by URL."""
+        if not chunks:
+            return []
+        ids = {address.removeprefix(CHUNKS): address for address in chunks}
+        where = one_of("chunk_id", ids) | pc.field("location").is_valid()
+        found = []
+        for row in self._cached(CACHED_MANIFESTS, _OF_MANIFESTS, where):
+            chunk_id = row["chunk_id"] or row["location"].split("?")[0].split("#")[0].rpartition("/")[2]
+            if chunk_id in ids:
+                found.append((row["manifest_id"], ids[chunk_id]))
+        return found
+
+    def _cached(self, kind: str, schema: pa.Schema, where: pc.Expression) -> list[Row]:
+        name = self.tables.repository.name
+        rows: list[Row] = read_batches(self.tables.warehouse, name, kind, schema, where, schema.names).to_pylist()
+        return rows
+
+    def _object(
+        self, address: str, listed: Row | None, due: Row | None, live: set[str], holders: set[str]
+    ) -> ObjectAnswer:
+        keepers = self._keepers(address, live, holders)
+        answer = ObjectAnswer(address, MISSING if keepers else ABSENT, listed is not None, kept_by=keepers)
+        if listed is None:
+            return answer
+        answer = replace(answer, size=listed["size"], last_modified=listed["last_modified"])
+        if due is not None:
+            return self._due(answer, due)
+        if address in (REPO, CONFIG) or address.startswith("refs/"):
+            return _kept_for_ever(
+                answer, KEPT, "repository", "it is one of the repository's own files, which always stay"
+            )
+        if address.startswith(OVERWRITTEN):
+            return self._backup(answer)
+        if not _FILE.fullmatch(address):
+            detail = "Icechunk does not generate such names, so the object is not the repository's own"
+            return _kept_for_ever(answer, FOREIGN, "foreign", detail)
+        return self._file(answer, holders)
+
+    def _due(self, answer: ObjectAnswer, due: Row) -> ObjectAnswer:
+        waits = due.get("waits_until")
+        ends = waits if waits is not None and waits > self._forecast.state.taken_at else None
+        return replace(
+            answer,
+            state=WAITING if ends else CANDIDATE,
+            goes_on=ends.date() if ends else self.tables.plan.day,
+            reason=due["reason"],
+            rule_ids=tuple(due["rule_ids"]),
+            due_since=due["due_since"],
+            waits_until=waits,
+        )
+
+    def _keepers(self, address: str, live: set[str], holders: set[str]) -> tuple[Keeper, ...]:
+        """Return the retained snapshots that need the file, the newest first."""
+        if not _FILE.fullmatch(address):
+            return ()
+        stand = self._forecast.stand()
+        if not (needs_file(address, {decode_id(one) for one in holders})(stand) or address in live):
+            return ()
+        own = address.removeprefix(SNAPSHOTS).removeprefix(TRANSACTIONS)
+        kept = [one for one in (holders or {own}) if decode_id(one) in stand.snapshots]
+        rows = sorted((self._decisions[one] for one in kept if one in self._decisions), key=self._flushed, reverse=True)
+        found = [
+            Keeper("snapshot", row["snapshot_id"], f"snapshot {row['snapshot_id']}: {row['reason']}", row["due_since"])
+            for row in rows[:_SHOWN]
+        ]
+        if len(rows) > _SHOWN:
+            found.append(Keeper("snapshot", "", f"{len(rows) - _SHOWN:,} more snapshots", None))
+        if not found:
+            detail = "the history lists it as the log of a removed ancestor, or names it by a URL"
+            found = [Keeper("history", own, detail, None)]
+        return tuple(found)
+
+    def _flushed(self, row: Row) -> datetime:
+        return self._times.get(row["snapshot_id"]) or datetime.min.replace(tzinfo=UTC)
+
+    @cached_property
+    def _times(self) -> Mapping[str, datetime]:
+        names, times = (self._history[name].to_pylist() for name in ("snapshot_id", "flushed_at"))
+        return dict(zip(names, times, strict=True))
+
+    def _file(self, answer: ObjectAnswer, holders: set[str]) -> ObjectAnswer:
+        assert answer.last_modified is not None
+        duration = self.tables.duration
+        old_enough = old_enough_at((answer.last_modified,), duration("grace") or timedelta(0))
+        waits, today = duration("settle") or timedelta(0), self.tables.plan.day
+        if answer.kept_by:
+            if any(keeper.kind == "history" for keeper in answer.kept_by) and not answer.address.startswith(
+                TRANSACTIONS
+            ):
+                return replace(answer, state=KEPT)
+            released = self._forecast.released_on(needs_file(answer.address, {decode_id(one) for one in holders}))
+            end = None if released is None else datetime(released.year, released.month, released.day, tzinfo=UTC)
+            return replace(answer, state=KEPT, goes_on=end and plan_day(end, old_enough, waits, today))
+        if old_enough_at((answer.last_modified,), timedelta(0)) >= self._cutoff:
+            keeper = Keeper("age", answer.address, "it is too young: a commit may still reference it", old_enough)
+            return replace(answer, state=YOUNG, kept_by=(keeper,), goes_on=plan_day(None, old_enough, waits, today))
+        return _kept_for_ever(answer, HELD, "lost_files", "a lost snapshot or manifest may reference it")
+
+    def _backup(self, answer: ObjectAnswer) -> ObjectAnswer:
+        """Return the answer for a backup below `overwritten/`, which is kept by its age alone."""
+        assert answer.last_modified is not None
+        backup = backup_named(answer.address.removeprefix(OVERWRITTEN))
+        if backup is None:
+            return _kept_for_ever(answer, FOREIGN, "foreign", "Icechunk does not generate such names")
+        keeps, duration = self.tables.duration("collect_overwritten"), self.tables.duration
+        if keeps is None:
+            return _kept_for_ever(answer, KEPT, "backup", "backups stay, since `collect_overwritten` is not set")
+        made = datetime.fromtimestamp(backup.written_at / 1000, UTC)
+        grace = keeps + (duration("grace") or timedelta(0))
+        old_enough = old_enough_at((answer.last_modified, made), grace)
+        if old_enough < self._cutoff + (duration("grace") or timedelta(0)):
+            return _kept_for_ever(answer, HELD, "lost_files", "the plan held it")
+        keeper = Keeper(
+            "backup", answer.address, "it is a backup that is younger than `collect_overwritten`", old_enough
+        )
+        waits = duration("settle") or timedelta(0)
+        goes_on = plan_day(None, old_enough, waits, self.tables.plan.day)
+        return replace(answer, state=KEPT, kept_by=(keeper,), goes_on=goes_on)
+
+
+def _kept_for_ever(answer: ObjectAnswer, state: str, kind: str, detail: str) -> ObjectAnswer:
+    return replace(answer, state=state, kept_by=(Keeper(kind, answer.address, detail, None),))
+
+
+def _held_by_others(answer: ObjectAnswer, names: Sequence[str]) -> ObjectAnswer:
+    detail = f"the repository {', '.join(names)} refers to an object of this name"
+    return _kept_for_ever(answer, HELD, "other_repository", detail)

@@ -1,0 +1,265 @@
+"""Explains objects, paths and commits of a lakeFS repository from the tables of its newest plan."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.config.configuration import Configuration
+from retention_assets.core.keepers import Keeper, old_enough_at, plan_day, released_at
+from retention_assets.core.states import (
+    CANDIDATE,
+    FOREIGN,
+    HELD,
+    KEPT,
+    MAY_BE_STAGED,
+    WAITING,
+    YOUNG,
+)
+from retention_assets.explain.answers import ABSENT, MISSING, CommitSeen, EntrySeen, ObjectAnswer
+from retention_assets.explain.others import referring_repositories
+from retention_assets.explain.plans import PlanTables, Row
+from retention_assets.explain.policies import policy_of_plan
+from retention_assets.lakefs.rules.generated_names import (
+    canonical_name,
+    is_generated_name,
+    issued,
+    listed_name,
+    old_kind,
+    spellings,
+)
+from retention_assets.lakefs.rules.keepers import Entry, KeptCommits, keepers_of, kept_commits, lifecycle_end
+from retention_assets.lakefs.rules.tables import references_of
+from retention_assets.lakefs.source.opening import policy_of_files
+from retention_assets.lakefs.sweep.memory import read_memory
+from retention_assets.policy.rules import Policy
+from retention_assets.state.reading import one_of, read_batches, read_directory
+from retention_assets.tables import (
+    ADDRESSES,
+    CACHED_METARANGES,
+    CACHED_RANGES,
+    COMMIT_GRAPH,
+    STORAGE_INVENTORY,
+    UNCOMMITTED_OBJECTS,
+)
+
+_SHOWN = 10  # commits of an entry in an answer
+_KNOWN = "known"  # note of `uncommitted_objects`: whether there is a staged list
+_RANGE_COLUMNS = pa.schema(
+    [("range_id", pa.string()), ("key", pa.string()), ("address", pa.string()), ("address_type", pa.int8())]
+)
+_METARANGE_COLUMNS = pa.schema([("metarange_id", pa.string()), ("range_id", pa.string())])
+
+
+@dataclass(frozen=True)
+class LakeFSExplainer:
+    """Explains objects of one lakeFS repository. Small tables are read once, large ones only where they match."""
+
+    tables: PlanTables
+    configuration: Configuration
+    references_table: str = field(default=COMMIT_GRAPH.name, init=False)
+
+    def addresses_at(self, path: str) -> list[str]:
+        """Return the names of the objects that any commit shows at the path, sorted."""
+        rows = self.tables.rows(ADDRESSES.name, pc.field("key") == path)
+        return sorted({listed_name(row["address"]) for row in rows})
+
+    def commit(self, commit_id: str) -> CommitSeen | None:
+        """Return a commit as the plan saw it; None: the plan saw none with this id."""
+        return self._commit(commit_id) if commit_id in self._kept.references.commits else None
+
+    def objects(self, addresses: Collection[str]) -> list[ObjectAnswer]:
+        """Return the answer for each address: its state in the plan, who keeps it, and the day on which it will go."""
+        asked = sorted(set(addresses))
+        where = one_of("address", asked)
+        listed = {row["address"]: row for row in self.tables.rows(STORAGE_INVENTORY.name, where)}
+        staged = {row["address"] for row in self.tables.rows(UNCOMMITTED_OBJECTS.name, where)}
+        due, entries = self.tables.due(asked), self._entries(asked)
+        found = [self._object(one, listed.get(one), entries.get(one, []), one in staged, due.get(one)) for one in asked]
+        unclear = [one.address for one in found if one.state == MAY_BE_STAGED]
+        others = referring_repositories(self.configuration, self.tables.repository.name, unclear)
+        return [_held_by_others(one, others[one.address]) if one.address in others else one for one in found]
+
+    @cached_property
+    def _as_of(self) -> datetime:
+        day = self.tables.plan.day
+        return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+    @cached_property
+    def _kept(self) -> KeptCommits:
+        repository, warehouse = self.tables.repository, self.tables.warehouse
+        policy = policy_of_plan(self.tables, Policy, policy_of_files)
+        graph = read_directory(
+            warehouse, repository.name, COMMIT_GRAPH.name, self.tables.plan.day.isoformat(), schema=COMMIT_GRAPH.schema
+        )
+        references = references_of(graph, self.tables.facts(COMMIT_GRAPH.name).taken_at)
+        tags = self.tables.plan.terms.get("tags", repository.lakefs.tags)
+        memory = read_memory(warehouse, repository.name, repository.lakefs)
+        return kept_commits(policy, references, tags_protect=tags == "protect", as_of=self._as_of, memory=memory)
+
+    @cached_property
+    def _commits_by_metarange(self) -> Mapping[str, Sequence[str]]:
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for commit in self._kept.references.commits.values():
+            found[commit.metarange_id].append(commit.commit_id)
+        return found
+
+    @cached_property
+    def _oldest_input(self) -> datetime:
+        names = [STORAGE_INVENTORY.name, COMMIT_GRAPH.name, *([UNCOMMITTED_OBJECTS.name] if self._staged_known else [])]
+        return min(self.tables.facts(name).taken_at for name in names)
+
+    @cached_property
+    def _staged_known(self) -> bool:
+        return self.tables.facts(UNCOMMITTED_OBJECTS.name).notes[_KNOWN] == "true"
+
+    def _entries(self, addresses: Sequence[str]) -> dict[str, list[Entry]]:
+        """Return the entries of each address, with the commits that contain them."""
+        asked = set(addresses)
+        absolute = pc.match_substring(pc.field("address"), "://")
+        pairs = self.tables.rows(ADDRESSES.name, one_of("address", asked) | absolute)
+        pairs = [row for row in pairs if listed_name(row["address"]) in asked]
+        commits = self._commits_of({(row["key"], row["address"]) for row in pairs})
+        found: defaultdict[str, list[Entry]] = defaultdict(list)
+        for row in sorted(pairs, key=lambda row: (row["key"], row["address"])):
+            found[listed_name(row["address"])].append(
+                Entry(
+                    path=row["key"],
+                    address=row["address"],
+                    size=row["size"],
+                    added_at=row["added_at"],
+                    branches=tuple(row["branches"]),
+                    left_branches=tuple(row["left_branches"] or ()),
+                    commits=tuple(sorted(commits.get((row["key"], row["address"]), ()))),
+                )
+            )
+        return found
+
+    def _commits_of(self, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], set[str]]:
+        """Return the commits that contain each (path, address) pair, from the cached ranges and metaranges."""
+        if not pairs:
+            return {}
+        warehouse, name = self.tables.warehouse, self.tables.repository.name
+        repository = self.tables.repository
+        inside = spellings(repository.namespace, repository.storage)
+        where = one_of("key", {key for key, _ in pairs})
+        rows = read_batches(warehouse, name, CACHED_RANGES, _RANGE_COLUMNS, where, _RANGE_COLUMNS.names).to_pylist()
+        ranges: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+        for row in rows:
+            pair = row["key"], canonical_name(row["address"], row["address_type"], inside)
+            if pair in pairs:
+                ranges[row["range_id"]].add(pair)
+        where = one_of("range_id", ranges)
+        of_ranges = read_batches(
+            warehouse, name, CACHED_METARANGES, _METARANGE_COLUMNS, where, _METARANGE_COLUMNS.names
+        ).to_pylist()
+        found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        for row in of_ranges:
+            for pair in ranges[row["range_id"]]:
+                found[pair].update(self._commits_by_metarange.get(row["metarange_id"], ()))
+        return found
+
+    def _object(
+        self, address: str, listed: Row | None, entries: Sequence[Entry], is_staged: bool, due: Row | None
+    ) -> ObjectAnswer:
+        keepers = tuple(keeper for entry in entries for keeper in keepers_of(entry, self._kept))
+        if is_staged:
+            keepers += (Keeper("staged", address, "it is staged on a branch and not committed yet", None),)
+        elif not entries and not self._staged_known:
+            keepers += (Keeper("staged", address, "no staged list is known, so it may be staged", None),)
+        answer = ObjectAnswer(
+            address, ABSENT, listed is not None, kept_by=keepers, entries=tuple(self._entry(one) for one in entries)
+        )
+        if listed is None:
+            return replace(answer, state=MISSING if keepers else ABSENT)
+        answer = replace(answer, size=listed["size"], last_modified=listed["last_modified"])
+        if due is not None:
+            return self._due(answer, due)
+        if self._is_foreign(address):
+            detail = "lakeFS does not generate such names, so the object is not the repository's own"
+            return replace(answer, state=FOREIGN, kept_by=(Keeper("foreign", address, detail, None),))
+        return self._classified(answer, listed, entries)
+
+    def _due(self, answer: ObjectAnswer, due: Row) -> ObjectAnswer:
+        waits = due.get("waits_until")
+        return replace(
+            answer,
+            state=CANDIDATE if waits is None or waits <= self._named_at else WAITING,
+            goes_on=self.tables.plan.day if waits is None or waits <= self._named_at else waits.date(),
+            reason=due["reason"],
+            rule_ids=tuple(due["rule_ids"]),
+            due_since=due["due_since"],
+            waits_until=waits,
+        )
+
+    @cached_property
+    def _named_at(self) -> datetime:
+        return self.tables.facts(COMMIT_GRAPH.name).taken_at
+
+    def _classified(self, answer: ObjectAnswer, listed: Row, entries: Sequence[Entry]) -> ObjectAnswer:
+        """Return the answer for an object that the plan did not name: kept, held, young, or perhaps staged."""
+        duration = self.tables.duration
+        grace = duration("grace") or timedelta(0)
+        if not entries:
+            grace = max(grace, duration("token_life") or timedelta(0))
+        old_enough = old_enough_at((listed["last_modified"], issued(answer.address)), grace)
+        settles = not entries or self.tables.plan.terms.get("settle_expired", "true") == "true"
+        waits = (duration("settle") or timedelta(0)) if settles else timedelta(0)
+        today, keepers = self.tables.plan.day, answer.kept_by
+        if keepers:
+            of_commits = any(keeper.kind in ("branch", "commit") for keeper in keepers)
+            unknown = not entries and not self._staged_known
+            end = released_at(keepers)
+            goes_on = None if end is None else plan_day(end, old_enough, waits, today)
+            return replace(answer, state=KEPT if of_commits or unknown else HELD, goes_on=goes_on)
+        if old_enough >= self._oldest_input:
+            detail = "it is too young: an upload may still be linked or committed"
+            keeper = Keeper("age", answer.address, detail, old_enough)
+            return replace(answer, state=YOUNG, kept_by=(keeper,), goes_on=plan_day(None, old_enough, waits, today))
+        detail = "the head of a branch has the same content, so it may be staged there without being in any list"
+        return replace(answer, state=MAY_BE_STAGED, kept_by=(Keeper("same_content", answer.address, detail, None),))
+
+    def _is_foreign(self, address: str) -> bool:
+        if not is_generated_name(address):
+            return True
+        kind = old_kind(address)
+        if kind is None or self.tables.plan.terms.get("legacy_names") == "true":
+            return False
+        used = pc.match_substring_regex(pc.field("address"), f"^(?:{kind})$")
+        return not self.tables.rows(ADDRESSES.name, used)
+
+    def _entry(self, entry: Entry) -> EntrySeen:
+        ends, rule = lifecycle_end(entry, self._kept.policy.lifecycle)
+        commits = self._kept.references.commits
+        newest = sorted(entry.commits, key=lambda one: commits[one].created_at, reverse=True)
+        return EntrySeen(
+            path=entry.path,
+            branches=entry.branches,
+            added_at=entry.added_at,
+            commits=len(newest),
+            active_commits=sum(self._kept.activity[one].active for one in newest),
+            shown=tuple(self._commit(one) for one in newest[:_SHOWN]),
+            lifecycle_rule=rule,
+            lifecycle_due=ends,
+        )
+
+    def _commit(self, commit_id: str) -> CommitSeen:
+        activity = self._kept.activity[commit_id]
+        return CommitSeen(
+            commit_id,
+            self._kept.references.commits[commit_id].created_at,
+            activity.active,
+            activity.due_since,
+            activity.rule_id,
+            self._kept.heads.get(commit_id, ()),
+            tuple(keeper.detail for keeper in self._kept.protected.get(commit_id, ())),
+        )
+
+
+def _held_by_others(answer: ObjectAnswer, names: Sequence[str]) -> ObjectAnswer:
+    detail = f"the repository {', '.join(names)} refers to an object of this name"
+    return replace(answer, state=HELD, kept_by=(Keeper("other_repository", names[0], detail, None),))

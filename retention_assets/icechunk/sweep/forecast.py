@@ -1,0 +1,63 @@
+"""Says on which day an Icechunk repository will no longer need a file, if nothing changes. Pure: from a state.
+
+Every day is computed with `stand_of`, the function that plans, sweeps and verifications use.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+
+from retention_assets.icechunk.formats.ids import decode_id
+from retention_assets.icechunk.formats.paths import SNAPSHOTS, TRANSACTIONS
+from retention_assets.icechunk.source.repository import IcechunkState
+from retention_assets.icechunk.sweep.retained_set import Stand, stand_of
+from retention_assets.policy.snapshots import SnapshotPolicy
+
+_LONGEST = 366 * 1000  # days: what is needed for a thousand years is needed for ever
+
+Needs = Callable[[Stand], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The retained sets of a repository on the days from `today`, if nobody writes to it. `cutoff` is that of today."""
+
+    state: IcechunkState
+    policy: SnapshotPolicy
+    today: date
+    cutoff: datetime
+    _stands: dict[int, Stand] = field(default_factory=dict)
+
+    def stand(self, days: int = 0) -> Stand:
+        """Return the retained set as a plan finds it `days` after today."""
+        if days not in self._stands:
+            day = self.today + timedelta(days=days)
+            as_of = datetime(day.year, day.month, day.day, tzinfo=UTC)
+            self._stands[days] = stand_of(self.state, self.policy, as_of, self.cutoff + timedelta(days=days))
+        return self._stands[days]
+
+    def released_on(self, needs: Needs) -> date | None:
+        """Return the first day on which `needs` is false of the retained set; None: it is true for ever."""
+        if not needs(self.stand()):
+            return self.today
+        last, first = 0, 1  # needed after `last` days; not needed after `first` days
+        while needs(self.stand(first)):
+            last, first = first, first * 2
+            if first > _LONGEST:
+                return None
+        while first - last > 1:
+            between = (last + first) // 2
+            last, first = (between, first) if needs(self.stand(between)) else (last, between)
+        return self.today + timedelta(days=first)
+
+
+def needs_file(address: str, holders: Collection[bytes]) -> Needs:
+    """Return whether a retained set needs the file. `holders`: the snapshots that reference a manifest or chunk."""
+    if address.startswith(SNAPSHOTS):
+        snapshot_id = decode_id(address.removeprefix(SNAPSHOTS))
+        return lambda stand: snapshot_id in stand.snapshots
+    if address.startswith(TRANSACTIONS):
+        log_id = decode_id(address.removeprefix(TRANSACTIONS))
+        return lambda stand: log_id in stand.transaction_logs
+    ids = frozenset(holders)
+    return lambda stand: not ids.isdisjoint(stand.snapshots)

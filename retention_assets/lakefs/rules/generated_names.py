@@ -1,0 +1,85 @@
+"""The patterns of names that lakeFS generates, and the rules of `names` for single texts, without Spark.
+
+Source: lakeFS facts 1.1, 2.3 and 5.5; DESIGN.md, invariants 6, 7 and 10.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from urllib.parse import quote, unquote
+
+_XID = "[0-9a-v]{20}"
+_SIGNATURE = "(,[A-Za-z0-9_-]{43})?"  # a link address ends with its HMAC-SHA256
+_UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_SLICED = f"data/(![0-9a-z]{{2}}/[0-9a-z]/)?{_XID}/{_XID}{_SIGNATURE}"
+LINKED_OF_OLD = f"data/[A-Za-z0-9_.-]+:{_UUID}/[A-Za-z0-9_-]{{20,21}}"
+ROOT_OF_OLD = "[0-9a-f]{32}"
+GENERATED_NAME = f"({_SLICED}|{LINKED_OF_OLD}|{ROOT_OF_OLD})"
+
+ABSOLUTE = "[a-zA-Z][a-zA-Z0-9+.-]*://"  # the beginning of a URI
+RELATIVE = 1  # an address type of lakeFS. 0: absolute if it is a URI, else relative. 2: absolute
+GENERATED_TAIL = f"/{GENERATED_NAME}(?:[?#].*)?"  # the end of an absolute address that names an object of lakeFS
+
+OBJECT_XID = f"data/(?:![0-9a-z]{{2}}/[0-9a-z]/)?{_XID}/({_XID}){_SIGNATURE}"
+XID_SECONDS_DIGITS = 7  # 7 base-32 digits are 35 bits: 32 bits of seconds, and 3 bits of the next field
+
+
+def is_generated_name(address: str) -> bool:
+    """Return whether lakeFS generates such names."""
+    return re.fullmatch(GENERATED_NAME, address) is not None
+
+
+def old_kind(address: str) -> str | None:
+    """Return the pattern of names of old versions of lakeFS that the address has; None for other names."""
+    return next((kind for kind in (ROOT_OF_OLD, LINKED_OF_OLD) if re.fullmatch(kind, address)), None)
+
+
+def is_absolute(address: str) -> bool:
+    """Return whether `address` is a URI. Canonical addresses inside the namespace are relative."""
+    return re.match(ABSOLUTE, address) is not None
+
+
+def issued(address: str) -> datetime | None:
+    """Return the time (UTC) in the xid of the address, when the server issued it. None: the name has no xid."""
+    found = re.fullmatch(OBJECT_XID, address)
+    return datetime.fromtimestamp(int(found[1][:XID_SECONDS_DIGITS], 32) >> 3, UTC) if found else None
+
+
+def spellings(namespace: str, storage: str) -> tuple[str, ...]:
+    """Return all URLs with which an absolute address inside the namespace can begin, longest first.
+
+    Several spellings exist, because Go's URL parser decodes a namespace, and a server with local storage prints
+    `local://` and the absolute path of the file.
+
+    Both arguments must be canonical: no trailing slash, and `s3://` instead of `s3a://` or `s3n://`.
+    """
+    places = {namespace, storage}
+    if storage.startswith("file://"):
+        places.add("local://" + storage.removeprefix("file://"))
+    decoded = {unquote(place) for place in places}
+    encoded = {quote(place, safe=":/!$&'()*+,;=@~") for place in decoded}
+    return tuple(sorted(places | decoded | encoded, key=lambda place: (-len(place), place)))
+
+
+def canonical_name(address: str, address_type: int, inside: Sequence[str]) -> str:
+    """Return the canonical address of an entry: relative if it is inside the namespace, else an absolute URI.
+
+    `inside`: the `spellings` of the namespace.
+    """
+    if address_type == RELATIVE or not is_absolute(address):
+        return address
+    spelled = re.sub("^s3[an]://", "s3://", address)
+    for place in inside:
+        if spelled.startswith(f"{place}/"):
+            return spelled[len(place) + 1 :]
+    return spelled
+
+
+def listed_name(address: str) -> str:
+    """Return the name under which the store lists the object of a canonical address. See `names.stored_name`."""
+    if not is_absolute(address):
+        return address
+    for text in (address, unquote(address)):
+        if tail := re.search(GENERATED_TAIL + r"(?![\s\S])", text):
+            return tail[1]
+    return address

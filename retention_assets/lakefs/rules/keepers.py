@@ -1,0 +1,139 @@
+"""Says who keeps a (path, address) pair of a lakeFS repository, and until when. Pure: from commits and a policy.
+
+The rules are those of `committed`, `reflog` and `lifecycle`. Source: DESIGN.md, invariants 1 and 11.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from retention_assets.core.keepers import Keeper
+from retention_assets.lakefs.rules.committed import Activity, activity, protected_commits
+from retention_assets.lakefs.rules.references import References
+from retention_assets.lakefs.rules.reflog import Memory, counting_heads, held_until, with_true_ages
+from retention_assets.policy.rules import RETENTION_IDS, Hold, LifecycleRule, Policy, due_since
+
+_DIGITS = 12  # of a commit id in a sentence, as lakeFS's UI shows
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A (path, address) pair, and the commits that contain it."""
+
+    path: str
+    address: str
+    size: int
+    added_at: datetime  # UTC: creation of the oldest commit that contains it
+    branches: tuple[str, ...]
+    left_branches: tuple[str, ...]
+    commits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCommits:
+    """What each commit of a repository is kept by, under one policy and at one time."""
+
+    policy: Policy
+    as_of: datetime
+    references: References
+    activity: Mapping[str, Activity]
+    protected: Mapping[str, tuple[Keeper, ...]]  # by a tag, a hold or the reflog
+    heads: Mapping[str, tuple[str, ...]]  # the branches whose head a commit is
+
+
+def kept_commits(
+    policy: Policy, references: References, *, tags_protect: bool, as_of: datetime, memory: Memory
+) -> KeptCommits:
+    """Return what each commit is kept by at `as_of` (UTC). `memory`: what plans saw; empty without the reflog."""
+    references = with_true_ages(references, memory)
+    left = counting_heads(references, memory, policy, as_of)
+    protected: defaultdict[str, list[Keeper]] = defaultdict(list)
+    for tag, commit_id in sorted(references.tags.items()) if tags_protect else ():
+        protected[commit_id].append(Keeper("tag", tag, f"the tag {tag} is on commit {commit_id[:_DIGITS]}", None))
+    for head in left:
+        if head.kind == "tag" and tags_protect:
+            detail = (
+                f"the tag {head.name} was on commit {head.commit_id[:_DIGITS]}, last seen {head.last_seen:%Y-%m-%d}"
+            )
+            protected[head.commit_id].append(Keeper("reflog", head.name, detail, held_until(head, policy)))
+    for hold in sorted(policy.holds, key=lambda hold: hold.hold_id):
+        for commit_id in protected_commits(references, [hold], tags_protect=False, as_of=as_of):
+            protected[commit_id].append(_keeper_of(hold))
+    heads: defaultdict[str, list[str]] = defaultdict(list)
+    for branch, commit_id in sorted(references.branches.items()):
+        heads[commit_id].append(branch)
+    return KeptCommits(
+        policy,
+        as_of,
+        references,
+        activity(references, policy.retention, as_of, left),
+        {commit_id: tuple(keepers) for commit_id, keepers in protected.items()},
+        {commit_id: tuple(names) for commit_id, names in heads.items()},
+    )
+
+
+def keepers_of(entry: Entry, kept: KeptCommits) -> list[Keeper]:
+    """Return who keeps the pair at `kept.as_of`, and until when; empty: a plan may let it go.
+
+    One keeper of the kind `commit` stands for all active commits that are not heads: the one that ends last.
+    """
+    ends, rule = lifecycle_end(entry, kept.policy.lifecycle)
+    return [one for one in _keepers(entry, kept, ends, rule) if one.until is None or one.until > kept.as_of]
+
+
+def lifecycle_end(entry: Entry, rules: Iterable[LifecycleRule]) -> tuple[datetime | None, str | None]:
+    """Return when the first lifecycle rule lets the pair go (None: never), and the id of this rule."""
+    found = [(end, rule.rule_id) for rule in rules if (end := _due_under(rule, entry)) is not None]
+    return min(found, default=(None, None))
+
+
+def _due_under(rule: LifecycleRule, entry: Entry) -> datetime | None:
+    if not rule.covers(entry.path):
+        return None
+    due = [due_since(rule, entry.added_at, entry.branches)]
+    if entry.left_branches:
+        due.append(due_since(rule, entry.added_at, entry.left_branches))
+    return None if None in due else max(at for at in due if at is not None)
+
+
+def _keepers(entry: Entry, kept: KeptCommits, ends: datetime | None, rule: str | None) -> Iterator[Keeper]:
+    limit = f"; the lifecycle rule {rule} ends this" if rule else ""
+    for commit_id in entry.commits:
+        for branch in kept.heads.get(commit_id, ()):
+            yield Keeper("branch", branch, f"the head of branch {branch} has it{limit}", ends, entry.path)
+    others = [one for one in entry.commits if one not in kept.heads and kept.activity[one].active]
+    if others:
+        yield _of_commits(others, entry, kept, ends, rule)
+    for commit_id in entry.commits:
+        for keeper in kept.protected.get(commit_id, ()):
+            yield Keeper(keeper.kind, keeper.name, keeper.detail, keeper.until, entry.path)
+    for hold in kept.policy.holds:
+        if hold.covers(entry.path) and hold.in_force(kept.as_of.date()):
+            keeper = _keeper_of(hold)
+            yield Keeper(keeper.kind, keeper.name, keeper.detail, keeper.until, entry.path)
+
+
+def _of_commits(
+    commits: Sequence[str], entry: Entry, kept: KeptCommits, ends: datetime | None, rule: str | None
+) -> Keeper:
+    """Return the keeper that stands for active commits that are no heads: the commit that ends last."""
+    last = max(commits, key=lambda one: (_order(kept.activity[one].due_since), one))
+    until, by = kept.activity[last].due_since, kept.activity[last].rule_id
+    count = "1 active commit has" if len(commits) == 1 else f"{len(commits):,} active commits have"
+    why = f"under the rule {RETENTION_IDS}{by}" if by else "and no rule lets it go"
+    if ends is not None and (until is None or ends < until):
+        until, why = ends, f"until the lifecycle rule {rule} ends this"
+    detail = f"{count} it; the last to let it go is {last[:_DIGITS]}, {why}"
+    return Keeper("commit", last, detail, until, entry.path)
+
+
+def _order(until: datetime | None) -> tuple[bool, datetime]:
+    return until is None, until or datetime.min.replace(tzinfo=UTC)
+
+
+def _keeper_of(hold: Hold) -> Keeper:
+    until = None
+    if hold.until is not None:
+        until = datetime(hold.until.year, hold.until.month, hold.until.day, tzinfo=UTC) + timedelta(days=1)
+    return Keeper("hold", hold.hold_id, f"the hold {hold.hold_id} on {hold.kind} {hold.value} ({hold.reason})", until)

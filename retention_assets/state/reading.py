@@ -1,0 +1,74 @@
+"""Reads tables of the warehouse with pyarrow, without Spark: only the rows and columns that are asked for."""
+
+from collections.abc import Collection, Sequence
+from functools import reduce
+from operator import or_
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as fs
+
+from retention_assets.state.warehouse import Warehouse
+
+
+def read_directory(
+    warehouse: Warehouse,
+    *parts: str,
+    schema: pa.Schema,
+    where: pc.Expression | None = None,
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """Return rows of the Parquet files in a directory, and below it. A column that a file lacks is null.
+
+    Args:
+        warehouse: holds the directory.
+        parts: the names of the directory, below the root of the warehouse.
+        schema: the columns of the files.
+        where: the condition on rows; files and row groups whose statistics exclude it are not read.
+        columns: the columns to return; None: all.
+    """
+    place = warehouse.location(*parts).replace("s3a://", "s3://", 1)
+    nullable = pa.schema([pa.field(field.name, field.type) for field in schema])  # as Spark writes them
+    files = ds.dataset(place, format="parquet", schema=nullable)
+    return files.to_table(columns=None if columns is None else list(columns), filter=where)
+
+
+def read_files(warehouse: Warehouse, files: Sequence[str], schema: pa.Schema, where: pc.Expression) -> pa.Table:
+    """Return rows of Parquet files. `files`: paths below the root of the warehouse."""
+    if not files:
+        return schema.empty_table()
+    root = warehouse.root.replace("s3a://", "s3://", 1)
+    store, base = fs.FileSystem.from_uri(root if "://" in root else f"file://{root}")
+    paths = [f"{base}/{file}" for file in files]
+    return ds.dataset(paths, format="parquet", filesystem=store, schema=schema).to_table(filter=where)
+
+
+def read_batches(
+    warehouse: Warehouse, repository: str, kind: str, schema: pa.Schema, where: pc.Expression, columns: Sequence[str]
+) -> pa.Table:
+    """Return rows that `TableCache` stored, of its complete batches. A file that was read twice has its rows twice."""
+    names = [
+        name
+        for name in warehouse.directories(repository, kind)
+        if warehouse.is_complete(repository, kind, name) and warehouse.is_complete(repository, f"{kind}_ids", name)
+    ]
+    found = [
+        read_directory(warehouse, repository, kind, name, schema=schema, where=where, columns=columns) for name in names
+    ]
+    empty = pa.schema([schema.field(name) for name in columns]).empty_table()
+    return pa.concat_tables([empty, *found], promote_options="permissive")
+
+
+def one_of(column: str, values: Collection[str]) -> pc.Expression:
+    """Return the condition that a text column has one of the values.
+
+    For few values it is written as comparisons, because Arrow excludes row groups by these and not by `isin`.
+    """
+    few = sorted(values)
+    if len(few) > _FEW or not few:
+        return pc.field(column).isin(pa.array(few, pa.string()))
+    return reduce(or_, (pc.field(column) == value for value in few))
+
+
+_FEW = 16

@@ -1,0 +1,166 @@
+"""`explain` is right for every object of the saved lakeFS repositories, against brute force."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from retention_assets.config.configuration import Configuration
+from retention_assets.core.keepers import old_enough_at
+from retention_assets.explain.answers import ObjectAnswer
+from retention_assets.explain.explaining import explain, explain_objects
+from retention_assets.lakefs.rules.generated_names import issued
+from retention_assets.state.plan import Plan, load_plan
+from retention_assets.state.warehouse import Warehouse
+from tests.acceptance.places import DAY, Case, placed
+from tests.acceptance.runs import Found
+from tests.end_to_end.command import run
+from tests.explain.truth import Truth
+from tests.repositories import listing
+
+pytestmark = pytest.mark.usefixtures("spark", "forgetful")
+
+FAR = date(9000, 1, 1)
+GRACE = timedelta(days=1)
+ALWAYS = Case("orchard", "lifecycle-1_and_retention_tags_protect")
+CASES = (
+    Case("orchard", "retention"),
+    Case("orchard", "lifecycle-2_and_retention"),
+    ALWAYS,
+    Case("meadow", "retention"),
+    Case("meadow", "lifecycle-1_alone"),
+    Case("meadow", "lifecycle-2_and_retention_tags_protect"),
+    Case("thicket", "retention"),
+    Case("thicket", "lifecycle-1_alone"),
+    Case("thicket", "lifecycle-1_and_retention_tags_protect"),
+)
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A planned repository with the answers for all its objects."""
+
+    case: Case
+    configuration: Configuration
+    plan: Plan
+    answers: Mapping[str, ObjectAnswer]
+
+    @property
+    def truth(self) -> Truth:
+        return Truth(self.case.repository, self.case.policies, self.case.tags)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(case, id=str(case), marks=[] if case == ALWAYS else [pytest.mark.slow]) for case in CASES],
+)
+def explained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Explained:
+    case: Case = request.param
+    directory: Path = tmp_path_factory.mktemp(str(case))
+    configuration = placed(case.repository, directory).of_case(case, grace="1d")
+    answer = run("--config", configuration.file, "plan", case.repository, "--as-of", DAY.isoformat())
+    assert answer.status == 0, answer.err
+    plan = load_plan(Warehouse(configuration.warehouse), case.repository, DAY)
+    truth = Truth(case.repository, case.policies, case.tags)
+    names = {one.address for one in listing(case.repository) if not one.address.startswith("_lakefs/")}
+    names |= {address for _, address in truth.entries if "://" not in address}
+    answers = explain_objects(configuration, case.repository, names)
+    assert {one.address for one in answers} == names
+    return Explained(case, configuration, plan, {one.address: one for one in answers})
+
+
+def test_the_states_of_all_objects_are_those_that_the_plan_counts(explained: Explained) -> None:
+    counted = Counter(one.state for one in explained.answers.values() if one.listed)
+    assert counted == {state: amount.objects for state, amount in explained.plan.totals.items() if amount.objects}
+
+
+def test_the_candidates_are_those_that_brute_force_finds(explained: Explained) -> None:
+    found: set[Found] = set()
+    for one in explained.answers.values():
+        if one.state == "candidate":
+            assert one.size is not None
+            found.add((one.address, one.size, "uncommitted" if one.reason == "unreferenced" else "committed"))
+    assert found == explained.case.answer()
+
+
+def test_each_object_goes_on_the_first_day_on_which_brute_force_finds_nothing_that_keeps_it(
+    explained: Explained,
+) -> None:
+    truth = explained.truth
+    by_day: defaultdict[date, set[str]] = defaultdict(set)
+    for one in explained.answers.values():
+        if one.state in ("kept", "held") and one.address not in truth.staged:
+            by_day[one.goes_on or FAR].add(one.address)
+    assert len(by_day) > 1
+    live_for_ever = truth.live(FAR)
+    for day, addresses in by_day.items():
+        if day == FAR:
+            assert addresses <= live_for_ever
+            continue
+        assert not addresses & truth.live(day)
+        too_young = {one for one in addresses if _old_enough(explained.answers[one]) == day}
+        assert addresses - too_young <= truth.live(day - timedelta(days=1))
+
+
+def _old_enough(answer: ObjectAnswer) -> date:
+    return old_enough_at((answer.last_modified, issued(answer.address)), GRACE).date()
+
+
+def test_every_path_and_every_commit_that_shows_an_object_is_counted(explained: Explained) -> None:
+    by_address: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for (path, address), commits in explained.truth.entries.items():
+        by_address[address][path] = len(commits)
+    for one in explained.answers.values():
+        assert {entry.path: entry.commits for entry in one.entries} == by_address[one.address]
+
+
+def test_an_object_that_is_kept_names_its_keeper_and_one_that_goes_its_rule(explained: Explained) -> None:
+    for one in explained.answers.values():
+        if one.listed and one.state not in ("candidate", "waiting"):
+            assert one.kept_by
+        if one.state == "candidate" and one.reason != "unreferenced":
+            assert one.rule_ids
+            assert one.due_since
+
+
+def test_a_path_is_explained_by_all_objects_that_were_ever_at_it(explained: Explained) -> None:
+    name = explained.case.repository
+    versions: defaultdict[str, set[str]] = defaultdict(set)
+    for path, address in explained.truth.entries:
+        versions[path].add(address)
+    path = max(versions, key=lambda one: (len(versions[one]), one))
+    answer = explain(explained.configuration, name, path)
+    assert answer.kind == "path"
+    assert {one.address for one in answer.objects} == versions[path]
+
+
+def test_the_command_tells_of_an_address_in_text_and_in_json(explained: Explained) -> None:
+    one = next(one for one in explained.answers.values() if one.state == "kept" and one.goes_on)
+    command = ["--config", explained.configuration.file, "explain", explained.case.repository, one.address]
+    text, document = run(*command), json.loads(run(*command, "--json").out)
+    assert text.status == 0, text.err
+    assert "is kept" in text.out
+    assert str(one.goes_on) in text.out
+    assert explained.plan.plan_hash in text.out
+    assert document["objects"][0]["goes_on"] == str(one.goes_on)
+    assert document["plan"]["plan_hash"] == explained.plan.plan_hash
+
+
+def test_a_commit_is_explained_by_what_keeps_it(explained: Explained) -> None:
+    truth, name = explained.truth, explained.case.repository
+    for branch, head in truth.branches.items():
+        commit = explain(explained.configuration, name, head).commit
+        assert commit is not None
+        assert commit.active
+        assert branch in commit.heads
+
+
+def test_a_name_that_nothing_has_is_refused_with_the_plan_that_was_asked(explained: Explained) -> None:
+    answer = run("--config", explained.configuration.file, "explain", explained.case.repository, "no/such/path")
+    assert answer.status == 2
+    assert "no/such/path" in answer.err
+    assert explained.plan.day.isoformat() in answer.err

@@ -15,8 +15,8 @@ _EXAMPLES = """
 \b
 Examples:
   retention explain orchard fruit/apples.csv
-  retention explain orchard data/gk1l.../cq5d...
-  retention explain orchard 7f3c... --json
+  retention explain orchard s3://lake/orchard/data/ADDRESS
+  retention explain orchard COMMIT --json
   retention explain field 1CECHNKREP0F1RSTCMT0
 """
 _FEW = 5  # paths, rules or keepers in a text

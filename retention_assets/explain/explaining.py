@@ -56,13 +56,11 @@ def _of_lakefs(configuration: Configuration, tables: PlanTables, asked: str, not
     explainer = _explainer(configuration, tables)
     if commit := explainer.commit(asked):
         return Answer(tables.repository.name, asked, "commit", tables.seen("commit_graph"), (), tuple(notes), commit)
-    objects = _with_removals(tables, explainer.objects([asked]))
-    kind = "address"
-    if not _is_known(objects):
-        addresses, kind = explainer.addresses_at(asked), "path"
-        objects = _with_removals(tables, explainer.objects(addresses)) if addresses else []
-        if objects:
-            notes.append("An object that is staged at this path and not committed is not in this answer.")
+    addresses = [] if explainer.may_be_address(asked) else explainer.addresses_at(asked)
+    kind = "path" if addresses else "address"
+    objects = _with_removals(tables, explainer.objects(addresses or [asked]))
+    if addresses:
+        notes.append("An object that is staged at this path and not committed is not in this answer.")
     _require_known(tables, asked, objects)
     return Answer(tables.repository.name, asked, kind, tables.seen("commit_graph"), tuple(objects), tuple(notes))
 

@@ -46,6 +46,7 @@ from retention_assets.tables import (
 
 _CUTOFF = "cutoff"  # note of `repository_history`
 _FILE = re.compile(f"(?:{SNAPSHOTS}|{TRANSACTIONS}|{MANIFESTS}|{CHUNKS}){CANONICAL}")
+_LISTED = ("address", "size", "last_modified")
 _SHOWN = 10  # snapshots that are named as keepers of a file
 _OF_SNAPSHOTS = pa.schema([("snapshot_id", pa.string()), ("manifest_id", pa.string())])
 _OF_MANIFESTS = pa.schema([("manifest_id", pa.string()), ("chunk_id", pa.string()), ("location", pa.string())])
@@ -67,7 +68,7 @@ class IcechunkExplainer:
         """Return the answer for each file: its state in the plan, who keeps it, and the day on which it will go."""
         asked = sorted(set(addresses))
         where = one_of("address", asked)
-        listed = {row["address"]: row for row in self.tables.rows(STORAGE_INVENTORY.name, where)}
+        listed = {row["address"]: row for row in self.tables.rows(STORAGE_INVENTORY.name, where, _LISTED)}
         due, live, holders = self.tables.due(asked), self._live(asked), self._holders(asked)
         found = [self._object(one, listed.get(one), due.get(one), live, holders.get(one, set())) for one in asked]
         unclear = [one.address for one in found if one.state == HELD]
@@ -97,7 +98,7 @@ class IcechunkExplainer:
     def _live(self, addresses: Sequence[str]) -> set[str]:
         """Return those of the manifests and chunks that a retained snapshot references."""
         where = one_of("address", addresses) & pc.field("live")
-        found = [self.tables.rows(table.name, where) for table in (REACHABLE_MANIFESTS, REACHABLE_CHUNKS)]
+        found = [self.tables.rows(table.name, where, ["address"]) for table in (REACHABLE_MANIFESTS, REACHABLE_CHUNKS)]
         return {row["address"] for rows in found for row in rows}
 
     def _holders(self, addresses: Sequence[str]) -> dict[str, set[str]]:

@@ -9,7 +9,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.config.configuration import Configuration
+from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.core.keepers import Keeper, old_enough_at, plan_day, released_at
 from retention_assets.core.states import (
     CANDIDATE,
@@ -34,7 +34,6 @@ from retention_assets.lakefs.rules.generated_names import (
 )
 from retention_assets.lakefs.rules.keepers import Entry, KeptCommits, keepers_of, kept_commits, lifecycle_end
 from retention_assets.lakefs.rules.tables import references_of
-from retention_assets.lakefs.source.opening import policy_of_files
 from retention_assets.lakefs.sweep.memory import read_memory
 from retention_assets.policy.rules import Policy
 from retention_assets.state.reading import one_of, read_batches, read_directory
@@ -48,6 +47,8 @@ from retention_assets.tables import (
 )
 
 _SHOWN = 10  # commits of an entry in an answer
+_LISTED = ("address", "size", "last_modified")
+_PAIR = ("address", "key", "size", "added_at", "branches", "left_branches")
 _KNOWN = "known"  # note of `uncommitted_objects`: whether there is a staged list
 _RANGE_COLUMNS = pa.schema(
     [("range_id", pa.string()), ("key", pa.string()), ("address", pa.string()), ("address_type", pa.int8())]
@@ -63,9 +64,13 @@ class LakeFSExplainer:
     configuration: Configuration
     references_table: str = field(default=COMMIT_GRAPH.name, init=False)
 
+    def may_be_address(self, asked: str) -> bool:
+        """Return whether lakeFS generates such names for objects. No path is then looked for."""
+        return is_generated_name(asked)
+
     def addresses_at(self, path: str) -> list[str]:
         """Return the names of the objects that any commit shows at the path, sorted."""
-        rows = self.tables.rows(ADDRESSES.name, pc.field("key") == path)
+        rows = self.tables.rows(ADDRESSES.name, pc.field("key") == path, ["address"])
         return sorted({listed_name(row["address"]) for row in rows})
 
     def commit(self, commit_id: str) -> CommitSeen | None:
@@ -76,7 +81,7 @@ class LakeFSExplainer:
         """Return the answer for each address: its state in the plan, who keeps it, and the day on which it will go."""
         asked = sorted(set(addresses))
         where = one_of("address", asked)
-        listed = {row["address"]: row for row in self.tables.rows(STORAGE_INVENTORY.name, where)}
+        listed = {row["address"]: row for row in self.tables.rows(STORAGE_INVENTORY.name, where, _LISTED)}
         staged = {row["address"] for row in self.tables.rows(UNCOMMITTED_OBJECTS.name, where)}
         due, entries = self.tables.due(asked), self._entries(asked)
         found = [self._object(one, listed.get(one), entries.get(one, []), one in staged, due.get(one)) for one in asked]
@@ -92,7 +97,7 @@ class LakeFSExplainer:
     @cached_property
     def _kept(self) -> KeptCommits:
         repository, warehouse = self.tables.repository, self.tables.warehouse
-        policy = policy_of_plan(self.tables, Policy, policy_of_files)
+        policy = policy_of_plan(self.tables, Policy, _policy_of_files)
         graph = read_directory(
             warehouse, repository.name, COMMIT_GRAPH.name, self.tables.plan.day.isoformat(), schema=COMMIT_GRAPH.schema
         )
@@ -121,7 +126,7 @@ class LakeFSExplainer:
         """Return the entries of each address, with the commits that contain them."""
         asked = set(addresses)
         absolute = pc.match_substring(pc.field("address"), "://")
-        pairs = self.tables.rows(ADDRESSES.name, one_of("address", asked) | absolute)
+        pairs = self.tables.rows(ADDRESSES.name, one_of("address", asked) | absolute, _PAIR)
         pairs = [row for row in pairs if listed_name(row["address"]) in asked]
         commits = self._commits_of({(row["key"], row["address"]) for row in pairs})
         found: defaultdict[str, list[Entry]] = defaultdict(list)
@@ -230,7 +235,7 @@ class LakeFSExplainer:
         if kind is None or self.tables.plan.terms.get("legacy_names") == "true":
             return False
         used = pc.match_substring_regex(pc.field("address"), f"^(?:{kind})$")
-        return not self.tables.rows(ADDRESSES.name, used)
+        return not self.tables.rows(ADDRESSES.name, used, ["address"])
 
     def _entry(self, entry: Entry) -> EntrySeen:
         ends, rule = lifecycle_end(entry, self._kept.policy.lifecycle)
@@ -258,6 +263,12 @@ class LakeFSExplainer:
             self._kept.heads.get(commit_id, ()),
             tuple(keeper.detail for keeper in self._kept.protected.get(commit_id, ())),
         )
+
+
+def _policy_of_files(repository: Repository) -> Policy:
+    from retention_assets.lakefs.source.opening import policy_of_files  # this import takes half a second
+
+    return policy_of_files(repository)
 
 
 def _held_by_others(answer: ObjectAnswer, names: Sequence[str]) -> ObjectAnswer:

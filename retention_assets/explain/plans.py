@@ -1,6 +1,6 @@
 """The plan that answers are from, and the rows of its tables."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -32,12 +32,14 @@ class PlanTables:
         """Return the metadata of a table of the plan's day. Errors: TableContractError when the table is missing."""
         return self.warehouse.facts(self.repository.name, table, self.plan.day)
 
-    def rows(self, table: str, where: pc.Expression | None = None) -> list[Row]:
-        """Return rows of a table of the plan's day. Errors: as `facts`."""
+    def rows(self, table: str, where: pc.Expression | None = None, columns: Sequence[str] | None = None) -> list[Row]:
+        """Return rows of a table of the plan's day, by default with all columns. Errors: as `facts`."""
         self.warehouse.require(self.repository.name, table, self.plan.day)
-        parts = self.repository.name, table, self.plan.day.isoformat()
-        rows: list[Row] = read_directory(self.warehouse, *parts, schema=TABLES[table].schema, where=where).to_pylist()
-        return rows
+        parts, schema = (self.repository.name, table, self.plan.day.isoformat()), TABLES[table].schema
+        found: list[Row] = read_directory(
+            self.warehouse, *parts, schema=schema, where=where, columns=columns
+        ).to_pylist()
+        return found
 
     def due(self, addresses: Collection[str]) -> dict[str, Row]:
         """Return the rows of those of the addresses that the plan named, waiting objects included, by address."""

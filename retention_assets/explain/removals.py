@@ -12,7 +12,6 @@ from retention_assets.explain.plans import Row, approval_of
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.ledger import ENDED, LEDGERS, plans_with_ledgers
 from retention_assets.state.plan import PLANNED_OBJECTS, find_plan
-from retention_assets.state.quarantine import place_of_plan
 from retention_assets.state.reading import one_of, read_directory, read_files
 from retention_assets.state.records import RECORDS
 from retention_assets.state.warehouse import Warehouse
@@ -122,6 +121,8 @@ def _record_of(
 
 
 def _copy_of(warehouse: Warehouse, repository: Repository, plan_hash: str, address: str) -> str | None:
+    from retention_assets.state.quarantine import place_of_plan  # this import takes a quarter of a second
+
     try:
         place = place_of_plan(repository, find_plan(warehouse, repository.name, plan_hash))
     except RetentionError:  # another configuration, or a variable that is not set here: only the URL is unknown

@@ -19,7 +19,6 @@ from retention_assets.config.limits import ApprovalSettings, BudgetSettings
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused
 from retention_assets.state.plan import Plan, load_plan
-from retention_assets.state.quarantine import quarantine_url
 from retention_assets.state.warehouse import Warehouse
 
 APPROVALS = "approvals"
@@ -63,6 +62,8 @@ def planned_terms(repository: Repository) -> Terms:
 
 def approved_terms(repository: Repository) -> Terms:
     """Return all settings of an approval: those of the plan, the mode, and the quarantine URL if the mode uses it."""
+    from retention_assets.state.quarantine import quarantine_url  # this import takes a quarter of a second
+
     mode = repository.settings.mode
     place = {"quarantine.url": quarantine_url(repository)} if mode == "quarantine" else {}
     return {"mode": mode, **place, **planned_terms(repository)}

@@ -34,7 +34,7 @@ CASES = (
     Case("meadow", "retention"),
     Case("meadow", "lifecycle-1_alone"),
     Case("meadow", "lifecycle-2_and_retention_tags_protect"),
-    Case("thicket", "retention"),
+    Case("thicket", "lifecycle-1_and_retention"),
     Case("thicket", "lifecycle-1_alone"),
     Case("thicket", "lifecycle-1_and_retention_tags_protect"),
 )

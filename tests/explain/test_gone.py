@@ -1,0 +1,117 @@
+"""`explain` tells of removed objects by which plan, rule, approval and record they went, and where their copy is."""
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_assets.explain.removals import deciding_row
+from tests.end_to_end.command import Json, Place, orchard_on_disk, run
+
+NOW = datetime(2026, 11, 2, tzinfo=UTC)
+APPROVER = "bill@example.org"
+_WATCHED = ("pyspark", "dagster")
+
+
+@pytest.fixture(scope="module")
+def swept(spark: object, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """Orchard after a sweep that moved its candidates to quarantine. Not to be changed."""
+    place = orchard_on_disk(tmp_path_factory.mktemp("swept"))
+    place.write(mode="quarantine")
+    plan_hash = place.plan()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RETENTION_APPROVER", APPROVER)
+        assert place.run("approve", plan_hash).status == 0
+        answer = place.run("sweep")
+    assert answer.status == 0, answer.err
+    return place
+
+
+def explained(place: Place, asked: str) -> Json:
+    answer = run("--config", place.file, "explain", "orchard", asked, "--json")
+    assert answer.status == 0, answer.err
+    document: Json = answer.document()
+    return document
+
+
+def an_expired(place: Place) -> Json:
+    return next(row for row in place.rows("deletion_candidates") if row["reason"] == "expired")
+
+
+def test_an_object_in_quarantine_is_told_with_its_plan_rule_approval_record_and_copy(swept: Place) -> None:
+    row = an_expired(swept)
+    document = explained(swept, row["address"])
+    one = document["objects"][0]
+    removal = one["removal"]
+    assert one["state"] == "gone"
+    assert removal["outcome"] == "quarantined"
+    assert removal["plan_hash"] == document["plan"]["plan_hash"]
+    assert removal["rule_ids"] == row["rule_ids"]
+    assert removal["paths"] == row["paths"]
+    assert removal["approved_by"] == APPROVER
+    assert (swept.warehouse / "orchard" / "records" / removal["record"]).is_file()
+    assert Path(removal["copy"].removeprefix("file://")).is_file()
+    assert datetime.fromisoformat(removal["purge_after"]) - datetime.fromisoformat(removal["at"]) == timedelta(days=30)
+
+
+def test_the_text_says_who_approved_it_and_how_to_bring_it_back(swept: Place) -> None:
+    text = run("--config", swept.file, "explain", "orchard", an_expired(swept)["address"]).out
+    assert "is gone" in text
+    assert f"approved by {APPROVER}" in text
+    assert "restore orchard --address" in text
+
+
+def test_a_path_whose_object_is_gone_is_explained_by_the_path(swept: Place) -> None:
+    row = an_expired(swept)
+    document = explained(swept, row["paths"][0])
+    assert document["kind"] == "path"
+    assert "gone" in {one["state"] for one in document["objects"] if one["address"] == row["address"]}
+
+
+def test_neither_spark_nor_dagster_is_imported(swept: Place) -> None:
+    script = (
+        "import sys\n"
+        "from retention_assets.cli.main import cli\n"
+        "cli.main(sys.argv[1:], standalone_mode=False)\n"
+        f"found = [name for name in {_WATCHED!r} if name in sys.modules]\n"
+        "sys.exit(f'imported: {found}' if found else 0)\n"
+    )
+    command = [sys.executable, "-c", script, "--config", str(swept.file), "explain", "orchard"]
+    ended = subprocess.run(
+        [*command, an_expired(swept)["address"], "--json"], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["objects"][0]["state"] == "gone"
+
+
+def row(outcome: str, fence: int, hours: int = 0) -> dict[str, Any]:
+    return {"outcome": outcome, "fence": fence, "at": NOW + timedelta(hours=hours), "address": "data/a"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "outcome", "fence"),
+    [
+        pytest.param([row("attempted", 1), row("deleted", 1)], "deleted", 1, id="an attempt that was answered"),
+        pytest.param([row("attempted", 1)], "attempted", 1, id="an attempt without an answer"),
+        pytest.param([row("quarantined", 1), row("restored", 2)], "restored", 2, id="the newest sweep counts"),
+        pytest.param([row("quarantined", 1), row("failed", 2)], "quarantined", 1, id="a failure changes nothing"),
+        pytest.param([row("skipped", 1), row("failed", 2)], "failed", 2, id="nothing was done"),
+        pytest.param(
+            [row("attempted", 1), row("attempted", 1), row("missing", 1)], "missing", 1, id="answers before attempts"
+        ),
+    ],
+)
+def test_the_newest_row_that_shows_whether_an_object_is_gone_decides(
+    rows: list[dict[str, Any]], outcome: str, fence: int
+) -> None:
+    found = deciding_row(rows)
+    assert found is not None
+    assert (found["outcome"], found["fence"]) == (outcome, fence)
+
+
+def test_no_row_decides_nothing() -> None:
+    assert deciding_row([]) is None

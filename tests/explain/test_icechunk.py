@@ -1,0 +1,173 @@
+"""`explain` is right for every file of an Icechunk repository. icechunk's collection on later days is the oracle."""
+
+import json
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_assets.explain.answers import ObjectAnswer
+from retention_assets.explain.explaining import explain, explain_objects
+from retention_assets.icechunk.formats.paths import backup_named
+from tests.assets.icechunk_lake import AS_OF, DAY, LONG_AGO, NAME, IcechunkLake, at, files_of, new_icechunk_lake
+from tests.end_to_end.command import run
+from tests.icechunk_repositories import Commit, Format, open_repository, set_stored_at
+
+pytestmark = pytest.mark.usefixtures("spark", "forgetful")
+
+# root <- a <- b <- c <- d <- e (main);  b <- x (old, a branch);  c <- lost (no reference);  v1 -> a
+COMMITS = (
+    Commit("a", None, at(30)),
+    Commit("b", "a", at(25)),
+    Commit("c", "b", at(20)),
+    Commit("d", "c", at(5)),
+    Commit("e", "d", at(2)),
+    Commit("x", "b", at(22)),
+    Commit("lost", "c", at(19)),
+)
+ORPHAN, YOUNG, FOREIGN = "manifests/0123456789ABCDEFGHJ0", "chunks/0123456789ABCDEFGHJ0", "chunks/notes.txt"
+FAR = 3000  # days
+
+
+@dataclass(frozen=True)
+class Case:
+    """A policy that icechunk's own expiration can carry out: one span for all."""
+
+    days: int
+    spec_version: Format
+    delete_branches: bool = False
+
+    @property
+    def policy(self) -> dict[str, Any]:
+        return {
+            "snapshots": {
+                "default": {"keep_newer": f"{self.days}d"},
+                "delete_expired_branches": self.delete_branches,
+            }
+        }
+
+
+ALWAYS = Case(10, 2)
+CASES = (ALWAYS, Case(10, 1), Case(3, 1), Case(3, 2), Case(28, 1, True), Case(28, 2, True))
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A planned repository with the answers for all its files."""
+
+    case: Case
+    lake: IcechunkLake
+    ids: Mapping[str, str]
+    answers: Mapping[str, ObjectAnswer]
+
+    def collected(self, days: int, copy: Path) -> set[str]:
+        """Return the files that icechunk removes from a copy when it expires and collects so many days later."""
+        shutil.copytree(self.lake.directory, copy)
+        now = AS_OF + timedelta(days=days)
+        repository = open_repository(copy)
+        repository.expire_snapshots(
+            now - timedelta(days=self.case.days), delete_expired_branches=self.case.delete_branches
+        )
+        open_repository(copy).garbage_collect(AS_OF - timedelta(days=1))  # every file but one is older
+        return files_of(self.lake.directory) - files_of(copy)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(
+            case, id=f"{case.days}d-format_{case.spec_version}", marks=[] if case == ALWAYS else pytest.mark.slow
+        )
+        for case in CASES
+    ],
+)
+def explained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Explained:
+    case: Case = request.param
+    root = tmp_path_factory.mktemp(NAME)
+    lake, ids = new_icechunk_lake(root, case.spec_version, COMMITS, {"main": "e", "side": "x"}, {"v1": "a"})
+    lake.configure(case.policy)
+    for name in (ORPHAN, YOUNG, FOREIGN):
+        (lake.directory / name).write_bytes(b"?")
+        set_stored_at(lake.directory, AS_OF if name == YOUNG else LONG_AGO, [name])
+    made = lake.plan()
+    assert made.success, made.errors
+    answers = explain_objects(lake.configuration(), NAME, lake.files())
+    return Explained(case, lake, ids, {one.address: one for one in answers})
+
+
+def test_the_states_of_all_files_are_those_that_the_plan_counts(explained: Explained) -> None:
+    document = explained.lake.plan_document()
+    assert document is not None
+    counted = {state: amount["objects"] for state, amount in document["totals"].items() if amount["objects"]}
+    assert Counter(one.state for one in explained.answers.values()) == counted
+
+
+def test_the_candidates_are_what_icechunk_would_collect(explained: Explained, tmp_path: Path) -> None:
+    found = {one.address for one in explained.answers.values() if one.state == "candidate"}
+    assert found == explained.collected(0, tmp_path / "copy")
+    assert ORPHAN in found
+
+
+def test_each_file_goes_on_the_first_day_on_which_icechunk_would_collect_it(
+    explained: Explained, tmp_path: Path
+) -> None:
+    by_day: defaultdict[int, set[str]] = defaultdict(set)
+    for one in explained.answers.values():
+        if one.state == "kept" and not one.address.startswith("overwritten/"):  # icechunk never collects backups
+            by_day[(one.goes_on - DAY).days if one.goes_on else FAR].add(one.address)
+    assert len(by_day) > 1
+    for days, addresses in by_day.items():
+        collected = explained.collected(days, tmp_path / f"on-{days}")
+        if days == FAR:
+            assert not addresses & collected
+            continue
+        assert addresses <= collected
+        assert not addresses & explained.collected(days - 1, tmp_path / f"before-{days}")
+
+
+def test_a_backup_goes_when_it_is_older_than_its_time_and_the_grace_period(explained: Explained) -> None:
+    settings = explained.lake.configuration().repository(NAME).icechunk
+    assert settings.collect_overwritten is not None
+    backups = [one for one in explained.answers.values() if one.address.startswith("overwritten/")]
+    assert backups
+    for one in backups:
+        made = backup_named(one.address.removeprefix("overwritten/"))
+        assert made is not None
+        written = datetime.fromtimestamp(made.written_at / 1000, UTC)
+        assert one.goes_on == (written + settings.collect_overwritten + settings.grace).date()
+
+
+def test_young_and_foreign_files_are_told_apart(explained: Explained) -> None:
+    assert explained.answers[YOUNG].state == "young"
+    assert isinstance(explained.answers[YOUNG].goes_on, date)
+    assert explained.answers[FOREIGN].state == "foreign"
+    assert explained.answers[FOREIGN].goes_on is None
+
+
+def test_a_chunk_is_kept_by_the_snapshots_that_need_it(explained: Explained) -> None:
+    tip = explained.ids["e"]
+    chunks = [one for one in explained.answers.values() if one.address.startswith("chunks/") and one.state == "kept"]
+    assert any([keeper.name for keeper in one.kept_by] == [tip] for one in chunks)
+
+
+def test_a_snapshot_is_explained_with_its_files_and_its_decision(explained: Explained) -> None:
+    answer = explain(explained.lake.configuration(), NAME, explained.ids["d"])
+    assert answer.kind == "snapshot"
+    assert answer.snapshot is not None
+    assert answer.snapshot["decision"] == "kept"
+    assert {one.address.partition("/")[0] for one in answer.objects} == {"snapshots", "transactions"}
+
+
+def test_the_command_tells_of_a_chunk_by_its_id(explained: Explained) -> None:
+    one = next(one for name, one in explained.answers.items() if name.startswith("chunks/") and one.state == "kept")
+    command = ["--config", explained.lake.root / "retention.yaml", "explain", NAME, one.address.removeprefix("chunks/")]
+    text, document = run(*command), json.loads(run(*command, "--json").out)
+    assert text.status == 0, text.err
+    assert "is kept" in text.out
+    assert document["kind"] == "chunk"
+    assert document["objects"][0]["address"] == one.address

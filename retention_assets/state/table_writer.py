@@ -24,14 +24,17 @@ def write_rows(
     if not shared:  # an existing session may have another master than the configuration
         master = frame.sparkSession.conf.get("spark.master", "local") or "local"
         require_seen_by_executors(warehouse.root, [master])
-    observed = Observation()
-    rows = conform(frame, TABLES[table])
-    size = F.sum("size") if "size" in rows.columns else F.lit(None).cast("long")
-    counted = rows.observe(observed, F.count(F.lit(1)).alias("rows"), size.alias("bytes"))
-    counted.write.mode("overwrite").parquet(warehouse.partition(repository, table, day))
-    written = Written(observed.get["rows"], observed.get["bytes"] or 0)
+    written = _write(conform(frame, TABLES[table]), warehouse.partition(repository, table, day))
     warehouse.require_rows(repository, table, day, written.rows)
     return written
+
+
+def _write(rows: DataFrame, target: str) -> Written:
+    observed = Observation()
+    size = F.sum("size") if "size" in rows.columns else F.lit(None).cast("long")
+    counted = rows.observe(observed, F.count(F.lit(1)).alias("rows"), size.alias("bytes"))
+    counted.write.mode("overwrite").parquet(target)
+    return Written(observed.get["rows"], observed.get["bytes"] or 0)
 
 
 def conform(frame: DataFrame, table: Table) -> DataFrame:

@@ -11,12 +11,13 @@ import pytest
 import yaml
 from pyspark.sql import DataFrame
 
-from retention_assets.assets import io_manager
 from retention_assets.assets import plan_inputs as pictures
 from retention_assets.errors import ConfigurationError
 from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, StoragePicture, take_snapshot
 from retention_assets.lakefs.source.opening import open_repository
 from retention_assets.policy.documents import from_server
+from retention_assets.state import table_writer
+from retention_assets.state.warehouse import Written
 from tests.assets.conftest import AFTER_TAGS, TwicePlanned
 from tests.assets.lake import DAY, NOW, SLICE, Lake, Run
 
@@ -159,14 +160,14 @@ def test_a_table_of_an_older_version_that_lacks_columns_is_refused_with_the_reme
 def test_a_table_of_which_a_part_cannot_be_read_back_is_not_complete(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = io_manager._write
+    write = table_writer._write
 
-    def partly(frame: DataFrame, target: str) -> tuple[int, int]:
+    def partly(frame: DataFrame, target: str) -> Written:
         written = write(frame, target)
         part_of(lake, "addresses").unlink()
         return written
 
-    monkeypatch.setattr(io_manager, "_write", partly)
+    monkeypatch.setattr(table_writer, "_write", partly)
     run = lake.make("addresses")
     assert not run.success
     assert "addresses of 2026-11-01 has" in run.errors

@@ -112,7 +112,7 @@ def _compare(configuration: Configuration, repository: str, plans: tuple[str, ..
     else:
         show_plans(screen, first, second)
         show_difference(screen, found, wanted.price)
-        _tell_more(f"{repository} {first.plan_hash[:12]} {second.plan_hash[:12]}")
+        _tell_more(f"{repository} {first.plan_hash} {second.plan_hash}")
 
 
 def _propose(

@@ -91,6 +91,8 @@ def show_plans(screen: Console, first: Plan, second: Plan) -> None:
     ):
         table.add_row(name, one, "the same" if one == other else other)
     screen.print(Text(f"{first.repository}: two plans", style="bold"), table, sep="\n")
+    for name, plan in (("first", first), ("second", second)):
+        screen.print(f"{name}: plan {plan.plan_hash}", **AS_IT_IS)
 
 
 def show_difference(screen: Console, difference: Difference, price: float | None) -> None:
@@ -110,7 +112,7 @@ def show_outlook(screen: Console, outlook: Outlook, proposal: Proposal, price: f
     """Print the changes of the proposal, the objects that it endangers, and a line if no guard would refuse it."""
     plan = proposal.plan
     screen.print(
-        f"{plan.repository} as of {plan.day}: plan {plan.plan_hash[:_SHORT]} beside the policy "
+        f"{plan.repository} as of {plan.day}: plan {plan.plan_hash} beside the policy "
         f"{proposal.policy.policy_hash[:_SHORT]}",
         style="bold",
         **AS_IT_IS,

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from retention_assets.cli import acknowledging, comparing, explaining, icechunk, undoing  # noqa: F401 - their commands join the group
+from retention_assets.cli import acknowledging, comparing, completing, explaining, icechunk, standing, undoing  # noqa: F401 - their commands join the group
 from retention_assets.cli.group import as_json, as_of, cli, configuration_of, day_of, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS, column_order, human_bytes, print_amounts, print_rows
 from retention_assets.config.configuration import Configuration, Repository, load_configuration
@@ -272,7 +272,7 @@ def _report(configuration: Configuration, repository: str, day: date) -> tuple[i
         reported = open_table(warehouse, repository, DELETION_REPORT.name, day)
         references = reported.num_rows - without_references(reported).num_rows
     rows = [(outcome, amount.objects, amount.bytes) for outcome, amount in amounts.items()]
-    print_amounts(screen, f"{repository} {day}, plan {made.plan_hash[:12]}", "outcome", rows)
+    print_amounts(screen, f"{repository} {day}, plan {made.plan_hash}", "outcome", rows)
     if references:
         screen.print(f"Branches and tags removed: {references:,}", **AS_IT_IS)
     if newest and newest.get("ended_early"):

@@ -64,7 +64,8 @@ def print_amounts(
     for name, objects, size in rows:
         money = [] if price is None or size is None else [human_cost(monthly_cost(size, price))]
         table.add_row(Text(name), f"{objects:,}", "" if size is None else human_bytes(size), *money)
-    console.print(Text(title, style="bold"), table, sep="\n")
+    console.print(Text(title, style="bold"), soft_wrap=True)  # so that a hash in the title can be copied whole
+    console.print(table)
 
 
 def column_order(names: Sequence[str]) -> list[str]:

@@ -17,6 +17,8 @@ from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.state.approval import person
 from retention_assets.state.warehouse import Warehouse
 
+_SHORT = 23  # of the name of a plan in a table: its day, and 12 digits of its hash
+
 if TYPE_CHECKING:
     from retention_assets.sweep.undo import Undone
 
@@ -87,7 +89,12 @@ def quarantined(context: click.Context, repository: str, json_wanted: bool) -> N
 
 
 def _print_amounts(title: str, rows: Sequence[tuple[str, Amount]]) -> None:
-    print_amounts(screen, title, "plan", [(name, amount.objects, amount.bytes) for name, amount in rows])
+    """Print a row for each plan, then each plan's name (day and hash) in full, so that the hash can be copied."""
+    short = [(name[:_SHORT], amount.objects, amount.bytes) for name, amount in rows]
+    print_amounts(screen, title, "plan", short)
+    for name, _ in rows:
+        if len(name) > _SHORT:
+            screen.print(f"plan {name}", **AS_IT_IS)
 
 
 @cli.command(short_help="Bring objects back from quarantine.")

@@ -102,7 +102,7 @@ class ObjectAnswer:
 
     def document(self) -> dict[str, Any]:
         """Return the answer for JSON."""
-        return _plain(asdict(self))
+        return plain(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +120,13 @@ class Answer:
 
     def document(self) -> dict[str, Any]:
         """Return the answer for JSON."""
-        return _plain(asdict(self))
+        return plain(asdict(self))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a value for JSON: dates as ISO 8601, tuples as lists."""
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: plain(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [plain(one) for one in value]
     return value.isoformat() if isinstance(value, date | datetime) else value

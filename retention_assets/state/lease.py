@@ -125,6 +125,15 @@ def resume_sweeps(warehouse: Warehouse, repository: str, now: datetime) -> None:
         raise _lost(stop)
 
 
+def lease_in_force(warehouse: Warehouse, repository: str, now: datetime) -> tuple[str, bool] | None:
+    """Return who holds the lease, and whether sweeps are stopped until `resume`; None: a sweep may begin."""
+    _, document = _newest(warehouse, repository)
+    if document is None or document["released"]:
+        return None
+    until = datetime.fromisoformat(document["until"])
+    return (str(document["holder"]), until == _NO_END) if now < until else None
+
+
 def _require_over(repository: str, document: dict[str, Any], now: datetime) -> None:
     until = datetime.fromisoformat(document["until"])
     if until == _NO_END:

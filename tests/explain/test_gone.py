@@ -115,3 +115,15 @@ def test_the_newest_row_that_shows_whether_an_object_is_gone_decides(
 
 def test_no_row_decides_nothing() -> None:
     assert deciding_row([]) is None
+
+
+@pytest.mark.parametrize("command", ["quarantined", "report"])
+def test_the_hash_of_a_plan_is_printed_whole_on_one_line(
+    swept: Place, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    plan_hash = explained(swept, an_expired(swept)["address"])["plan"]["plan_hash"]
+    day = ["--as-of", "2026-11-01"] if command == "report" else []
+    answer = run("--config", swept.file, command, "orchard", *day)
+    assert answer.status == 0, answer.err
+    assert any(plan_hash in line for line in answer.out.splitlines())

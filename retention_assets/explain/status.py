@@ -1,0 +1,242 @@
+"""How each repository stands: its newest plan, approval, last sweep, quarantine and trend, and what needs a person."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from retention_assets.config.configuration import Configuration, Repository
+from retention_assets.core.amounts import Amount
+from retention_assets.core.states import WAITING
+from retention_assets.errors import RetentionError
+from retention_assets.explain.answers import plain
+from retention_assets.explain.plans import approval_of
+from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.state.approval import BUDGET, beyond_budget
+from retention_assets.state.lease import lease_in_force
+from retention_assets.state.plan import PLANS, Plan, load_plan
+from retention_assets.state.records import RECORDS
+from retention_assets.state.warehouse import Warehouse
+
+_PLANS = 14  # plans in a trend: two weeks of daily plans
+_GB = 10**9  # prices are per GB
+
+APPROVED, WITHIN_BUDGET, NOT_APPROVED, WITHDRAWN, LAPSED = (
+    "approved",
+    "within the budget",
+    "not approved",
+    "withdrawn",
+    "lapsed",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSeen:
+    """The newest sweep of a repository, as its audit record has it."""
+
+    day: date
+    plan_hash: str
+    ended: datetime
+    mode: str
+    outcomes: Mapping[str, Amount]  # of the whole ledger of the plan
+    ended_early: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class InQuarantine:
+    """The objects that a plan's sweeps moved to quarantine and that nobody restored or purged."""
+
+    day: date
+    plan_hash: str
+    objects: int
+    bytes: int
+    until: datetime  # `purge` may delete them after this time (UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryStatus:
+    """One repository on the screen of `retention status`."""
+
+    repository: str
+    kind: str
+    mode: str
+    plan: Plan | None
+    candidates: Amount
+    waiting: Amount
+    monthly_cost: float | None  # of the candidates; None: no price is configured
+    approval: str | None
+    approved_by: str | None
+    sweep: SweepSeen | None
+    quarantine: tuple[InQuarantine, ...]
+    trend: tuple[tuple[date, int], ...]  # bytes that each of the last plans would free or lets wait, oldest first
+    stopped_by: str | None
+    running: str | None  # who sweeps now
+    needs: tuple[str, ...]  # sentences: what a person should do; `{program}` stands for the command
+
+    def document(self) -> dict[str, Any]:
+        """Return the status for JSON."""
+        plan = self.plan
+        seen = plan and {"day": plan.day, "plan_hash": plan.plan_hash, "made_at": plan.made_at, "blocked": plan.blocked}
+        rest = {name: getattr(self, name) for name in self.__slots__ if name not in ("plan", "trend")}
+        parts = {name: _document(value) for name, value in rest.items()}
+        trend = [{"day": day, "bytes": size} for day, size in self.trend]
+        document: dict[str, Any] = plain({**parts, "plan": seen, "trend": trend})
+        return document
+
+
+def statuses(configuration: Configuration, names: Sequence[str], now: datetime) -> list[RepositoryStatus]:
+    """Return the status of these repositories. `now` is UTC."""
+    warehouse = Warehouse(configuration.warehouse)
+    return [status_of(warehouse, configuration.repository(name), now) for name in names]
+
+
+def status_of(warehouse: Warehouse, repository: Repository, now: datetime) -> RepositoryStatus:
+    """Return the status of one repository from its plans, approvals, records and lease."""
+    name, settings = repository.name, repository.settings
+    days = warehouse.directories(name, PLANS)
+    plans = _newest_plans(warehouse, name, days)
+    plan = plans[-1] if plans else None
+    records = _records(warehouse, name)
+    holder = lease_in_force(warehouse, name, now)
+    approval, by = _approval(warehouse, repository, plan, now) if plan else (None, None)
+    candidates = plan.candidates if plan else Amount()
+    price = settings.price_per_gb_month
+    found = RepositoryStatus(
+        repository=name,
+        kind="icechunk" if repository.is_icechunk else "lakefs",
+        mode=settings.mode,
+        plan=plan,
+        candidates=candidates,
+        waiting=plan.totals.get(WAITING, Amount()) if plan else Amount(),
+        monthly_cost=None if price is None else candidates.bytes / _GB * price,
+        approval=approval,
+        approved_by=by,
+        sweep=_last_sweep(records),
+        quarantine=tuple(_in_quarantine(records, settings.quarantine.keep)),
+        trend=tuple((one.day, one.candidates.bytes + one.totals.get(WAITING, Amount()).bytes) for one in plans),
+        stopped_by=holder[0] if holder and holder[1] else None,
+        running=holder[0] if holder and not holder[1] else None,
+        needs=(),
+    )
+    needs = tuple(needs_of(found, days[-1] if days else None, now, settings.approval.life))
+    return RepositoryStatus(**{**{one: getattr(found, one) for one in found.__slots__}, "needs": needs})
+
+
+def needs_of(status: RepositoryStatus, newest_day: str | None, now: datetime, life: timedelta) -> Iterator[str]:
+    """Yield what a person should do, the most urgent first.
+
+    Args:
+        status: the status of the repository, without its needs.
+        newest_day: the newest day that has a plan of any kind; None: there is none.
+        now: UTC.
+        life: how long a plan and its approval may be used.
+    """
+    name, plan = status.repository, status.plan
+    if status.stopped_by:
+        yield f"Sweeps are stopped by {status.stopped_by.rstrip(',')}. Resume with: {{program}} resume {name}"
+    if status.sweep and status.sweep.ended_early:
+        yield f"The last sweep ended early: {status.sweep.ended_early}"
+    if status.sweep and (failed := status.sweep.outcomes.get(Outcome.FAILED, Amount()).objects):
+        yield f"{failed:,} objects failed in the last sweep. See: {{program}} report {name} --as-of {status.sweep.day}"
+    due = [one for one in status.quarantine if one.until <= now]
+    if due:
+        objects = sum(one.objects for one in due)
+        yield f"{objects:,} objects are past their time in quarantine. See: {{program}} purge {name}"
+    if plan is None:
+        yield f"There is no plan. Make one: {{program}} plan {name}"
+        return
+    if newest_day and newest_day > plan.day.isoformat():
+        yield f"The plan of {newest_day} was withdrawn or refused. Plan again: {{program}} plan {name}"
+    if plan.blocked:
+        yield f"The plan cannot be carried out: {plan.blocked}"
+    elif now - plan.made_at > life:
+        yield f"The plan of {plan.day} is too old to be swept. Plan again: {{program}} plan {name}"
+    elif plan.candidates.objects and status.mode != "plan":
+        yield from _next_step(status, plan)
+
+
+def _next_step(status: RepositoryStatus, plan: Plan) -> Iterator[str]:
+    name, day = status.repository, plan.day
+    if status.approval in (NOT_APPROVED, LAPSED, WITHDRAWN):
+        yield f"Look at the plan and approve it: {{program}} approve {name} {plan.plan_hash} --as-of {day}"
+    elif status.sweep is None or status.sweep.plan_hash != plan.plan_hash:
+        yield f"The plan may be swept: {{program}} sweep {name} --as-of {day}"
+
+
+def _newest_plans(warehouse: Warehouse, name: str, days: Sequence[str]) -> list[Plan]:
+    """Return the plans that stand, of the newest days, oldest first."""
+    found: list[Plan] = []
+    for day in reversed(days):
+        try:
+            found.append(load_plan(warehouse, name, date.fromisoformat(day)))
+        except RetentionError:  # withdrawn or refused, or of another version: it is no plan that can be swept
+            continue
+        if len(found) == _PLANS:
+            break
+    return found[::-1]
+
+
+def _approval(warehouse: Warehouse, repository: Repository, plan: Plan, now: datetime) -> tuple[str, str | None]:
+    """Return the state of the plan's approval, and who gave or withdrew it. See `require_approval`."""
+    settings = repository.settings
+    document = approval_of(warehouse, plan.repository, plan.plan_hash) or {}
+    if "withdrawn_by" in document:
+        return WITHDRAWN, document["withdrawn_by"]
+    by = document.get("approved_by")
+    if by and by != BUDGET and document.get("day") == plan.day.isoformat():
+        is_old = now - datetime.fromisoformat(document["approved_at"]) > settings.approval.life
+        return (LAPSED if is_old else APPROVED), by
+    if beyond_budget(plan, settings.budget, _edits(warehouse, plan)) is None:
+        return WITHIN_BUDGET, None
+    return NOT_APPROVED, None
+
+
+def _edits(warehouse: Warehouse, plan: Plan) -> int:
+    """Return the number of snapshots and references that the plan removes; 0 for lakeFS."""
+    document = warehouse.read_document(plan.repository, "planned_edits", f"{plan.plan_hash}.json")
+    edits = document["edits"] if document else {}
+    return len({*edits.get("released", ()), *edits.get("dropped", ())}) + sum(
+        len(edits.get(name, ())) for name in ("deleted_branches", "deleted_tags")
+    )
+
+
+def _records(warehouse: Warehouse, name: str) -> list[Mapping[str, Any]]:
+    documents = (warehouse.read_document(name, RECORDS, one) for one in warehouse.documents(name, RECORDS))
+    return [one for one in documents if one]
+
+
+def _last_sweep(records: Sequence[Mapping[str, Any]]) -> SweepSeen | None:
+    sweeps = [one for one in records if one["kind"] == "sweep"]
+    if not sweeps:
+        return None
+    newest = sweeps[-1]
+    return SweepSeen(
+        date.fromisoformat(newest["day"]),
+        newest["plan_hash"],
+        datetime.fromisoformat(newest["ended"]),
+        newest["mode"],
+        {outcome: Amount(**amount) for outcome, amount in newest["outcomes"].items()},
+        newest.get("ended_early"),
+    )
+
+
+def _in_quarantine(records: Sequence[Mapping[str, Any]], keep: timedelta) -> Iterator[InQuarantine]:
+    """Yield the plans whose newest record counts quarantined objects. Their time begins with the last sweep's end."""
+    newest: dict[tuple[str, str], Mapping[str, Any]] = {}
+    swept: dict[tuple[str, str], datetime] = {}
+    for record in records:
+        plan = record["day"], record["plan_hash"]
+        newest[plan] = record
+        if record["kind"] == "sweep":
+            swept[plan] = datetime.fromisoformat(record["ended"])
+    for (day, plan_hash), record in sorted(newest.items()):
+        amount = Amount(**(record["outcomes"].get(Outcome.QUARANTINED) or {}))
+        if amount.objects and (day, plan_hash) in swept:
+            until = swept[day, plan_hash] + keep
+            yield InQuarantine(date.fromisoformat(day), plan_hash, amount.objects, amount.bytes, until)
+
+
+def _document(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_document(one) for one in value]
+    return asdict(value) if hasattr(value, "__dataclass_fields__") else value

@@ -1,0 +1,256 @@
+"""`retention status` shows plan, approval, last sweep, quarantine, trend and what needs a person, without Spark."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+
+from retention_assets.cli.standing import sparkline
+from retention_assets.config.configuration import load_configuration
+from retention_assets.core.amounts import Amount
+from retention_assets.explain.status import RepositoryStatus, status_of
+from retention_assets.state.approval import Approval, withdraw_approval
+from retention_assets.state.lease import stop_sweeps
+from retention_assets.state.plan import Plan, keep_plan, withdraw_plan
+from retention_assets.state.records import Record, write_record
+from retention_assets.state.warehouse import Warehouse
+from tests.end_to_end.command import run
+
+NAME = "orchard"
+DAY = date(2026, 11, 1)
+NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+HASH = "a" * 64
+
+
+def a_plan(day: date = DAY, *, objects: int = 5, size: int = 10**9, waiting: int = 0) -> Plan:
+    totals = {"candidate": Amount(objects, size), "waiting": Amount(waiting, waiting), "kept": Amount(100, 10**10)}
+    return Plan(
+        repository=NAME,
+        day=day,
+        plan_hash=HASH,
+        policy_hash="p",
+        policy_run="a-run",
+        references_hash="r",
+        candidates=Amount(objects, size),
+        totals=totals,
+        live=100,
+        collected=0,
+        warnings=(),
+        blocked=None,
+        instance=None,
+        made_at=datetime(day.year, day.month, day.day, 4, tzinfo=UTC),
+        run_id="a-run",
+    )
+
+
+def a_record(kind: str = "sweep", *, ended: datetime = NOW, **outcomes: int) -> Record:
+    amounts: Mapping[str, Mapping[str, int]] = {
+        name: {"objects": count, "bytes": count * 10} for name, count in outcomes.items()
+    }
+    return Record(
+        kind=kind,
+        mode="quarantine",
+        repository=NAME,
+        day=DAY.isoformat(),
+        plan_hash=HASH,
+        policy_hash="p",
+        planned_objects=5,
+        planned_bytes=50,
+        outcomes=amounts,
+        approved_by="bill",
+        approved_at=NOW.isoformat(),
+        fence=1,
+        run_id="a-sweep",
+        started=NOW.isoformat(),
+        ended=ended.isoformat(),
+        longest_window_seconds=1.0,
+        ledger_digest=None,
+    )
+
+
+@dataclass(frozen=True)
+class World:
+    """A configuration with a warehouse in which nothing is yet."""
+
+    directory: Path
+
+    @property
+    def file(self) -> Path:
+        return self.directory / "retention.yaml"
+
+    @property
+    def warehouse(self) -> Warehouse:
+        return Warehouse(load_configuration(self.file).warehouse)
+
+    def configure(self, **settings: object) -> None:
+        own = {
+            "kind": "lakefs",
+            "namespace": "s3://lake/orchard",
+            "storage": "lake",
+            "source": {"dump": "dump.json"},
+            "policy": ["policy.json"],
+            "mode": "quarantine",
+        }
+        document = {"warehouse": "warehouse", "repositories": {NAME: {**own, **settings}}}
+        self.file.write_text(yaml.safe_dump(document), encoding="utf-8")
+
+    def status(self, now: datetime = NOW) -> RepositoryStatus:
+        return status_of(self.warehouse, load_configuration(self.file).repository(NAME), now)
+
+    def approve(self, at: datetime = NOW, day: date = DAY) -> None:
+        approval = Approval(HASH, day.isoformat(), "bill", at.isoformat(), {"mode": "quarantine"})
+        self.warehouse.write_document(asdict(approval), NAME, "approvals", f"{HASH}.json")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    made.configure()
+    return made
+
+
+def test_a_repository_without_a_plan_needs_one(world: World) -> None:
+    status = world.status()
+    assert status.plan is None
+    assert status.needs == (f"There is no plan. Make one: {{program}} plan {NAME}",)
+
+
+def test_a_plan_that_nobody_approved_needs_an_approval_with_its_whole_hash(world: World) -> None:
+    keep_plan(world.warehouse, a_plan())
+    status = world.status()
+    assert status.approval == "not approved"
+    assert status.candidates == Amount(5, 10**9)
+    assert [HASH in need for need in status.needs] == [True]
+
+
+def test_an_approved_plan_needs_a_sweep_until_it_was_swept(world: World) -> None:
+    keep_plan(world.warehouse, a_plan())
+    world.approve()
+    before = world.status()
+    write_record(world.warehouse, a_record(deleted=5))
+    after = world.status()
+    assert before.approval == after.approval == "approved"
+    assert [" sweep " in need for need in before.needs] == [True]
+    assert after.needs == ()
+    assert after.sweep is not None
+    assert after.sweep.outcomes == {"deleted": Amount(5, 50)}
+
+
+def test_an_approval_of_another_day_or_one_that_is_too_old_does_not_count(world: World) -> None:
+    keep_plan(world.warehouse, a_plan())
+    world.approve(day=DAY - timedelta(days=1))
+    assert world.status().approval == "not approved"
+    world.approve(at=NOW - timedelta(days=300))
+    assert world.status().approval == "lapsed"
+
+
+def test_a_withdrawn_approval_is_shown_with_the_person(world: World) -> None:
+    keep_plan(world.warehouse, a_plan())
+    world.approve()
+    withdraw_approval(world.warehouse, NAME, DAY, "ann", NOW)
+    status = world.status()
+    assert (status.approval, status.approved_by) == ("withdrawn", "ann")
+
+
+def test_a_plan_within_the_budget_needs_only_a_sweep(world: World) -> None:
+    world.configure(budget={"objects": 10})
+    keep_plan(world.warehouse, a_plan())
+    status = world.status()
+    assert status.approval == "within the budget"
+    assert [" sweep " in need for need in status.needs] == [True]
+
+
+def test_a_repository_in_mode_plan_needs_no_approval(world: World) -> None:
+    world.configure(mode="plan")
+    keep_plan(world.warehouse, a_plan())
+    assert world.status().needs == ()
+
+
+def test_money_is_shown_only_with_a_price(world: World) -> None:
+    keep_plan(world.warehouse, a_plan(size=2 * 10**9))
+    assert world.status().monthly_cost is None
+    world.configure(price_per_gb_month=0.5)
+    assert world.status().monthly_cost == 1.0
+
+
+def test_what_is_in_quarantine_is_counted_by_plan_until_it_may_be_purged(world: World) -> None:
+    world.configure(quarantine={"keep": "10d"})
+    keep_plan(world.warehouse, a_plan())
+    write_record(world.warehouse, a_record(quarantined=5))
+    (held,) = world.status().quarantine
+    assert (held.plan_hash, held.objects, held.until) == (HASH, 5, NOW + timedelta(days=10))
+    assert not any("quarantine" in need for need in world.status().needs)
+    assert any("purge" in need for need in world.status(NOW + timedelta(days=11)).needs)
+    write_record(world.warehouse, a_record("restore", ended=NOW + timedelta(days=1), restored=5))
+    assert world.status().quarantine == ()
+
+
+def test_failures_of_the_last_sweep_and_its_early_end_need_a_person(world: World) -> None:
+    write_record(world.warehouse, replace(a_record(deleted=3, failed=2), ended_early="the store was away"))
+    needs = " ".join(world.status().needs)
+    assert "2 objects failed" in needs
+    assert "the store was away" in needs
+
+
+def test_a_stop_is_shown_first_with_the_command_that_ends_it(world: World) -> None:
+    stop_sweeps(world.warehouse, NAME, "ann", NOW)
+    status = world.status()
+    assert status.stopped_by is not None
+    assert "ann" in status.needs[0]
+    assert f"resume {NAME}" in status.needs[0]
+
+
+def test_a_newer_plan_that_was_refused_is_told_and_the_older_one_shown(world: World) -> None:
+    keep_plan(world.warehouse, a_plan())
+    keep_plan(world.warehouse, a_plan(DAY + timedelta(days=1)))
+    withdraw_plan(world.warehouse, NAME, DAY + timedelta(days=1))
+    status = world.status()
+    assert status.plan is not None
+    assert status.plan.day == DAY
+    assert any("2026-11-02" in need for need in status.needs)
+
+
+def test_the_trend_has_the_last_plans_oldest_first(world: World) -> None:
+    for number in range(20):
+        keep_plan(world.warehouse, a_plan(DAY - timedelta(days=number), size=number))
+    assert [size for _, size in world.status().trend] == list(range(13, -1, -1))
+
+
+@pytest.mark.parametrize(
+    ("values", "bars"),
+    [
+        pytest.param([], "", id="nothing"),
+        pytest.param([0, 0], "▁▁", id="zeros"),
+        pytest.param([0, 7, 14], "▁▄█", id="from zero to the highest"),
+    ],
+)
+def test_a_sparkline_has_a_bar_for_each_value(values: list[int], bars: str) -> None:
+    assert sparkline(values) == bars
+
+
+def test_the_command_prints_whole_hashes_and_one_json_list(world: World) -> None:
+    keep_plan(world.warehouse, a_plan())
+    text, document = run("--config", world.file, "status"), run("--config", world.file, "status", "--json").document()
+    assert text.status == 0, text.err
+    assert HASH in text.out
+    assert "…" not in text.out
+    assert document[0]["plan"]["plan_hash"] == HASH
+    assert "{program}" not in text.out + str(document)
+
+
+def test_neither_spark_nor_dagster_is_imported(world: World) -> None:
+    keep_plan(world.warehouse, a_plan())
+    script = (
+        "import sys\n"
+        "from retention_assets.cli.main import cli\n"
+        "cli.main(sys.argv[1:], standalone_mode=False)\n"
+        "sys.exit(str({'pyspark', 'dagster'} & sys.modules.keys() or '') or 0)\n"
+    )
+    command = [sys.executable, "-c", script, "--config", str(world.file), "status"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr

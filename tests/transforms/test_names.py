@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.lakefs.rules.generated_names import spellings
+from retention_assets.lakefs.rules.generated_names import is_generated_name, spellings
 from retention_assets.lakefs.rules.names import (
     canonical_address,
     is_generated,
@@ -90,6 +90,11 @@ def test_names_that_lakefs_makes_are_its_own(generated: dict[str, bool], case: s
 @pytest.mark.parametrize("case", FOREIGN)
 def test_any_other_name_is_foreign(generated: dict[str, bool], case: str) -> None:
     assert generated[case] is False
+
+
+@pytest.mark.parametrize("case", [*GENERATED, *FOREIGN])
+def test_the_rule_for_single_texts_is_the_same(case: str) -> None:
+    assert is_generated_name({**GENERATED, **FOREIGN}[case]) is (case in GENERATED)
 
 
 @pytest.mark.parametrize("repository", REPOSITORIES)

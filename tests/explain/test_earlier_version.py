@@ -1,0 +1,58 @@
+"""`explain` and `status` answer from a warehouse of an earlier version, which has no policy beside its plans."""
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.command import DAY, Place, orchard_on_disk, run
+from tests.end_to_end.test_earlier_version import PLANNED, SAVED
+from tests.repositories import expected
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """Orchard with the warehouse that the earlier version left after its sweep. Not to be changed."""
+    directory = tmp_path_factory.mktemp("earlier")
+    place = orchard_on_disk(directory)
+    place.write(mode="quarantine", quarantine={"url": "attic", "keep": "36500d"})
+    with tarfile.open(SAVED) as archive:
+        archive.extractall(directory, filter="data")
+    place.adopt()
+    return place
+
+
+def test_every_object_that_the_earlier_version_moved_is_told_with_its_plan(saved: Place) -> None:
+    for row in sorted(expected("orchard", "retention.csv"), key=lambda row: row.address)[:3]:
+        answer = run("--config", saved.file, "explain", "orchard", row.address, "--json")
+        assert answer.status == 0, answer.err
+        one = answer.document()["objects"][0]
+        assert one["state"] == "gone"
+        assert (one["removal"]["outcome"], one["removal"]["plan_hash"]) == ("quarantined", PLANNED)
+
+
+def test_a_path_that_is_kept_is_told_by_the_policy_files(saved: Place) -> None:
+    answer = run("--config", saved.file, "explain", "orchard", "README.md", "--json")
+    assert answer.status == 0, answer.err
+    assert {one["state"] for one in answer.document()["objects"]} <= {"kept", "gone", "candidate"}
+
+
+def test_other_policy_files_than_those_of_the_plan_are_refused_with_the_command_that_helps(
+    saved: Place, tmp_path: Path
+) -> None:
+    rules = saved.directory / "gc_rules.json"
+    before = rules.read_text(encoding="utf-8")
+    rules.write_text('{"default_retention_days": 3, "branches": []}', encoding="utf-8")
+    try:
+        answer = run("--config", saved.file, "explain", "orchard", "README.md")
+    finally:
+        rules.write_text(before, encoding="utf-8")
+    assert answer.status != 0
+    assert f"retention plan orchard --as-of {DAY}" in answer.err
+
+
+def test_the_status_has_the_plan_the_sweep_and_the_quarantine(saved: Place) -> None:
+    document = run("--config", saved.file, "status", "--json").document()[0]
+    assert document["plan"]["plan_hash"] == PLANNED
+    assert document["sweep"]["outcomes"]["quarantined"]["objects"] == 59
+    assert [(held["plan_hash"], held["objects"]) for held in document["quarantine"]] == [(PLANNED, 59)]

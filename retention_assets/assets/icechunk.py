@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.assets.icechunk_sweep import deletion_proof, deletion_report
+from retention_assets.assets.options import ReadOptions
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Made, Workbench, checked
@@ -151,13 +152,14 @@ def reachable_manifests(bench: Workbench) -> dg.AssetsDefinition:
     @bench.asset("reachable_manifests", after=["expired_snapshots"], reads=reads, checks=["metadata_exists"])
     def asset(
         context: dg.AssetExecutionContext,
+        config: ReadOptions,
         pyspark: LazyPySparkResource,
         storage_inventory: Rows,
         repository_history: Rows,
     ) -> Made:
         """Every manifest of a snapshot that stays (`live`), and those that only released snapshots name."""
         scene, lost = _scene(bench, context, repository_history), bench.lost(pyspark, storage_inventory)
-        cache = bench.cache(context, pyspark, lost)
+        cache = bench.cache(context, pyspark, config, lost)
         snapshots = holders(session(pyspark), scene.stand, scene.stand.leaving(scene.state))
         named, reading = cache.rows(snapshots, snapshot_manifests())
         metadata = storage_inventory.frame.where(~F.col("address").startswith(CHUNKS))
@@ -188,13 +190,14 @@ def reachable_chunks(bench: Workbench) -> dg.AssetsDefinition:
     @bench.asset("reachable_chunks", reads=reads, checks=checks)
     def asset(
         context: dg.AssetExecutionContext,
+        config: ReadOptions,
         pyspark: LazyPySparkResource,
         storage_inventory: Rows,
         reachable_manifests: Rows,
     ) -> Made:
         """Every chunk that a manifest names; each manifest is read once, on executors, and cached by its id."""
         lost, manifests = bench.lost(pyspark, storage_inventory), reachable_manifests.frame
-        cache = bench.cache(context, pyspark, lost)
+        cache = bench.cache(context, pyspark, config, lost)
         named, reading = cache.rows(manifests, manifest_chunks())
         found = chunks_of(manifests, named, cache.place).cache()
         opened, inventory = bench.open_icechunk(), storage_inventory.frame

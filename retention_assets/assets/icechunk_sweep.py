@@ -4,6 +4,7 @@ import dagster as dg
 import pyarrow as pa
 from dagster_pyspark import LazyPySparkResource
 
+from retention_assets.assets.options import SweepOptions
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Made, Workbench, checked
@@ -19,12 +20,13 @@ def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the results of the sweep."""
 
     @bench.asset("deletion_report", after=["deletion_candidates"], stage="sweep")
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> Made:
+    def asset(context: dg.AssetExecutionContext, config: SweepOptions, pyspark: LazyPySparkResource) -> Made:
         """What became of each candidate and of each reference that was to go; no rows while the mode is `plan`.
 
         Only a run that was started to sweep executes the plan first: "Materialize all" deletes nothing.
         """
-        reported = report(_sweep(bench, context, pyspark), execute=bench.may_sweep(context))
+        sweep = _sweep(bench.with_options(config, day_of(context)), context, pyspark)
+        reported = report(sweep, execute=config.may_sweep(context.run, bench.name))
         notes = {"plan_hash": reported.plan.plan_hash}
         return checked(Rows(reported.ledger, bench.clock(), notes), numbers=reported.numbers())
 

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from dagster_pyspark import LazyPySparkResource
 
 from retention_assets.assets import plan_inputs
+from retention_assets.assets.options import ReadOptions, SweepOptions
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Made, Workbench, checked
@@ -88,10 +89,12 @@ def active_ranges(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the ranges that commits contain."""
 
     @bench.asset("active_ranges", reads=["potential_commits"])
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, potential_commits: Rows) -> Made:
+    def asset(
+        context: dg.AssetExecutionContext, config: ReadOptions, pyspark: LazyPySparkResource, potential_commits: Rows
+    ) -> Made:
         """Every range that a commit holds, with the union of its branches; metaranges are read on executors."""
         named = potential_commits.frame.where("metarange_id != ''")
-        of_commits, reading = bench.cache(context, pyspark).rows(named, metaranges())
+        of_commits, reading = bench.cache(context, pyspark, config).rows(named, metaranges())
         held = ranges_of(potential_commits.frame, of_commits)
         rows = Rows(held, potential_commits.taken_at, potential_commits.notes)
         return checked(rows, numbers={"metaranges_read": reading.files, "metarange_bytes": reading.bytes})
@@ -104,13 +107,18 @@ def addresses(bench: Workbench) -> dg.AssetsDefinition:
 
     @bench.asset("addresses", reads=["potential_commits", "active_ranges"], checks=["ranges_complete"])
     def asset(
-        context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, potential_commits: Rows, active_ranges: Rows
+        context: dg.AssetExecutionContext,
+        config: ReadOptions,
+        pyspark: LazyPySparkResource,
+        potential_commits: Rows,
+        active_ranges: Rows,
     ) -> Made:
         """Every (path, address) pair of any commit; each range is read once, on executors, and cached by its id."""
-        cache = bench.cache(context, pyspark)
+        cache = bench.cache(context, pyspark, config)
         entries, reading = cache.rows(active_ranges.frame, ranges())
         named = potential_commits.frame.where("metarange_id != ''")
-        of_commits = cache.known_rows(named, metaranges())  # `active_ranges` was made of these metaranges
+        known = bench.cache(context, pyspark, ReadOptions()) if config.full else cache
+        of_commits = known.known_rows(named, metaranges())  # `active_ranges` was made of these metaranges
         check_result = ranges_complete(of_commits, entries, active_ranges.frame)
         pairs = pairs_of(active_ranges.frame, canonical(entries, bench.open().inside))
         rows = Rows(pairs, active_ranges.taken_at, active_ranges.notes)
@@ -171,23 +179,24 @@ def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the results of the sweep."""
 
     @bench.asset("deletion_report", after=["deletion_candidates"], stage="sweep")
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> Made:
+    def asset(context: dg.AssetExecutionContext, config: SweepOptions, pyspark: LazyPySparkResource) -> Made:
         """The ledger of the day's plan: what became of each candidate; no rows while the mode is `plan`.
 
         Only a run that was started to sweep executes the plan first: "Materialize all" deletes nothing.
         """
         log, day = context.log.info, day_of(context)
+        of_run = bench.with_options(config, day)
         sweep = Sweep(
             session(pyspark),
             bench.warehouse,
-            bench.open(),
+            of_run.open(),
             day,
             context.run_id,
             log,
             bench.clock,
             bench.elsewhere(context, pyspark),
         )
-        reported = report(sweep, execute=bench.may_sweep(context))
+        reported = report(sweep, execute=config.may_sweep(context.run, bench.name))
         notes = {"plan_hash": reported.plan.plan_hash}
         return checked(Rows(reported.ledger, bench.clock(), notes), numbers=reported.numbers())
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 
 import retention_assets
 from retention_assets.assets.descriptions import CHECKS
-from retention_assets.assets.jobs import SWEEP, sweep_job
+from retention_assets.assets.options import ReadOptions, SweepOptions
 from retention_assets.assets.partitions import daily
 from retention_assets.assets.resources import session
 from retention_assets.config.configuration import Configuration, Repository
@@ -34,12 +34,11 @@ from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.state.acknowledged import acknowledged_addresses, note_missing
-from retention_assets.state.plan import POLICY_HASH
+from retention_assets.state.plan import POLICY_HASH, require_plan
 from retention_assets.state.table_cache import TableCache
 from retention_assets.state.table_writer import write_rows
 from retention_assets.state.warehouse import REFUSED, Rows, Warehouse
 
-FULL = "retention/full"  # a run with this tag ("true") reuses no files that earlier runs read
 ROWS = dg.PythonObjectDagsterType(Rows, name="Rows")
 TABLES = "retention_tables"  # the key of the IO manager: a project's own `io_manager` stays its own
 Made = dg.MaterializeResult[Rows]  # what an asset returns
@@ -72,13 +71,14 @@ class Workbench:
         return open_icechunk(self.repository, self.clock)
 
     def cache(
-        self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, lost: DataFrame | None = None
+        self,
+        context: dg.AssetExecutionContext,
+        pyspark: LazyPySparkResource,
+        options: ReadOptions,
+        lost: DataFrame | None = None,
     ) -> TableCache:
-        """Return the cache of table files that earlier runs read. A run tagged `FULL` reads all files again.
-
-        `lost`: see `TableCache`.
-        """
-        full = context.run.tags.get(FULL) == "true"
+        """Return the cache of table files that earlier runs read. `lost`: see `TableCache`."""
+        full = options.reads_all(context.run)
         access = open_store(self.repository)
         return TableCache(session(pyspark), self.warehouse, self.name, access, context.run_id, full=full, lost=lost)
 
@@ -140,9 +140,12 @@ class Workbench:
         spark, others = session(pyspark), self.configuration.others(self.name)
         return OtherRepositories(spark, self.warehouse, self.repository, others, context.run_id, self.clock)
 
-    def may_sweep(self, context: dg.AssetExecutionContext) -> bool:
-        """Return whether the run was started to sweep: by the sweep job, its schedule, or with the tag `SWEEP`."""
-        return context.run.job_name == sweep_job(self.name) or context.run.tags.get(SWEEP) == "true"
+    def with_options(self, options: SweepOptions, day: date) -> "Workbench":
+        """Return the same for a run with these options. Errors: GuardRefused if the day has another plan."""
+        if options.plan_hash:
+            require_plan(self.warehouse, self.name, day, options.plan_hash)
+        configuration = options.applied_to(self.configuration, self.name)
+        return replace(self, configuration=configuration, repository=configuration.repository(self.name))
 
     def asset(
         self,

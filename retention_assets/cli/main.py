@@ -72,7 +72,7 @@ def _plan(
     configuration: Configuration, repository: str, day: date, *, json_wanted: bool = False, full: bool = False
 ) -> None:
     from retention_assets.assets.jobs import plan_job
-    from retention_assets.assets.workbench import FULL
+    from retention_assets.assets.options import FULL
     from retention_assets.cli.runs import run_job
     from retention_assets.cli.summaries import summary_of
     from retention_assets.state.plan import load_plan

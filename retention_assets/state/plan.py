@@ -211,6 +211,17 @@ def load_plan(warehouse: Warehouse, repository: str, day: date) -> Plan:
     return _plan(document)
 
 
+def require_plan(warehouse: Warehouse, repository: str, day: date, plan_hash: str, *, undone: str = "changed") -> Plan:
+    """Return the current plan of the day. Errors: GuardRefused when it has another hash; nothing was `undone` then."""
+    plan = load_plan(warehouse, repository, day)
+    if plan.plan_hash != plan_hash.strip().lower():
+        raise GuardRefused(
+            f"{repository}: {plan_hash} is not the plan of {day}, which is {plan.plan_hash}. Nothing was {undone}. "
+            f"See what it would delete: `retention show {repository} deletion_candidates --as-of {day}`."
+        )
+    return plan
+
+
 def last_plan(warehouse: Warehouse, repository: str, until: date) -> Plan | None:
     """Return the plan that was made last for the day `until` or an earlier day; None when there is none."""
     newest: tuple[str, str] | None = None

@@ -243,8 +243,8 @@ SWEEPING = (
     Mutation(
         name="any hash approves the day's plan",
         breaks="an approval is bound to a plan's hash",
-        file="retention_assets/state/approval.py",
-        old="    if plan.plan_hash != plan_hash.lower():\n",
+        file="retention_assets/state/plan.py",
+        old="    if plan.plan_hash != plan_hash.strip().lower():\n",
         new="    if not plan_hash:\n",
         caught_by=("tests/sweep/test_approval.py::test_another_hash_approves_nothing[../plans]",),
     ),

@@ -3,14 +3,17 @@
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from retention_assets.assets.automation import repository_sensors
 from retention_assets.assets.io_manager import WarehouseIOManager
 from retention_assets.assets.jobs import plan_job, sweep_job, verify_job
 from retention_assets.assets.lakefs import lakefs_assets
+from retention_assets.assets.operations import operation_jobs
 from retention_assets.assets.resources import spark_resource
 from retention_assets.assets.workbench import TABLES, Workbench
 from retention_assets.config.configuration import Configuration, load_configuration
@@ -19,7 +22,11 @@ from retention_assets.config.timestamps import Clock, utc_now
 from retention_assets.demo.placing import demo_configuration
 
 if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition as Job
+    from dagster._core.definitions.partitions.partitioned_schedule import UnresolvedPartitionedAssetScheduleDefinition
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition as AssetJob
+
+    Job = AssetJob | dg.JobDefinition
+    Schedule = dg.ScheduleDefinition | UnresolvedPartitionedAssetScheduleDefinition
 
 REPORT, PROOF = "deletion_report", "deletion_proof"
 ONE_PROCESS = dg.in_process_executor  # with other executors, every step starts a JVM of its own
@@ -46,13 +53,13 @@ def build_definitions(
         warehouse, shared = configuration.warehouse, configuration.shared_warehouse
         resources = project_resources(warehouse, configuration.spark, shared=shared)
     benches = [Workbench(configuration, repository, clock) for repository in configuration.repositories.values()]
-    sensors, watchers = _inventory_sensors([bench for bench in benches if _has_inventories(bench)])
-    jobs = {bench.name: _jobs(bench.name) for bench in benches}
+    inventory_sensors, watchers = _inventory_sensors([bench for bench in benches if _has_inventories(bench)])
+    parts = [_parts(bench) for bench in benches]
     return dg.Definitions(
         assets=[asset for bench in benches for asset in _assets(bench)],
-        jobs=[job for of_repository in jobs.values() for job in of_repository],
-        schedules=[schedule for bench in benches for schedule in _schedules(bench, *jobs[bench.name])],
-        sensors=sensors,
+        jobs=[job for part in parts for job in part.jobs],
+        schedules=[schedule for part in parts for schedule in part.schedules],
+        sensors=[*inventory_sensors, *(sensor for part in parts for sensor in part.sensors)],
         resources={**resources, **watchers},
         loggers=loggers,
         executor=executor,
@@ -89,10 +96,36 @@ def _inventory_sensors(
     return [inventory_sensor(bench, plan_job(bench.name)) for bench in watching], resources
 
 
-def _jobs(repository: str) -> "list[Job]":
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The jobs of one repository, and what starts them."""
+
+    jobs: Sequence["Job"]
+    schedules: Sequence["Schedule"]
+    sensors: Sequence[dg.SensorDefinition]
+
+
+def _parts(bench: Workbench) -> _Parts:
+    """Return the jobs, schedules and sensors of a repository. Schedules and sensors are off until somebody starts them.
+
+    A scheduled sweep is refused if nobody approved the plan and no budget covers the plan. In mode `plan` nothing
+    starts a sweep.
+    """
+    plan, sweep, verify = _jobs(bench.name)
+    jobs: list[Job] = [plan, sweep, verify, *operation_jobs(bench)]
+    settings = bench.repository.settings
+    times = [(plan, settings.schedule.plan)] + ([] if settings.mode == "plan" else [(sweep, settings.schedule.sweep)])
+    schedules = [
+        dg.build_schedule_from_partitioned_job(job, hour_of_day=at.hour, minute_of_hour=at.minute) for job, at in times
+    ]
+    return _Parts(jobs, schedules, repository_sensors(bench, [plan], jobs))
+
+
+def _jobs(repository: str) -> "tuple[AssetJob, AssetJob, AssetJob]":
+    """Return the jobs that plan, sweep and verify."""
     report, proof = (dg.AssetSelection.assets([repository, name]) for name in (REPORT, PROOF))
     everything = dg.AssetSelection.groups(repository)
-    return [
+    return (
         dg.define_asset_job(
             plan_job(repository),
             selection=everything - report - proof,
@@ -103,28 +136,16 @@ def _jobs(repository: str) -> "list[Job]":
             sweep_job(repository),
             selection=report,
             executor_def=ONE_PROCESS,
-            description=f"Carry out the approved plan of {repository}; in mode `plan`, report its totals.",
+            tags={"retention/deletes": "true", "dagster/max_retries": "0"},
+            description=f"Execute the approved plan of {repository}; in mode `plan`, report its totals.",
         ),
         dg.define_asset_job(
             verify_job(repository),
             selection=proof,
             executor_def=ONE_PROCESS,
-            description=f"Read all that {repository} holds again, and prove what was done. Changes nothing.",
+            description=f"Read all that {repository} holds again, and verify what was done. Changes nothing.",
         ),
-    ]
-
-
-def _schedules(bench: Workbench, plan: "Job", sweep: "Job", _verify: "Job") -> list[Any]:
-    """Return the daily schedules: for the plan job and, unless the mode is `plan`, for the sweep job.
-
-    Schedules are off until somebody starts them. A scheduled sweep is refused if nobody approved the plan and no
-    budget covers the plan.
-    """
-    settings = bench.repository.settings
-    jobs = [(plan, settings.schedule.plan)] + ([] if settings.mode == "plan" else [(sweep, settings.schedule.sweep)])
-    return [
-        dg.build_schedule_from_partitioned_job(job, hour_of_day=at.hour, minute_of_hour=at.minute) for job, at in jobs
-    ]
+    )
 
 
 @dg.definitions

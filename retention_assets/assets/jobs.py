@@ -16,3 +16,8 @@ def sweep_job(repository: str) -> str:
 def verify_job(repository: str) -> str:
     """Return the name of the job that verifies what was done."""
     return f"{repository}_verify"
+
+
+def operation_job(operation: str, repository: str) -> str:
+    """Return the name of the job of an operation: approve, withdraw, stop, resume, restore or purge."""
+    return f"{repository}_{operation}"

@@ -14,17 +14,14 @@ from dagster._core.instance.ref import InstanceRef
 from rich.console import Console
 from rich.status import Status
 
-from retention_assets import errors
-from retention_assets.assets.jobs import verify_job
+from retention_assets.assets.failures import failure_of
 from retention_assets.assets.partitions import daily
 from retention_assets.assets.resources import spark_resource, start_early
 from retention_assets.config.configuration import Configuration
 from retention_assets.definitions import build_definitions
-from retention_assets.errors import ConfigurationError, GuardRefused, RetentionError, error_named_in
+from retention_assets.errors import ConfigurationError
 
-_OWN_ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
 _PROGRESS = "progress"
-PROVES = verify_job("")  # how the names of verification jobs end
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +48,7 @@ def run_job(
             tags=tags,
         )
     if not result.success:
-        raise _failure(result, job)
+        raise failure_of(result.all_events, job, result.run_id)
     return FinishedRun(result.run_id, ui)
 
 
@@ -111,33 +108,3 @@ def _progress_logger(status: Status, job: str, day: date) -> dg.LoggerDefinition
         return logger
 
     return progress
-
-
-def _failure(result: dg.ExecuteInProcessResult, job: str) -> RetentionError:
-    """Return the error of this project for what ended the run."""
-    refused = [check for check in result.get_asset_check_evaluations() if not check.passed]
-    if refused:
-        lines = "\n  ".join(f"{check.check_name}: {check.description}" for check in refused)
-        if job.endswith(PROVES):
-            return GuardRefused(f"{job}: what was found does not prove what was done. Nothing was changed.\n  {lines}")
-        return GuardRefused(f"{job}: a guard refused. Nothing was deleted, no plan stands.\n  {lines}")
-    for event in result.all_events:
-        if event.is_step_failure:
-            return _own_error(event.step_failure_data.error, event.step_key or job, result.run_id)
-    return RetentionError(f"{job}: the run {result.run_id} failed before any step. See it in the Dagster UI.")
-
-
-def _own_error(error: Any, step: str, run_id: str) -> RetentionError:
-    chain = []
-    while error is not None:
-        chain.append(error)
-        error = error.cause
-    for link in reversed(chain):
-        if found := error_named_in(link.message):
-            return found
-        if link.cls_name in _OWN_ERRORS:
-            return _OWN_ERRORS[link.cls_name](link.message.partition(": ")[2].strip() or link.message.strip())
-    first = chain[-1].message.strip().splitlines()[0] if chain else "no reason was recorded"
-    return RetentionError(
-        f"{step.rpartition('__')[2]}: {first} Nothing more was done. The Dagster UI has the details: run {run_id}."
-    )

@@ -13,7 +13,7 @@ from retention_assets.cli.rendering import AS_IT_IS, human_bytes, print_amounts
 from retention_assets.config.configuration import Configuration
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount
-from retention_assets.errors import ConfigurationError, StoreError
+from retention_assets.errors import ConfigurationError
 from retention_assets.state.approval import person
 from retention_assets.state.warehouse import Warehouse
 
@@ -180,8 +180,4 @@ def _undo(configuration: Configuration, repository: str):  # type: ignore[no-unt
 def _tell(repository: str, done: str, undone: "Undone") -> None:
     rows = [(outcome, amount.objects, amount.bytes) for outcome, amount in sorted(undone.ledgers.items())]
     print_amounts(screen, f"{repository}: the plans' ledgers by now", "outcome", rows)
-    if undone.failed:
-        raise StoreError(
-            f"{repository}: {undone.failed:,} objects could not be {done}; the rest was. Why: "
-            f"`retention report {repository} --as-of DAY`, of the plan's day. Then run the same command again."
-        )
+    undone.require_complete(repository, done)

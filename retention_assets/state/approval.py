@@ -18,7 +18,7 @@ from retention_assets.config.durations import format_duration
 from retention_assets.config.limits import ApprovalSettings, BudgetSettings
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused
-from retention_assets.state.plan import Plan, load_plan
+from retention_assets.state.plan import Plan, load_plan, require_plan
 from retention_assets.state.warehouse import Warehouse
 
 APPROVALS = "approvals"
@@ -98,12 +98,7 @@ def approve(
     Errors: GuardRefused unless `plan_hash` is the full hash of the plan, and the plan was made within `life` and with
     the same settings. GuardRefused in mode `plan`, in which no sweep deletes anything.
     """
-    plan = load_plan(warehouse, repository, day)
-    if plan.plan_hash != plan_hash.lower():
-        raise GuardRefused(
-            f"{repository}: {plan_hash} is not the plan of {day}, which is {plan.plan_hash}. Nothing was approved. "
-            f"See what it would delete: `retention show {repository} deletion_candidates --as-of {day}`."
-        )
+    plan = require_plan(warehouse, repository, day, plan_hash, undone="approved")
     if plan.blocked:
         raise GuardRefused(f"{repository} {day}: the plan cannot be carried out: {plan.blocked} Nothing was approved.")
     if terms["mode"] == "plan":
@@ -115,6 +110,30 @@ def approve(
     _require_planned_under(plan, terms, "approved")
     _write(warehouse, plan, by, now, terms)
     return plan
+
+
+def person_approval(warehouse: Warehouse, plan: Plan) -> Approval | None:
+    """Return the approval of the plan by a person; None if there is none, or if it was withdrawn.
+
+    Errors: GuardRefused when the stored approval is not one that this version wrote.
+    """
+    document = warehouse.read_document(plan.repository, APPROVALS, f"{plan.plan_hash}.json")
+    if document is None or "withdrawn_by" in document or document.get("day") != plan.day.isoformat():
+        return None
+    approval = _read(document, plan)
+    return None if approval.approved_by == BUDGET else approval
+
+
+def waits_for_person(
+    warehouse: Warehouse, plan: Plan, approval: ApprovalSettings, budget: BudgetSettings, now: datetime, beside: int = 0
+) -> bool:
+    """Return whether a sweep of the plan needs an approval that nobody gave yet. `beside`: see `beyond_budget`."""
+    if plan.blocked or now - plan.made_at > approval.life or not plan.candidates.objects + beside:
+        return False
+    document = warehouse.read_document(plan.repository, APPROVALS, f"{plan.plan_hash}.json")
+    if document is not None and "withdrawn_by" in document:
+        return True
+    return person_approval(warehouse, plan) is None and beyond_budget(plan, budget, beside) is not None
 
 
 def withdraw_approval(warehouse: Warehouse, repository: str, day: date, by: str, now: datetime) -> Plan:

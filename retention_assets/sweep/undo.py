@@ -20,7 +20,7 @@ from retention_assets.config.timestamps import Clock
 from retention_assets.core.amounts import Amount
 from retention_assets.core.digest import candidates_digest
 from retention_assets.core.paths import below_any
-from retention_assets.errors import ConfigurationError, GuardRefused
+from retention_assets.errors import ConfigurationError, GuardRefused, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.presence import presence
@@ -251,6 +251,14 @@ class Undone:
 
     ledgers: Mapping[str, Amount]
     failed: int
+
+    def require_complete(self, repository: str, done: str) -> None:
+        """Raise StoreError when objects failed. `done`: what was done to the others, such as `restored`."""
+        if self.failed:
+            raise StoreError(
+                f"{repository}: {self.failed:,} objects could not be {done}; the rest was. Why: "
+                f"`retention report {repository} --as-of DAY`, of the plan's day. Then run the same command again."
+            )
 
 
 def restore(undo: Undo, selection: Selection) -> Undone:

@@ -73,7 +73,9 @@ def sweep_plan(sweep: IcechunkSweep, plan: Plan, mode: str) -> None:
     liveness = IcechunkLiveness(sweep.spark, cache, query, sweep.clock)
     engine = _engine(sweep, plan, candidates, liveness, keeps_missing=mode == "quarantine")
     heads = planned_heads(sweep.warehouse, plan)
-    run = sweep_run_of(sweep, plan, mode, beside=_beside(edits), publish=partial(_publish, sweep, plan, edits, policy))
+    run = sweep_run_of(
+        sweep, plan, mode, beside=changes_beside(edits), publish=partial(_publish, sweep, plan, edits, policy)
+    )
 
     def check() -> None:
         sweep.others.require_known()
@@ -103,7 +105,7 @@ def _engine(
     return SparkEngine(setting, keeps_missing=keeps_missing)
 
 
-def _beside(edits: PlannedEdits) -> int:
+def changes_beside(edits: PlannedEdits) -> int:
     """Return the number of snapshots and references that the plan removes; a budget counts them beside objects."""
     snapshots = {*edits.released, *edits.dropped}
     return len(snapshots) + len(edits.deleted_branches) + len(edits.deleted_tags)

@@ -1,0 +1,190 @@
+"""The jobs of what a person does between plan and verification. Nothing starts them but a person.
+
+They call the same functions as the commands `approve`, `withdraw`, `stop`, `resume`, `restore` and `purge`.
+"""
+
+from collections.abc import Callable
+from datetime import date
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+from pydantic import Field
+
+from retention_assets.assets.jobs import operation_job
+from retention_assets.assets.options import USER
+from retention_assets.assets.resources import session
+from retention_assets.assets.workbench import Workbench
+from retention_assets.core.amounts import Amount, plot_numbers
+from retention_assets.errors import ConfigurationError
+from retention_assets.repositories.live_now import live_now
+from retention_assets.state.approval import approve, approved_terms, withdraw_approval
+from retention_assets.state.lease import resume_sweeps, stop_sweeps
+from retention_assets.state.plan import find_plan
+from retention_assets.sweep.undo import Selection, Undo, due_for_purge, purge, restore
+
+
+class PersonOptions(dg.Config):
+    """Who acts."""
+
+    by: str = Field(default="", description="Your name, for the records. Empty: the run's tag `user`.")
+
+    def person(self, run: dg.DagsterRun) -> str:
+        """Return the person and the run, for the records. Errors: ConfigurationError if nobody is named."""
+        name = self.by.strip() or run.tags.get(USER, "")
+        if not name:
+            raise ConfigurationError(
+                f"{run.job_name}: nobody is named. Nothing was changed. Set `by` in the launchpad to your name, or "
+                f"start the run with the tag `{USER}`."
+            )
+        return f"{name}, Dagster run {run.run_id}"
+
+
+class ApproveOptions(PersonOptions):
+    """Which plan is approved, and by whom."""
+
+    plan_hash: str = Field(description="The whole hash of the plan: `plan_hash` of deletion_candidates.")
+
+
+class DayOptions(PersonOptions):
+    """The day of the plan, and who acts."""
+
+    day: str = Field(description="The day of the plan: YYYY-MM-DD.")
+
+
+class RestoreOptions(PersonOptions):
+    """Which objects are restored. At least one of the fields is needed."""
+
+    plan_hash: str = Field(default="", description="The objects that the plan with this hash moved.")
+    path: str = Field(default="", description="The objects at this path of the repository, or below it.")
+    address: str = Field(default="", description="One object, by its address.")
+
+
+class PurgeOptions(PersonOptions):
+    """What is purged."""
+
+    digest: str = Field(default="", description="The hash that a run without it logs. Empty: show what is due.")
+    versions: bool = Field(default=False, description="Instead: the versions that the bucket keeps of deleted objects.")
+
+
+def operation_jobs(bench: Workbench) -> list[dg.JobDefinition]:
+    """Return the jobs of one repository."""
+    makers: list[Callable[[Workbench], dg.OpDefinition]] = [_withdraw, _stop, _resume, _restore]
+    if bench.repository.settings.approval.in_dagster:
+        makers += [_approve, _purge]
+    return [_job(bench, make(bench)) for make in makers]
+
+
+def _job(bench: Workbench, operation: dg.OpDefinition) -> dg.JobDefinition:
+    """Return the job of one operation, which has another name: Dagster wants both unique. It is never retried."""
+
+    @dg.job(
+        name=operation_job(operation.name.partition("__")[0], bench.name),
+        description=operation.description,
+        executor_def=dg.in_process_executor,
+        tags={"dagster/max_retries": "0"},
+    )
+    def job() -> None:
+        operation()
+
+    return job
+
+
+def _approve(bench: Workbench) -> dg.OpDefinition:
+    @dg.op(name=f"approve__{bench.name}")
+    def operation(context: dg.OpExecutionContext, config: ApproveOptions) -> None:
+        """Approve the plan with this hash under the settings of now, so that a sweep may execute it."""
+        by, warehouse = config.person(context.run), bench.warehouse
+        day = find_plan(warehouse, bench.name, config.plan_hash.strip()).day
+        life, terms = bench.repository.settings.approval.life, approved_terms(bench.repository)
+        plan = approve(warehouse, bench.name, day, config.plan_hash.strip(), by, bench.clock(), life, terms)
+        until = f"{plan.made_at + life:%Y-%m-%d %H:%M} UTC"
+        _report(context, f"{by} approved {plan.plan_hash} of {day} until {until}: {terms}", planned=plan.candidates)
+
+    return operation
+
+
+def _withdraw(bench: Workbench) -> dg.OpDefinition:
+    @dg.op(name=f"withdraw__{bench.name}")
+    def operation(context: dg.OpExecutionContext, config: DayOptions) -> None:
+        """Withdraw the approval of the day's plan. A budget does not give it again. A running sweep goes on."""
+        by, day = config.person(context.run), _day(config.day)
+        plan = withdraw_approval(bench.warehouse, bench.name, day, by, bench.clock())
+        _report(context, f"{by} withdrew the approval of {plan.plan_hash} of {day}.", planned=plan.candidates)
+
+    return operation
+
+
+def _stop(bench: Workbench) -> dg.OpDefinition:
+    @dg.op(name=f"stop__{bench.name}")
+    def operation(context: dg.OpExecutionContext, config: PersonOptions) -> None:
+        """Stop the running sweep after its current batch. No other sweep starts until `resume`."""
+        stopped = stop_sweeps(bench.warehouse, bench.name, config.person(context.run), bench.clock())
+        context.log.info(f"Run {stopped} stops after its current batch." if stopped else "No sweep was running.")
+
+    return operation
+
+
+def _resume(bench: Workbench) -> dg.OpDefinition:
+    @dg.op(name=f"resume__{bench.name}")
+    def operation(context: dg.OpExecutionContext, config: PersonOptions) -> None:
+        """Let sweeps start again after `stop`."""
+        by = config.person(context.run)
+        resume_sweeps(bench.warehouse, bench.name, bench.clock())
+        context.log.info(f"{by}: sweeps may start again.")
+
+    return operation
+
+
+def _restore(bench: Workbench) -> dg.OpDefinition:
+    @dg.op(name=f"restore__{bench.name}")
+    def operation(context: dg.OpExecutionContext, config: RestoreOptions, pyspark: LazyPySparkResource) -> None:
+        """Bring objects back from quarantine, where no other object took their place."""
+        selection = Selection(config.plan_hash or None, config.path or None, config.address or None)
+        if selection == Selection():
+            raise ConfigurationError(
+                f"{bench.name}: nothing is selected. Nothing was changed. Set `plan_hash`, `path` or `address`."
+            )
+        undone = restore(_undo(bench, context, config, pyspark), selection)
+        _report(context, "The ledgers of the plans by now: see the metadata.", **undone.ledgers)
+        undone.require_complete(bench.name, "restored")
+
+    return operation
+
+
+def _purge(bench: Workbench) -> dg.OpDefinition:
+    @dg.op(name=f"purge__{bench.name}", tags={"retention/deletes": "true"})
+    def operation(context: dg.OpExecutionContext, config: PurgeOptions, pyspark: LazyPySparkResource) -> None:
+        """Show what may leave the quarantine. With the hash that this shows, delete it for good."""
+        undo = _undo(bench, context, config, pyspark)
+        if not config.digest:
+            due = due_for_purge(undo, versions=config.versions)
+            told = f"Delete it with `digest: {due.digest}`." if due.is_anything else "Nothing is due."
+            _report(context, told, due=due.amount, surplus=due.surplus)
+            return
+        others = bench.configuration.others(bench.name)
+        with live_now(undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.log, undo.clock) as kept:
+            undone = purge(undo, config.digest, kept, versions=config.versions)
+        _report(context, "The ledgers of the plans by now: see the metadata.", **undone.ledgers)
+        undone.require_complete(bench.name, "purged")
+
+    return operation
+
+
+def _undo(
+    bench: Workbench, context: dg.OpExecutionContext, config: PersonOptions, pyspark: LazyPySparkResource
+) -> Undo:
+    by = config.person(context.run)
+    return Undo(session(pyspark), bench.warehouse, bench.repository, context.run_id, by, context.log.info, bench.clock)
+
+
+def _report(context: dg.OpExecutionContext, told: str, **amounts: Amount) -> None:
+    """Log a sentence, and attach the amounts to the run."""
+    context.log.info(told)
+    context.add_output_metadata({"what": told, **plot_numbers(amounts)})
+
+
+def _day(written: str) -> date:
+    try:
+        return date.fromisoformat(written.strip())
+    except ValueError as error:
+        raise ConfigurationError(f"day: {written!r} is not a day. Nothing was changed. Write YYYY-MM-DD.") from error

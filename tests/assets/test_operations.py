@@ -1,0 +1,311 @@
+"""What a person does between plan and verification, as jobs; and the sensors that act and tell. Without Spark."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import dagster as dg
+import pytest
+import yaml
+
+from retention_assets.assets.failures import failure_of
+from retention_assets.assets.messages import WEBHOOK, send
+from retention_assets.config.configuration import Configuration, load_configuration
+from retention_assets.core.amounts import Amount
+from retention_assets.definitions import build_definitions
+from retention_assets.errors import ConfigurationError, GuardRefused, RetentionError, StoreError
+from retention_assets.state.approval import APPROVALS, person_approval, planned_terms
+from retention_assets.state.lease import take_lease
+from retention_assets.state.plan import Plan, keep_plan
+from retention_assets.state.warehouse import Warehouse
+from tests.assets.graph import REPOSITORY, snapshot
+from tests.sweep.small_world import DAY, a_plan
+from tests.transforms.frames import NOW
+
+
+@dataclass(frozen=True)
+class Place:
+    """A repository in mode `delete` with a plan of `DAY`, and its definitions."""
+
+    configuration: Configuration
+    plan: Plan
+
+    @property
+    def warehouse(self) -> Warehouse:
+        return Warehouse(self.configuration.warehouse)
+
+    @property
+    def definitions(self) -> dg.Definitions:
+        return build_definitions(self.configuration, clock=lambda: NOW)
+
+    def run(self, operation: str, tags: dict[str, str] | None = None, **options: object) -> RetentionError | None:
+        """Run the job of an operation, and return the error that ended it."""
+        job = self.definitions.resolve_job_def(f"orchard_{operation}")
+        ended = job.execute_in_process(
+            run_config={"ops": {f"{operation}__orchard": {"config": options}}}, tags=tags, raise_on_error=False
+        )
+        return None if ended.success else failure_of(ended.all_events, job.name, ended.run_id)
+
+
+def configured(directory: Path, **changes: object) -> Configuration:
+    entry = {**REPOSITORY, "mode": "delete", **changes}
+    file = directory / "retention.yaml"
+    file.write_text(yaml.safe_dump({"warehouse": "warehouse", "repositories": {"orchard": entry}}), encoding="utf-8")
+    return load_configuration(file)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    configuration = configured(tmp_path)
+    plan = replace(a_plan(), run_id=str(UUID(int=4)), terms=planned_terms(configuration.repository("orchard")))
+    keep_plan(Warehouse(configuration.warehouse), plan)
+    return Place(configuration, plan)
+
+
+# ---- operations
+
+
+def test_a_plan_is_approved_in_dagster_by_a_named_person(place: Place) -> None:
+    assert place.run("approve", plan_hash=place.plan.plan_hash, by="anna") is None
+    approval = person_approval(place.warehouse, place.plan)
+    assert approval is not None
+    assert approval.approved_by.startswith("anna, Dagster run ")
+    assert approval.terms["mode"] == "delete"
+
+
+def test_the_user_of_the_run_is_the_person_where_dagster_knows_them(place: Place) -> None:
+    assert place.run("approve", {"user": "anna@example.com"}, plan_hash=place.plan.plan_hash) is None
+    approval = person_approval(place.warehouse, place.plan)
+    assert approval is not None
+    assert approval.approved_by.startswith("anna@example.com, Dagster run ")
+
+
+def test_nobody_approves_without_a_name(place: Place) -> None:
+    error = place.run("approve", plan_hash=place.plan.plan_hash, by=" ")
+    assert isinstance(error, ConfigurationError)
+    assert "nobody is named. Nothing was changed. Set `by`" in str(error)
+    assert place.warehouse.documents("orchard", APPROVALS) == []
+
+
+def test_the_beginning_of_a_hash_approves_nothing(place: Place) -> None:
+    error = place.run("approve", plan_hash=place.plan.plan_hash[:12], by="anna")
+    assert isinstance(error, GuardRefused)
+    assert "Nothing was approved" in str(error)
+    assert place.warehouse.documents("orchard", APPROVALS) == []
+
+
+def test_an_approval_is_withdrawn(place: Place) -> None:
+    place.run("approve", plan_hash=place.plan.plan_hash, by="anna")
+    assert place.run("withdraw", day=DAY.isoformat(), by="berta") is None
+    assert person_approval(place.warehouse, place.plan) is None
+    error = place.run("withdraw", day="yesterday", by="berta")
+    assert "'yesterday' is not a day. Nothing was changed" in str(error)
+
+
+def test_sweeps_are_stopped_and_resumed(place: Place) -> None:
+    assert place.run("stop", by="anna") is None
+    with pytest.raises(GuardRefused, match="anna"):
+        take_lease(place.warehouse, "orchard", "a-run", NOW, timedelta(minutes=30))
+    assert place.run("resume", by="anna") is None
+    take_lease(place.warehouse, "orchard", "a-run", NOW, timedelta(minutes=30))
+
+
+def test_a_restore_of_nothing_in_particular_is_refused(place: Place) -> None:
+    assert "Set `plan_hash`, `path` or `address`" in str(place.run("restore", by="anna"))
+
+
+def test_no_job_of_a_person_has_a_schedule_and_every_sensor_is_off(place: Place) -> None:
+    found = snapshot(place.definitions)
+    operations = {f"orchard_{name}" for name in ("approve", "withdraw", "stop", "resume", "restore", "purge")}
+    assert operations <= found["jobs"].keys()
+    assert not operations & {job for job, _, _ in found["schedules"].values()}
+    sensors = place.definitions.get_repository_def().sensor_defs
+    assert {sensor.name for sensor in sensors} == {"orchard_approved", "orchard_waiting", "orchard_failed"}
+    assert {sensor.default_status for sensor in sensors} == {dg.DefaultSensorStatus.STOPPED}
+    assert not operations & {sensor.job_name for sensor in sensors if sensor.has_jobs}
+
+
+def test_the_jobs_that_approve_can_be_left_out(tmp_path: Path) -> None:
+    left_out = snapshot(build_definitions(configured(tmp_path, approval={"in_dagster": False})))["jobs"]
+    assert not {"orchard_approve", "orchard_purge"} & left_out.keys()
+    assert {"orchard_withdraw", "orchard_stop", "orchard_restore"} <= left_out.keys()
+
+
+def test_the_page_names_every_job_schedule_and_sensor(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "dagster-ui.md").read_text("utf-8")
+    inventory = {"url": "s3://inventories/lake/daily", "format": "Parquet"}
+    found = snapshot(build_definitions(configured(tmp_path, inventory=inventory)))
+    assert set(re.findall(r"`(orchard_\w+)`", page)) == {*found["jobs"], *found["schedules"], *found["sensors"]}
+
+
+# ---- the sensor that sweeps what was approved
+
+
+def requests(place: Place) -> list[dg.RunRequest]:
+    repository = place.definitions.get_repository_def()
+    with dg.instance_for_test() as instance, dg.build_sensor_context(instance, repository_def=repository) as context:
+        return list(repository.get_sensor_def("orchard_approved").evaluate_tick(context).run_requests or [])
+
+
+def test_an_approved_plan_is_swept_once_for_each_approval(place: Place) -> None:
+    assert requests(place) == []
+    place.run("approve", plan_hash=place.plan.plan_hash, by="anna")
+    (request,) = requests(place)
+    assert request.partition_key == DAY.isoformat()
+    assert request.run_key == f"{place.plan.plan_hash}:{NOW.isoformat()}"
+    assert request.run_config["ops"] == {"orchard__deletion_report": {"config": {"plan_hash": place.plan.plan_hash}}}
+    assert requests(place)[0].run_key == request.run_key  # Dagster starts one run for each key
+
+
+def test_the_request_of_the_sensor_fits_the_sweep_job(place: Place) -> None:
+    place.run("approve", plan_hash=place.plan.plan_hash, by="anna")
+    job = place.definitions.resolve_job_def("orchard_sweep")
+    assert dg.validate_run_config(job, requests(place)[0].run_config)
+
+
+@pytest.mark.parametrize("why", ["withdrawn", "made again", "lapsed"])
+def test_a_plan_that_no_sweep_may_execute_is_not_swept(place: Place, why: str) -> None:
+    place.run("approve", plan_hash=place.plan.plan_hash, by="anna")
+    if why == "withdrawn":
+        place.run("withdraw", day=DAY.isoformat(), by="anna")
+    elif why == "made again":
+        keep_plan(place.warehouse, replace(place.plan, plan_hash="e" * 64))
+    else:
+        keep_plan(place.warehouse, replace(place.plan, made_at=NOW - timedelta(days=8)))
+    assert requests(place) == []
+
+
+# ---- messages
+
+
+class Received(HTTPServer):
+    """A webhook that keeps what it received, and answers with the statuses in `answers`, then with 200."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.messages: list[dict[str, Any]] = []
+        self.answers: list[int] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/hook/secret-token"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Received
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        status = self.server.answers.pop(0) if self.server.answers else 200
+        if status == 200:
+            self.server.messages.append(json.loads(body))
+        self.send_response(status)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
+    server = Received()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv(WEBHOOK, server.url)
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def told_of_plan(place: Place) -> object:
+    """Run the sensor for a run that made the plan."""
+    definitions = place.definitions
+    job = definitions.resolve_job_def("orchard_plan")
+    with dg.DagsterInstance.ephemeral() as instance:
+        tags = {"dagster/partition": DAY.isoformat()}
+        run = instance.create_run_for_job(job, run_id=place.plan.run_id, tags=tags, status=dg.DagsterRunStatus.SUCCESS)
+        event = dg.DagsterEvent("PIPELINE_SUCCESS", job_name=job.name)
+        sensor = definitions.get_repository_def().get_sensor_def("orchard_waiting")
+        context = dg.build_run_status_sensor_context("orchard_waiting", event, instance, run)
+        return sensor(context)
+
+
+def test_a_plan_that_waits_is_told_with_its_hash_and_its_amounts(place: Place, webhook: Received) -> None:
+    told_of_plan(place)
+    (message,) = webhook.messages
+    amount = place.plan.candidates
+    assert message["kind"] == "waiting"
+    assert (message["plan_hash"], message["objects"], message["bytes"]) == (
+        place.plan.plan_hash,
+        amount.objects,
+        amount.bytes,
+    )
+    assert f"retention approve orchard {place.plan.plan_hash} --as-of {DAY}" in message["text"]
+
+
+@pytest.mark.parametrize("why", ["approved", "within the budget", "nothing to delete", "mode plan", "made again"])
+def test_a_plan_that_waits_for_nobody_is_not_told(tmp_path: Path, place: Place, webhook: Received, why: str) -> None:
+    if why == "approved":
+        place.run("approve", plan_hash=place.plan.plan_hash, by="anna")
+    elif why == "within the budget":
+        place = replace(place, configuration=configured(tmp_path, budget={"objects": 10**6}))
+    elif why == "nothing to delete":
+        keep_plan(place.warehouse, replace(place.plan, candidates=Amount()))
+    elif why == "mode plan":
+        place = replace(place, configuration=configured(tmp_path, mode="plan"))
+    else:
+        keep_plan(place.warehouse, replace(place.plan, run_id="another run"))
+    assert isinstance(told_of_plan(place), dg.SkipReason)
+    assert webhook.messages == []
+
+
+def test_a_run_that_fails_is_told_with_the_error_of_the_terminal(place: Place, webhook: Received) -> None:
+    definitions = place.definitions
+    job = definitions.resolve_job_def("orchard_approve")
+    with dg.DagsterInstance.ephemeral() as instance:
+        config = {"plan_hash": "f" * 64, "by": "anna"}
+        ended = job.execute_in_process(
+            run_config={"ops": {"approve__orchard": {"config": config}}}, instance=instance, raise_on_error=False
+        )
+        (failure,) = [event for event in ended.all_events if event.event_type_value == "PIPELINE_FAILURE"]
+        sensor = definitions.get_repository_def().get_sensor_def("orchard_failed")
+        context = dg.build_run_status_sensor_context("orchard_failed", failure, instance, ended.dagster_run)
+        sensor(context.for_run_failure())
+    (message,) = webhook.messages
+    assert message["kind"] == "refused"
+    assert message["job"] == "orchard_approve"
+    assert "no plan of a hash that begins with" in message["text"]
+    assert ended.run_id in message["text"]
+
+
+def test_a_message_is_sent_again_after_an_error_of_the_server(webhook: Received) -> None:
+    webhook.answers = [503, 429]
+    send({"text": "a plan waits"})
+    assert webhook.messages == [{"text": "a plan waits"}]
+
+
+def test_a_message_that_is_not_accepted_is_an_error_without_the_address(webhook: Received) -> None:
+    webhook.answers = [403]
+    with pytest.raises(StoreError, match=r"did not accept a message: it answered with status 403.") as refused:
+        send({"text": "a plan waits"})
+    webhook.shutdown()
+    webhook.server_close()
+    with pytest.raises(StoreError, match=r"cannot be reached \(NewConnectionError\)") as unreachable:
+        send({"text": "a plan waits"})
+    for error in (refused, unreachable):
+        assert "secret-token" not in str(error.getrepr(chain=True))
+
+
+@pytest.mark.parametrize(("address", "problem"), [("", "is not set"), ("hooks.example.com", "is not the URL")])
+def test_a_webhook_without_an_address_is_named_by_its_variable(
+    monkeypatch: pytest.MonkeyPatch, address: str, problem: str
+) -> None:
+    monkeypatch.setenv(WEBHOOK, address)
+    with pytest.raises(ConfigurationError, match=f"RETENTION_WEBHOOK {problem}.* No message was sent"):
+        send({"text": "a plan waits"})

@@ -1,0 +1,107 @@
+"""From the plan to its verification and back, by Dagster's jobs alone, as a person does it in the UI."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from retention_assets.assets.failures import failure_of
+from retention_assets.definitions import build_definitions
+from tests.assets.lake import DAY, NOW, Lake, new_lake
+
+pytestmark = pytest.mark.timeout(600)
+
+
+class Ui:
+    """Runs jobs of one lake, with one Dagster instance."""
+
+    def __init__(self, lake: Lake, instance: dg.DagsterInstance) -> None:
+        self.lake, self.instance = lake, instance
+        self.definitions = build_definitions(lake.configuration(), clock=lambda: NOW)
+
+    def run(self, job: str, config: Mapping[str, Any] | None = None, *, day: str | None = DAY, **choice: Any):
+        return self.definitions.resolve_job_def(job).execute_in_process(
+            partition_key=day, run_config=config, instance=self.instance, raise_on_error=False, **choice
+        )
+
+    def numbers(self, ended: dg.ExecuteInProcessResult, asset: str) -> dict[str, Any]:
+        made = {event.asset_key.path[-1]: event.materialization for event in ended.get_asset_materialization_events()}
+        return {name: value.value for name, value in made[asset].metadata.items()}
+
+    def requested(self) -> dg.RunRequest:
+        """Return what the sensor of approved plans requests."""
+        repository = self.definitions.get_repository_def()
+        with dg.build_sensor_context(self.instance, repository_def=repository) as context:
+            (request,) = repository.get_sensor_def("orchard_approved").evaluate_tick(context).run_requests
+        return request
+
+
+@pytest.fixture(scope="module")
+def ui(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
+    lake = new_lake("orchard", tmp_path_factory.mktemp("ui"))
+    lake.configure(mode="quarantine", quarantine={"url": str(lake.root / "quarantine")})
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Ui(lake, instance)
+
+
+@pytest.fixture(scope="module")
+def planned(ui: Ui) -> dict[str, Any]:
+    """Return the numbers of a plan that anna approved."""
+    ended = ui.run("orchard_plan")
+    assert ended.success
+    numbers = ui.numbers(ended, "deletion_candidates")
+    options = {"plan_hash": numbers["plan_hash"], "by": "anna"}
+    assert ui.run("orchard_approve", {"ops": {"approve__orchard": {"config": options}}}, day=None).success
+    return numbers
+
+
+def test_a_plan_has_numbers_of_all_states_and_its_duration(planned: dict[str, Any]) -> None:
+    assert planned["candidate_objects"] > 0
+    assert planned["kept_bytes"] > 0
+    assert planned["waiting_objects"] == planned["waiting_bytes"] == 0
+    assert planned["seconds"] > 0
+
+
+def test_an_approved_plan_is_swept_verified_and_undone_in_dagster(ui: Ui, planned: dict[str, Any]) -> None:
+    before = files_of(ui.lake)
+    request = ui.requested()
+    assert request.partition_key == DAY
+    swept = ui.run("orchard_sweep", request.run_config)
+    assert swept.success
+    figures, count = ui.numbers(swept, "deletion_report"), planned["candidate_objects"]
+    assert (figures["quarantined_objects"], figures["unattempted_objects"]) == (count, 0)
+    assert (figures["freed_objects"], figures["failed_objects"], figures["deleted_bytes"]) == (0, 0, 0)
+    assert figures["quarantined_bytes"] == figures["planned_bytes"] == planned["candidate_bytes"]
+    assert len(files_of(ui.lake) & before) == len(before) - count
+
+    verified = ui.run("orchard_verify")
+    assert verified.success
+    checks = {one.check_name: one for one in verified.get_asset_check_evaluations()}
+    assert checks["live_exist"].metadata["value"].value == 0
+    assert {one.partition for one in checks.values()} == {DAY}
+
+    options = {"plan_hash": planned["plan_hash"], "by": "anna"}
+    assert ui.run("orchard_restore", {"ops": {"restore__orchard": {"config": options}}}, day=None).success
+    assert files_of(ui.lake) == before
+
+
+def files_of(lake: Lake) -> set[Path]:
+    return {path for path in lake.namespace.rglob("*") if path.is_file()}
+
+
+def test_a_sweep_of_another_plan_than_the_named_one_is_refused(ui: Ui, planned: dict[str, Any]) -> None:
+    config = {"ops": {"orchard__deletion_report": {"config": {"plan_hash": "f" * 64, "execute": True}}}}
+    ended = ui.run("orchard_sweep", config)
+    assert not ended.success
+    assert "is not the plan of 2026-11-01" in str(failure_of(ended.all_events, "orchard_sweep", ended.run_id))
+
+
+def test_a_full_run_reads_the_tables_again(ui: Ui, planned: dict[str, Any]) -> None:
+    for full in (True, False):
+        config = {"ops": {"orchard__addresses": {"config": {"full": full}}}}
+        ended = ui.run("orchard_plan", config, asset_selection=[dg.AssetKey(["orchard", "addresses"])])
+        assert ended.success
+        assert (ui.numbers(ended, "addresses")["ranges_read"] > 0) is full

@@ -98,13 +98,6 @@ def test_the_demos_configuration_loads_and_deletes_nothing() -> None:
     assert {entry.settings.mode for entry in configuration.repositories.values()} == {"plan"}
 
 
-def test_a_mode_may_be_set_for_one_run_without_touching_the_file(tmp_path: Path) -> None:
-    configuration = loaded(tmp_path)
-    changed = configuration.with_mode("orchard", "delete")
-    assert changed.repository("orchard").settings.mode == "delete"
-    assert configuration.repository("orchard").settings.mode == "plan"
-
-
 # ---- places
 
 

@@ -15,7 +15,6 @@ from retention_assets.config.settings import (
     IcechunkSettings,
     InventorySettings,
     LakeFSSettings,
-    Mode,
     Model,
     RecordSettings,
     RepositorySettings,
@@ -177,12 +176,6 @@ class Configuration:
     def others(self, name: str) -> tuple[Repository, ...]:
         """Return all repositories except the one with this name."""
         return tuple(repository for other, repository in self.repositories.items() if other != name)
-
-    def with_mode(self, name: str, mode: Mode) -> "Configuration":
-        """Return the same configuration with another mode for one repository."""
-        old = self.repository(name)
-        new = replace(old, settings=old.settings.model_copy(update={"mode": mode}))
-        return replace(self, repositories={**self.repositories, name: new})
 
     def with_dump_age(self, name: str, dump_age: timedelta) -> "Configuration":
         """Return the same configuration with another `source.dump_age` for one repository.

@@ -6,9 +6,8 @@ Source: Amazon S3 User Guide, "Locating your inventory list".
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pyarrow as pa
 
@@ -88,14 +87,6 @@ class Inventory:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """One delivery of one inventory."""
-
-    inventory: Inventory
-    name: str
-
-
 def is_delivery(name: str) -> bool:
     """Return whether a folder's name is that of a delivery, `YYYY-MM-DDTHH-MMZ`; `data` and `hive` are not."""
     return _DELIVERY.fullmatch(name) is not None
@@ -109,30 +100,3 @@ def scan_start(delivery: str) -> datetime:
         raise CorruptFile(
             f"{delivery!r}: is no delivery of an inventory, which is named like 2026-11-01T00-00Z"
         ) from error
-
-
-def covering_deliveries(inventories: Sequence[Inventory], day: date, max_age: timedelta) -> list[Delivery]:
-    """Return the newest complete delivery of each inventory; together they list what was stored on `day` (UTC).
-
-    The result is as old as its oldest delivery. Where inventories overlap, an object is listed more than once.
-
-    Args:
-        inventories: all inventories of a repository; its buckets or prefixes can have separate inventories.
-        day: a scan that began after the end of this day does not count.
-        max_age: a scan that began longer than this before the end of the day does not count.
-
-    Raises:
-        ObjectMissing: an inventory has no such delivery, so the day is not covered.
-    """
-    end = datetime.combine(day, time(), UTC) + timedelta(days=1)
-    found = []
-    for inventory in inventories:
-        delivery = inventory.newest_complete(end - timedelta(microseconds=1))
-        if delivery is None or scan_start(delivery) < end - max_age:
-            raise ObjectMissing(
-                f"{inventory.url}: no complete delivery covers {day}: the newest until its end is "
-                f"{delivery or 'none'}, and it must have begun at {end - max_age:{_TIME}} or later. Nothing was "
-                f"deleted. Wait for the delivery (its manifest.checksum comes last), or run a day that has one."
-            )
-        found.append(Delivery(inventory, delivery))
-    return found

@@ -23,11 +23,6 @@ class Span:
         return self.after < path <= self.until
 
 
-def span_of(beginning: str) -> Span:
-    """Return the key range of longer paths with this beginning: the range of `chunks/AB` includes `chunks/AB7...`."""
-    return Span(beginning[: beginning.rindex("/") + 1], beginning, beginning + LAST)
-
-
 def spans(directory: str, beginnings: str) -> tuple[Span, ...]:
     """Return key ranges that together cover `directory`, with a cut before each character of `beginnings`."""
     cuts = [directory, *(directory + character for character in sorted(beginnings)[1:]), directory + LAST]

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from retention_assets.config.durations import FOREVER
 from retention_assets.policy.matching import is_glob, names_branch
-from retention_assets.policy.rules import DEFAULT_RULE, HOLD_IDS, Hold, canonical_hold
+from retention_assets.policy.rules import HOLD_IDS, Hold, canonical_hold
 
 RefKind = Literal["branch", "tag"]
 SNAPSHOT_HOLDS = ("snapshot", "branch", "tag")  # what a hold on an Icechunk repository may name
@@ -97,18 +97,6 @@ class SnapshotPolicy:
         }
         text = json.dumps(canonical, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         return hashlib.sha256(text.encode("ascii")).hexdigest()
-
-
-def everything_older(*, delete_expired_branches: bool = False, delete_expired_tags: bool = False) -> SnapshotPolicy:
-    """Return the policy that expires the same snapshots as icechunk's `expire_snapshots(older_than=…)`.
-
-    The time `older_than` is the `as_of` of the policy.
-    """
-    return SnapshotPolicy(
-        default=Keep(DEFAULT_RULE, NOT_BY_AGE),
-        delete_expired_branches=delete_expired_branches,
-        delete_expired_tags=delete_expired_tags,
-    )
 
 
 def held_names(holds: Collection[Hold], kind: str) -> dict[str, Hold]:

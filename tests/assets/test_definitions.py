@@ -45,7 +45,7 @@ def test_every_guard_blocks_and_every_asset_is_daily(tmp_path: Path) -> None:
 def test_only_a_repository_that_may_be_swept_has_a_schedule_for_it(tmp_path: Path) -> None:
     made = configuration(tmp_path, "orchard")
     assert snapshot(build_definitions(made))["schedules"].keys() == {"orchard_plan_schedule"}
-    sweeping = snapshot(build_definitions(made.with_mode("orchard", "delete")))["schedules"]
+    sweeping = snapshot(build_definitions(load_configuration(changed(made, mode="delete"))))["schedules"]
     assert sweeping["orchard_sweep_schedule"] == ["orchard_sweep", "0 6 * * *", "STOPPED"]
 
 

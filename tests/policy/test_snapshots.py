@@ -9,10 +9,10 @@ from retention_assets.policy.snapshots import (
     Keep,
     SnapshotPolicy,
     SnapshotRule,
-    everything_older,
     held_names,
     keep_of,
 )
+from tests.models.policies import everything_older
 
 
 def days(number: int) -> timedelta:

@@ -1,18 +1,15 @@
 import pickle
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from retention_assets.errors import CorruptFile, ObjectMissing
 from retention_assets.inventory.addresses import addresses_below
-from retention_assets.inventory.delivered import Delivery, Inventory, covering_deliveries, scan_start
+from retention_assets.inventory.delivered import Inventory, scan_start
 from retention_assets.objectstore.access import StoreAccess
 from tests.inventories import MadeInventory, Row, listed_rows, make_inventory, with_manifest
-
-DAY = date(2026, 11, 2)
-WEEK = timedelta(days=8)
 
 
 def at(day: int, hour: int = 0, minute: int = 0) -> datetime:
@@ -34,13 +31,17 @@ def delivered(directory: Path, *times: datetime, still_coming: tuple[datetime, .
     return Inventory(StoreAccess(url))
 
 
-def found_addresses(deliveries: list[Delivery], namespace: str) -> list[str]:
+def newest_of(*inventories: Inventory) -> list[tuple[Inventory, str]]:
+    return [(inventory, delivery) for inventory in inventories if (delivery := inventory.newest_complete())]
+
+
+def found_addresses(deliveries: list[tuple[Inventory, str]], namespace: str) -> list[str]:
     """Return the addresses that all files of the deliveries list together."""
     found = []
-    for delivery in deliveries:
-        manifest = delivery.inventory.load_manifest(delivery.name)
+    for inventory, delivery in deliveries:
+        manifest = inventory.load_manifest(delivery)
         for file in manifest.files:
-            for batch in delivery.inventory.read(manifest, file):
+            for batch in inventory.read(manifest, file):
                 found += addresses_below(batch, namespace)["address"].to_pylist()
     return found
 
@@ -98,7 +99,7 @@ def test_the_files_of_a_delivery_give_what_the_store_listed(tmp_path):
     rows = listed_rows("orchard")
     inventory = delivered(tmp_path, at(2), rows=rows)
     expected = [row.key.removeprefix("orchard/") for row in rows if not row.key.startswith("orchard/_lakefs/")]
-    assert found_addresses([Delivery(inventory, "2026-11-02T00-00Z")], "s3://lake/orchard") == expected
+    assert found_addresses([(inventory, "2026-11-02T00-00Z")], "s3://lake/orchard") == expected
 
 
 def test_an_access_that_was_shipped_to_another_process_reads_the_same(tmp_path):
@@ -116,7 +117,7 @@ def test_an_inventory_is_read_from_a_store_of_objects():
         access.open().put(key.removeprefix(f"{made.folder}/"), content)
     inventory = Inventory(access)
     assert inventory.newest_complete() == made.delivery
-    assert found_addresses([Delivery(inventory, made.delivery)], "s3://lake/orchard") == ["data/a b"]
+    assert found_addresses([(inventory, made.delivery)], "s3://lake/orchard") == ["data/a b"]
 
 
 def test_a_missing_file_is_named(tmp_path):
@@ -145,52 +146,24 @@ def test_a_file_outside_the_inventory_is_refused(tmp_path, key):
         inventory.read(manifest, manifest.files[0])
 
 
-def test_inventories_of_two_prefixes_cover_a_day_together(tmp_path):
+def test_inventories_of_two_prefixes_are_read_together(tmp_path):
     data = delivered(tmp_path, at(2), rows=[Row("orchard/data/a")], config_id="data")
     rest = delivered(tmp_path, at(1), rows=[Row("orchard/b"), Row("orchards/c")], config_id="rest", prefix="other")
-    deliveries = covering_deliveries([data, rest], DAY, WEEK)
-    assert [delivery.name for delivery in deliveries] == ["2026-11-02T00-00Z", "2026-11-01T00-00Z"]
+    deliveries = newest_of(data, rest)
+    assert [delivery for _, delivery in deliveries] == ["2026-11-02T00-00Z", "2026-11-01T00-00Z"]
     assert found_addresses(deliveries, "s3://lake/orchard") == ["data/a", "b"]
 
 
 def test_inventories_of_two_buckets_give_each_namespace_its_own(tmp_path):
     rows = {"lake": [Row("orchard/data/a")], "pond": [Row("orchard/data/b")]}
     urls = [make_inventory(rows[name], name, at(2), "ORC").write_to(tmp_path) for name in rows]
-    deliveries = covering_deliveries([Inventory(StoreAccess(url)) for url in urls], DAY, WEEK)
+    deliveries = newest_of(*(Inventory(StoreAccess(url)) for url in urls))
     assert found_addresses(deliveries, "s3://lake/orchard") == ["data/a"]
     assert found_addresses(deliveries, "s3://pond/orchard") == ["data/b"]
-
-
-@pytest.mark.parametrize(
-    ("times", "expected"),
-    [
-        pytest.param([at(1), at(2), at(3)], "2026-11-02T00-00Z", id="the_next_day_does_not_count"),
-        pytest.param([at(2), at(2, 23, 59)], "2026-11-02T23-59Z", id="the_last_of_the_day"),
-        pytest.param([at(1)], "2026-11-01T00-00Z", id="an_older_one_that_is_young_enough"),
-    ],
-)
-def test_the_newest_delivery_of_the_day_or_before_covers_it(tmp_path, times, expected):
-    (delivery,) = covering_deliveries([delivered(tmp_path, *times)], DAY, timedelta(days=2))
-    assert delivery.name == expected
-
-
-@pytest.mark.parametrize(
-    ("times", "still_coming"),
-    [
-        pytest.param([at(3)], (), id="only_a_later_one"),
-        pytest.param([datetime(2026, 10, 31, 23, 59, tzinfo=UTC)], (), id="only_one_that_is_too_old"),
-        pytest.param([at(2)], (at(2),), id="only_an_incomplete_one"),
-    ],
-)
-def test_a_day_that_one_inventory_does_not_cover_is_not_covered(tmp_path, times, still_coming):
-    good = delivered(tmp_path / "good", at(2))
-    other = delivered(tmp_path / "other", *times, still_coming=still_coming)
-    with pytest.raises(ObjectMissing, match=f"{other.url}: no complete delivery covers 2026-11-02"):
-        covering_deliveries([good, other], DAY, timedelta(days=2))
 
 
 def test_a_folder_named_like_a_time_that_is_none_is_refused(tmp_path):
     inventory = delivered(tmp_path, at(2))
     (Path(inventory.url.removeprefix("file://")) / "2026-13-01T00-00Z").mkdir()
     with pytest.raises(CorruptFile, match="'2026-13-01T00-00Z': is no delivery"):
-        covering_deliveries([inventory], DAY, WEEK)
+        inventory.newest_complete(at(9))

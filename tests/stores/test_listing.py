@@ -17,7 +17,7 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.listing import Prefixes, list_objects
 from retention_assets.objectstore.local_listing import Names, list_named, plain_names
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.spans import Parts, Span, span_of, spans
+from retention_assets.objectstore.spans import LAST, Parts, Span, spans
 from tests.stores.s3 import Bucket
 
 NAMES = [
@@ -41,6 +41,11 @@ NAMES = [
     "\U0001f9ca",
 ]
 PATHS = {f"chunks/{name}" for name in NAMES}
+
+
+def span_of(beginning: str) -> Span:
+    """Return the key range of longer paths with this beginning: the range of `chunks/AB` includes `chunks/AB7...`."""
+    return Span(beginning[: beginning.rindex("/") + 1], beginning, beginning + LAST)
 
 
 def covered(parts: Sequence[Span]) -> set[str]:

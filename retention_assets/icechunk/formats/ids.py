@@ -72,26 +72,6 @@ def encode_ids(ids: pa.FixedSizeBinaryArray) -> pa.StringArray:
     return pc.if_else(ids.is_null(), None, encoded) if ids.null_count else encoded
 
 
-def decode_ids(names: pa.StringArray) -> pa.FixedSizeBinaryArray:
-    """Return the 12 bytes of each canonical id, and null for every other text: icechunk did not generate it."""
-    canonical = pc.fill_null(pc.match_substring_regex(names, f"^(?:{CANONICAL})$"), False)
-    whole = pc.if_else(canonical, names, "0" * (_HIGH + _LOW))
-    characters = np.frombuffer(whole.buffers()[2], np.uint8, (_HIGH + _LOW) * len(names), whole.offset * (_HIGH + _LOW))
-    values = np.zeros(256, np.uint64)
-    values[np.frombuffer(_CHARACTERS, np.uint8)] = np.arange(32)
-    table = characters.reshape(-1, _HIGH + _LOW)
-    high, low = np.zeros((2, len(names)), np.uint64)
-    for word, start, size in ((high, 0, _HIGH), (low, _HIGH, _LOW)):
-        for place in range(start, start + size):
-            word <<= np.uint64(5)
-            word |= values[table[:, place]]
-    low >>= np.uint64(4)
-    raw = np.empty((len(names), 12), np.uint8)
-    raw[:, :8] = (high << np.uint64(4) | low >> np.uint64(32)).astype(">u8").view(np.uint8).reshape(-1, 8)
-    raw[:, 8:] = low.astype(">u4").view(np.uint8).reshape(-1, 4)
-    return pc.if_else(canonical, ids_array(raw), pa.scalar(None, ID))
-
-
 def ids_array(rows: npt.NDArray[np.uint8], present: npt.NDArray[np.bool_] | None = None) -> pa.FixedSizeBinaryArray:
     """Return rows of bytes as an Arrow column without copying them; rows that are not `present` are null."""
     validity = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))

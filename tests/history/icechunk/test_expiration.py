@@ -13,8 +13,9 @@ from retention_assets.icechunk.rules.expiration import (
 )
 from retention_assets.icechunk.rules.expire_v1 import expire_v1
 from retention_assets.policy.rules import Hold
-from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy, everything_older
+from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy
 from tests.history.icechunk.graphs import SEED, SEED_THRESHOLD, branch_line, names, snapshot_id
+from tests.models.policies import everything_older
 
 RIGHT = expire_v1(SEED, everything_older(), SEED_THRESHOLD)
 HOLD = Hold("h", "snapshot", encode_id(snapshot_id(2)), "audit")

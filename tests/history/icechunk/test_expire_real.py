@@ -12,7 +12,6 @@ from retention_assets.icechunk.rules.expire_v1 import expire_v1
 from retention_assets.icechunk.rules.expire_v2 import expire_v2
 from retention_assets.icechunk.rules.snapshots import History, ancestry, history_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
-from retention_assets.policy.snapshots import everything_older
 from tests.history.icechunk.real import (
     Templates,
     expire,
@@ -24,6 +23,7 @@ from tests.history.icechunk.real import (
     write_v2,
 )
 from tests.history.icechunk.strategies import World, worlds
+from tests.models.policies import everything_older
 
 FEW, MANY = 30, 1000
 FLAGS = st.tuples(st.booleans(), st.booleans())

@@ -9,9 +9,9 @@ from retention_assets.icechunk.rules.expire_v1 import expire_v1
 from retention_assets.icechunk.rules.expire_v2 import expire_v2
 from retention_assets.icechunk.rules.snapshots import history_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
-from retention_assets.policy.snapshots import everything_older
 from tests.history.icechunk.graphs import SEED, SEED_THRESHOLD, branch_line, line, names
 from tests.history.icechunk.real import repo_of
+from tests.models.policies import everything_older
 
 STAMP = Stamp(datetime(2026, 1, 1, tzinfo=UTC), "repo.before")
 ALL_EXPIRED = set("1234567")

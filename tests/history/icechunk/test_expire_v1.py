@@ -6,8 +6,9 @@ from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.expiration import BranchDeleted, Reparented, TagDeleted, edited
 from retention_assets.icechunk.rules.expire_v1 import expire_v1
 from retention_assets.policy.rules import Hold
-from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy, SnapshotRule, everything_older
+from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy, SnapshotRule
 from tests.history.icechunk.graphs import SEED, SEED_THRESHOLD, at, branch_line, history, line, names, snapshot_id
+from tests.models.policies import everything_older
 
 CHAIN = {"root": (None, 0), "a": ("root", 1), "b": ("a", 2), "c": ("b", 3), "d": ("c", 4), "e": ("d", 5)}
 

@@ -11,9 +11,10 @@ from retention_assets.icechunk.rules.flags import DELETE_TAG
 from retention_assets.icechunk.rules.snapshots import History, history_of, micros_of
 from retention_assets.icechunk.rules.updates import Stamp
 from retention_assets.policy.rules import Hold
-from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy, SnapshotRule, everything_older
+from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy, SnapshotRule
 from tests.history.icechunk.graphs import at, branch_line, history, names, snapshot_id
 from tests.history.icechunk.real import repo_of
+from tests.models.policies import everything_older
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STAMP = Stamp(NOW, "repo.before")

@@ -28,8 +28,8 @@ from retention_assets.icechunk.rules.operations import (
 )
 from retention_assets.icechunk.rules.snapshots import instant_of, micros_of
 from retention_assets.icechunk.rules.updates import Stamp
-from retention_assets.policy.snapshots import everything_older
 from tests.icechunk_repositories import Commit, build_history, create_repository, open_repository
+from tests.models.policies import everything_older
 
 DAYS = [datetime(2026, 1, day, tzinfo=UTC) for day in range(1, 10)]
 

@@ -7,8 +7,9 @@ from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.retention import Decision, held_snapshots, select
 from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.policy.rules import Hold
-from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy, SnapshotRule, everything_older
+from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy, SnapshotRule
 from tests.history.icechunk.graphs import SEED, SEED_THRESHOLD, at, history, names, snapshot_id
+from tests.models.policies import everything_older
 
 NOW = at(240)
 

@@ -20,8 +20,9 @@ from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
 from retention_assets.icechunk.sweep.publishing import Published, publish
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.policy.snapshots import SnapshotPolicy, everything_older
+from retention_assets.policy.snapshots import SnapshotPolicy
 from tests.icechunk_repositories import Commit, Format, build_history, open_repository
+from tests.models.policies import everything_older
 from tests.stores.s3 import Bucket
 
 DAYS = [datetime(2026, 1, day, tzinfo=UTC) for day in range(1, 9)]

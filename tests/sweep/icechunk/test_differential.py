@@ -19,8 +19,8 @@ from retention_assets.icechunk.sweep.retained_set import Stand, edits_of, held_i
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.policy.snapshots import everything_older
 from tests.icechunk_repositories import FORMATS, Format, open_repository
+from tests.models.policies import everything_older
 from tests.sweep.icechunk.repositories import now
 from tests.sweep.icechunk.stories import START, STORED, Story, arrays, files, lines
 

@@ -31,7 +31,7 @@ from retention_assets.icechunk.formats.paths import (
 )
 from retention_assets.icechunk.source.history import state_of
 from retention_assets.icechunk.source.opening import snapshot_policy
-from retention_assets.icechunk.sweep.forecast import Forecast, needs_file
+from retention_assets.icechunk.sweep.forecast import Forecast, needs_file, needs_reference
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.reading import one_of, read_batches, read_directory
 from retention_assets.tables import (
@@ -147,7 +147,11 @@ class IcechunkExplainer:
         answer = replace(answer, size=listed["size"], last_modified=listed["last_modified"])
         if due is not None:
             return self._due(answer, due)
-        if address in (REPO, CONFIG) or address.startswith("refs/"):
+        if address.startswith("refs/"):
+            released = self._forecast.released_on(needs_reference(address))
+            detail = "it is a branch or tag; a sweep deletes it only with its expired history"
+            return replace(_kept_for_ever(answer, KEPT, "reference", detail), goes_on=released)
+        if address in (REPO, CONFIG):
             return _kept_for_ever(
                 answer, KEPT, "repository", "it is one of the repository's own files, which always stay"
             )

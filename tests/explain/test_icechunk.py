@@ -53,7 +53,7 @@ class Case:
 
 
 ALWAYS = Case(10, 2)
-CASES = (ALWAYS, Case(10, 1), Case(7, 1), Case(7, 2), Case(28, 1, True), Case(28, 2, True))
+CASES = (ALWAYS, Case(10, 1), Case(7, 1), Case(7, 2), Case(28, 1), Case(28, 2, True))
 
 
 @dataclass(frozen=True)

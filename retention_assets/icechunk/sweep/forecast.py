@@ -3,16 +3,19 @@
 Every day is computed with `stand_of`, the function that plans, sweeps and verifications use.
 """
 
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
 from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.formats.paths import SNAPSHOTS, TRANSACTIONS
+from retention_assets.icechunk.rules.expiration import BranchDeleted, TagDeleted
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.retained_set import Stand, stand_of
 from retention_assets.policy.snapshots import SnapshotPolicy
 
+_REFERENCE = re.compile(r"refs/(branch|tag)\.(.+)/[^/]+", re.DOTALL)
 _LONGEST = 366 * 1000  # days: what is needed for a thousand years is needed for ever
 
 Needs = Callable[[Stand], bool]
@@ -49,6 +52,19 @@ class Forecast:
             between = (last + first) // 2
             last, first = (between, first) if needs(self.stand(between)) else (last, between)
         return self.today + timedelta(days=first)
+
+
+def needs_reference(address: str) -> Needs:
+    """Return whether a retained set needs this file of a branch or tag: it does unless the reference is deleted."""
+    named = _REFERENCE.match(address)
+
+    def needed(stand: Stand) -> bool:
+        edits = stand.expiration.edits if stand.expiration else ()
+        deleted = {("branch", one.name) for one in edits if isinstance(one, BranchDeleted)}
+        deleted |= {("tag", one.name) for one in edits if isinstance(one, TagDeleted)}
+        return named is None or (named[1], named[2]) not in deleted
+
+    return needed
 
 
 def needs_file(address: str, holders: Collection[bytes]) -> Needs:

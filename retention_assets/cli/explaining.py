@@ -1,6 +1,7 @@
 """The command `explain`: why something is kept or gone, and until when."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 
@@ -77,8 +78,9 @@ def lines_of(answer: Answer, now: datetime) -> Iterator[str]:
     yield f"From the plan of {plan.day}, made {age} ago, {approved}: {plan.plan_hash}"
     for note in answer.notes:
         yield f"Note: {note}"
-    if any(one.removal and one.removal.outcome == "quarantined" for one in answer.objects):
-        yield f"Bring back: {program()} restore {answer.repository} --address ADDRESS"
+    for one in answer.objects:
+        if one.removal and one.removal.outcome == "quarantined":
+            yield f"Bring back: {program()} restore {answer.repository} --address {shlex.quote(one.address)}"
 
 
 def _of_object(one: ObjectAnswer, now: datetime) -> Iterator[str]:
@@ -135,10 +137,12 @@ def _of_removal(removal: Removal) -> Iterator[str]:
 
 
 def _of_commit(commit: CommitSeen, now: datetime) -> Iterator[str]:
-    state = "is active" if commit.active else "is not active"
+    state, until = "is active", _until(commit.until, now)
+    if not commit.active:
+        state, until = "is not active", _since(commit.until)
     heads = f", head of {', '.join(commit.heads)}" if commit.heads else ""
     rule = f" (rule retention:{commit.rule_id})" if commit.rule_id else ""
-    yield f"commit {commit.commit_id} of {commit.created_at:%Y-%m-%d} {state}{heads}{_until(commit.until, now)}{rule}"
+    yield f"commit {commit.commit_id} of {commit.created_at:%Y-%m-%d} {state}{heads}{until}{rule}"
     for detail in commit.protected_by:
         yield f"  kept because {detail}"
 

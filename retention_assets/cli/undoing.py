@@ -56,8 +56,10 @@ def resume(context: click.Context, repository: str) -> None:
 @click.pass_context
 def quarantined(context: click.Context, repository: str, json_wanted: bool) -> None:
     """Show what of REPOSITORY is in quarantine, by plan: what lies there, compared with the ledgers."""
-    copies = _undo(configuration_of(context), repository).copies()
-    plans, unknown = copies.by_plan(), copies.unknown()
+    undo = _undo(configuration_of(context), repository)
+    with undo.frames:
+        copies = undo.copies()
+        plans, unknown = copies.by_plan(), copies.unknown()
     held = [(f"{one.plan.day} {one.plan.plan_hash}", one.held) for one in plans if one.held.objects]
     surplus = [(f"{one.plan.day} {one.plan.plan_hash}", one.surplus) for one in plans if one.surplus.objects]
     if json_wanted:
@@ -137,7 +139,8 @@ def purge(context: click.Context, repository: str, versions: bool, approved: str
         with live_now(*asked) as kept:
             _tell(repository, "purged", delete_for_good(undo, approved, kept, versions=versions))
         return
-    due = due_for_purge(undo, versions=versions)
+    with undo.frames:
+        due = due_for_purge(undo, versions=versions)
     what = "are gone, and may be there still as versions" if versions else "are past their time in quarantine"
     screen.print(f"{repository}: {_told(due.amount)}, {what}.", **AS_IT_IS)
     if due.surplus.objects:

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from retention_assets.core.frames import CachedFrames
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.listing import Prefixes, list_objects
 from retention_assets.objectstore.objects import ObjectReader
@@ -44,21 +45,28 @@ class Lying:
     strangers: DataFrame
 
 
-def lying(spark: SparkSession, places: Sequence[QuarantinePlace], *, versions: bool = False) -> Lying:
-    """List a quarantine: the folders of `places`, and folders of unknown plans. Errors: of the store."""
+def lying(
+    spark: SparkSession, places: Sequence[QuarantinePlace], frames: CachedFrames, *, versions: bool = False
+) -> Lying:
+    """List a quarantine: the folders of `places`, and folders of unknown plans. Errors: of the store.
+
+    The listing is in Spark's cache until the block of `frames` ends.
+    """
     known = [place.folder for place in places]
     stored = spark.createDataFrame(_STORED.empty_table())
     if places:
         access = places[0].access  # all are in the same quarantine
         stored = _stored(spark, access, sorted({*known, *_folders(access)}), versions=versions)
     parts = F.split("path", "/", _FOLDER_PARTS + 2)
-    named = stored.select(
-        F.concat_ws("/", parts[0], parts[1]).alias("folder"),
-        parts[2].alias("kind"),
-        parts[3].alias("address"),
-        "size",
-        "is_current",
-    ).cache()
+    named = frames.cache(
+        stored.select(
+            F.concat_ws("/", parts[0], parts[1]).alias("folder"),
+            parts[2].alias("kind"),
+            parts[3].alias("address"),
+            "size",
+            "is_current",
+        )
+    )
     ours = named.where(F.col("folder").isin(known))
     copies = ours.where(F.col("kind") == OBJECTS).groupBy("folder", "address")
     return Lying(
@@ -113,7 +121,9 @@ class Times:
     quiet_since: datetime  # a worker of an interrupted sweep may still process objects that it touched since then
 
 
-def held_and_surplus(rows: DataFrame, copies: DataFrame, repository: StoreAccess, times: Times) -> DataFrame:
+def held_and_surplus(
+    rows: DataFrame, copies: DataFrame, repository: StoreAccess, times: Times, frames: CachedFrames
+) -> DataFrame:
     """Return the objects that the ledgers or the listing place in quarantine, one row for each folder and address.
 
     A row is one of two kinds:
@@ -135,6 +145,7 @@ def held_and_surplus(rows: DataFrame, copies: DataFrame, repository: StoreAccess
         copies: see `Lying`.
         repository: the store in which the originals are looked up.
         times: the limits of age.
+        frames: keeps what is read more than once in Spark's cache.
     """
     key = ["folder", "address"]
     latest = F.struct(
@@ -148,11 +159,10 @@ def held_and_surplus(rows: DataFrame, copies: DataFrame, repository: StoreAccess
         F.max("fence").alias("fence"),
         F.when(F.max(is_end), ended).alias("end"),
     )
-    found = (
+    found = frames.cache(
         known.join(copies.withColumn("lies", F.lit(True)), on=key, how="left")
         .withColumn("recorded", F.coalesce(F.col("end.outcome") == Outcome.QUARANTINED, F.lit(False)))
         .where("recorded OR lies")
-        .cache()
     )
     unrecorded = found.where("NOT recorded")
     if unrecorded.isEmpty():

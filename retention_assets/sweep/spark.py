@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, Self
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from retention_assets.core.amounts import Amount
 from retention_assets.core.digest import candidates_digest
+from retention_assets.core.frames import CachedFrames
 from retention_assets.core.liveness import Liveness
 from retention_assets.core.states import UNREFERENCED
 from retention_assets.objectstore.access import StoreAccess
@@ -76,18 +77,26 @@ class Setting:
 
 
 class SparkEngine:
-    """The engine of a sweep; see `Engine`.
+    """The engine of a sweep; see `Engine`. The end of its `with` block releases what it has in Spark's cache.
 
     With `keeps_missing`, missing objects are passed on to the action, which also checks the quarantine.
     """
 
     def __init__(self, setting: Setting, *, keeps_missing: bool = False) -> None:
         self._of = setting
+        self._frames = CachedFrames()
         self._keeps_missing = keeps_missing
         self._kept: DataFrame | None = None  # the remaining objects, in Spark's cache
         self._rest: DataFrame | None = None  # the remaining objects of the next phase, with their batch numbers
         self._liveness: Liveness | None = None  # the result of a liveness check that no batch has used yet
         self._looked: DataFrame | None = None  # the current batch with the outcomes of its check, in Spark's cache
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._frames.__exit__()
+        self._kept = self._looked = None
 
     def remaining(self, fence: int) -> Sequence[int]:
         """See `Engine`. All batches are of one phase; the next phase follows when no object of this phase remains.
@@ -97,9 +106,9 @@ class SparkEngine:
         """
         layout = self._of.layout
         if self._kept is not None:  # the cached rows were read before the ledger grew
-            self._kept.unpersist()
+            self._frames.release(self._kept)
         named = {"place": layout.place(F.col("address")), "phase": layout.phase(F.col("address"))}
-        self._kept = rest = self._unfinished(fence).withColumns(named).cache()
+        self._kept = rest = self._frames.cache(self._unfinished(fence).withColumns(named))
         counted = rest.groupBy("phase", "place").agg(F.count(F.lit(1))).collect()
         phase = min((row[0] for row in counted), default=0)
         if phase and self._failed_before(phase, fence):
@@ -129,8 +138,8 @@ class SparkEngine:
         assert self._rest is not None
         objects = self._rest.where(F.col("round") == number)
         if self._looked is not None:
-            self._looked.unpersist()
-        self._looked = with_results(objects, liveness).cache()
+            self._frames.release(self._looked)
+        self._looked = self._frames.cache(with_results(objects, liveness))
         return Round(self._looked, liveness.checked_at)
 
     def run(self, objects: Round[DataFrame], task: TaskSpec) -> Done:

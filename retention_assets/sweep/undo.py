@@ -19,6 +19,7 @@ from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import Clock
 from retention_assets.core.amounts import Amount
 from retention_assets.core.digest import candidates_digest
+from retention_assets.core.frames import CachedFrames
 from retention_assets.core.paths import below_any
 from retention_assets.errors import ConfigurationError, GuardRefused, StoreError
 from retention_assets.objectstore.access import StoreAccess
@@ -74,6 +75,7 @@ class Undo:
     person: str
     log: Log
     clock: Clock
+    frames: CachedFrames = field(default_factory=CachedFrames, repr=False)  # a restore or purge ends by releasing these
 
     def access(self) -> StoreAccess:
         """Return access to the object store of the repository."""
@@ -88,10 +90,10 @@ class Undo:
         now, settings = self.clock(), self.repository.settings
         times = Times(now - settings.quarantine.keep, now - settings.sweep.window - MARGIN)
         plans = {place.folder: (plan, place) for place, (plan, _) in zip(places, ledgers, strict=False)}
-        found = lying(self.spark, places, versions=versions)
+        found = lying(self.spark, places, self.frames, versions=versions)
         return Copies(
             plans,
-            held_and_surplus(rows, found.copies, self.access(), times).cache(),
+            self.frames.cache(held_and_surplus(rows, found.copies, self.access(), times, self.frames)),
             found,
             unnamed(rows, found.copies),
             rows.groupBy("folder").agg(F.max("at").alias("touched_at")),
@@ -125,7 +127,7 @@ class Undo:
         moved = everywhere.where(F.col("outcome") == Outcome.QUARANTINED).select("address")
         purged_copy = (F.col("outcome") == Outcome.PURGED) & F.col("detail").startswith(OF_COPY)
         last = ended_of(everywhere).where(F.col("outcome").isin(Outcome.DELETED, Outcome.MISSING) | purged_copy)
-        gone = last.join(moved, on="address", how="left_anti").cache()  # read once for each plan
+        gone = self.frames.cache(last.join(moved, on="address", how="left_anti"))  # read once for each plan
         return [
             (plan, gone.where(F.col("ledger") == number).drop("ledger")) for number, (plan, _) in enumerate(ledgers)
         ]
@@ -266,26 +268,23 @@ def restore(undo: Undo, selection: Selection) -> Undone:
 
     Errors: GuardRefused when no object is selected, or when another sweep of the repository is running.
     """
-    chosen: list[OfPlan] = []
-    for found in undo.restorable():
-        if selection.plan_hash is None or found.plan.plan_hash.startswith(selection.plan_hash.lower()):
-            picked = _picked(undo, found.plan, found.rows, selection).cache()
-            if picked.count():
-                chosen.append(replace(found, rows=picked))
-    if not chosen:
-        raise GuardRefused(
-            f"{undo.repository.name}: nothing like that is in quarantine. Nothing was changed. What is there: "
-            f"`retention quarantined {undo.repository.name}`."
-        )
-    access = undo.access()
-    place = partial(place_of_plan, undo.repository)
-    return _carried(undo, "restore", chosen, lambda plan: Restore(access, place(plan)))
+    with undo.frames:
+        chosen = _chosen(undo, selection)
+        if not chosen:
+            raise GuardRefused(
+                f"{undo.repository.name}: nothing like that is in quarantine. Nothing was changed. What is there: "
+                f"`retention quarantined {undo.repository.name}`."
+            )
+        access = undo.access()
+        place = partial(place_of_plan, undo.repository)
+        return _carried(undo, "restore", chosen, lambda plan: Restore(access, place(plan)))
 
 
 def due_for_purge(undo: Undo, *, versions: bool = False) -> Due:
     """Return what may be purged: copies older than `quarantine.keep`, surplus copies, and manifests without copies.
 
     With `versions`, return instead the deleted objects whose old versions may still be in the bucket of the repository.
+    The rows stay in Spark's cache until the `with` block of `undo.frames` ends.
     """
     if versions:
         gone = [OfPlan(plan, together(amounts_of(rows).values()), _NONE, rows) for plan, rows in undo.with_versions()]
@@ -293,7 +292,7 @@ def due_for_purge(undo: Undo, *, versions: bool = False) -> Due:
         return Due(due, together(one.held for one in due), _digest([_digest_of(one) for one in due]))
     keeps = _keeps_versions(undo)
     found = undo.copies(versions=keeps is True)
-    over = _lying_here(undo, found, found.rows.where("is_due")).cache()
+    over = undo.frames.cache(_lying_here(undo, found, found.rows.where("is_due")))
     due, manifests = found.by_plan(over), found.with_manifests_alone()
     parts = [candidates_digest(over.select("folder", "address", "size", "surplus"))]
     parts += [f"manifests {plan.day} {plan.plan_hash}" for plan in manifests]
@@ -331,6 +330,11 @@ def purge(undo: Undo, approved: str, kept: Callable[[], DataFrame], *, versions:
     The purge determines what is due under the lease, while no sweep runs. Copies that another run changes after that
     are skipped. Errors: GuardRefused unless `approved` is the hash of exactly the due copies; errors of `kept`.
     """
+    with undo.frames:
+        return _purged(undo, approved, kept, versions=versions)
+
+
+def _purged(undo: Undo, approved: str, kept: Callable[[], DataFrame], *, versions: bool) -> Undone:
     lease = _leased(undo)
     try:
         due = due_for_purge(undo, versions=versions)
@@ -397,6 +401,17 @@ def _count_and_first(rows: DataFrame, column: str) -> tuple[int, str | None]:
 
 def _digest(parts: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()
+
+
+def _chosen(undo: Undo, selection: Selection) -> list[OfPlan]:
+    """Return, by plan, the selected objects that can be restored."""
+    chosen: list[OfPlan] = []
+    for found in undo.restorable():
+        if selection.plan_hash is None or found.plan.plan_hash.startswith(selection.plan_hash.lower()):
+            picked = undo.frames.cache(_picked(undo, found.plan, found.rows, selection))
+            if picked.count():
+                chosen.append(replace(found, rows=picked))
+    return chosen
 
 
 def _picked(undo: Undo, plan: Plan, rows: DataFrame, selection: Selection) -> DataFrame:
@@ -518,7 +533,8 @@ class EndedEngine:
     def _sparing(self, objects: DataFrame, kept: DataFrame) -> DataFrame:
         """Skip objects that are live again but missing from their path: the copy may be the last one."""
         again = objects.join(kept, on="address", how="left_semi").select("address")
-        lacking = presence(again, self._undo.access()).where(F.col("last_modified").isNull()).select("address").cache()
+        absent = presence(again, self._undo.access()).where(F.col("last_modified").isNull())
+        lacking = self._undo.frames.cache(absent.select("address"))
         number, first = _count_and_first(lacking, "address")
         if not number:
             return objects
@@ -534,11 +550,8 @@ class EndedEngine:
         """Return the addresses of surplus copies whose objects are no longer at their path."""
         copies = objects.where("surplus").select("address", "size")
         there = presence(copies.select("address"), self._undo.access())
-        return (
-            copies.join(there.select("address", "size"), on=["address", "size"], how="left_anti")
-            .select("address")
-            .cache()
-        )
+        alone = copies.join(there.select("address", "size"), on=["address", "size"], how="left_anti")
+        return self._undo.frames.cache(alone.select("address"))
 
     def run(self, objects: Round[DataFrame], task: TaskSpec) -> Done:
         """See `Engine`."""

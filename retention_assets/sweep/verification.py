@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from retention_assets.core.frames import CachedFrames
 from retention_assets.core.guards import CheckResult
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.outcomes import Outcome
@@ -83,8 +84,14 @@ def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> Check
     check = "quarantine_is_whole"
     if not inputs.places:
         return CheckResult(check, True, "nothing was moved")
-    access = inputs.places[0][1].access
-    lies = lying(inputs.spark, [place for _, place in inputs.places], versions=lists_versions(access)).copies.cache()
+    with CachedFrames() as frames:
+        return _copies_agree(check, inputs, ledger, frames)
+
+
+def _copies_agree(check: str, inputs: VerificationInputs, ledger: DataFrame, frames: CachedFrames) -> CheckResult:
+    places = [place for _, place in inputs.places]
+    access = places[0].access
+    lies = frames.cache(lying(inputs.spark, places, frames, versions=lists_versions(access)).copies)
     ledgers = {
         place.folder: read_ledgers(
             inputs.spark, inputs.warehouse, plan.repository, [(plan.day.isoformat(), plan.plan_hash)]
@@ -109,7 +116,6 @@ def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> Check
         surplus.agg(*sums).collect()[0],
         purged.agg(F.count_distinct("address"), F.min("address")).collect()[0],
     )
-    lies.unpersist()
     told = []
     if more:
         told.append(f"{more:,} copies ({size:,} bytes) that the ledgers do not call quarantined lie in {access.url}")

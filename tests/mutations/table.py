@@ -314,7 +314,7 @@ SWEEPING = (
         name="what a ledger said before it grew is taken for what it says",
         breaks="what a sweep ended is not worked on again (invariant 8)",
         file="retention_assets/sweep/spark.py",
-        old="            self._kept.unpersist()\n",
+        old="            self._frames.release(self._kept)\n",
         new="            self._kept.count()\n",
         caught_by=(
             "tests/sweep/test_spark.py::test_what_a_sweep_ended_does_not_remain_however_often_it_adds_to_its_ledger",

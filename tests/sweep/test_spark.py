@@ -130,6 +130,16 @@ def test_what_failed_or_was_skipped_remains_for_the_next_sweep_and_not_for_this_
     assert engine.remaining(2) == [3, 3]
 
 
+def test_the_engine_releases_its_frames_when_its_block_ends_in_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    context: Any = spark.sparkContext
+    before = int(context._jsc.getPersistentRDDs().size())
+    with pytest.raises(AssertionError, match="nothing is to be looked at"), an_engine(spark, tmp_path) as engine:
+        engine.remaining(1)
+        assert int(context._jsc.getPersistentRDDs().size()) > before
+        engine.look(0)
+    assert int(context._jsc.getPersistentRDDs().size()) == before
+
+
 # ---- rounds
 
 

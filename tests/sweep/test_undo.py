@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -78,6 +79,36 @@ def test_a_restore_that_failed_can_be_run_again(spark: SparkSession, tmp_path: P
     assert world.stored()["b"] == content("b")
     with pytest.raises(GuardRefused, match="nothing like that is in quarantine"):
         restore(undo(spark, world), selected("b"))
+
+
+def cached(spark: SparkSession) -> int:
+    """Return how many frames have rows in the cache."""
+    context: Any = spark.sparkContext
+    return int(context._jsc.getPersistentRDDs().size())
+
+
+def test_a_restore_or_purge_releases_all_frames_that_it_cached_also_after_an_error(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world, before = quarantined_world(tmp_path / "world"), cached(spark)
+    restore(undo(spark, world), selected("b"))
+    assert cached(spark) == before
+    world.now += timedelta(days=30)
+    with pytest.raises(GuardRefused, match="is not the hash of what may be purged now"):
+        purge(undo(spark, world), "0" * 64, kept(spark))
+    assert cached(spark) == before
+    here = undo(spark, world)
+    with here.frames:
+        due = due_for_purge(here)
+
+    def unknown() -> DataFrame:
+        raise GuardRefused("nobody knows what is live")
+
+    with pytest.raises(GuardRefused, match="nobody knows"):
+        purge(undo(spark, world), due.digest, unknown)
+    assert cached(spark) == before
+    purge(undo(spark, world), due.digest, kept(spark, "c"))
+    assert cached(spark) == before
 
 
 def test_what_could_not_be_restored_is_purged_with_the_rest_when_its_time_is_over(

@@ -73,6 +73,12 @@ class IcechunkLiveness:
         if gone:
             raise _another(plan, f"{gone[0]}, which is not known any more")
 
+    def release(self) -> None:
+        """Release everything that was read. The rows that any check returned must not be used any more."""
+        if self._last:
+            self._last[1].live.unpersist()
+            self._last = None
+
     def _state(self) -> IcechunkState:
         return self._question.source.state()
 

@@ -81,7 +81,11 @@ def sweep_plan(sweep: IcechunkSweep, plan: Plan, mode: str) -> None:
         sweep.others.require_known()
         liveness.require_same(plan, heads)
 
-    sweep_result = execute(run, engine, check)
+    try:
+        with engine:
+            sweep_result = execute(run, engine, check)
+    finally:
+        liveness.release()
     _tell_of_phases(sweep, plan, sweep_result)
     warn_of_versions(sweep, mode, sweep_result)
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from retention_assets.core.frames import CachedFrames
 from retention_assets.core.guards import CheckResult
 from retention_assets.icechunk.formats.paths import TRANSACTIONS
 from retention_assets.icechunk.rules.snapshots import require_whole
@@ -44,19 +45,17 @@ def verify(sweep: IcechunkSweep) -> list[CheckResult]:
     state = sweep.opened.source.state()
     require_whole(state.history)
     acknowledged = acknowledged_addresses(sweep.spark, sweep.warehouse, sweep.name)
-    kept = files_kept(sweep, state, acknowledged).cache()
-    listing = list_objects(sweep.spark, access, icechunk_prefixes(ObjectReader(access))).cache()
-    lost = acknowledged.join(listing, on="address", how="left_anti")
-    ledger = inputs.ledger().cache()
-    check_results = [
-        _references_resolve(state),
-        kept_exist(kept, listing, ledger, lost),
-        logs_exist(kept, listing, ledger),
-        *what_was_done(inputs, listing, ledger),
-    ]
-    for frame in (kept, listing, ledger):
-        frame.unpersist()
-    return check_results
+    with CachedFrames() as frames:
+        kept = frames.cache(files_kept(sweep, state, acknowledged))
+        listing = frames.cache(list_objects(sweep.spark, access, icechunk_prefixes(ObjectReader(access))))
+        lost = acknowledged.join(listing, on="address", how="left_anti")
+        ledger = frames.cache(inputs.ledger())
+        return [
+            _references_resolve(state),
+            kept_exist(kept, listing, ledger, lost),
+            logs_exist(kept, listing, ledger),
+            *what_was_done(inputs, listing, ledger),
+        ]
 
 
 def files_kept(sweep: IcechunkSweep, state: IcechunkState, lost: DataFrame | None = None) -> DataFrame:

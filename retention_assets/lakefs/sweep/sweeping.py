@@ -64,9 +64,10 @@ def sweep_plan(sweep: Sweep[OpenRepository], plan: Plan, mode: str) -> None:
 
     run = replace(sweep_run_of(sweep, plan, mode), dump=dump_of(sweep))
     try:
-        sweep_result = execute(run, engine, check)
+        with engine:
+            sweep_result = execute(run, engine, check)
     finally:
-        liveness.close()
+        liveness.release()
     warn_of_versions(sweep, mode, sweep_result)
     if sweep.opened.repository.lakefs.write_results:
         ledger = engine.ledger().where(f"outcome != '{Outcome.ATTEMPTED}'")

@@ -7,6 +7,7 @@ hold. The checks change nothing. Source: DESIGN.md, invariants 1, 7 and 9.
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from retention_assets.core.frames import CachedFrames
 from retention_assets.core.guards import CheckResult
 from retention_assets.core.states import LIFECYCLE
 from retention_assets.lakefs.rules.addresses import addresses, canonical
@@ -45,27 +46,25 @@ CHECKS = (
 
 def verify(inputs: VerificationInputs, query: LivenessQuery) -> list[CheckResult]:
     """Run all checks and return their results. Errors: the errors of the source and the store."""
-    held, readable = _held_now(inputs.spark, query)
-    access = query.opened.access
-    listing = list_objects(inputs.spark, access, prefixes(ObjectReader(access))).cache()
-    ledger = inputs.ledger().cache()
-    check_results = [
-        *readable,
-        live_exist(
-            held,
-            listing,
-            ledger,
-            planned_of_all(inputs.spark, inputs.warehouse, inputs.plans),
-            acknowledged_addresses(inputs.spark, inputs.warehouse, inputs.name),
-        ),
-        *what_was_done(inputs, listing, ledger),
-    ]
-    for frame in (held, listing, ledger):
-        frame.unpersist()
-    return check_results
+    with CachedFrames() as frames:
+        held, readable = _held_now(inputs.spark, query, frames)
+        access = query.opened.access
+        listing = frames.cache(list_objects(inputs.spark, access, prefixes(ObjectReader(access))))
+        ledger = frames.cache(inputs.ledger())
+        return [
+            *readable,
+            live_exist(
+                held,
+                listing,
+                ledger,
+                planned_of_all(inputs.spark, inputs.warehouse, inputs.plans),
+                acknowledged_addresses(inputs.spark, inputs.warehouse, inputs.name),
+            ),
+            *what_was_done(inputs, listing, ledger),
+        ]
 
 
-def _held_now(spark: SparkSession, query: LivenessQuery) -> tuple[DataFrame, list[CheckResult]]:
+def _held_now(spark: SparkSession, query: LivenessQuery, frames: CachedFrames) -> tuple[DataFrame, list[CheckResult]]:
     """Read the repository again, and return the addresses (column `address`) that must exist, with check results.
 
     These are the addresses of active commits, protected commits and staged objects, also of paths that are due by a
@@ -76,14 +75,14 @@ def _held_now(spark: SparkSession, query: LivenessQuery) -> tuple[DataFrame, lis
     references = opened.source.references()
     commits = spark.createDataFrame(commits_now(query, references, rules=())).where("active OR protected")
     named = commits.where("metarange_id != ''").select("metarange_id").distinct()
-    of_commits = read_tables(named, metaranges(), opened.access).cache()
-    kept = active_ranges(commits, of_commits).cache()
-    entries = read_tables(kept.select("range_id"), ranges(), opened.access).cache()
+    of_commits = frames.cache(read_tables(named, metaranges(), opened.access))
+    kept = frames.cache(active_ranges(commits, of_commits))
+    entries = frames.cache(read_tables(kept.select("range_id"), ranges(), opened.access))
     check_results = [heads_present(references), ranges_complete(of_commits, entries, kept)]
     files, shown = (staged.files, staged.shown) if staged else ((), ())
     uncommitted = staged_objects(spark, opened.access, files, opened.inside, shown).select("address")
     committed = addresses(kept, canonical(entries, opened.inside)).select("address")
-    held = committed.unionByName(uncommitted).distinct().cache()
+    held = frames.cache(committed.unionByName(uncommitted).distinct())
     if staged is not None:
         held.count()  # computes the rows now, because `release` removes the list
         opened.source.release(staged)

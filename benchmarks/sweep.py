@@ -51,9 +51,8 @@ from retention_assets.state.plan import Heads, Plan, keep_plan, keep_planned, pl
 from retention_assets.state.records import read_records
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.actions import Delete
-from retention_assets.sweep.engine import Done, Round, width
+from retention_assets.sweep.engine import Directories, Done, RepositorySweep, Round, SparkEngine, width
 from retention_assets.sweep.execute import SweepRun, execute
-from retention_assets.sweep.spark import Setting, SparkEngine
 from retention_assets.sweep.worker import TaskSpec
 from retention_assets.tables import DELETION_CANDIDATES
 
@@ -67,8 +66,8 @@ _WARM_UP = 2_000  # objects of a pair that does not count: a JVM's first queries
 class TimedEngine(SparkEngine):
     """The engine as it is, with the seconds that its looks and its workers take."""
 
-    def __init__(self, setting: Setting) -> None:
-        super().__init__(setting)
+    def __init__(self, spark: SparkSession, warehouse: Warehouse, repository: RepositorySweep, most: int) -> None:
+        super().__init__(spark, warehouse, repository, most=most)
         self.looking = self.working = 0.0
 
     def look(self, number: int) -> Round[DataFrame]:
@@ -85,6 +84,29 @@ class TimedEngine(SparkEngine):
         done = super().run(objects, task)
         self.working += time.perf_counter() - started
         return done
+
+
+class Planned(RepositorySweep):
+    """See `RepositorySweep`: as planned, and these addresses are live."""
+
+    beside, publishes, dump = 0, False, None
+
+    def __init__(self, plan: Plan, candidates: DataFrame, access: StoreAccess, alive: DataFrame) -> None:
+        self.plan, self.candidates, self.access, self.layout = plan, candidates, access, Directories()
+        self._alive = alive
+
+    def require_same(self) -> None:
+        """See `RepositorySweep`."""
+
+    def live_now(self) -> Liveness:
+        """See `RepositorySweep`."""
+        return Liveness(self._alive, self._alive, datetime.now(UTC))
+
+    def live_after_edits(self) -> None:
+        """See `RepositorySweep`."""
+
+    def publish(self, lease: object) -> None:
+        """See `RepositorySweep`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +153,9 @@ def swept(spark: SparkSession, directory: Path, access: StoreAccess, planned: Da
     alive.write.parquet(warehouse.location("live"))
     alive = spark.read.parquet(warehouse.location("live"))
 
-    def look() -> Liveness:
-        return Liveness(alive, alive, datetime.now(UTC))
-
     limits = Limits(budget=BudgetSettings(objects=plan.candidates.objects))
-    engine = TimedEngine(Setting(spark, warehouse, plan, rows, access, look, limits.sweep.round))
+    repository = Planned(plan, rows, access, alive)
+    engine = TimedEngine(spark, warehouse, repository, limits.sweep.round)
     sweep_run = SweepRun(
         warehouse=warehouse,
         plan=plan,
@@ -150,7 +170,8 @@ def swept(spark: SparkSession, directory: Path, access: StoreAccess, planned: Da
         terms={"mode": "delete", **_SETTINGS},
     )
     began = time.perf_counter()
-    carried = execute(sweep_run, engine, lambda: None)
+    with engine:
+        carried = execute(sweep_run, engine, repository)
     ended = time.perf_counter()
     busy = engine.looking + engine.working
     outcomes = {outcome: amount.objects for outcome, amount in carried.outcomes.items()}

@@ -17,8 +17,7 @@ from retention_assets.inventory.unusual import unusual_names
 from retention_assets.lakefs.rules.committed import commit_graph as graph_of
 from retention_assets.lakefs.rules.references import references_hash
 from retention_assets.lakefs.rules.tables import commit_graph_rows
-from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, take_snapshot
-from retention_assets.lakefs.source.places import place_of
+from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, place_of, take_snapshot
 from retention_assets.lakefs.source.staged_objects import staged_objects
 from retention_assets.lakefs.sweep.guards import heads_present
 from retention_assets.lakefs.sweep.planning import INSTANCE, KNOWN

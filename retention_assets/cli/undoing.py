@@ -128,7 +128,7 @@ def purge(context: click.Context, repository: str, versions: bool, approved: str
 
     That is what lay there longer than `quarantine.keep`, and copies whose originals are still in the repository.
     """
-    from retention_assets.repositories.live_now import live_now
+    from retention_assets.repositories.live_now import LiveNow
     from retention_assets.sweep.undo import due_for_purge
     from retention_assets.sweep.undo import purge as delete_for_good
 
@@ -136,8 +136,8 @@ def purge(context: click.Context, repository: str, versions: bool, approved: str
     undo, others = _undo(configuration, repository), configuration.others(repository)
     if approved:
         asked = undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.log, undo.clock
-        with live_now(*asked) as kept:
-            _tell(repository, "purged", delete_for_good(undo, approved, kept, versions=versions))
+        with LiveNow(*asked) as live:
+            _tell(repository, "purged", delete_for_good(undo, approved, live, versions=versions))
         return
     with undo.frames:
         due = due_for_purge(undo, versions=versions)

@@ -16,6 +16,17 @@ class Liveness:
     checked_at: datetime  # when the check began, before anything was read; this machine's clock
 
 
+class LiveAddresses(Protocol):
+    """The live addresses of a repository of either kind. The purge asks for them before each pass."""
+
+    def now(self) -> DataFrame:
+        """Run a liveness check, and return the addresses that must stay (column `address`).
+
+        The next call releases the rows. Errors: GuardRefused if it is unknown which objects must stay.
+        """
+        ...
+
+
 class Elsewhere(Protocol):
     """The references of other repositories, as a sweep queries them."""
 

@@ -3,9 +3,9 @@
 Source: DESIGN.md, invariants 1 and 5.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cached_property
+from typing import Self
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -25,32 +25,13 @@ from retention_assets.sweep.execute import Log
 from retention_assets.sweep.sweep_run import Sweep
 
 
-@contextmanager
-def live_now(
-    spark: SparkSession,
-    warehouse: Warehouse,
-    repository: Repository,
-    others: Sequence[Repository],
-    run_id: str,
-    log: Log,
-    clock: Clock,
-) -> Iterator[Callable[[], DataFrame]]:
-    """Yield a function that returns the addresses that must stay (column `address`), as a sweep's liveness check does.
+class LiveNow:
+    """The live addresses of a repository, for the time of a `with` block; see `LiveAddresses`.
 
-    Each call reads the repository's references again. The next call, or the end of the block, releases the rows of a
-    call. All calls use the policy and the day of the first call. References of `others` count only for objects that
-    sweeps of this repository worked on.
-    Errors of a call: GuardRefused if it is unknown which objects must stay; errors of the source and the store.
+    The first call opens the source; later calls do not read the same files again. All calls use the policy and the day
+    of the first call. References of `others` count only for objects that sweeps of this repository worked on. The end
+    of the block releases the rows of the last call.
     """
-    kept = _Kept(spark, warehouse, repository, others, run_id, log, clock)
-    try:
-        yield kept.now
-    finally:
-        kept.release()
-
-
-class _Kept:
-    """The state of `live_now`. The first call opens the source; later calls do not read the same files again."""
 
     def __init__(
         self,
@@ -71,7 +52,17 @@ class _Kept:
         self._clock = clock
         self._rows: DataFrame | None = None  # the rows of the last call
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._release_rows()
+        self._elsewhere.release()
+        if "_liveness" in self.__dict__:  # a call opened it
+            self._liveness.release()
+
     def now(self) -> DataFrame:
+        """See `LiveAddresses`. Errors: also those of the source and the store."""
         self._elsewhere.require_known()
         self._log(f"{self._repository.name}: looking at what is live")
         self._release_rows()
@@ -83,12 +74,6 @@ class _Kept:
             self._liveness.close()
         self._rows = kept
         return self._elsewhere.added_to(Liveness(kept, kept, self._clock()), self._worked_on).live
-
-    def release(self) -> None:
-        self._release_rows()
-        self._elsewhere.release()
-        if "_liveness" in self.__dict__:  # a call opened it
-            self._liveness.release()
 
     def _release_rows(self) -> None:
         if self._rows is not None:

@@ -170,6 +170,26 @@ def read_ledgers(
     return found
 
 
+def amounts_of(ledger: "DataFrame") -> dict[str, Amount]:
+    """Return objects and bytes by outcome."""
+    from pyspark.sql import functions as F
+
+    rows = ledger.groupBy("outcome").agg(F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes")).collect()
+    return {row["outcome"]: Amount(row["objects"], row["bytes"]) for row in sorted(rows)}
+
+
+def ledger_digest(
+    spark: "SparkSession", warehouse: Warehouse, repository: str, plan: tuple[str, str], fence: int
+) -> str:
+    """Return a hash of the ledger of a plan, given as (day, hash), up to and including the sweep with this `fence`."""
+    from pyspark.sql import functions as F
+
+    from retention_assets.core.digest import candidates_digest
+
+    rows = read_ledgers(spark, warehouse, repository, [plan])
+    return candidates_digest(rows.where(F.col("fence") <= fence))
+
+
 def latest_of(rows: "DataFrame") -> "DataFrame":
     """Return the latest known outcome of each address in ledgers; `attempted` if no other outcome is known."""
     from pyspark.sql import functions as F

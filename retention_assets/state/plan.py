@@ -59,6 +59,11 @@ class Plan:
     terms: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; empty: an earlier version made the plan
     lost: int = 0  # live addresses that are missing and that a person acknowledged as lost
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """The day and the hash, as they name the ledger of the plan."""
+        return self.day.isoformat(), self.plan_hash
+
     def document(self) -> dict[str, Any]:
         """Return the plan as a JSON document."""
         return {

@@ -1,21 +1,109 @@
-"""Defines the engine of a sweep, which holds the objects, and runs a batch of objects on Spark executors.
+"""The objects of a sweep: what a system says about them, and how Spark executors process them batch by batch.
 
-The objects stay with the engine. Only counts, places and batch numbers pass through the driver.
+The objects stay with Spark. Only counts, places and batch numbers pass through the driver.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from retention_assets.core.amounts import Amount
+from retention_assets.core.frames import CachedFrames
+from retention_assets.core.liveness import Elsewhere, Liveness, NothingElsewhere
+from retention_assets.core.states import UNREFERENCED
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.state.lease import Lease
+from retention_assets.state.ledger import ENDED, amounts_of, ledger_digest, ledger_of_plan, read_ledgers
+from retention_assets.state.plan import Plan
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.sweep.preconditions import Preconditions
 from retention_assets.sweep.worker import OBJECTS, TALLY, TaskSpec, work
+
+_REVIVED = "came back to life since it was planned"
+_COMMITTED = "was committed since it was planned"
+
+
+class Layout(Protocol):
+    """How a kind of repository stores its objects: the place of each object, and the order of deletion.
+
+    A place is a part of the store, such as a directory. All objects of a place are in the same batch.
+    """
+
+    def place(self, address: Column) -> Column:
+        """Return the place of `address` in the store."""
+        ...
+
+    def phase(self, address: Column) -> Column:
+        """Return the phase in which `address` is deleted, counted from 0.
+
+        A phase starts only after all earlier phases ended without failures.
+        """
+        ...
+
+
+class Directories:
+    """The layout of lakeFS data: each directory is a place, and all objects are deleted in one phase. See `Layout`."""
+
+    def place(self, address: Column) -> Column:
+        """See `Layout`."""
+        return place(address)
+
+    def phase(self, address: Column) -> Column:
+        """See `Layout`."""
+        return F.lit(0)
+
+
+class RepositorySweep(Protocol):
+    """One sweep of a plan, as its system knows it: what is live, whether the repository is the planned one, its edits.
+
+    Implemented in `lakefs/sweep/sweeping.py` and in `icechunk/sweep/sweeping.py`.
+    """
+
+    plan: Plan
+    candidates: DataFrame  # the objects of the plan
+    access: StoreAccess  # to the store of the objects
+    layout: Layout
+    beside: int  # changes of the plan that are not objects: snapshots it releases plus references it deletes
+    publishes: bool  # whether `publish` may change the repository
+    dump: Mapping[str, str] | None  # for the audit record: see `Record`
+
+    def require_same(self) -> None:
+        """Raise GuardRefused if the repository is not the one that was planned."""
+        ...
+
+    def live_now(self) -> Liveness:
+        """Run a liveness check. The rows of earlier checks must not be used any more.
+
+        Errors: GuardRefused when liveness cannot be determined.
+        """
+        ...
+
+    def live_after_edits(self) -> Liveness | None:
+        """Return what will be live once the edits of the plan are published; None: the plan has no edits.
+
+        Errors: as `live_now`.
+        """
+        ...
+
+    def publish(self, lease: Lease) -> Mapping[str, Any] | None:
+        """Publish the edits of the plan, and return them for the audit record. No object is deleted before this."""
+        ...
+
+    def finish(self, outcomes: Mapping[str, Amount], ledger: DataFrame) -> None:
+        """Report the end of the sweep. `outcomes`: totals of the plan's ledger. `ledger`: one row for each address."""
+        ...
+
+    def release(self) -> None:
+        """Release everything that was read and cached."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +165,128 @@ class Engine[Objects](Protocol):
         ...
 
 
+class SparkEngine:
+    """The engine of a sweep; see `Engine`. The end of its `with` block releases what it has in Spark's cache.
+
+    With `keeps_missing`, missing objects are passed on to the action, which also checks the quarantine.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        warehouse: Warehouse,
+        repository: RepositorySweep,
+        *,
+        most: int,
+        others: Elsewhere | None = None,
+        keeps_missing: bool = False,
+    ) -> None:
+        """See the class. `most`: most objects in a batch. `others`: references of other repositories."""
+        self._spark = spark
+        self._warehouse = warehouse
+        self._repository = repository
+        self._plan = repository.plan
+        self._most = most
+        self._others = others or NothingElsewhere()
+        self._keeps_missing = keeps_missing
+        self._frames = CachedFrames()
+        self._kept: DataFrame | None = None  # the remaining objects, in Spark's cache
+        self._rest: DataFrame | None = None  # the remaining objects of the next phase, with their batch numbers
+        self._liveness: Liveness | None = None  # the result of a liveness check that no batch has used yet
+        self._looked: DataFrame | None = None  # the current batch with the outcomes of its check, in Spark's cache
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._frames.__exit__()
+        self._kept = self._looked = None
+
+    def remaining(self, fence: int) -> Sequence[int]:
+        """See `Engine`. All batches are of one phase; the next phase follows when no object of this phase remains.
+
+        A batch has all objects of its places, so each place is listed in one batch only. When an object of an earlier
+        phase failed in this sweep, no batches are returned. Source: DESIGN.md, invariant 4.
+        """
+        layout = self._repository.layout
+        if self._kept is not None:  # the cached rows were read before the ledger grew
+            self._frames.release(self._kept)
+        named = {"place": layout.place(F.col("address")), "phase": layout.phase(F.col("address"))}
+        self._kept = rest = self._frames.cache(self._unfinished(fence).withColumns(named))
+        counted = rest.groupBy("phase", "place").agg(F.count(F.lit(1))).collect()
+        phase = min((row[0] for row in counted), default=0)
+        if phase and self._failed_before(phase, fence):
+            counted = []
+        packed = pack(sorted((row[1], row[2]) for row in counted if row[0] == phase), self._most)
+        numbers = pa.table(
+            {
+                "place": pa.array([name for places, _ in packed for name in places], pa.string()),
+                "round": pa.array([number for number, (places, _) in enumerate(packed) for _ in places], pa.int64()),
+            }
+        )
+        self._rest = rest.join(F.broadcast(self._spark.createDataFrame(numbers)), on="place", how="inner")
+        return [objects for _, objects in packed]
+
+    def resurrected(self) -> int:
+        """See `Engine`. A projected liveness check describes the state after the edits; batches must not use it."""
+        assert self._kept is not None
+        liveness = self._repository.live_after_edits()
+        if liveness is None:
+            liveness = self._liveness = self._live_now()
+        else:
+            liveness = self._with_others(liveness)
+        return self._kept.join(liveness.live, on="address", how="left_semi").count()
+
+    def look(self, number: int) -> Round[DataFrame]:
+        """See `Engine`. Workers check for missing and changed objects later, just before each chunk."""
+        liveness, self._liveness = self._liveness or self._live_now(), None
+        assert self._rest is not None
+        objects = self._rest.where(F.col("round") == number)
+        if self._looked is not None:
+            self._frames.release(self._looked)
+        self._looked = self._frames.cache(with_results(objects, liveness))
+        return Round(self._looked, liveness.checked_at)
+
+    def run(self, objects: Round[DataFrame], task: TaskSpec) -> Done:
+        """See `Engine`."""
+        preconditions = Preconditions(self._repository.access, self._keeps_missing)
+        return run_on_spark(objects.objects, replace(task, preconditions=preconditions))
+
+    def outcomes(self) -> Mapping[str, Amount]:
+        """See `Engine`."""
+        return amounts_of(self.ledger())
+
+    def ledger(self) -> DataFrame:
+        """Return the latest row of each address in the ledger of the plan."""
+        plan = self._plan
+        return ledger_of_plan(self._spark, self._warehouse, plan.repository, plan.day, plan.plan_hash)
+
+    def ledger_digest(self, fence: int) -> str:
+        """See `Engine`."""
+        return ledger_digest(self._spark, self._warehouse, self._plan.repository, self._plan.key, fence)
+
+    def _failed_before(self, phase: int, fence: int) -> bool:
+        """Return whether an object of a phase before `phase` failed in the sweep with this `fence`."""
+        failed = self._rows().where((F.col("fence") == fence) & (F.col("outcome") == Outcome.FAILED))
+        return not failed.where(self._repository.layout.phase(F.col("address")) < phase).isEmpty()
+
+    def _live_now(self) -> Liveness:
+        return self._with_others(self._repository.live_now())
+
+    def _with_others(self, liveness: Liveness) -> Liveness:
+        return self._others.added_to(liveness, self._repository.candidates)
+
+    def _rows(self) -> DataFrame:
+        return read_ledgers(self._spark, self._warehouse, self._plan.repository, [self._plan.key])
+
+    def _unfinished(self, fence: int) -> DataFrame:
+        rows = self._rows()
+        known_by_now = (F.col("fence") == fence) & (F.col("outcome") != Outcome.ATTEMPTED)
+        # A finished object stays finished after a later failure: a failed restore leaves the object in quarantine.
+        done = rows.where(F.col("outcome").isin(*ENDED) | known_by_now)
+        return self._repository.candidates.join(done.select("address"), on="address", how="left_anti")
+
+
 def run_on_spark(objects: DataFrame, task: TaskSpec) -> Done:
     """Have executors execute `task` on a frame of `OBJECTS`, partitioned and sorted by address; return the result."""
     spark = objects.sparkSession
@@ -102,3 +312,41 @@ def _worker(task: TaskSpec):  # type: ignore[no-untyped-def]  # a closure that S
         yield from work(task, batches, f"{part:05d}-{attempt}")
 
     return run
+
+
+def with_results(objects: DataFrame, now: Liveness) -> DataFrame:
+    """Return `objects` as `OBJECTS`: outcome `skipped` for live objects, null for objects to delete.
+
+    An object that was planned as unreferenced is also skipped when a commit has it now.
+    """
+    committed = (F.col("reason") == UNREFERENCED) & F.col("is_held").isNotNull()
+    detail = F.when(F.col("is_live").isNotNull(), F.lit(_REVIVED)).when(committed, F.lit(_COMMITTED))
+    return (
+        objects.join(now.live.withColumn("is_live", F.lit(True)), on="address", how="left")
+        .join(now.committed.withColumn("is_held", F.lit(True)), on="address", how="left")
+        .withColumn("detail", detail)
+        .withColumn("outcome", F.when(F.col("detail").isNotNull(), F.lit(Outcome.SKIPPED)))
+        .select(*OBJECTS.names)
+    )
+
+
+def place(address: Column) -> Column:
+    """Return the directory of `address` in the store; empty for the top of the namespace."""
+    return F.when(address.contains("/"), F.regexp_replace(address, "/[^/]*$", "/")).otherwise(F.lit(""))
+
+
+def pack(places: Sequence[tuple[str, int]], most: int) -> list[tuple[tuple[str, ...], int]]:
+    """Return the places in batches of at most `most` objects, in order, with the number of objects of each batch.
+
+    A place that has more objects is a batch of its own.
+    """
+    rounds: list[tuple[tuple[str, ...], int]] = []
+    names: list[str] = []
+    total = 0
+    for name, objects in places:
+        if names and total + objects > most:
+            rounds.append((tuple(names), total))
+            names, total = [], 0
+        names.append(name)
+        total += objects
+    return [*rounds, (tuple(names), total)] if names else rounds

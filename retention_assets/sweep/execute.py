@@ -25,7 +25,7 @@ from retention_assets.state.plan import Plan, load_plan
 from retention_assets.state.policies import note_completed
 from retention_assets.state.records import NO_SEAL, Record, Seal, write_record
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.engine import Done, Engine
+from retention_assets.sweep.engine import Done, Engine, RepositorySweep
 from retention_assets.sweep.progress import Progress
 from retention_assets.sweep.worker import Action, TaskSpec
 
@@ -43,8 +43,8 @@ Log = Callable[[str], None]
 class SweepRun:
     """One attempt to execute a plan: the action for its objects, the person or run, and the limits.
 
-    `kind`: sweep, restore or purge. `workers`: the number of workers that share the rate. `publish` is called with the
-    lease after all checks have passed; the audit record stores its return value.
+    `kind`: sweep, restore or purge. `workers`: the number of workers that share the rate. `beyond_plan`: for the audit
+    record, what a purge deletes that no plan names.
     """
 
     warehouse: Warehouse
@@ -57,8 +57,7 @@ class SweepRun:
     clock: Clock
     log: Log
     workers: int = 1
-    beside: int = 0  # changes of the plan that are not objects: snapshots it releases plus references it deletes
-    publish: Callable[[Lease], Mapping[str, Any]] | None = None  # writes the plan's edits before any object is deleted
+    beyond_plan: Mapping[str, Any] | None = None
     terms: Terms = field(default_factory=dict)  # the current settings; restore and purge need no approval of a plan
     dump: Mapping[str, str] | None = None  # for the audit record: see `Record`
     seal: Seal = NO_SEAL  # how the audit record is signed, and where its copy is stored
@@ -83,50 +82,57 @@ class SweepResult:
     whole: bool  # whether the plan was completed
 
 
-def execute(run: SweepRun, engine: Engine[Any], require_same: Callable[[], None]) -> SweepResult:
+def execute(run: SweepRun, engine: Engine[Any], repository: RepositorySweep) -> SweepResult:
     """Delete or quarantine the objects of the approved plan that are still unreferenced.
 
-    Objects finished by an earlier attempt are skipped. `require_same` raises an error if the repository is not the one
-    that was planned. The edits of the plan are published before any object is deleted. Source: DESIGN.md, invariant 4.
+    Objects finished by an earlier attempt are skipped. The edits of the plan are published before any object is
+    deleted. Source: DESIGN.md, invariant 4.
     Errors: GuardRefused before any change, or later when the lease is lost or the plan was withdrawn or replaced.
     """
     started = run.clock()
     limits, plan = run.limits, run.plan
     approval = require_approval(
-        run.warehouse, plan, limits.approval, limits.budget, started, terms=run.terms, beside=run.beside
+        run.warehouse, plan, limits.approval, limits.budget, started, terms=run.terms, beside=repository.beside
     )
     run.seal.copy_records(run.warehouse, plan.repository)  # a sweep that cannot copy its record must not start
     lease = take_lease(run.warehouse, plan.repository, run.run_id, started, limits.sweep.lease)
     try:
         remaining = sum(engine.remaining(lease.fence))
-        if remaining or run.beside:
-            require_same()
+        if remaining or repository.beside:
+            repository.require_same()
         if remaining:
             require_same_world(plan, engine.resurrected(), limits.approval)
-        if run.publish:
+        if repository.publishes:
             lease = renew_lease(run.warehouse, lease, run.clock())
             require_standing(run)
-        return work_and_conclude(run, engine, approval, lease, started)
+        return work_and_conclude(run, engine, approval, lease, started, repository)
     finally:
         release_lease(run.warehouse, lease, run.clock())
 
 
 def work_and_conclude(
-    run: SweepRun, engine: Engine[Any], approval: Approval, lease: Lease, started: datetime
+    run: SweepRun,
+    engine: Engine[Any],
+    approval: Approval,
+    lease: Lease,
+    started: datetime,
+    repository: RepositorySweep | None = None,
 ) -> SweepResult:
     """Publish the edits of the plan, process all remaining objects, and conclude.
 
-    A sweep that ends early also writes an audit record, if it changed anything.
+    A sweep that ends early also writes an audit record, if it changed anything. A restore or purge has no `repository`:
+    it changes only copies and versions.
     Errors: the error that ended the sweep, whether or not a record could be written.
     """
-    published = None
+    published = run.beyond_plan
+    may_publish = repository is not None and repository.publishes
     try:
-        if run.publish:
-            published = run.publish(lease)
+        if repository:
+            published = repository.publish(lease)
         lease, window = work_through(run, engine, lease)
     except Exception as error:
         with suppress(Exception):  # the record may fail for the same reason; raise the first error
-            if run.publish or _has_rows(run, lease):
+            if may_publish or run.beyond_plan or _has_rows(run, lease):
                 # After Spark aborts a job, its other workers may still write rows: a digest would be wrong soon.
                 digest = engine.ledger_digest(lease.fence) if isinstance(error, RetentionError) else None
                 record = _record(run, approval, lease, started, engine.outcomes(), digest)

@@ -6,6 +6,7 @@ A missing or changed object is not processed. Source: DESIGN.md, invariant 5.
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, groupby
 
 import numpy as np
@@ -25,8 +26,8 @@ _FACTS = (("size", "size"), ("last_modified", "last_modified"), ("etag", "e_tag"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """Store access for the precondition check; pickled to executors.
+class Preconditions:
+    """The precondition check of objects in a store; pickled to executors.
 
     With `keeps_missing`, missing objects are passed on to the action, which also checks other places.
     """
@@ -34,20 +35,11 @@ class Facts:
     access: StoreAccess
     keeps_missing: bool = False
 
-    def open(self) -> "FactsOf":
-        """Return the precondition check with an open client."""
-        return FactsOf(self.access, ObjectReader(self.access), self.keeps_missing)
+    def open(self) -> ObjectReader:
+        """Return an open client for `classified`."""
+        return ObjectReader(self.access)
 
-
-@dataclass(frozen=True, slots=True)
-class FactsOf:
-    """The precondition check with an open client. See `Facts`."""
-
-    access: StoreAccess
-    reader: ObjectReader
-    keeps_missing: bool
-
-    def classified(self, objects: pa.Table) -> pa.Table:
+    def classified(self, objects: pa.Table, reader: ObjectReader) -> pa.Table:
         """Return rows of `OBJECTS`, each address once, with an outcome for missing and for changed objects.
 
         Errors: of the store. Objects that cannot be checked are not processed.
@@ -55,24 +47,16 @@ class FactsOf:
         addresses = sorted(objects["address"].to_pylist())
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             if self.access.lists_from_any_name:
-                found = list(chain.from_iterable(pool.map(self._between, _places(addresses))))
+                found = list(chain.from_iterable(pool.map(partial(_between, reader), _places(addresses))))
             else:
-                found = [self._heads(pool, addresses)]
+                heads = pool.map(partial(self._head, reader), addresses)
+                found = [pa.RecordBatch.from_pylist([row for row in heads if row], LISTING)]
         listed = pa.Table.from_batches(found, LISTING)
         return compared(objects, listed, keeps_missing=self.keeps_missing)
 
-    def _between(self, place: "_Place") -> Sequence[pa.RecordBatch]:
-        if not place.directory:
-            return list(self.reader.list_direct(""))
-        return list(self.reader.list_between(place.directory, place.first[:-1], place.last))
-
-    def _heads(self, pool: ThreadPoolExecutor, addresses: Sequence[str]) -> pa.RecordBatch:
-        rows = [row for row in pool.map(self._head, addresses) if row]
-        return pa.RecordBatch.from_pylist(rows, LISTING)
-
-    def _head(self, address: str) -> dict[str, object] | None:
+    def _head(self, reader: ObjectReader, address: str) -> dict[str, object] | None:
         try:
-            facts = self.reader.head(address)
+            facts = reader.head(address)
         except ObjectMissing:
             return None
         e_tag = None if self.access.is_local else facts.e_tag  # a local ETag identifies the file, not its content
@@ -93,6 +77,12 @@ def _places(addresses: Sequence[str]) -> Iterator[_Place]:
     for directory, group in groupby(addresses, key=lambda address: address[: address.rfind("/") + 1]):
         names = list(group)
         yield _Place(directory, names[0], names[-1])
+
+
+def _between(reader: ObjectReader, place: _Place) -> Sequence[pa.RecordBatch]:
+    if not place.directory:
+        return list(reader.list_direct(""))
+    return list(reader.list_between(place.directory, place.first[:-1], place.last))
 
 
 def compared(objects: pa.Table, listed: pa.Table, *, keeps_missing: bool) -> pa.Table:

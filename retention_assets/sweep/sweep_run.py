@@ -1,9 +1,8 @@
 """Inputs and common steps of one sweep of a day's plan, for every kind of repository."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any, Protocol
+from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,16 +21,15 @@ from retention_assets.objectstore.s3 import is_s3
 from retention_assets.objectstore.versions import keeps_versions
 from retention_assets.state.approval import approved_terms
 from retention_assets.state.binding import require_same_place
-from retention_assets.state.lease import Lease, require_seen_by_all, witnessed_record
-from retention_assets.state.ledger import FREED, OUTCOMES, plans_with_ledgers, read_ledgers, results_of
+from retention_assets.state.lease import require_seen_by_all, witnessed_record
+from retention_assets.state.ledger import FREED, OUTCOMES, amounts_of, plans_with_ledgers, read_ledgers, results_of
 from retention_assets.state.plan import Plan, find_plan, planned_objects, together
 from retention_assets.state.quarantine import place_of_plan
 from retention_assets.state.records import read_records, seal_of
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.actions import Delete, Quarantine
-from retention_assets.sweep.engine import width
-from retention_assets.sweep.execute import Log, SweepResult, SweepRun
-from retention_assets.sweep.spark import amounts_of
+from retention_assets.sweep.engine import RepositorySweep, SparkEngine, width
+from retention_assets.sweep.execute import Log, SweepResult, SweepRun, execute
 from retention_assets.sweep.verification import VerificationInputs
 from retention_assets.sweep.worker import Action
 from retention_assets.tables import REFERENCE_ADDRESSES
@@ -110,14 +108,27 @@ class Report:
         return {"mode": self.mode, "plan_hash": self.plan.plan_hash, **plot_numbers(amounts)}
 
 
-def sweep_run_of(
-    sweep: Sweep[Opened],
-    plan: Plan,
-    mode: str,
-    *,
-    beside: int = 0,
-    publish: Callable[[Lease], Mapping[str, Any]] | None = None,
-) -> SweepRun:
+def sweep_plan(sweep: Sweep[Opened], mode: str, repository: RepositorySweep) -> None:
+    """Execute the plan. Errors: GuardRefused before anything is deleted or moved; later errors: see `execute`."""
+    settings = sweep.limits.sweep
+    try:
+        run = sweep_run_of(sweep, repository, mode)
+        with SparkEngine(
+            sweep.spark,
+            sweep.warehouse,
+            repository,
+            most=settings.round,
+            others=sweep.others,
+            keeps_missing=mode == "quarantine",
+        ) as engine:
+            sweep_result = execute(run, engine, repository)
+            warn_of_versions(sweep, mode, sweep_result)
+            repository.finish(sweep_result.outcomes, engine.ledger())
+    finally:
+        repository.release()
+
+
+def sweep_run_of(sweep: Sweep[Opened], repository: RepositorySweep, mode: str) -> SweepRun:
     """Return the `SweepRun` of the plan, with the settings of the repository.
 
     Errors: GuardRefused when other machines would not see the lease of the sweep.
@@ -126,17 +137,16 @@ def sweep_run_of(
     require_seen_by_all(sweep.warehouse, sweep.name, sweep.opened.access, single_machine=alone)
     return SweepRun(
         warehouse=sweep.warehouse,
-        plan=plan,
+        plan=repository.plan,
         kind="sweep",
         mode=mode,
-        action=action_of(sweep, plan, mode),
+        action=action_of(sweep, repository.plan, mode),
         limits=sweep.limits,
         run_id=sweep.attempt,
         clock=sweep.clock,
         log=sweep.log,
         workers=width(sweep.spark),
-        beside=beside,
-        publish=publish,
+        dump=repository.dump,
         terms=approved_terms(sweep.opened.repository),
         seal=seal_of(sweep.opened.repository),
     )
@@ -204,7 +214,7 @@ def verification_inputs(sweep: Sweep[Opened]) -> VerificationInputs:
         for day, plan_hash in plans_with_ledgers(warehouse, name)
     ]
     records = list(read_records(warehouse, name))
-    rows = read_ledgers(sweep.spark, warehouse, name, [(plan.day.isoformat(), plan.plan_hash) for plan in tried])
+    rows = read_ledgers(sweep.spark, warehouse, name, [plan.key for plan in tried])
     has_quarantine = any(kept.document["mode"] == "quarantine" for kept in records)
     if (
         sweep.opened.repository.settings.mode == "quarantine"

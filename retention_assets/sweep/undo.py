@@ -20,6 +20,7 @@ from retention_assets.config.timestamps import Clock
 from retention_assets.core.amounts import Amount
 from retention_assets.core.digest import candidates_digest
 from retention_assets.core.frames import CachedFrames
+from retention_assets.core.liveness import LiveAddresses
 from retention_assets.core.paths import below_any
 from retention_assets.errors import ConfigurationError, GuardRefused, StoreError
 from retention_assets.objectstore.access import StoreAccess
@@ -31,8 +32,10 @@ from retention_assets.state.lease import MARGIN, Lease, release_lease, require_s
 from retention_assets.state.ledger import (
     LEDGERS,
     SURPLUS_LEDGERS,
+    amounts_of,
     ended_of,
     latest_of,
+    ledger_digest,
     plans_with_ledgers,
     read_ledgers,
 )
@@ -45,7 +48,6 @@ from retention_assets.sweep.actions import OF_COPY, Purge, RemoveVersions, Resto
 from retention_assets.sweep.copies import Lying, Times, held_and_surplus, in_folders, lying, unnamed
 from retention_assets.sweep.engine import Done, Round, run_on_spark, width
 from retention_assets.sweep.execute import Log, SweepResult, SweepRun, work_and_conclude
-from retention_assets.sweep.spark import amounts_of, ledger_digest
 from retention_assets.sweep.worker import OBJECTS, Action, TaskSpec
 
 _NEEDED = "came back to life, and is not where it was: these are its last bytes"
@@ -321,20 +323,20 @@ def _digest_of(found: OfPlan) -> str:
     return f"{found.plan.plan_hash}:{candidates_digest(found.rows.select('address', 'size'))}"
 
 
-def purge(undo: Undo, approved: str, kept: Callable[[], DataFrame], *, versions: bool = False) -> Undone:
+def purge(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool = False) -> Undone:
     """Delete the copies that are due, and their manifests. With `versions`, delete old versions of deleted objects.
 
-    `kept` returns the addresses that are live now (see `live_now`), and is called before each pass. A quarantined
-    object that is live again but missing from its path is not purged.
+    `live` is asked before each pass which addresses are live. A quarantined object that is live again but missing from
+    its path is not purged.
 
     The purge determines what is due under the lease, while no sweep runs. Copies that another run changes after that
-    are skipped. Errors: GuardRefused unless `approved` is the hash of exactly the due copies; errors of `kept`.
+    are skipped. Errors: GuardRefused unless `approved` is the hash of exactly the due copies; errors of `live`.
     """
     with undo.frames:
-        return _purged(undo, approved, kept, versions=versions)
+        return _purged(undo, approved, live, versions=versions)
 
 
-def _purged(undo: Undo, approved: str, kept: Callable[[], DataFrame], *, versions: bool) -> Undone:
+def _purged(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool) -> Undone:
     lease = _leased(undo)
     try:
         due = due_for_purge(undo, versions=versions)
@@ -347,12 +349,12 @@ def _purged(undo: Undo, approved: str, kept: Callable[[], DataFrame], *, version
         )
     if versions:
         access = undo.access()
-        return _carried(undo, "purge", due.rows, lambda _: RemoveVersions(access), kept)
+        return _carried(undo, "purge", due.rows, lambda _: RemoveVersions(access), live)
 
     def action(plan: Plan) -> Purge:
         return Purge(place_of_plan(undo.repository, plan), due.keeps_versions)
 
-    done = _carried(undo, "purge", due.rows, action, kept)
+    done = _carried(undo, "purge", due.rows, action, live)
     manifests = [*(one.plan for one in due.rows), *due.manifests]
     return replace(done, failed=done.failed + _clear(undo, [action(plan) for plan in manifests]))
 
@@ -430,14 +432,14 @@ def _carried(
     kind: str,
     chosen: Sequence[OfPlan],
     action: Callable[[Plan], Action],
-    kept: Callable[[], DataFrame] | None = None,
+    live: LiveAddresses | None = None,
 ) -> Undone:
     ended: dict[str, Amount] = {}
     alone = undo.repository.settings.sweep.single_machine
     require_seen_by_all(undo.warehouse, undo.repository.name, undo.access(), single_machine=alone)
     failed = 0
     for one in chosen:
-        engine = EndedEngine(undo, one, kept)
+        engine = EndedEngine(undo, one, live)
         run = SweepRun(
             warehouse=undo.warehouse,
             plan=one.plan,
@@ -450,7 +452,7 @@ def _carried(
             log=undo.log,
             workers=width(undo.spark),
             seal=seal_of(undo.repository),
-            publish=engine.surplus if one.surplus.objects else None,
+            beyond_plan=engine.surplus() if one.surplus.objects else None,
         )
         for name, amount in _carry(undo, run, engine).outcomes.items():
             ended[name] = together([ended.get(name, Amount()), amount])
@@ -482,12 +484,12 @@ class EndedEngine:
     Objects that another run changed after that are skipped. `surplus` copies have a ledger of their own, because the
     totals of the plan count its objects, and the objects of surplus copies are still at their path.
 
-    `kept` returns the live addresses; None for a restore, which cannot lose data.
+    `live` knows the live addresses; None for a restore, which cannot lose data.
     """
 
-    def __init__(self, undo: Undo, found: OfPlan, kept: Callable[[], DataFrame] | None = None) -> None:
+    def __init__(self, undo: Undo, found: OfPlan, live: LiveAddresses | None = None) -> None:
         self._undo = undo
-        self._kept = kept
+        self._live = live
         self._plan = found.plan
         rows = found.rows
         self._rows = rows if "surplus" in rows.columns else rows.withColumn("surplus", F.lit(False))
@@ -495,7 +497,7 @@ class EndedEngine:
         self._surplus = found.surplus
         self.failed = 0  # objects, in this run
 
-    def surplus(self, _: Lease) -> Mapping[str, Any]:
+    def surplus(self) -> Mapping[str, Any]:
         """Return the entry of the audit record for surplus copies: their number, bytes and digest."""
         digest = candidates_digest(self._rows.where("surplus").select("address", "size"))
         return {"surplus_copies": self._surplus.objects, "bytes": self._surplus.bytes, "digest": digest}
@@ -524,15 +526,15 @@ class EndedEngine:
         empty = {"last_modified": F.lit(None).cast("timestamp"), "etag": F.lit(None).cast("string")}
         undecided = {"outcome": F.lit(None).cast("string"), "detail": F.lit(None).cast("string")}
         objects = self._rest.withColumns({**empty, **undecided})
-        if self._kept:
-            objects = self._sparing(objects, self._kept())
+        if self._live:
+            objects = self._sparing(objects, self._live.now())
         if self._surplus.objects:
             objects = _left(objects, self._alone(objects), _ALONE)
         return Round(objects.select(*OBJECTS.names, "surplus"), checked_at)
 
-    def _sparing(self, objects: DataFrame, kept: DataFrame) -> DataFrame:
+    def _sparing(self, objects: DataFrame, live: DataFrame) -> DataFrame:
         """Skip objects that are live again but missing from their path: the copy may be the last one."""
-        again = objects.join(kept, on="address", how="left_semi").select("address")
+        again = objects.join(live, on="address", how="left_semi").select("address")
         absent = presence(again, self._undo.access()).where(F.col("last_modified").isNull())
         lacking = self._undo.frames.cache(absent.select("address"))
         number, first = _count_and_first(lacking, "address")
@@ -568,11 +570,10 @@ class EndedEngine:
 
     def ledger_digest(self, fence: int) -> str:
         """See `Engine`."""
-        return ledger_digest(self._undo.spark, self._undo.warehouse, self._plan, fence)
+        return ledger_digest(self._undo.spark, self._undo.warehouse, self._plan.repository, self._plan.key, fence)
 
     def _ledger(self, tree: str = LEDGERS) -> DataFrame:
-        plans = [(self._plan.day.isoformat(), self._plan.plan_hash)]
-        return read_ledgers(self._undo.spark, self._undo.warehouse, self._plan.repository, plans, tree)
+        return read_ledgers(self._undo.spark, self._undo.warehouse, self._plan.repository, [self._plan.key], tree)
 
 
 def _left(objects: DataFrame, addresses: DataFrame, why: str) -> DataFrame:

@@ -11,13 +11,20 @@ from retention_assets.core.guards import CheckResult
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.versions import lists_versions
-from retention_assets.state.ledger import OUTCOMES, ended_of, latest_of, newest_of, read_ledgers, sweeps_of
+from retention_assets.state.ledger import (
+    OUTCOMES,
+    ended_of,
+    latest_of,
+    ledger_digest,
+    newest_of,
+    read_ledgers,
+    sweeps_of,
+)
 from retention_assets.state.plan import Plan, planned_objects
 from retention_assets.state.quarantine import QuarantinePlace
 from retention_assets.state.records import NO_SEAL, SIGNATURE, Kept, Seal, copy_name, fingerprint
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.copies import in_folders, lying
-from retention_assets.sweep.spark import digest_of_ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +45,7 @@ class VerificationInputs:
 
         `went_at` is the last time at which the object was deleted, moved or found missing; null: never.
         """
-        plans = [(plan.day.isoformat(), plan.plan_hash) for plan in self.plans]
+        plans = [plan.key for plan in self.plans]
         rows = read_ledgers(self.spark, self.warehouse, self.name, plans)
         left = F.when(F.col("outcome").isin(Outcome.DELETED, Outcome.MISSING, Outcome.QUARANTINED), F.col("at"))
         return newest_of(rows.withColumn("went_at", F.max(left).over(Window.partitionBy("address"))))
@@ -93,9 +100,7 @@ def _copies_agree(check: str, inputs: VerificationInputs, ledger: DataFrame, fra
     access = places[0].access
     lies = frames.cache(lying(inputs.spark, places, frames, versions=lists_versions(access)).copies)
     ledgers = {
-        place.folder: read_ledgers(
-            inputs.spark, inputs.warehouse, plan.repository, [(plan.day.isoformat(), plan.plan_hash)]
-        )
+        place.folder: read_ledgers(inputs.spark, inputs.warehouse, plan.repository, [plan.key])
         for plan, place in inputs.places
     }
     rows = in_folders(ledgers, read_ledgers(inputs.spark, inputs.warehouse, inputs.name, []))
@@ -137,7 +142,7 @@ def _totals_hold(inputs: VerificationInputs, plan: Plan) -> CheckResult:
         planned = planned_objects(inputs.spark, inputs.warehouse, plan)
     except GuardRefused as error:
         return CheckResult(check, False, str(error))
-    rows = read_ledgers(inputs.spark, inputs.warehouse, plan.repository, [(plan.day.isoformat(), plan.plan_hash)])
+    rows = read_ledgers(inputs.spark, inputs.warehouse, plan.repository, [plan.key])
     latest = latest_of(rows)
     strangers = latest.join(planned.select("address", "size"), on=["address", "size"], how="left_anti").count()
     known = {row["outcome"]: row["count"] for row in latest.groupBy("outcome").count().collect()}
@@ -164,7 +169,7 @@ def _records_follow(inputs: VerificationInputs) -> CheckResult:
         if document["ledger_digest"] is None:  # no ledger, or its workers might still write rows
             continue
         plan = document["day"], document["plan_hash"]
-        digest = digest_of_ledger(inputs.spark, inputs.warehouse, inputs.name, plan, document["fence"])
+        digest = ledger_digest(inputs.spark, inputs.warehouse, inputs.name, plan, document["fence"])
         if digest != document["ledger_digest"]:
             return CheckResult("records_follow", False, f"the ledger that {told} is of was changed")
     if inputs.witnessed and inputs.witnessed not in [fingerprint(kept.document) for kept in inputs.records]:

@@ -22,7 +22,7 @@ from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.lease import Lease, holds
 from retention_assets.state.ledger import DONE, LedgerPlace
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.preconditions import Facts
+from retention_assets.sweep.preconditions import Preconditions
 from retention_assets.tables import INSTANT, LEDGER
 
 _GROUP = 10_000  # objects in a chunk: a crash leaves at most so many results unknown; ten bulk requests at once
@@ -98,7 +98,7 @@ class TaskSpec:
     rate: float | None = None
     reached: float | None = None
     ahead: timedelta = timedelta(0)  # how far the clock that set the deadline is ahead of this machine's clock
-    facts: Facts | None = None  # the precondition check just before the action; None: the action checks by itself
+    preconditions: Preconditions | None = None  # checked just before the action; None: the action checks by itself
 
     @property
     def group(self) -> int:
@@ -122,7 +122,7 @@ def work(
     def before_deadline() -> bool:
         return clock() < task.deadline and holds(warehouse, task.lease, clock())
 
-    for name, objects in _judged(task.facts, _groups_of(task, batches, worker)):
+    for name, objects in _classified(task.preconditions, _groups_of(task, batches, worker)):
         decided = objects.filter(pc.is_valid(objects["outcome"]))
         if decided.num_rows:
             yield _tally(_noted(task, decided, _ended(decided), name, clock(), "decided"))
@@ -155,18 +155,18 @@ def _groups_of(task: TaskSpec, batches: Iterable[pa.RecordBatch], worker: str) -
             yield f"{name}-{start:07d}", to_delete.slice(start, length)
 
 
-def _judged(facts: Facts | None, named: Iterable[_Named]) -> Iterator[_Named]:
+def _classified(preconditions: Preconditions | None, named: Iterable[_Named]) -> Iterator[_Named]:
     """Yield each chunk with the outcomes of the precondition check.
 
     The next chunk is checked while the caller processes the current one.
     """
-    if facts is None:
+    if preconditions is None:
         yield from named
         return
-    asking = facts.open()
+    reader = preconditions.open()
 
     def classified(objects: pa.Table) -> pa.Table:
-        return asking.classified(objects) if objects["outcome"].null_count else objects
+        return preconditions.classified(objects, reader) if objects["outcome"].null_count else objects
 
     with ThreadPoolExecutor(1) as pool:
         asked: tuple[str, Future[pa.Table]] | None = None

@@ -9,7 +9,7 @@ _PASSES = (
     "::test_an_instant_passes_when_it_and_the_grace_period_lie_before_the_oldest_picture"
 )
 _LOST_LEASE = "tests/sweep/test_worker.py::test_a_worker_whose_lease_is_lost_ends_with_the_group_in_its_hands"
-_LEFT_ALONE = "tests/sweep/test_spark.py::test_what_lives_again_is_left_alone"
+_LEFT_ALONE = "tests/sweep/test_engine.py::test_what_lives_again_is_left_alone"
 _ANOTHER = "tests/sweep/test_facts.py::test_what_is_gone_or_another_object_is_left_alone"
 
 KEEPING = (
@@ -291,7 +291,7 @@ SWEEPING = (
     Mutation(
         name="what lives again is not looked at",
         breaks="liveness is checked again just before deleting (invariant 5)",
-        file="retention_assets/sweep/spark.py",
+        file="retention_assets/sweep/engine.py",
         old='    detail = F.when(F.col("is_live").isNotNull(), F.lit(_REVIVED)).when(committed, F.lit(_COMMITTED))\n',
         new="    detail = F.when(committed, F.lit(_COMMITTED))\n",
         caught_by=(
@@ -313,11 +313,11 @@ SWEEPING = (
     Mutation(
         name="what a ledger said before it grew is taken for what it says",
         breaks="what a sweep ended is not worked on again (invariant 8)",
-        file="retention_assets/sweep/spark.py",
+        file="retention_assets/sweep/engine.py",
         old="            self._frames.release(self._kept)\n",
         new="            self._kept.count()\n",
         caught_by=(
-            "tests/sweep/test_spark.py::test_what_a_sweep_ended_does_not_remain_however_often_it_adds_to_its_ledger",
+            "tests/sweep/test_engine.py::test_what_a_sweep_ended_does_not_remain_however_often_it_adds_to_its_ledger",
         ),
     ),
     Mutation(

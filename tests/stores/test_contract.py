@@ -19,7 +19,7 @@ from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import LISTING, ObjectReader
 from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, ObjectResult, Outcome
-from retention_assets.sweep.preconditions import Facts
+from retention_assets.sweep.preconditions import Preconditions
 from retention_assets.sweep.worker import OBJECTS
 from tests.stores.places import ANOTHER_BUCKET, KINDS, LOCAL, MEMORY, Kind, Place
 
@@ -408,11 +408,12 @@ def planned(lake: Lake, **changed: Any) -> pa.Table:
 
 
 def outcomes(lake: Lake, objects: pa.Table) -> dict[str, str | None]:
-    classified = Facts(lake.access).open().classified(objects)
+    preconditions = Preconditions(lake.access)
+    classified = preconditions.classified(objects, preconditions.open())
     return dict(zip(classified["address"].to_pylist(), classified["outcome"].to_pylist(), strict=True))
 
 
-class TestFactsBeforeDeleting:
+class TestPreconditions:
     """What a worker of a sweep asks just before it touches objects."""
 
     def test_an_object_that_is_as_planned_goes_whatever_its_name(self, filled: Lake) -> None:
@@ -440,5 +441,6 @@ class TestFactsBeforeDeleting:
 
 def test_what_cannot_be_asked_about_raises(moto: Place) -> None:
     access = StoreAccess("s3://no-such-bucket/x", moto.options)
+    preconditions = Preconditions(access)
     with pytest.raises(StoreError, match="no-such-bucket"):
-        Facts(access).open().classified(pa.Table.from_pylist([{"address": "data/a"}], OBJECTS))
+        preconditions.classified(pa.Table.from_pylist([{"address": "data/a"}], OBJECTS), preconditions.open())

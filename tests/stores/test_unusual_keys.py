@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from retention_assets.errors import StoreError
 from retention_assets.inventory.unusual import UNUSUAL, is_unusual, unusual_names
 from retention_assets.lakefs.rules.names import is_generated
-from retention_assets.lakefs.source.places import place_of, prefixes
+from retention_assets.lakefs.source.inventory_snapshot import place_of, prefixes
 from retention_assets.objectstore.listing import list_objects, unlisted
 from retention_assets.objectstore.objects import ObjectReader
 from tests.faulty_s3 import Faults, FaultyS3, faulty_s3

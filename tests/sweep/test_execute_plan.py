@@ -24,6 +24,7 @@ from retention_assets.sweep.worker import BeforeDeadline, TaskSpec
 from tests.sweep.crashes.engine import EngineHere
 from tests.sweep.crashes.runs import sweep, sweep_run
 from tests.sweep.crashes.world import DEAD, PLANNED, REPOSITORY, World, name_of
+from tests.sweep.repository_sweep import RepositoryHere
 from tests.sweep.small_world import a_plan
 
 PLAN = a_plan(candidates=Amount(3, 30))
@@ -55,7 +56,7 @@ class EndsAlike:
 def sweep_result(world: World, **outcomes: str) -> SweepResult:
     """Carry the world's plan out by a deed that says so of each object that is worked on."""
     given = sweep_run(world, "sweep", "delete", "a-run")
-    return execute(replace(given, action=EndsAlike(outcomes)), EngineHere(world), lambda: None)
+    return execute(replace(given, action=EndsAlike(outcomes)), EngineHere(world), RepositoryHere())
 
 
 def lease_is_free(world: World) -> bool:
@@ -101,7 +102,7 @@ class TellsMore(EngineHere):
 
 def test_a_sweep_whose_ledger_does_not_balance_leaves_no_record(world: World) -> None:
     with pytest.raises(GuardRefused, match=r"10 objects and .* of 9 and .* planned"):
-        execute(sweep_run(world, "sweep", "delete", "a-run"), TellsMore(world), lambda: None)
+        execute(sweep_run(world, "sweep", "delete", "a-run"), TellsMore(world), RepositoryHere())
     assert list(read_records(world.warehouse, REPOSITORY)) == []
     assert completed_runs(world.warehouse, REPOSITORY) == frozenset()
     assert lease_is_free(world)
@@ -144,7 +145,7 @@ def test_a_plan_that_is_not_through_is_not_whole(world: World) -> None:
         def remaining(self, fence: int) -> Sequence[int]:
             return []
 
-    assert not execute(later, OneIsLeft(world), lambda: None).whole
+    assert not execute(later, OneIsLeft(world), RepositoryHere()).whole
 
 
 # ---- whether it goes on
@@ -180,7 +181,7 @@ class Breaks(EngineHere):
 
 def test_a_sweep_that_a_workers_error_ended_has_a_record_whose_digest_nobody_can_know_yet(world: World) -> None:
     with pytest.raises(ValueError, match="in a worker"):
-        execute(sweep_run(world, "sweep", "delete", "a-run"), Breaks(world), lambda: None)
+        execute(sweep_run(world, "sweep", "delete", "a-run"), Breaks(world), RepositoryHere())
     (record,) = read_records(world.warehouse, REPOSITORY)
     assert record.document["ended_early"] == "s3://lake: denied. Let it list."
     assert record.document["ledger_digest"] is None
@@ -191,7 +192,7 @@ def test_what_hinders_the_record_does_not_hide_what_ended_the_sweep(world: World
     engine = Breaks(world)
     engine.reads = False
     with pytest.raises(ValueError, match="in a worker"):
-        execute(sweep_run(world, "sweep", "delete", "a-run"), engine, lambda: None)
+        execute(sweep_run(world, "sweep", "delete", "a-run"), engine, RepositoryHere())
     assert list(read_records(world.warehouse, REPOSITORY)) == []
 
 
@@ -202,7 +203,7 @@ def test_what_ended_while_it_was_published_has_a_record(world: World) -> None:
         raise GuardRefused("somebody stands on what is to go")
 
     with pytest.raises(GuardRefused, match="somebody stands"):
-        execute(replace(sweep_run(world, "sweep", "delete", "a-run"), publish=publish), EngineHere(world), lambda: None)
+        execute(sweep_run(world, "sweep", "delete", "a-run"), EngineHere(world), RepositoryHere(edits=publish))
     (record,) = read_records(world.warehouse, REPOSITORY)
     assert (record.document["ended_early"], record.document["published"]) == ("somebody stands on what is to go", None)
 
@@ -222,14 +223,14 @@ class SlowLooks(EngineHere):
 def test_a_first_look_that_took_longer_than_the_window_is_followed_by_another(world: World) -> None:
     engine = SlowLooks(world)
     engine.slow = len(engine.remaining(0))
-    assert execute(sweep_run(world, "sweep", "delete", "a-run"), engine, lambda: None).whole
+    assert execute(sweep_run(world, "sweep", "delete", "a-run"), engine, RepositoryHere()).whole
 
 
 def test_looks_that_take_longer_than_the_window_end_the_sweep_with_the_remedy(world: World) -> None:
     engine = SlowLooks(world)
     engine.slow = 100
     with pytest.raises(GuardRefused, match=r"took longer than sweep.window, 15m.* Set a longer sweep.window"):
-        execute(sweep_run(world, "sweep", "delete", "a-run"), engine, lambda: None)
+        execute(sweep_run(world, "sweep", "delete", "a-run"), engine, RepositoryHere())
     assert not [row for row in world.ledger() if row["outcome"] == Outcome.ATTEMPTED]
     (record,) = read_records(world.warehouse, REPOSITORY)  # of what the look itself decided
     assert "sweep.window" in record.document["ended_early"]
@@ -248,7 +249,7 @@ def test_a_repository_that_is_not_the_planned_one_is_refused_before_anything_is_
         raise GuardRefused("it was created again under its name")
 
     with pytest.raises(GuardRefused, match="created again"):
-        execute(sweep_run(world, "sweep", "delete", "a-run"), EngineHere(world), another)
+        execute(sweep_run(world, "sweep", "delete", "a-run"), EngineHere(world), RepositoryHere(another))
     assert world.ledger() == []
     assert lease_is_free(world)
 
@@ -263,7 +264,7 @@ def test_a_plan_with_nothing_left_to_do_asks_no_questions(world: World) -> None:
         def remaining(self, fence: int) -> Sequence[int]:
             return []
 
-    ended = execute(sweep_run(world, "sweep", "delete", "a-run"), NothingRemains(world), unknown)
+    ended = execute(sweep_run(world, "sweep", "delete", "a-run"), NothingRemains(world), RepositoryHere(unknown))
     assert ended == SweepResult({}, whole=False)
 
 
@@ -278,8 +279,8 @@ def published(world: World, told: list[str], budget: int = len(PLANNED) + 2) -> 
         told.append(f"published under {lease.fence}, {len(world.ledger())} objects tried")
         return {"conflicts": 3}
 
-    given = replace(sweep_run(world, "sweep", "delete", "a-run"), beside=2, publish=publish)
-    return execute(given, EngineHere(world), lambda: told.append("the same repository"))
+    repository = RepositoryHere(lambda: told.append("the same repository"), publish, beside=2)
+    return execute(sweep_run(world, "sweep", "delete", "a-run"), EngineHere(world), repository)
 
 
 def test_edits_are_published_once_before_any_object_is_tried_and_the_record_says_what_that_came_to(
@@ -301,13 +302,11 @@ def test_edits_of_a_plan_without_objects_are_published_too(world: World) -> None
             return []
 
     told: list[str] = []
-    given = replace(
-        sweep_run(world, "sweep", "delete", "a-run"),
-        plan=plan,
-        beside=1,
-        publish=lambda _: told.append("published") or {},
+    given = replace(sweep_run(world, "sweep", "delete", "a-run"), plan=plan)
+    repository = RepositoryHere(
+        lambda: told.append("the same repository"), lambda _: told.append("published") or {}, beside=1
     )
-    ended = execute(given, NothingRemains(world), lambda: told.append("the same repository"))
+    ended = execute(given, NothingRemains(world), repository)
     assert told == ["the same repository", "published"]
     assert ended == SweepResult({}, whole=True)
 
@@ -343,5 +342,5 @@ def test_a_round_begins_at_the_pace_that_the_rounds_before_reached(
             return replace(super().run(objects, task), reached=200.0 if len(begun) == 1 else None)
 
     given = sweep_run(world, "sweep", "delete", "a-run")
-    execute(replace(given, action=EndsAlike(dict.fromkeys(DEAD, "deleted"))), Throttled(world), lambda: None)
+    execute(replace(given, action=EndsAlike(dict.fromkeys(DEAD, "deleted"))), Throttled(world), RepositoryHere())
     assert begun == [None, 200.0, 200.0]

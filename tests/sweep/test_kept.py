@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from retention_assets.config.configuration import Repository, load_configuration
 from retention_assets.config.timestamps import utc_now
 from retention_assets.repositories import live_now as module
-from retention_assets.repositories.live_now import live_now
+from retention_assets.repositories.live_now import LiveNow
 from retention_assets.state.warehouse import Warehouse
 from tests.end_to_end.command import orchard_on_disk, staged_folder
 from tests.icechunk_places import ago, field_place
@@ -57,12 +57,12 @@ def test_the_source_is_opened_once_and_what_was_read_is_released(
     monkeypatch.setattr(module, opens, open_and_count)
     before = cached(spark)
     warehouse = Warehouse(configuration.warehouse)
-    with live_now(spark, warehouse, repository, [], "a-run", lambda _: None, utc_now) as kept:
+    with LiveNow(spark, warehouse, repository, [], "a-run", lambda _: None, utc_now) as kept:
         assert opened == []
-        first = {row["address"] for row in kept().collect()}
+        first = {row["address"] for row in kept.now().collect()}
         after_first = cached(spark)
         add_a_file_to_the_staged_list(tmp_path)
-        assert {row["address"] for row in kept().collect()} == first
+        assert {row["address"] for row in kept.now().collect()} == first
         assert cached(spark) == after_first
     assert first
     assert opened == [repository]

@@ -19,12 +19,13 @@ from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.warehouse import Warehouse
+from retention_assets.sweep.engine import SparkEngine
 from retention_assets.sweep.execute import SweepResult, execute
-from retention_assets.sweep.spark import Setting, SparkEngine
 from retention_assets.sweep.worker import BeforeDeadline
 from tests.ledgers import write_ledger
 from tests.sweep.crashes.runs import sweep_run
 from tests.sweep.crashes.world import World
+from tests.sweep.repository_sweep import RepositoryHere
 from tests.sweep.small_world import DAY, a_plan
 from tests.transforms.frames import NOW, OLD, Candidate, candidates
 
@@ -43,7 +44,8 @@ def engine_of(spark: SparkSession, warehouse: Warehouse, lake: Path, live: Seque
 
     objects = candidates(spark, *(Candidate(name) for name in FILES))
     access, layout = StoreAccess(f"file://{lake}"), IcechunkLayout(0)
-    return SparkEngine(Setting(spark, warehouse, a_plan(), objects, access, look, most=2, layout=layout))
+    repository = RepositoryHere(candidates=objects, access=access, live=look, layout=layout)
+    return SparkEngine(spark, warehouse, repository, most=2)
 
 
 @pytest.fixture
@@ -129,7 +131,7 @@ def sweep_result(spark: SparkSession, world: World, run_id: str, fails_at: str) 
     world.limits = world.limits.model_copy(update={"budget": BudgetSettings(objects=len(FILES))})
     engine = engine_of(spark, world.warehouse, world.root / "files")
     given = replace(sweep_run(world, "sweep", "delete", run_id), plan=plan, action=FailsAt(fails_at))
-    ended = execute(given, engine, lambda: None)
+    ended = execute(given, engine, RepositoryHere())
     return ended, outcomes(engine.ledger())
 
 

@@ -23,6 +23,7 @@ from retention_assets.sweep.verification import VerificationInputs, records_copi
 from tests.sweep.crashes.engine import EngineHere
 from tests.sweep.crashes.runs import sweep_run
 from tests.sweep.crashes.world import REPOSITORY, World
+from tests.sweep.repository_sweep import RepositoryHere
 
 
 @pytest.fixture
@@ -330,7 +331,7 @@ def test_a_sweep_whose_record_could_not_be_copied_does_not_begin(tmp_path: Path)
         sweep_run(world, "sweep", "delete", "a-run"), seal=Seal(witness=StoreAccess(f"file://{tmp_path}/witness"))
     )
     with pytest.raises(StoreError, match=r"witness: no directory can be made there"):
-        execute(sealed, EngineHere(world), lambda: None)
+        execute(sealed, EngineHere(world), RepositoryHere())
     assert world.stored() == before
     assert world.warehouse.documents(REPOSITORY, "leases") == []
 

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,20 @@ def undo(spark: SparkSession, world: World) -> Undo:
     return Undo(spark, world.warehouse, repository, f"run-{world.now:%d%H%M%S}", "ada", lambda _: None, world.clock)
 
 
-def kept(spark: SparkSession, *names: str) -> Callable[[], DataFrame]:
+@dataclass(frozen=True)
+class Live:
+    """See `LiveAddresses`: asks a test."""
+
+    asked: Callable[[], DataFrame]
+
+    def now(self) -> DataFrame:
+        return self.asked()
+
+
+def kept(spark: SparkSession, *names: str) -> Live:
     """Stand for the look at what a repository keeps."""
     rows = pa.table({"address": pa.array([address(name) for name in names], pa.string())})
-    return lambda: spark.createDataFrame(rows)
+    return Live(lambda: spark.createDataFrame(rows))
 
 
 def outcome(world: World, name: str) -> str:
@@ -105,7 +115,7 @@ def test_a_restore_or_purge_releases_all_frames_that_it_cached_also_after_an_err
         raise GuardRefused("nobody knows what is live")
 
     with pytest.raises(GuardRefused, match="nobody knows"):
-        purge(undo(spark, world), due.digest, unknown)
+        purge(undo(spark, world), due.digest, Live(unknown))
     assert cached(spark) == before
     purge(undo(spark, world), due.digest, kept(spark, "c"))
     assert cached(spark) == before
@@ -254,12 +264,12 @@ def test_the_look_at_what_lives_is_of_the_purge_itself_and_its_window_begins_the
         lease = world.warehouse.read_document(REPOSITORY, LEASES, world.warehouse.documents(REPOSITORY, LEASES)[-1])
         asked.append(lease is not None and not lease["released"])
         world.now += timedelta(minutes=5)
-        return kept(spark)()
+        return kept(spark).now()
 
-    purge(undo(spark, world), due.digest, answer)
+    purge(undo(spark, world), due.digest, Live(answer))
     assert asked == [True]
     *_, record = read_records(world.warehouse, REPOSITORY)
     assert record.document["longest_window_seconds"] >= 300
     with pytest.raises(GuardRefused, match="is not the hash of what may be purged now"):
-        purge(undo(spark, world), due.digest, answer)
+        purge(undo(spark, world), due.digest, Live(answer))
     assert asked == [True]

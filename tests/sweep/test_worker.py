@@ -125,7 +125,7 @@ class Asking:
     def open(self) -> "Asking":
         return self
 
-    def classified(self, objects: pa.Table) -> pa.Table:
+    def classified(self, objects: pa.Table, reader: object) -> pa.Table:
         self.asked.append(objects["address"].to_pylist())
         rows = [
             {**row, "outcome": "missing", "detail": "gone"} if row["address"].startswith("x") else row
@@ -136,7 +136,7 @@ class Asking:
 
 def test_the_store_is_asked_about_each_group_before_it_is_touched(bench: Bench) -> None:
     asking, action = Asking(), Recording()
-    tally = bench.work(action, [batch("a", "x1", "x2", "x3", "b", lives="skipped"), batch("c")], facts=asking)
+    tally = bench.work(action, [batch("a", "x1", "x2", "x3", "b", lives="skipped"), batch("c")], preconditions=asking)
     assert asking.asked == [["a", "x1"], ["x2", "x3"], ["b"], ["c"]]
     assert action.done == ["a", "b", "c"]
     assert [bench.outcomes(name) for name in ("x1", "x2", "x3")] == [{"missing"}] * 3
@@ -146,14 +146,14 @@ def test_the_store_is_asked_about_each_group_before_it_is_touched(bench: Bench) 
 
 def test_a_store_that_cannot_be_asked_leaves_what_it_was_asked_about_untouched(bench: Bench) -> None:
     class Refusing(Asking):
-        def classified(self, objects: pa.Table) -> pa.Table:
+        def classified(self, objects: pa.Table, reader: object) -> pa.Table:
             if "c" in objects["address"].to_pylist():
                 raise StoreError("no answer")
-            return super().classified(objects)
+            return super().classified(objects, reader)
 
     action = Recording()
     with pytest.raises(StoreError, match="no answer"):
-        bench.work(action, [batch("a", "b", "c", "d")], facts=Refusing())
+        bench.work(action, [batch("a", "b", "c", "d")], preconditions=Refusing())
     assert action.done == ["a", "b"]
     assert {address for address, _, _ in bench.ledger()} == {"a", "b"}
 

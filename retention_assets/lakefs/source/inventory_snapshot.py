@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.config.timestamps import Clock
 from retention_assets.errors import TableContractError
 from retention_assets.inventory.inventories import delivered_inventory
 from retention_assets.lakefs.source.opening import OpenRepository
-from retention_assets.lakefs.source.places import place_of, prefixes
 from retention_assets.lakefs.source.slices import is_closed
 from retention_assets.objectstore.listing import Prefixes, list_objects
 from retention_assets.objectstore.objects import ObjectReader
@@ -26,6 +25,7 @@ from retention_assets.tables import STORAGE_INVENTORY
 
 _STILL_LISTED = timedelta(hours=2)  # longer than a sweep's window: `attempted` is recorded before the delete
 _CLEAN_AT, _STORAGE, FELL_BACK = "clean_at", "storage", "fell_back"
+_DATA, _INTERNAL = "data/", "_lakefs/"  # Source: lakeFS facts 1.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,3 +173,18 @@ def _is_whole(warehouse: Warehouse, name: str, table: str, day: str) -> bool:
 
 def _name(place: str) -> str:
     return place.rstrip("/").rpartition("/")[2]
+
+
+def prefixes(reader: ObjectReader) -> Prefixes:
+    """Return the prefixes that together contain every object of the namespace except `_lakefs/` (invariant 9)."""
+    top = [name for name in reader.prefixes("") if name != _INTERNAL]
+    slices = reader.prefixes(_DATA) if _DATA in top else ()
+    flat = ("", _DATA) if _DATA in top else ("",)
+    return Prefixes((*(name for name in top if name != _DATA), *slices), flat)
+
+
+def place_of(address: Column) -> Column:
+    """Return the prefix of `prefixes` that contains `address`."""
+    top = F.substring_index(address, "/", 1)
+    within = F.when(F.concat(top, F.lit("/")) == _DATA, F.substring_index(address, "/", 2)).otherwise(top)
+    return F.concat(within, F.lit("/"))

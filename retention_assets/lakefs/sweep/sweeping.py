@@ -1,28 +1,24 @@
-"""Sweeps lakeFS repositories: prepares what `execute` and the verification need."""
+"""Sweeps lakeFS repositories: what a sweep asks of lakeFS, and the query of its liveness checks."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from pyspark.sql import DataFrame
 
 from retention_assets.config.durations import format_duration
+from retention_assets.core.amounts import Amount
+from retention_assets.core.liveness import Liveness
 from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.lakefs.sweep.guards import require_own_names
 from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, LivenessQuery
 from retention_assets.lakefs.sweep.memory import read_memory
 from retention_assets.lakefs.sweep.results import rule_statistics, write_statistics
 from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.state.lease import Lease
 from retention_assets.state.ledger import ledger_of_plan, report_of
 from retention_assets.state.plan import Plan, load_plan, planned_heads
 from retention_assets.state.table_cache import TableCache
-from retention_assets.sweep.execute import execute
-from retention_assets.sweep.spark import Setting, SparkEngine
-from retention_assets.sweep.sweep_run import (
-    Report,
-    Sweep,
-    planned_as_approved,
-    require_clock,
-    sweep_run_of,
-    warn_of_versions,
-)
+from retention_assets.sweep.engine import Directories, RepositorySweep
+from retention_assets.sweep.sweep_run import Report, Sweep, planned_as_approved, require_clock, sweep_plan
 
 
 def report(sweep: Sweep[OpenRepository], *, execute: bool = True) -> Report:
@@ -30,49 +26,57 @@ def report(sweep: Sweep[OpenRepository], *, execute: bool = True) -> Report:
     mode = sweep.opened.repository.settings.mode
     plan = load_plan(sweep.warehouse, sweep.name, sweep.day)
     if execute and mode != "plan":
-        sweep_plan(sweep, plan, mode)
+        sweep_plan(sweep, mode, LakeFSRepositorySweep(sweep, plan))
     ledger = ledger_of_plan(sweep.spark, sweep.warehouse, sweep.name, sweep.day, plan.plan_hash)
     return Report(plan, mode, report_of(ledger))
 
 
-def sweep_plan(sweep: Sweep[OpenRepository], plan: Plan, mode: str) -> None:
-    """Execute the plan. Errors: GuardRefused before anything is deleted or moved; later errors: see `execute`."""
-    started = sweep.clock()
-    planned = planned_as_approved(sweep, plan, sweep.opened.policy().policy_hash)
-    require_clock(sweep)
-    query = liveness_query(sweep)
-    cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, sweep.opened.access, sweep.attempt)
-    liveness = LakeFSLiveness(sweep.spark, cache, query, sweep.clock)
-    others = sweep.others
-    setting = Setting(
-        sweep.spark,
-        sweep.warehouse,
-        plan,
-        planned,
-        sweep.opened.access,
-        lambda: others.added_to(liveness.now(), planned),
-        sweep.limits.sweep.round,
-    )
-    engine = SparkEngine(setting, keeps_missing=mode == "quarantine")
-    heads = planned_heads(sweep.warehouse, plan)
+class LakeFSRepositorySweep(RepositorySweep):
+    """The sweep of a plan of a lakeFS repository; see `RepositorySweep`. It deletes objects and edits nothing."""
 
-    def check() -> None:
-        others.require_known()
-        liveness.require_same(plan, heads)
-        if not sweep.opened.repository.lakefs.legacy_names:
-            require_own_names(plan, planned, liveness.entries)
+    beside = 0
+    publishes = False
 
-    run = replace(sweep_run_of(sweep, plan, mode), dump=dump_of(sweep))
-    try:
-        with engine:
-            sweep_result = execute(run, engine, check)
-    finally:
-        liveness.release()
-    warn_of_versions(sweep, mode, sweep_result)
-    if sweep.opened.repository.lakefs.write_results:
-        ledger = engine.ledger().where(f"outcome != '{Outcome.ATTEMPTED}'")
-        statistics = rule_statistics(planned, ledger, sweep.attempt, plan.plan_hash, started)
-        write_statistics(sweep.opened.access, sweep.day, statistics)
+    def __init__(self, sweep: Sweep[OpenRepository], plan: Plan) -> None:
+        """Errors: GuardRefused if the plan, its policy or its place is not as approved, or if clocks differ."""
+        self._sweep, self.plan = sweep, plan
+        self._started = sweep.clock()
+        self.candidates = planned_as_approved(sweep, plan, sweep.opened.policy().policy_hash)
+        require_clock(sweep)
+        self.access, self.layout = sweep.opened.access, Directories()
+        self.dump = dump_of(sweep)
+        self._heads = planned_heads(sweep.warehouse, plan)
+        cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, self.access, sweep.attempt)
+        self._liveness = LakeFSLiveness(sweep.spark, cache, liveness_query(sweep), sweep.clock)
+
+    def require_same(self) -> None:
+        """See `RepositorySweep`. Also refuses names of a kind that the repository does not use."""
+        self._sweep.others.require_known()
+        self._liveness.require_same(self.plan, self._heads)
+        if not self._sweep.opened.repository.lakefs.legacy_names:
+            require_own_names(self.plan, self.candidates, self._liveness.entries)
+
+    def live_now(self) -> Liveness:
+        """See `RepositorySweep`."""
+        return self._liveness.now()
+
+    def live_after_edits(self) -> None:
+        """See `RepositorySweep`."""
+
+    def publish(self, lease: Lease) -> None:
+        """See `RepositorySweep`."""
+
+    def finish(self, outcomes: Mapping[str, Amount], ledger: DataFrame) -> None:
+        """See `RepositorySweep`. Writes the statistics that `write_results` asks for."""
+        sweep = self._sweep
+        if sweep.opened.repository.lakefs.write_results:
+            ended = ledger.where(f"outcome != '{Outcome.ATTEMPTED}'")
+            statistics = rule_statistics(self.candidates, ended, sweep.attempt, self.plan.plan_hash, self._started)
+            write_statistics(self.access, sweep.day, statistics)
+
+    def release(self) -> None:
+        """See `RepositorySweep`."""
+        self._liveness.release()
 
 
 def dump_of(sweep: Sweep[OpenRepository]) -> Mapping[str, str] | None:

@@ -13,7 +13,7 @@ from retention_assets.core.states import LIFECYCLE
 from retention_assets.lakefs.rules.addresses import addresses, canonical
 from retention_assets.lakefs.rules.names import is_outside, stored_name
 from retention_assets.lakefs.rules.ranges import active_ranges
-from retention_assets.lakefs.source.places import prefixes
+from retention_assets.lakefs.source.inventory_snapshot import prefixes
 from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.staged_objects import staged_objects
 from retention_assets.lakefs.sweep.guards import heads_present, ranges_complete

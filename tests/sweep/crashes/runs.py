@@ -8,6 +8,7 @@ from retention_assets.sweep.execute import SweepResult, SweepRun, execute
 from retention_assets.sweep.undo import Undo, _carry
 from tests.sweep.crashes.engine import EngineHere, EngineOfQuarantine, Hooks, latest
 from tests.sweep.crashes.world import World, name_of
+from tests.sweep.repository_sweep import RepositoryHere
 from tests.sweep.small_world import SETTINGS
 
 
@@ -30,7 +31,7 @@ def sweep_run(world: World, kind: str, mode: str, run_id: str) -> SweepRun:
 def sweep(world: World, mode: str, run_id: str = "a-run", hooks: Hooks | None = None) -> SweepResult:
     """Delete or quarantine."""
     engine = EngineHere(world, keeps_missing=mode == "quarantine", hooks=hooks or Hooks())
-    return execute(sweep_run(world, "sweep", mode, run_id), engine, lambda: None)
+    return execute(sweep_run(world, "sweep", mode, run_id), engine, RepositoryHere())
 
 
 def undo(world: World, kind: str, run_id: str = "a-run", names: Iterable[str] | None = None) -> SweepResult:

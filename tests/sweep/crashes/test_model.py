@@ -24,10 +24,11 @@ from retention_assets.state.ledger import (
     read_ledgers,
 )
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.spark import Setting, SparkEngine
+from retention_assets.sweep.engine import SparkEngine
 from retention_assets.tables import LEDGER
 from tests.sweep.crashes.engine import latest, standing
 from tests.sweep.crashes.world import Row
+from tests.sweep.repository_sweep import RepositoryHere
 from tests.sweep.small_world import a_plan
 from tests.transforms.frames import NOW
 
@@ -101,11 +102,10 @@ def test_what_remains_to_be_done(spark: SparkSession, warehouse: Warehouse, rows
     addresses = sorted({row["address"] for row in rows})
     planned = spark.createDataFrame(pa.table({"address": addresses}))
     access = StoreAccess(f"file://{warehouse.root}")
-    plan = a_plan(day=DAY, plan_hash=HASH)
-    setting = Setting(spark, warehouse, plan, planned, access, lambda: pytest.fail("nothing is looked at"), 1_000)
+    repository = RepositoryHere(plan=a_plan(day=DAY, plan_hash=HASH), candidates=planned, access=access)
     over = {
         row["address"]
         for row in rows
         if row["outcome"] in ENDED or (row["fence"] == fence and row["outcome"] != Outcome.ATTEMPTED)
     }
-    assert sum(SparkEngine(setting).remaining(fence)) == len(addresses) - len(over) > 0
+    assert sum(SparkEngine(spark, warehouse, repository, most=1_000).remaining(fence)) == len(addresses) - len(over) > 0

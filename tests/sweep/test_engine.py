@@ -12,10 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from retention_assets.core.liveness import Liveness
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.spark import Setting, SparkEngine, pack, place, with_results
+from retention_assets.sweep.engine import SparkEngine, pack, place, with_results
 from retention_assets.sweep.worker import OBJECTS
 from retention_assets.tables import DELETION_CANDIDATES
 from tests.ledgers import write_ledger
+from tests.sweep.repository_sweep import RepositoryHere
 from tests.sweep.small_world import DAY, a_plan
 from tests.transforms.frames import NOW, OLD, Candidate, address, candidates, of
 
@@ -91,11 +92,8 @@ def an_engine(spark: SparkSession, root: Path) -> SparkEngine:
     (root / "lake").mkdir()
     rows = [Candidate(name) for name in ("data/x/1", "data/x/2", "data/x/3", "data/y/1", "data/y/2", "data/y/3")]
 
-    def look() -> Liveness:
-        raise AssertionError("nothing is to be looked at")
-
-    warehouse, access = Warehouse(str(root / "warehouse")), StoreAccess(f"file://{root}/lake")
-    return SparkEngine(Setting(spark, warehouse, a_plan(), candidates(spark, *rows), access, look, most=3))
+    repository = RepositoryHere(candidates=candidates(spark, *rows), access=StoreAccess(f"file://{root}/lake"))
+    return SparkEngine(spark, Warehouse(str(root / "warehouse")), repository, most=3)
 
 
 def sweep(root: Path, name: str, fence: int = 1, **outcomes: str) -> None:
@@ -133,7 +131,7 @@ def test_what_failed_or_was_skipped_remains_for_the_next_sweep_and_not_for_this_
 def test_the_engine_releases_its_frames_when_its_block_ends_in_an_error(spark: SparkSession, tmp_path: Path) -> None:
     context: Any = spark.sparkContext
     before = int(context._jsc.getPersistentRDDs().size())
-    with pytest.raises(AssertionError, match="nothing is to be looked at"), an_engine(spark, tmp_path) as engine:
+    with pytest.raises(pytest.fail.Exception, match="nothing is to be looked at"), an_engine(spark, tmp_path) as engine:
         engine.remaining(1)
         assert int(context._jsc.getPersistentRDDs().size()) > before
         engine.look(0)

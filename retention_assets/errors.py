@@ -1,9 +1,9 @@
 """The errors that this project raises. Each class calls for a different reaction and has an exit code."""
 
-import re
+import json
 from typing import ClassVar
 
-_NAMED = re.compile(r"retention_assets\.errors\.(\w+): ([^\n]+)")
+_MARK = "error of retention_assets: "  # the JSON of a `WorkerError` follows
 
 
 class RetentionError(Exception):
@@ -48,15 +48,29 @@ class TableContractError(RetentionError):
     """A table of the warehouse does not exist, lacks columns, or has unexpected columns."""
 
 
+class WorkerError(Exception):
+    """Carries an error of this project from an executor to the driver, as JSON: Spark hands over only text."""
+
+    def __init__(self, error: RetentionError) -> None:
+        kind = next(one for one in type(error).__mro__ if one.__module__ == __name__)  # it is also on the driver
+        super().__init__(_MARK + json.dumps({"error": kind.__name__, "message": str(error)}))
+
+
 def error_named_in(trace: str) -> RetentionError | None:
-    """Return the error of this project that a worker's traceback (text from Spark) ends with; None if there is none."""
-    found = _NAMED.search(trace)
-    kind = globals().get(found[1]) if found else None
-    return kind(found[2].strip()) if found and kind else None
+    """Return the error of this project that a `WorkerError` carries in this text from Spark; None if there is none."""
+    _, mark, carried = trace.partition(_MARK)
+    if not mark:
+        return None
+    try:
+        document, _ = json.JSONDecoder().raw_decode(carried)
+    except ValueError:  # the text was cut off
+        return None
+    error: RetentionError = globals()[document["error"]](document["message"])
+    return error
 
 
 def own_error(error: Exception) -> RetentionError | None:
-    """Return the error of this project: `error` itself, or a worker's error in its text. None for other errors."""
+    """Return the error of this project: `error` itself, or the error that its text carries. None for other errors."""
     return error if isinstance(error, RetentionError) else error_named_in(str(error))
 
 

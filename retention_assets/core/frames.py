@@ -1,8 +1,15 @@
-"""Keeps frames in Spark's cache for the time of a `with` block."""
+"""Keeps frames in Spark's cache for the time of a `with` block, and applies functions to them on executors."""
 
+from collections.abc import Callable, Iterator
 from typing import Self
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from retention_assets.errors import RetentionError, WorkerError
+
+Batches = Iterator[pa.RecordBatch]
 
 
 class CachedFrames:
@@ -31,3 +38,18 @@ class CachedFrames:
         """Release one frame before the end of the block."""
         self._frames.remove(frame)
         frame.unpersist()
+
+
+def on_workers(frame: DataFrame, function: Callable[[Batches], Batches], schema: pa.Schema) -> DataFrame:
+    """Return the rows of `schema` that `function` makes of the frame's record batches, on executors.
+
+    An error of this project that `function` raises can be read on the driver with `errors.own_error`.
+    """
+
+    def run(batches: Batches) -> Batches:
+        try:
+            yield from function(batches)
+        except RetentionError as error:
+            raise WorkerError(error) from error
+
+    return frame.mapInArrow(run, from_arrow_schema(schema))

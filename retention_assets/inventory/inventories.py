@@ -7,9 +7,9 @@ from datetime import datetime
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from retention_assets.config.configuration import Repository
+from retention_assets.core.frames import on_workers
 from retention_assets.errors import ConfigurationError, ObjectMissing
 from retention_assets.inventory.addresses import addresses_below, require_bucket_listed
 from retention_assets.inventory.delivered import Inventory
@@ -42,9 +42,7 @@ def delivered_inventory(spark: SparkSession, repository: Repository) -> Delivere
     width = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
     rows = spark.createDataFrame(pa.Table.from_pylist(files, _FILES))
     without_files = [(access, replace(manifest, files=())) for access, manifest in opened]
-    listed = rows.repartition(width).mapInArrow(
-        _reader(without_files, repository.namespace), from_arrow_schema(STORAGE_INVENTORY.schema)
-    )
+    listed = on_workers(rows.repartition(width), _reader(without_files, repository.namespace), STORAGE_INVENTORY.schema)
     newest = F.max_by(F.struct(*STORAGE_INVENTORY.schema.names), "last_modified").alias("row")
     frame = listed.groupBy("address").agg(newest).select("row.*")
     return Delivered(frame, min(manifest.created_at for _, manifest in opened))

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
+from retention_assets.core.frames import on_workers
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.local_listing import list_named, plain_names
 from retention_assets.objectstore.objects import LISTING, ObjectReader
@@ -36,7 +36,7 @@ def list_objects(spark: SparkSession, access: StoreAccess, places: Prefixes) -> 
     # Spark answers a query plan from the cached rows of an equal one, so a unique id makes each listing different.
     rows = pa.table({"tasks": _as_rows(shares), "listing": [str(uuid4())] * len(shares)})
     frame = spark.createDataFrame(rows)
-    listed = frame.mapInArrow(_lister(access), from_arrow_schema(LISTING)).withColumn("source", F.lit("listing"))
+    listed = on_workers(frame, _lister(access), LISTING).withColumn("source", F.lit("listing"))
     # The ETag of a local file contains its inode: it does not depend on the content, and differs between machines.
     etag = F.lit(None).cast("string") if access.is_local else F.col("e_tag")
     return listed.withColumnRenamed("path", "address").withColumn("etag", etag).drop("e_tag")

@@ -7,8 +7,8 @@ from itertools import batched
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema
 
+from retention_assets.core.frames import on_workers
 from retention_assets.errors import ObjectMissing
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
@@ -41,4 +41,4 @@ def presence(addresses: DataFrame, access: StoreAccess) -> DataFrame:
                     columns = [pa.array(group, pa.string()), pa.array(times, INSTANT), pa.array(sizes, pa.int64())]
                     yield pa.record_batch(columns, schema=PRESENCE)
 
-    return addresses.mapInArrow(ask, from_arrow_schema(PRESENCE))
+    return on_workers(addresses, ask, PRESENCE)

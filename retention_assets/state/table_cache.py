@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from retention_assets.core.frames import on_workers
 from retention_assets.errors import TableContractError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
@@ -63,7 +64,7 @@ def read_tables(ids: DataFrame, kind: Kind, access: StoreAccess) -> DataFrame:
                     for table_id, name, content in zip(group, names, pool.map(reader.read, names), strict=True):
                         yield decode(content, reader.describe(name), table_id)
 
-    return ids.mapInArrow(read, from_arrow_schema(kind.schema))
+    return on_workers(ids, read, kind.schema)
 
 
 @dataclass(frozen=True, slots=True)

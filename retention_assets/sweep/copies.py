@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
-from retention_assets.core.frames import CachedFrames
+from retention_assets.core.frames import CachedFrames, on_workers
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.listing import Prefixes, list_objects
 from retention_assets.objectstore.objects import ObjectReader
@@ -110,7 +109,7 @@ def _stored(spark: SparkSession, access: StoreAccess, folders: Sequence[str], *,
 
     named = spark.createDataFrame(pa.table({"folder": pa.array(folders, pa.string())}))
     spread = named.repartition(int(spark.conf.get("spark.sql.shuffle.partitions") or 2))
-    return spread.mapInArrow(list_versions, from_arrow_schema(_STORED))
+    return on_workers(spread, list_versions, _STORED)
 
 
 @dataclass(frozen=True, slots=True)

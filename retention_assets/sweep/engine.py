@@ -12,10 +12,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from retention_assets.core.amounts import Amount
-from retention_assets.core.frames import CachedFrames
+from retention_assets.core.frames import CachedFrames, on_workers
 from retention_assets.core.liveness import Elsewhere, Liveness, NothingElsewhere
 from retention_assets.core.states import UNREFERENCED
 from retention_assets.objectstore.access import StoreAccess
@@ -291,7 +290,7 @@ def run_on_spark(objects: DataFrame, task: TaskSpec) -> Done:
     """Have executors execute `task` on a frame of `OBJECTS`, partitioned and sorted by address; return the result."""
     spark = objects.sparkSession
     parts = objects.select(*OBJECTS.names).repartitionByRange(width(spark), "address").sortWithinPartitions("address")
-    tally = parts.mapInArrow(_worker(task), from_arrow_schema(TALLY))
+    tally = on_workers(parts, _worker(task), TALLY)
     sums = F.sum("objects"), F.sum("bytes"), F.max(F.unix_micros("until")), F.median("reached")
     rows = sorted(tally.groupBy("outcome").agg(*sums).collect())
     amounts = {outcome: Amount(objects, size) for outcome, objects, size, *_ in rows}

@@ -10,7 +10,7 @@ import pytest
 
 from retention_assets.config.limits import BudgetSettings
 from retention_assets.core.amounts import Amount
-from retention_assets.errors import GuardRefused, StoreError
+from retention_assets.errors import AccessDenied, GuardRefused, StoreError, WorkerError
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.lease import Lease
@@ -171,7 +171,8 @@ class Breaks(EngineHere):
 
     def run(self, objects: Round[pa.Table], task: TaskSpec) -> Done:
         super().run(objects, task)
-        raise ValueError("in a worker\nretention_assets.errors.AccessDenied: s3://lake: denied. Let it list.\n  at x")
+        carried = WorkerError(AccessDenied("s3://lake: denied. Let it list."))
+        raise ValueError(f"in a worker\nretention_assets.errors.WorkerError: {carried}\n  at x")
 
     def outcomes(self) -> Mapping[str, Amount]:
         if not self.reads:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema
 
+from retention_assets.core.frames import on_workers
 from retention_assets.errors import ObjectMissing, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
@@ -28,7 +28,7 @@ def md5_of(objects: DataFrame, access: StoreAccess) -> DataFrame:
             found = [_md5(reader, path) if size <= _LARGEST else None for path, size in zip(paths, sizes, strict=True)]
             yield pa.record_batch([batch["address"], pa.array(found, pa.string())], schema=_ROWS)
 
-    return objects.select("address", "size").mapInArrow(read, from_arrow_schema(_ROWS))
+    return on_workers(objects.select("address", "size"), read, _ROWS)
 
 
 def _md5(reader: ObjectReader, path: str) -> str | None:

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
+from retention_assets.core.frames import on_workers
 from retention_assets.errors import CorruptFile
 from retention_assets.lakefs.rules.names import canonical_address
 from retention_assets.objectstore.access import StoreAccess
@@ -49,7 +49,7 @@ def _listed(spark: SparkSession, access: StoreAccess, files: Sequence[str]) -> D
                 yield from staged_rows(reader.read(name), reader.describe(name))
 
     names = spark.createDataFrame(pa.table({"name": files}))
-    return names.mapInArrow(read, from_arrow_schema(UNCOMMITTED_OBJECTS.schema))
+    return on_workers(names, read, UNCOMMITTED_OBJECTS.schema)
 
 
 def staged_rows(content: bytes, name: str) -> Iterator[pa.RecordBatch]:

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.config.timestamps import utc_now
+from retention_assets.core.frames import on_workers
 from retention_assets.errors import ObjectMissing
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.writing import ObjectWriter
@@ -24,6 +25,7 @@ from retention_assets.objectstore.outcomes import Outcome
 
 _LIFECYCLE = "_lakefs/retention/lc"
 _ROWS_PER_FILE = 500_000
+_WRITTEN = pa.schema([("rows", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,9 @@ def write_results(access: StoreAccess, candidates: DataFrame, day: date, run_id:
             target = io.BytesIO()
             pq.write_table(rows, target)
             writer.put(f"{folder}/{run_id}-{part:05d}-{number:05d}.parquet", target.getvalue())
-            yield pa.record_batch([pa.array([rows.num_rows])], names=["rows"])
+            yield pa.record_batch([pa.array([rows.num_rows])], schema=_WRITTEN)
 
-    rows.coalesce(8).mapInArrow(write, "rows long").agg(F.sum("rows")).collect()
+    on_workers(rows.coalesce(8), write, _WRITTEN).agg(F.sum("rows")).collect()
 
 
 def rule_statistics(

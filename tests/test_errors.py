@@ -1,0 +1,71 @@
+"""An error of this project keeps its class and its whole message on the way from an executor to the driver."""
+
+import traceback
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from retention_assets.core.frames import Batches, on_workers
+from retention_assets.errors import (
+    AccessDenied,
+    CorruptFile,
+    GuardRefused,
+    RetentionError,
+    SourceError,
+    WorkerError,
+    brief,
+    error_named_in,
+    own_error,
+)
+
+MESSAGE = 'lake/_lakefs/"é": it is cut off\nat byte 3: {"x": 1}. It was not used.'
+
+
+@pytest.mark.parametrize("kind", [AccessDenied, CorruptFile, GuardRefused, RetentionError])
+def test_an_error_in_a_workers_traceback_has_its_class_and_its_whole_message(kind: type[RetentionError]) -> None:
+    try:
+        raise WorkerError(kind(MESSAGE))
+    except WorkerError:
+        trace = traceback.format_exc()
+    found = error_named_in(f"Job aborted:\n{trace}\n\tat org.apache.spark")
+    assert type(found) is kind
+    assert str(found) == MESSAGE
+
+
+def test_an_error_of_another_module_has_the_class_that_gives_its_exit_code() -> None:
+    class NotFound(SourceError):
+        def __init__(self, text: str, status: int) -> None:
+            super().__init__(text)
+            self.status = status
+
+    found = error_named_in(str(WorkerError(NotFound("gone", 404))))
+    assert type(found) is SourceError
+    assert str(found) == "gone"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "retention_assets.errors.AccessDenied: named in a text that no worker made",
+        str(WorkerError(AccessDenied(MESSAGE)))[:-5],
+        "java.io.IOException: disk full",
+    ],
+    ids=["named_in_prose", "cut_off", "of_others"],
+)
+def test_a_text_without_a_whole_worker_error_names_none(text: str) -> None:
+    assert error_named_in(text) is None
+    assert brief(OSError(text)) == f"OSError: {text.splitlines()[0]}"
+
+
+def test_an_error_that_a_worker_raises_comes_back_through_spark(spark: SparkSession) -> None:
+    def read(batches: Batches) -> Batches:
+        yield from batches
+        raise CorruptFile(MESSAGE)
+
+    frame = on_workers(spark.range(3).select("id"), read, pa.schema([("id", pa.int64())]))
+    with pytest.raises(Exception, match="CorruptFile") as caught:
+        frame.collect()
+    found = own_error(caught.value)
+    assert type(found) is CorruptFile
+    assert str(found) == MESSAGE

@@ -51,7 +51,7 @@ from retention_assets.state.plan import Heads, Plan, keep_plan, keep_planned, pl
 from retention_assets.state.records import read_records
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.actions import Delete
-from retention_assets.sweep.engine import Directories, Done, RepositorySweep, Round, SparkEngine, width
+from retention_assets.sweep.engine import Batch, Directories, Done, RepositorySweep, SparkEngine, width
 from retention_assets.sweep.execute import SweepRun, execute
 from retention_assets.sweep.worker import TaskSpec
 from retention_assets.tables import DELETION_CANDIDATES
@@ -70,15 +70,15 @@ class TimedEngine(SparkEngine):
         super().__init__(spark, warehouse, repository, most=most)
         self.looking = self.working = 0.0
 
-    def look(self, number: int) -> Round[DataFrame]:
+    def check(self, number: int) -> Batch[DataFrame]:
         """See `Engine`."""
         started = time.perf_counter()
-        looked = super().look(number)
-        looked.objects.count()  # else Spark would join as late as it works
+        batch = super().check(number)
+        batch.objects.count()  # else Spark would join as late as it works
         self.looking += time.perf_counter() - started
-        return looked
+        return batch
 
-    def run(self, objects: Round[DataFrame], task: TaskSpec) -> Done:
+    def run(self, objects: Batch[DataFrame], task: TaskSpec) -> Done:
         """See `Engine`."""
         started = time.perf_counter()
         done = super().run(objects, task)

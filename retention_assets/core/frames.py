@@ -26,6 +26,10 @@ class CachedFrames:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release all frames."""
         while self._frames:
             self._frames.pop().unpersist()
 

@@ -119,7 +119,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Round[Objects]:
+class Batch[Objects]:
     """A batch of objects checked together: the outcomes that the liveness check decided, and its start time (UTC)."""
 
     objects: Objects
@@ -144,14 +144,14 @@ class Engine[Objects](Protocol):
         """
         ...
 
-    def look(self, number: int) -> Round[Objects]:
+    def check(self, number: int) -> Batch[Objects]:
         """Run a liveness check for the batch `number`, and return its objects.
 
         Errors: GuardRefused when liveness cannot be determined.
         """
         ...
 
-    def run(self, objects: Round[Objects], task: TaskSpec) -> Done:
+    def run(self, objects: Batch[Objects], task: TaskSpec) -> Done:
         """Have the workers execute `task` on a batch, and return the result."""
         ...
 
@@ -192,14 +192,14 @@ class SparkEngine:
         self._kept: DataFrame | None = None  # the remaining objects, in Spark's cache
         self._rest: DataFrame | None = None  # the remaining objects of the next phase, with their batch numbers
         self._liveness: Liveness | None = None  # the result of a liveness check that no batch has used yet
-        self._looked: DataFrame | None = None  # the current batch with the outcomes of its check, in Spark's cache
+        self._checked: DataFrame | None = None  # the current batch with the outcomes of its check, in Spark's cache
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._frames.__exit__()
-        self._kept = self._looked = None
+        self._frames.close()
+        self._kept = self._checked = None
 
     def remaining(self, fence: int) -> Sequence[int]:
         """See `Engine`. All batches are of one phase; the next phase follows when no object of this phase remains.
@@ -220,7 +220,7 @@ class SparkEngine:
         numbers = pa.table(
             {
                 "place": pa.array([name for places, _ in packed for name in places], pa.string()),
-                "round": pa.array([number for number, (places, _) in enumerate(packed) for _ in places], pa.int64()),
+                "batch": pa.array([number for number, (places, _) in enumerate(packed) for _ in places], pa.int64()),
             }
         )
         self._rest = rest.join(F.broadcast(self._spark.createDataFrame(numbers)), on="place", how="inner")
@@ -236,17 +236,17 @@ class SparkEngine:
             liveness = self._with_others(liveness)
         return self._kept.join(liveness.live, on="address", how="left_semi").count()
 
-    def look(self, number: int) -> Round[DataFrame]:
+    def check(self, number: int) -> Batch[DataFrame]:
         """See `Engine`. Workers check for missing and changed objects later, just before each chunk."""
         liveness, self._liveness = self._liveness or self._live_now(), None
         assert self._rest is not None
-        objects = self._rest.where(F.col("round") == number)
-        if self._looked is not None:
-            self._frames.release(self._looked)
-        self._looked = self._frames.cache(with_results(objects, liveness))
-        return Round(self._looked, liveness.checked_at)
+        objects = self._rest.where(F.col("batch") == number)
+        if self._checked is not None:
+            self._frames.release(self._checked)
+        self._checked = self._frames.cache(with_results(objects, liveness))
+        return Batch(self._checked, liveness.checked_at)
 
-    def run(self, objects: Round[DataFrame], task: TaskSpec) -> Done:
+    def run(self, objects: Batch[DataFrame], task: TaskSpec) -> Done:
         """See `Engine`."""
         preconditions = Preconditions(self._repository.access, self._keeps_missing)
         return run_on_spark(objects.objects, replace(task, preconditions=preconditions))
@@ -339,13 +339,13 @@ def pack(places: Sequence[tuple[str, int]], most: int) -> list[tuple[tuple[str, 
 
     A place that has more objects is a batch of its own.
     """
-    rounds: list[tuple[tuple[str, ...], int]] = []
+    batches: list[tuple[tuple[str, ...], int]] = []
     names: list[str] = []
     total = 0
     for name, objects in places:
         if names and total + objects > most:
-            rounds.append((tuple(names), total))
+            batches.append((tuple(names), total))
             names, total = [], 0
         names.append(name)
         total += objects
-    return [*rounds, (tuple(names), total)] if names else rounds
+    return [*batches, (tuple(names), total)] if names else batches

@@ -1,8 +1,8 @@
 """Executes a plan: requires the approval, takes the lease, then processes the objects batch by batch.
 
-For each batch (`round` in the code) the sweep runs a liveness check, applies the action to the objects that are still
-unreferenced, and writes the ledger. The engine holds the objects. This module decides whether the sweep starts, whether
-it continues, and how it ended.
+For each batch the sweep runs a liveness check, applies the action to the objects that are still unreferenced, and
+writes the ledger. The engine holds the objects. This module decides whether the sweep starts, whether it continues, and
+how it ended.
 """
 
 from collections.abc import Callable, Mapping
@@ -155,32 +155,32 @@ def work_through(run: SweepRun, engine: Engine[Any], lease: Lease) -> tuple[Leas
     """
     window, reached = 0.0, None
     turns = count()
-    rounds = engine.remaining(lease.fence)
-    progress = Progress(run.name, sum(rounds), run.clock, run.log)
+    batches = engine.remaining(lease.fence)
+    progress = Progress(run.name, sum(batches), run.clock, run.log)
     is_second = False
-    while sum(rounds):
+    while sum(batches):
         before = progress.done
-        for number, objects in enumerate(rounds):
+        for number, objects in enumerate(batches):
             lease = renew_lease(run.warehouse, lease, run.clock())
             require_standing(run)
-            looked = engine.look(number)
+            batch = engine.check(number)
             lease = renew_lease(run.warehouse, lease, run.clock())
-            run.log(f"{run.name}: {run.mode} {objects:,} objects, looked at {looked.checked_at:%H:%M:%S} UTC")
-            deadline = min(lease.until, looked.checked_at + run.limits.sweep.window)
+            run.log(f"{run.name}: {run.mode} {objects:,} objects, looked at {batch.checked_at:%H:%M:%S} UTC")
+            deadline = min(lease.until, batch.checked_at + run.limits.sweep.window)
             task = _orders(run, lease, deadline, next(turns), reached)
             with progress.watched(task.ledger):
-                done = engine.run(looked, task)
-            window = max(window, (done.until - looked.checked_at).total_seconds() if done.until else 0.0)
+                done = engine.run(batch, task)
+            window = max(window, (done.until - batch.checked_at).total_seconds() if done.until else 0.0)
             reached = done.reached or reached
             progress.count(done)
-            _require_some_success(run, done, left=sum(rounds[number + 1 :]))
+            _require_some_success(run, done, left=sum(batches[number + 1 :]))
         if progress.done == before:
             require_lease(run.warehouse, lease, run.clock())  # a lost lease also explains a pass without progress
             if is_second:
-                raise _window_too_short(run, sum(rounds))
+                raise _window_too_short(run, sum(batches))
         is_second = progress.done == before  # the first check fills the cache, so the second decides
-        rounds = engine.remaining(lease.fence)
-        progress.expect(sum(rounds))
+        batches = engine.remaining(lease.fence)
+        progress.expect(sum(batches))
     return lease, window
 
 

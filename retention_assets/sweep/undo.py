@@ -46,7 +46,7 @@ from retention_assets.state.records import seal_of
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.actions import OF_COPY, Purge, RemoveVersions, Restore, remove_manifests
 from retention_assets.sweep.copies import Lying, Times, held_and_surplus, in_folders, lying, unnamed
-from retention_assets.sweep.engine import Done, Round, run_on_spark, width
+from retention_assets.sweep.engine import Batch, Done, run_on_spark, width
 from retention_assets.sweep.execute import Log, SweepResult, SweepRun, work_and_conclude
 from retention_assets.sweep.worker import OBJECTS, Action, TaskSpec
 
@@ -519,7 +519,7 @@ class EndedEngine:
         """See `Engine`."""
         return 0
 
-    def look(self, number: int) -> Round[DataFrame]:
+    def check(self, number: int) -> Batch[DataFrame]:
         """See `Engine`."""
         assert self._rest is not None
         checked_at = self._undo.clock()
@@ -530,7 +530,7 @@ class EndedEngine:
             objects = self._sparing(objects, self._live.now())
         if self._surplus.objects:
             objects = _left(objects, self._alone(objects), _ALONE)
-        return Round(objects.select(*OBJECTS.names, "surplus"), checked_at)
+        return Batch(objects.select(*OBJECTS.names, "surplus"), checked_at)
 
     def _sparing(self, objects: DataFrame, live: DataFrame) -> DataFrame:
         """Skip objects that are live again but missing from their path: the copy may be the last one."""
@@ -555,7 +555,7 @@ class EndedEngine:
         alone = copies.join(there.select("address", "size"), on=["address", "size"], how="left_anti")
         return self._undo.frames.cache(alone.select("address"))
 
-    def run(self, objects: Round[DataFrame], task: TaskSpec) -> Done:
+    def run(self, objects: Batch[DataFrame], task: TaskSpec) -> Done:
         """See `Engine`."""
         done = run_on_spark(objects.objects.where("NOT surplus"), task)
         if self._surplus.objects:

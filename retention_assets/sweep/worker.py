@@ -1,7 +1,7 @@
 """Applies an action to a worker's share of a batch, one chunk at a time.
 
-A batch (`round` in the code) is a set of objects that one liveness check covers. A chunk (`group`) is a part of it. For
-each chunk the worker writes `attempted` rows to the ledger, applies the action, and writes the results.
+A batch is a set of objects that one liveness check covers. A chunk (`group` in the code) is a part of it. For each
+chunk the worker writes `attempted` rows to the ledger, applies the action, and writes the results.
 
 These are plain functions over Arrow record batches: Spark runs them on executors, a test runs them in its own process.
 The worker changes no object after the deadline, nor after the lease is lost. Source: DESIGN.md, invariants 5 and 8.

@@ -134,7 +134,7 @@ def test_the_engine_releases_its_frames_when_its_block_ends_in_an_error(spark: S
     with pytest.raises(pytest.fail.Exception, match="nothing is to be looked at"), an_engine(spark, tmp_path) as engine:
         engine.remaining(1)
         assert int(context._jsc.getPersistentRDDs().size()) > before
-        engine.look(0)
+        engine.check(0)
     assert int(context._jsc.getPersistentRDDs().size()) == before
 
 

@@ -18,7 +18,7 @@ from retention_assets.state.ledger import OUTCOMES
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.policies import completed_runs
 from retention_assets.state.records import read_records
-from retention_assets.sweep.engine import Done, Round
+from retention_assets.sweep.engine import Batch, Done
 from retention_assets.sweep.execute import SweepResult, execute, require_balance
 from retention_assets.sweep.worker import BeforeDeadline, TaskSpec
 from tests.sweep.crashes.engine import EngineHere
@@ -169,7 +169,7 @@ class Breaks(EngineHere):
 
     reads = True
 
-    def run(self, objects: Round[pa.Table], task: TaskSpec) -> Done:
+    def run(self, objects: Batch[pa.Table], task: TaskSpec) -> Done:
         super().run(objects, task)
         carried = WorkerError(AccessDenied("s3://lake: denied. Let it list."))
         raise ValueError(f"in a worker\nretention_assets.errors.WorkerError: {carried}\n  at x")
@@ -214,11 +214,11 @@ class SlowLooks(EngineHere):
 
     slow = 0
 
-    def look(self, number: int) -> Round[pa.Table]:
-        looked = super().look(number)
+    def check(self, number: int) -> Batch[pa.Table]:
+        batch = super().check(number)
         if self.looks <= self.slow:
             self.world.now += self.world.limits.sweep.window
-        return looked
+        return batch
 
 
 def test_a_first_look_that_took_longer_than_the_window_is_followed_by_another(world: World) -> None:
@@ -338,7 +338,7 @@ def test_a_round_begins_at_the_pace_that_the_rounds_before_reached(
     begun: list[float | None] = []
 
     class Throttled(EngineHere):
-        def run(self, objects: Round[pa.Table], task: TaskSpec) -> Done:
+        def run(self, objects: Batch[pa.Table], task: TaskSpec) -> Done:
             begun.append(task.reached)
             return replace(super().run(objects, task), reached=200.0 if len(begun) == 1 else None)
 

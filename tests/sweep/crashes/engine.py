@@ -14,7 +14,7 @@ import pyarrow as pa
 from retention_assets.core.amounts import Amount
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.ledger import ENDED
-from retention_assets.sweep.engine import Done, Round
+from retention_assets.sweep.engine import Batch, Done
 from retention_assets.sweep.worker import OBJECTS, TaskSpec, work
 from tests.sweep.crashes.effects import aside
 from tests.sweep.crashes.world import PLANNED, Row, World, address, content
@@ -102,7 +102,7 @@ class EngineHere:
         """See `Engine`."""
         return sum(name in self.world.live for names in self._rounds for name in names)
 
-    def look(self, number: int) -> Round[pa.Table]:
+    def check(self, number: int) -> Batch[pa.Table]:
         """See `Engine`."""
         self.looks += 1
         self._let(self.hooks.before_look)
@@ -112,9 +112,9 @@ class EngineHere:
         rows = [self._fate(name, stored) for name in names]
         world.now += _A_LOOK_TAKES
         self._let(self.hooks.after_look)
-        return Round(pa.Table.from_pylist(rows, OBJECTS), checked_at)
+        return Batch(pa.Table.from_pylist(rows, OBJECTS), checked_at)
 
-    def run(self, objects: Round[pa.Table], task: TaskSpec) -> Done:
+    def run(self, objects: Batch[pa.Table], task: TaskSpec) -> Done:
         """See `Engine`. One worker after the other, each with its share in small batches."""
         here = replace(task, ahead=timedelta(0))
         tallies = [

@@ -38,6 +38,10 @@ class Elsewhere(Protocol):
         """Return `liveness` with those of `objects` (column `address`) that another repository refers to."""
         ...
 
+    def release(self) -> None:
+        """Release the cached rows. After this, results of `added_to` must not be used."""
+        ...
+
 
 class NothingElsewhere:
     """The references of other repositories when no other repository is configured."""
@@ -48,3 +52,6 @@ class NothingElsewhere:
     def added_to(self, liveness: Liveness, objects: DataFrame) -> Liveness:  # the protocol requires `objects`
         """Return `liveness` unchanged."""
         return liveness
+
+    def release(self) -> None:
+        """Do nothing."""

@@ -128,9 +128,13 @@ class OtherRepositories:
             parts = last_parts([self._references(other, table)])
             assert parts is not None
             found = referenced(objects.select("address"), parts).cache()
-            found.count()
-            if self._newest(other) != table:  # a plan may have written the table during the read
-                raise self._being_planned(other)
+            try:
+                found.count()
+                if self._newest(other) != table:  # a plan may have written the table during the read
+                    raise self._being_planned(other)
+            except Exception:
+                found.unpersist()
+                raise
             self._kept_by[table] = found
         live = reduce(DataFrame.unionByName, self._kept_by.values(), liveness.live)
         return Liveness(live.distinct(), liveness.committed, liveness.checked_at)

@@ -126,6 +126,7 @@ def sweep_plan(sweep: Sweep[Opened], mode: str, repository: RepositorySweep) -> 
             repository.finish(sweep_result.outcomes, engine.ledger())
     finally:
         repository.release()
+        sweep.others.release()
 
 
 def sweep_run_of(sweep: Sweep[Opened], repository: RepositorySweep, mode: str) -> SweepRun:

@@ -16,7 +16,7 @@ from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Workbench
 from retention_assets.core.amounts import Amount, plot_numbers
 from retention_assets.errors import ConfigurationError
-from retention_assets.repositories.live_now import live_now
+from retention_assets.repositories.live_now import LiveNow
 from retention_assets.state.approval import approve, approved_terms, withdraw_approval
 from retention_assets.state.lease import resume_sweeps, stop_sweeps
 from retention_assets.state.plan import find_plan
@@ -157,13 +157,14 @@ def _purge(bench: Workbench) -> dg.OpDefinition:
         """Show what may leave the quarantine. With the hash that this shows, delete it for good."""
         undo = _undo(bench, context, config, pyspark)
         if not config.digest:
-            due = due_for_purge(undo, versions=config.versions)
+            with undo.frames:
+                due = due_for_purge(undo, versions=config.versions)
             told = f"Delete it with `digest: {due.digest}`." if due.is_anything else "Nothing is due."
             _report(context, told, due=due.amount, surplus=due.surplus)
             return
         others = bench.configuration.others(bench.name)
-        with live_now(undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.log, undo.clock) as kept:
-            undone = purge(undo, config.digest, kept, versions=config.versions)
+        with LiveNow(undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.log, undo.clock) as live:
+            undone = purge(undo, config.digest, live, versions=config.versions)
         _report(context, "The ledgers of the plans by now: see the metadata.", **undone.ledgers)
         undone.require_complete(bench.name, "purged")
 

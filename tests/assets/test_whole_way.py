@@ -12,7 +12,7 @@ from retention_assets.assets.failures import failure_of
 from retention_assets.definitions import build_definitions
 from tests.assets.lake import DAY, NOW, Lake, new_lake
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 class Ui:

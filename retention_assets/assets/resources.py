@@ -28,7 +28,6 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "32m",  # smaller joins use hashing and skip sorting
     # With Spark's default of 100, one worker of a sweep gets 5 % more objects than the others.
     "spark.sql.execution.rangeExchange.sampleSizePerPartition": "2000",
@@ -39,10 +38,11 @@ _DEFAULTS: Mapping[str, str] = {
 }
 
 
-# A skipped file means missing rows, and so missing live addresses. Many clusters set these options to true.
+# A skipped file means missing rows, and so missing live addresses. Many clusters set the first two options to true.
 _PINNED: Mapping[str, str] = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # other readers take Spark's own type for local time
 }
 
 # Java's optimizing compiler (tier 4) starts late: with its default thresholds, it doubles the processor time of a small

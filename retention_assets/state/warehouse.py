@@ -22,7 +22,7 @@ from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.objectstore.access import NO_RETRIES
 from retention_assets.objectstore.conditional import Conditional, require_known
 from retention_assets.objectstore.failures import WRITE, Failure
-from retention_assets.tables import DELETION_PROOF, DELETION_REPORT, TABLES
+from retention_assets.tables import DELETION_PROOF, DELETION_REPORT, INSTANT, TABLES
 
 if TYPE_CHECKING:  # Spark is imported where it works: commands that only read the warehouse do without
     from pyspark.sql import DataFrame, SparkSession
@@ -142,7 +142,9 @@ class Warehouse:
         """Read a directory with the schema of its files' footers. Spark would start a job to infer the schema."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        reader = spark.read.schema(from_arrow_schema(files[0].schema.to_arrow_schema())) if files else spark.read
+        reader = spark.read
+        if files:
+            reader = reader.schema(from_arrow_schema(_in_utc(files[0].schema.to_arrow_schema())))
         return reader.parquet(self.location(*parts))
 
     def _require_columns(
@@ -312,6 +314,12 @@ class Warehouse:
         except (FileNotFoundError, NotFoundError):
             return False
         return True
+
+
+def _in_utc(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with times as instants. A session of another project may write them without their zone."""
+    fields = [field.with_type(INSTANT) if pa.types.is_timestamp(field.type) else field for field in schema]
+    return pa.schema(fields)
 
 
 def _text(document: Mapping[str, Any]) -> bytes:

@@ -1,14 +1,20 @@
 """A frame becomes a table's, or the contract says why not."""
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from retention_assets.core.digest import candidates_digest
 from retention_assets.errors import TableContractError
 from retention_assets.state.table_writer import conform
+from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import STORAGE_INVENTORY, TABLES
 from tests.transforms.frames import Listed, inventory
+
+_FORM = "spark.sql.parquet.outputTimestampType"
 
 
 def test_columns_come_in_the_contracts_order_and_types(spark: SparkSession) -> None:
@@ -19,6 +25,22 @@ def test_columns_come_in_the_contracts_order_and_types(spark: SparkSession) -> N
     assert made.columns == STORAGE_INVENTORY.schema.names
     assert dict(made.dtypes)["size"] == "bigint"
     assert made.first() == inventory(spark, Listed("a")).first()
+
+
+@pytest.mark.parametrize("form", ["INT96", "TIMESTAMP_MICROS"])
+def test_times_are_read_as_instants_whatever_form_the_session_writes(
+    spark: SparkSession, tmp_path: Path, form: str
+) -> None:
+    rows, warehouse = inventory(spark, Listed("a"), Listed("b")), Warehouse(str(tmp_path))
+    before = spark.conf.get(_FORM)
+    spark.conf.set(_FORM, form)
+    try:
+        rows.write.parquet(warehouse.location("orchard", "rows"))
+    finally:
+        spark.conf.set(_FORM, before) if before else spark.conf.unset(_FORM)
+    found = warehouse.frame(spark, "orchard", "rows")
+    assert dict(found.dtypes)["last_modified"] == "timestamp"
+    assert candidates_digest(found) == candidates_digest(rows)
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -73,7 +73,7 @@ def lines_of(answer: Answer, now: datetime) -> Iterator[str]:
         yield from _of_object(one, now)
     plan = answer.plan
     hours = (now - plan.made_at).total_seconds() / 3600
-    age = f"{hours:,.0f} hours" if hours < 48 else f"{hours / 24:,.0f} days"
+    age = f"{hours:,.0f} h" if hours < 48 else f"{hours / 24:,.0f} d"  # as `status` says it
     approved = f"approved by {plan.approved_by}" if plan.approved_by else "not approved"
     yield f"From the plan of {plan.day}, made {age} ago, {approved}: {plan.plan_hash}"
     for note in answer.notes:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pyarrow.compute as pc
@@ -92,8 +92,3 @@ def newest_plan(warehouse: Warehouse, repository: Repository, day: date | None) 
 def approval_of(warehouse: Warehouse, repository: str, plan_hash: str) -> Mapping[str, Any] | None:
     """Return the document of the plan's approval, or of its withdrawal; None: there is none."""
     return warehouse.read_document(repository, APPROVALS, f"{plan_hash}.json")
-
-
-def whole_seconds(instant: datetime) -> str:
-    """Return a time as text, to the minute (UTC)."""
-    return f"{instant:%Y-%m-%d %H:%M} UTC"

@@ -288,7 +288,7 @@ TABLES = {
 
 # The names under which `TableCache` stores the rows of table files. A name has a version where its rows changed.
 CACHED_METARANGES, CACHED_RANGES = "metarange_ranges", "range_entries.v2"
-CACHED_SNAPSHOTS, CACHED_MANIFESTS = "snapshot_manifests", "manifest_chunks"
+CACHED_SNAPSHOTS, CACHED_MANIFESTS = "snapshot_manifests", "manifest_chunks.v2"
 
 # The tables that `retention show` prints: those of the assets, and one of the plan.
 SHOWN = {**TABLES, DUE_OBJECTS.name: DUE_OBJECTS}

@@ -24,7 +24,6 @@ from retention_assets.lakefs.sweep.planning import INSTANCE, KNOWN
 from retention_assets.objectstore.listing import unlisted
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.binding import require_same_place
-from retention_assets.state.ledger import collected_since
 from retention_assets.state.plan import POLICY_HASH, REFERENCES_HASH, withdraw_plan
 from retention_assets.state.policies import POLICY_RUN, policy_versions, rules_in_force
 from retention_assets.state.warehouse import Rows
@@ -67,8 +66,7 @@ def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
         """Every object below the namespace, `_lakefs/` left out: listed, or as the store's own inventory has it."""
         withdraw_plan(bench.warehouse, bench.name, day_of(context))  # the plan's inputs are made again
         spark, opened = session(pyspark), bench.open()
-        removed = collected_since(spark, bench.warehouse, bench.name)
-        picture = take_snapshot(InventoryContext(spark, opened, bench.warehouse, day_of(context), bench.clock, removed))
+        picture = take_snapshot(InventoryContext(spark, opened, bench.warehouse, day_of(context), bench.clock))
         rows = bench.write("storage_inventory", day_of(context), Rows(picture.frame, picture.taken_at))
         listed, notes = rows.frame, {**picture.notes, **unusual_names(rows.frame)}
         check_results = [

@@ -71,48 +71,46 @@ class LiveListed:
     missing: DataFrame  # the other live addresses that are not listed, in one column; the guard fails for them
 
 
+def unlisted_live(live: DataFrame, inventory: DataFrame, listed_at: AgeCutoff) -> DataFrame:
+    """Return the live addresses that the listing lacks (column `address`).
+
+    An address that is younger than the age cutoff `listed_at` is left out: it may have been written after the listing.
+    """
+    known_since = F.coalesce(listed_at.issued(F.col("address")), F.col("last_modified"))
+    must_be_there = known_since.isNull() | listed_at.is_older(known_since)  # check an unknown age too
+    return live.where(must_be_there).select("address").join(inventory, on="address", how="left_anti")
+
+
 def live_listed(
-    live: DataFrame,
-    inventory: DataFrame,
-    collected: DataFrame,
-    listed_at: AgeCutoff,
-    acknowledged: DataFrame | None = None,
+    unlisted: DataFrame, inventory: DataFrame, collected: DataFrame, acknowledged: DataFrame | None = None
 ) -> LiveListed:
     """Check that every live address is listed, collected by an earlier sweep, or acknowledged as lost.
 
-    If the listing lacks any other live address, it may lack more objects. An address that is younger than the age
-    cutoff is not checked, because it may have been written after the listing.
+    If the listing lacks any other live address, it may lack more objects.
 
     Args:
-        live: the live addresses.
+        unlisted: the live addresses that the listing lacks (see `unlisted_live`).
         inventory: the listed objects.
-        collected: the addresses that our sweeps deleted, found missing, or had started on when interrupted.
-        listed_at: the age cutoff that counts from the time of the listing.
+        collected: those of the addresses that our sweeps deleted, found missing, or had started on when interrupted.
         acknowledged: the addresses that a person acknowledged as lost; None if there are none.
 
     Source: DESIGN.md, invariant 7.
     """
-    known_since = F.coalesce(listed_at.issued(F.col("address")), F.col("last_modified"))
-    must_be_there = known_since.isNull() | listed_at.is_older(known_since)  # check an unknown age too
     known = collected.limit(0) if acknowledged is None else acknowledged
-    unlisted = (
-        live.where(must_be_there)
-        .select("address")
-        .join(inventory, on="address", how="left_anti")
-        .join(collected.withColumn("was_collected", F.lit(True)), on="address", how="left")
-        .join(known.withColumn("was_acknowledged", F.lit(True)), on="address", how="left")
+    looked_up = unlisted.join(collected.withColumn("was_collected", F.lit(True)), on="address", how="left").join(
+        known.withColumn("was_acknowledged", F.lit(True)), on="address", how="left"
     )
     was_collected = F.col("was_collected").isNotNull()
     is_lost = ~was_collected & F.col("was_acknowledged").isNotNull()
     is_missing = ~was_collected & ~is_lost
-    row = unlisted.agg(
+    row = looked_up.agg(
         F.count_if(is_missing).alias("missing"),
         F.min(F.when(is_missing, F.col("address"))).alias("first"),
         F.count_if(was_collected).alias("collected"),
         F.count_if(is_lost).alias("lost"),
     ).first()
     assert row is not None
-    missing = unlisted.where(is_missing).select("address")
+    missing = looked_up.where(is_missing).select("address")
     detail = (
         f"every live address is listed; {row['lost']:,} are lost" if row["lost"] else "every live address is listed"
     )

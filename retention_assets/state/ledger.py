@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from retention_assets.core.amounts import Amount
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
+from retention_assets.state.reading import one_of, read_files
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_REPORT, INSTANT, LEDGER
 
@@ -31,6 +32,9 @@ ENDED = (  # finished: a later sweep of the same plan skips these
     Outcome.PURGED,
     Outcome.RESTORED,
 )
+_ROWS = ".parquet"  # end of the names of ledger files
+_FEW = 100_000  # addresses that one process looks up in the ledgers
+_SMALL = 2**28  # bytes of ledgers that one process reads
 DONE = "done"  # end of the names of files with results
 FREED = (Outcome.DELETED, Outcome.PURGED)  # no copy of the object is left, except for versions that the bucket keeps
 ABSENT = (  # the object is not at its path, or may not be
@@ -106,26 +110,48 @@ def report_of(ledger: "DataFrame") -> "DataFrame":
     return ledger.where(F.col("outcome") != Outcome.ATTEMPTED).select(*DELETION_REPORT.schema.names)
 
 
-def collected_addresses(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":
-    """Return addresses that our sweeps deleted, moved or found missing, or had started on when interrupted."""
-    return collected_since(spark, warehouse, repository).select("address")
+def collected_addresses(
+    spark: "SparkSession", warehouse: Warehouse, repository: str, addresses: "DataFrame"
+) -> "DataFrame":
+    """Return those of `addresses` that our sweeps deleted, moved or found missing, or had started on when interrupted.
+
+    `addresses` (column `address`) should be cached: it is read twice. If it is empty, no ledger is read.
+    """
+    asked = [row["address"] for row in addresses.select("address").limit(_FEW + 1).collect()]
+    files = warehouse.tree(repository, LEDGERS) if asked else {}
+    if len(asked) <= _FEW and sum(files.values()) <= _SMALL:  # Spark needs seconds to open a thousand small files
+        named = [path for path in files if path.endswith(_ROWS)]
+        rows = spark.createDataFrame(read_files(warehouse, named, LEDGER, one_of("address", asked)))
+    else:
+        every = read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
+        rows = every.join(addresses, on="address", how="left_semi")
+    return _absent(rows).select("address")
 
 
 def collected_since(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":
-    """Return (address, at) of `collected_addresses`; `at` is the time of the ledger row (UTC)."""
+    """Return (address, at) of all objects that our sweeps deleted, moved or found missing, or had started on.
+
+    `at` is the time of the ledger row (UTC).
+    """
+    rows = read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
+    return _absent(rows).select("address", "at")
+
+
+def _absent(rows: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as F
 
-    rows = read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
-    return newest_of(rows).where(F.col("outcome").isin(*ABSENT)).select("address", "at")
+    return newest_of(rows).where(F.col("outcome").isin(*ABSENT))
 
 
 def plans_with_ledgers(warehouse: Warehouse, repository: str) -> list[tuple[str, str]]:
-    """Return (day, hash) of every plan that has a ledger."""
-    return [
-        (day, plan)
-        for day in warehouse.directories(repository, LEDGERS)
-        for plan in warehouse.directories(repository, LEDGERS, day)
-    ]
+    """Return (day, hash) of every plan that has a ledger, sorted."""
+    return _plans_below(warehouse, repository, LEDGERS)
+
+
+def _plans_below(warehouse: Warehouse, *place: str) -> list[tuple[str, str]]:
+    """Return (day, hash) of every plan with rows in a directory of ledgers, sorted."""
+    files = (path.split("/") for path in warehouse.tree(*place) if path.endswith(_ROWS))
+    return sorted({(day, plan) for *_, day, plan, _, _ in files})
 
 
 def sweeps_of(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -> list[int]:
@@ -157,17 +183,20 @@ def read_ledgers(
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    empty = spark.createDataFrame(LEDGER.empty_table()).withColumn("plan_hash", F.lit(None).cast("string"))
-    found = empty
-    for day, plan in plans:
-        names = warehouse.directories(repository, tree, day, plan)
-        places = [warehouse.location(repository, tree, day, plan, name) for name in names]
-        if places:
-            # An interrupted local write leaves a partial file with another ending beside the ledger files.
-            files = spark.read.option("pathGlobFilter", "*.parquet")
-            rows = files.schema(from_arrow_schema(LEDGER)).parquet(*places)
-            found = found.unionByName(rows.withColumn("plan_hash", F.lit(plan)))
-    return found
+    # Spark lists one directory with all ledgers faster than hundreds of its parts.
+    place = (repository, tree, *plans[0]) if len(plans) == 1 else (repository, tree)
+    found = _plans_below(warehouse, *place) if plans else []
+    if not found:
+        return spark.createDataFrame(LEDGER.empty_table()).withColumn("plan_hash", F.lit(None).cast("string"))
+    # An interrupted local write leaves a partial file with another ending beside the ledger files.
+    files = spark.read.option("pathGlobFilter", f"*{_ROWS}").option("recursiveFileLookup", "true")
+    rows = files.schema(from_arrow_schema(LEDGER)).parquet(warehouse.location(*place))
+    folders = F.split("_metadata.file_path", "/")
+    day, plan = F.element_at(folders, -4), F.element_at(folders, -3)
+    named = rows.select(*rows.columns, plan.alias("plan_hash"), F.concat_ws("/", day, plan).alias("plan"))
+    if set(found) - set(plans):
+        named = named.where(F.col("plan").isin(*("/".join(one) for one in plans)))
+    return named.drop("plan")
 
 
 def amounts_of(ledger: "DataFrame") -> dict[str, Amount]:

@@ -295,6 +295,11 @@ class Warehouse:
         objects = self._store.list_with_delimiter("/".join(parts))["objects"]
         return sorted(entry["path"].rsplit("/", 1)[-1] for entry in objects)
 
+    def tree(self, *parts: str) -> dict[str, int]:
+        """Return the size in bytes of every file in a directory and below it, by its path below the root."""
+        prefix = "/".join(parts)
+        return {entry["path"]: entry["size"] for entries in self._store.list(f"{prefix}/") for entry in entries}
+
     def remove_document(self, *parts: str) -> None:
         """Remove a document if it exists."""
         if self._exists("/".join(parts)):

@@ -23,7 +23,6 @@ from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.staged_objects import staged_objects
 from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
 from retention_assets.policy.rules import Policy
-from retention_assets.state.ledger import collected_since
 from retention_assets.state.table_cache import TableCache
 from retention_assets.state.table_writer import conform
 from retention_assets.state.warehouse import Facts, Warehouse
@@ -50,10 +49,7 @@ class Run:
 
     def picture(self) -> StoragePicture:
         """Take the picture of the store."""
-        removed = collected_since(self.spark, self.warehouse, self.repository.name)
-        return take_snapshot(
-            InventoryContext(self.spark, self.open(), self.warehouse, self.day, lambda: self.now, removed)
-        )
+        return take_snapshot(InventoryContext(self.spark, self.open(), self.warehouse, self.day, lambda: self.now))
 
     def keep(self, picture: StoragePicture) -> DataFrame:
         """Write the picture into the warehouse as the IO manager does; return it as it was written."""

@@ -24,7 +24,6 @@ from retention_assets.lakefs.sweep.planning import KNOWN, PlanInputs, Terms, mak
 from retention_assets.lakefs.sweep.sweeping import report
 from retention_assets.policy.rules_in_force import CurrentRule
 from retention_assets.state.approval import approve, approved_terms, planned_terms
-from retention_assets.state.ledger import collected_since
 from retention_assets.state.plan import Plan
 from retention_assets.state.policies import POLICY_RUN, current_rules_of, policy_versions, rules_in_force
 from retention_assets.state.table_cache import TableCache
@@ -160,10 +159,8 @@ class Day:
         return tuple(current_rules_of(rules_in_force(self.spark, self.warehouse, NAME, table).toArrow()))
 
     def _pictures(self, opened: OpenRepository) -> tuple[PlanInputs, int]:
-        removed = collected_since(self.spark, self.warehouse, NAME)
-        picture = take_snapshot(
-            InventoryContext(self.spark, opened, self.warehouse, self.date, lambda: self.world.now, removed)
-        )
+        context = InventoryContext(self.spark, opened, self.warehouse, self.date, lambda: self.world.now)
+        picture = take_snapshot(context)
         inventory = self._keep(STORAGE_INVENTORY.name, Rows(picture.frame, picture.taken_at, picture.notes))
         staged = opened.source.staged()
         assert staged

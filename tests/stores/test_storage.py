@@ -17,7 +17,6 @@ from retention_assets.lakefs.source.inventory_snapshot import (
     _carried,
 )
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.state.ledger import collected_since
 from retention_assets.state.warehouse import FACTS, Warehouse
 from retention_assets.tables import STORAGE_INVENTORY
 from tests.acceptance.runs import Run, objects_in, write_ledger
@@ -212,14 +211,7 @@ def test_of_an_older_picture_only_what_was_removed_after_it_is_taken_out(spark: 
     """A delivered inventory of after the restoring has the object, and the ledger says that it was deleted before."""
     run = at(spark, place, BEGAN + CLOSED)
     write_ledger(run, {SECOND: Outcome.DELETED}, BEGAN + CLOSED)
-    context = InventoryContext(
-        spark,
-        run.open(),
-        run.warehouse,
-        run.day,
-        lambda: run.now,
-        collected_since(spark, run.warehouse, run.repository.name),
-    )
+    context = InventoryContext(spark, run.open(), run.warehouse, run.day, lambda: run.now)
     frame = run.picture().frame.cache()
     closed = [f"{SECOND.rpartition('/')[0]}/"]
     for taken_at, seen in ((BEGAN + CLOSED - HOUR, {FIRST}), (BEGAN + CLOSED + DAY, {FIRST, SECOND})):

@@ -260,7 +260,8 @@ def test_places_are_compared_as_they_are_opened(one: str, other: str, apart: boo
 
 def unlisted(spark: SparkSession, live: DataFrame, *collected: str) -> tuple[guards.CheckResult, int]:
     removed = spark.createDataFrame(pa.table({"address": pa.array(collected, pa.string())}))
-    found = guards.live_listed(live, frames.inventory(spark, Listed(LIVE)), removed, HORIZON)
+    inventory = frames.inventory(spark, Listed(LIVE))
+    found = guards.live_listed(guards.unlisted_live(live, inventory, HORIZON), inventory, removed)
     return found.check_result, found.collected
 
 
@@ -307,7 +308,7 @@ def test_a_live_address_that_is_acknowledged_as_lost_is_counted_and_a_new_one_re
     inventory = frames.inventory(spark, Listed(LIVE))
     for acknowledged, missing in (([ALSO_LIVE], [DEAD]), ([ALSO_LIVE, DEAD], [])):
         known = spark.createDataFrame(pa.table({"address": pa.array(acknowledged, pa.string())}))
-        found = guards.live_listed(both, inventory, none, HORIZON, known)
+        found = guards.live_listed(guards.unlisted_live(both, inventory, HORIZON), inventory, none, known)
         assert (found.check_result.passed, found.lost) == (not missing, len(acknowledged))
         assert [row["address"] for row in found.missing.collect()] == missing
 

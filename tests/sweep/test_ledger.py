@@ -8,7 +8,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.errors import TableContractError
-from retention_assets.state.ledger import DONE, LedgerPlace, a_failure, collected_addresses, ledger_of_plan, report_of
+from retention_assets.state import ledger
+from retention_assets.state.ledger import (
+    DONE,
+    LedgerPlace,
+    a_failure,
+    collected_addresses,
+    collected_since,
+    ledger_of_plan,
+    plans_with_ledgers,
+    read_ledgers,
+    report_of,
+)
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_REPORT, LEDGER
 from tests.ledgers import write_ledger
@@ -30,9 +41,9 @@ def sweep(
 
 
 def outcomes(spark: SparkSession, warehouse: Warehouse) -> dict[str, str]:
-    ledger = as_dicts(ledger_of_plan(spark, warehouse, "orchard", DAY, HASH), "address")
-    assert len(ledger) == len({row["address"] for row in ledger})
-    return {row["address"]: row["outcome"] for row in ledger}
+    latest = as_dicts(ledger_of_plan(spark, warehouse, "orchard", DAY, HASH), "address")
+    assert len(latest) == len({row["address"] for row in latest})
+    return {row["address"]: row["outcome"] for row in latest}
 
 
 def reported(spark: SparkSession, warehouse: Warehouse) -> set[str]:
@@ -42,7 +53,11 @@ def reported(spark: SparkSession, warehouse: Warehouse) -> set[str]:
 
 
 def collected(spark: SparkSession, warehouse: Warehouse, repository: str = "orchard") -> set[str]:
-    return {row["address"] for row in collected_addresses(spark, warehouse, repository).collect()}
+    """Return what is collected, asked of all ledgers and of some addresses alike."""
+    every = {row["address"] for row in collected_since(spark, warehouse, repository).collect()}
+    asked = spark.createDataFrame(pa.table({"address": pa.array([*every, "unknown", "failed", "back"], pa.string())}))
+    assert {row["address"] for row in collected_addresses(spark, warehouse, repository, asked).collect()} == every
+    return every
 
 
 def test_before_any_sweep_the_ledger_is_empty(spark: SparkSession, warehouse: Warehouse) -> None:
@@ -98,6 +113,27 @@ def test_what_any_plan_found_gone_or_made_go_is_collected(spark: SparkSession, w
     sweep(warehouse, 1, repository="meadow", foreign="deleted")
     assert collected(spark, warehouse) == {"deleted", "missing", "moved", "other"}
     assert collected(spark, warehouse, "meadow") == {"foreign"}
+
+
+def test_many_addresses_are_looked_up_by_spark_with_the_same_result(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "_FEW", 1)
+    sweep(warehouse, 1, a="deleted", b="failed")
+    sweep(warehouse, 2, plan="b" * 64, c="quarantined")
+    assert collected(spark, warehouse) == {"a", "c"}
+
+
+def test_rows_of_some_plans_leave_out_those_of_others(spark: SparkSession, warehouse: Warehouse) -> None:
+    days = [DAY - timedelta(days=number) for number in range(3)]
+    for fence, day in enumerate(days):
+        write_ledger(warehouse, "orchard", day, HASH, {f"at-{fence}": "deleted"}, NOW, fence=fence)
+    plans = [(day.isoformat(), HASH) for day in days]
+    for chosen in (plans[:1], plans[:2], plans, []):
+        rows = read_ledgers(spark, warehouse, "orchard", chosen).collect()
+        assert {row["address"] for row in rows} == {f"at-{number}" for number in range(len(chosen))}
+        assert {row["plan_hash"] for row in rows} <= {HASH}
+    assert plans_with_ledgers(warehouse, "orchard") == sorted(plans)
 
 
 def test_what_was_brought_back_and_goes_again_by_a_later_plan_is_collected(

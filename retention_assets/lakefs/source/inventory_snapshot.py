@@ -20,6 +20,7 @@ from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.lakefs.source.slices import is_closed
 from retention_assets.objectstore.listing import Prefixes, list_objects
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.state.ledger import collected_since
 from retention_assets.state.warehouse import FACTS, REFUSED, Warehouse
 from retention_assets.tables import STORAGE_INVENTORY
 
@@ -55,14 +56,13 @@ class StoragePicture:
 
 @dataclass(frozen=True, slots=True)
 class InventoryContext:
-    """Inputs of a snapshot: the repository, its earlier tables, and what our sweeps removed (address, at)."""
+    """Inputs of a snapshot: the repository, and the warehouse with its earlier tables and its ledgers."""
 
     spark: SparkSession
     opened: OpenRepository
     warehouse: Warehouse
     day: date
     clock: Clock
-    collected: DataFrame
 
 
 def take_snapshot(context: InventoryContext) -> StoragePicture:
@@ -122,7 +122,8 @@ def _removed_since(context: InventoryContext, taken_at: datetime) -> DataFrame:
     An inventory of that time may still list the latter. If it lists an object that was removed even earlier, someone
     put the object back.
     """
-    return context.collected.where(F.col("at") > F.lit(taken_at - _STILL_LISTED)).select("address")
+    collected = collected_since(context.spark, context.warehouse, context.opened.repository.name)
+    return collected.where(F.col("at") > F.lit(taken_at - _STILL_LISTED)).select("address")
 
 
 def _carried(context: InventoryContext, older: BaseInventory, closed: Sequence[str]) -> DataFrame:

@@ -269,13 +269,14 @@ def run_checks(
     amount, live_count = amounts["candidates"], amounts["live"].objects
     before = last_plan(warehouse, terms.repository, terms.day)
     listed = AgeCutoff(inputs.inventory.taken_at, terms.grace, issued=issued_at)
+    unlisted = guards.unlisted_live(inside, inventory, listed).cache()
     listed_live = guards.live_listed(
-        inside,
+        unlisted,
         inventory,
-        collected_addresses(spark, warehouse, terms.repository),
-        listed,
+        collected_addresses(spark, warehouse, terms.repository, unlisted),
         acknowledged_addresses(spark, warehouse, terms.repository),
     )
+    unlisted.unpersist()
     known = inputs.staged_known
     check_results = (
         listed_live.check_result,

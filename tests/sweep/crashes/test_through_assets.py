@@ -17,7 +17,7 @@ from retention_assets.assets.jobs import SWEEP, sweep_job
 from retention_assets.config.configuration import load_configuration
 from retention_assets.definitions import build_definitions
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.state.ledger import collected_addresses
+from retention_assets.state.ledger import collected_since
 from retention_assets.state.records import read_records
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep import sweep_run as attempt
@@ -92,7 +92,7 @@ def planned(place: Place) -> set[str]:
 
 
 def requires_that_what_is_gone_is_known(place: Place, spark: SparkSession, gone: set[str]) -> None:
-    collected = collected_addresses(spark, Warehouse(str(place.warehouse)), place.name)
+    collected = collected_since(spark, Warehouse(str(place.warehouse)), place.name)
     assert gone <= {row["address"] for row in collected.collect()}
 
 

@@ -43,8 +43,10 @@ def test_the_rooms_are_in_the_order_of_the_import_contract() -> None:
 
 def test_both_systems_are_built_alike() -> None:
     inside = set(re.findall(r"^\| `(\w+)` \|", section("Rooms").split("are built alike")[1], re.MULTILINE))
-    for system in ("lakefs", "icechunk"):
-        assert inside == {path.name for path in (PACKAGE / system).iterdir() if path.is_dir() and path.name[0] != "_"}
+    for system, more in {"lakefs": set(), "icechunk": {"edits", "administration"}}.items():
+        assert inside | more == {
+            path.name for path in (PACKAGE / system).iterdir() if path.is_dir() and path.name[0] != "_"
+        }
 
 
 def test_every_file_that_the_page_names_exists() -> None:

@@ -90,7 +90,7 @@ def _waits(bench: Workbench, plan: Plan) -> bool:
     if settings.mode == "plan":
         return False
     if bench.repository.is_icechunk:
-        from retention_assets.icechunk.sweep.edits import planned_edits  # most projects have no Icechunk repository
+        from retention_assets.icechunk.edits.stored import planned_edits  # most projects have no Icechunk repository
         from retention_assets.icechunk.sweep.sweeping import changes_beside
 
         beside = changes_beside(planned_edits(bench.warehouse, plan))

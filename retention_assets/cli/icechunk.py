@@ -138,8 +138,8 @@ def log(context: click.Context, limit: int, json_wanted: bool) -> None:
 @click.pass_context
 def upgrade(context: click.Context, dry_run: bool) -> None:
     """Upgrade the repository to format 2, or end an upgrade that was cut off. Stop all its writers before."""
-    from retention_assets.icechunk.sweep.recorded import recorded
-    from retention_assets.icechunk.sweep.upgrade import upgrade as upgrade_to_format_2
+    from retention_assets.icechunk.administration.recorded import recorded
+    from retention_assets.icechunk.administration.upgrade import upgrade as upgrade_to_format_2
     from retention_assets.objectstore.access import open_store
     from retention_assets.objectstore.mutate.writing import ObjectWriter
 
@@ -162,8 +162,8 @@ def upgrade(context: click.Context, dry_run: bool) -> None:
 
 
 def _operate(context: click.Context, what: str, act: Callable[[Any], int]) -> None:
-    from retention_assets.icechunk.sweep.operations import Operations
-    from retention_assets.icechunk.sweep.recorded import recorded
+    from retention_assets.icechunk.administration.operations import Operations
+    from retention_assets.icechunk.administration.recorded import recorded
     from retention_assets.objectstore.access import open_store
     from retention_assets.objectstore.mutate.writing import ObjectWriter
 
@@ -181,7 +181,7 @@ def _operate(context: click.Context, what: str, act: Callable[[Any], int]) -> No
 
 
 def _desk(context: click.Context, repository: Repository):  # type: ignore[no-untyped-def]  # imported late
-    from retention_assets.icechunk.sweep.recorded import Desk
+    from retention_assets.icechunk.administration.recorded import Desk
     from retention_assets.objectstore.access import open_store
     from retention_assets.state.approval import person
     from retention_assets.state.lease import require_seen_by_all

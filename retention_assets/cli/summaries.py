@@ -26,8 +26,8 @@ from retention_assets.core.summary import (
     largest_groups,
     top_prefix,
 )
+from retention_assets.icechunk.edits.stored import planned_edits
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.icechunk.sweep.edits import planned_edits
 from retention_assets.lakefs.rules.duplicates import kept_by_duplicates
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 from retention_assets.lakefs.source.opening import open_repository

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.config.configuration import load_configuration
+from retention_assets.icechunk.edits.publishing import publish
+from retention_assets.icechunk.edits.stored import planned_edits
 from retention_assets.icechunk.source.opening import open_icechunk
-from retention_assets.icechunk.sweep.edits import planned_edits
-from retention_assets.icechunk.sweep.publishing import publish
 from retention_assets.state.plan import load_plan
 from retention_assets.state.warehouse import Warehouse
 from tests.end_to_end.command import Answer, run

@@ -16,12 +16,12 @@ from retention_assets.core.settle import settled
 from retention_assets.core.states import CANDIDATE
 from retention_assets.core.totals import amount_of, counts_of_states, totals_counted, waits_of
 from retention_assets.errors import GuardRefused
+from retention_assets.icechunk.edits.stored import hash_with_edits, keep_edits
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.candidates import classified, due, hold_content, holding_of, is_generated
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.source.history import AVAILABILITY, LIMITS, TAGS_DELETABLE, history_hash, state_of
 from retention_assets.icechunk.source.repository import IcechunkState
-from retention_assets.icechunk.sweep.edits import hash_with_edits, keep_edits
 from retention_assets.icechunk.sweep.reach import holders, live_addresses, others
 from retention_assets.icechunk.sweep.retained_set import Stand, edits_of, stand_of
 from retention_assets.inventory.unusual import name_warnings

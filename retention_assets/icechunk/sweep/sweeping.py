@@ -10,19 +10,19 @@ from pyspark.sql import DataFrame
 
 from retention_assets.core.amounts import Amount
 from retention_assets.core.liveness import Liveness
-from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.icechunk.source.opening import OpenIcechunk
-from retention_assets.icechunk.sweep.applied_edits import (
+from retention_assets.icechunk.edits.applied import (
     begin_publication,
     keep_publication,
     removed_references,
     unexplained,
     without_those_there,
 )
-from retention_assets.icechunk.sweep.edits import planned_edits
+from retention_assets.icechunk.edits.publishing import publish
+from retention_assets.icechunk.edits.stored import planned_edits
+from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.icechunk.source.opening import OpenIcechunk
 from retention_assets.icechunk.sweep.layout import IcechunkLayout, characters
 from retention_assets.icechunk.sweep.liveness import IcechunkLiveness, IcechunkLivenessQuery
-from retention_assets.icechunk.sweep.publishing import publish
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.acknowledged import acknowledged_addresses

@@ -10,6 +10,7 @@ from typing import Any
 import icechunk as ic
 import zarr
 
+from retention_assets.icechunk.edits.publishing import Published, publish
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.repo_writer import write_repo
@@ -18,7 +19,6 @@ from retention_assets.icechunk.rules.expire_v1 import expire_v1
 from retention_assets.icechunk.rules.expire_v2 import expiration_v2
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
-from retention_assets.icechunk.sweep.publishing import Published, publish
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.snapshots import SnapshotPolicy
 from tests.icechunk_repositories import Commit, Format, build_history, open_repository

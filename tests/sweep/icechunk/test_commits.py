@@ -8,13 +8,13 @@ import icechunk as ic
 import pytest
 
 from retention_assets.errors import GuardRefused, SourceError, StoreError
+from retention_assets.icechunk.edits import commits
+from retention_assets.icechunk.edits.commits import RepoCommits
 from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT
 from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.rules.operations import create_tag
 from retention_assets.icechunk.rules.updates import Stamp
 from retention_assets.icechunk.source.log import ops_log
-from retention_assets.icechunk.sweep import commits
-from retention_assets.icechunk.sweep.commits import RepoCommits
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 from tests.faulty_s3 import Faults, Request, faulty_s3

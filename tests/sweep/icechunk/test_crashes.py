@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from retention_assets.errors import GuardRefused
+from retention_assets.icechunk.administration.operations import Operations
+from retention_assets.icechunk.administration.upgrade import upgrade
 from retention_assets.icechunk.formats.model import Availability
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.icechunk.sweep.operations import Operations
-from retention_assets.icechunk.sweep.upgrade import upgrade
 from tests.icechunk_repositories import Format
 from tests.sweep.crashes.effects import Effects, aside, points, watched
 from tests.sweep.icechunk.repositories import Place, histories, now, tree, values

@@ -9,12 +9,12 @@ import icechunk as ic
 import pytest
 import zarr
 
+from retention_assets.icechunk.edits.publishing import publish
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.rules.reachable import is_old
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
-from retention_assets.icechunk.sweep.publishing import publish
 from retention_assets.icechunk.sweep.retained_set import Stand, edits_of, held_ids, stand_of, standing
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter

@@ -8,8 +8,8 @@ import pytest
 
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused
+from retention_assets.icechunk.edits.stored import hash_with_edits, keep_edits, planned_edits
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.icechunk.sweep.edits import hash_with_edits, keep_edits, planned_edits
 from retention_assets.state.plan import Plan
 from retention_assets.state.warehouse import Warehouse
 

@@ -6,9 +6,9 @@ import icechunk as ic
 import pytest
 
 from retention_assets.errors import ConfigurationError, GuardRefused, SourceError
+from retention_assets.icechunk.administration.operations import Operations
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Availability
-from retention_assets.icechunk.sweep.operations import Operations
 from retention_assets.objectstore.access import StoreAccess
 from tests.icechunk_repositories import FORMATS, Format
 from tests.sweep.icechunk.repositories import Place, histories, now, tree

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.icechunk.sweep.applied_edits import (
+from retention_assets.icechunk.edits.applied import (
     begin_publication,
     keep_publication,
     removed_references,
     unexplained,
     without_those_there,
 )
-from retention_assets.icechunk.sweep.publishing import Published
+from retention_assets.icechunk.edits.publishing import Published
+from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.state.lease import Lease
 from retention_assets.state.warehouse import Warehouse
 from tests.history.icechunk.graphs import history

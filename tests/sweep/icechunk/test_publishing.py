@@ -7,9 +7,9 @@ import icechunk as ic
 import pytest
 
 from retention_assets.errors import GuardRefused
+from retention_assets.icechunk.administration.upgrade import upgrade
 from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
 from retention_assets.icechunk.rules.snapshots import reachable
-from retention_assets.icechunk.sweep.upgrade import upgrade
 from retention_assets.policy.snapshots import Keep, SnapshotPolicy, SnapshotRule
 from tests.icechunk_repositories import FORMATS, INITIAL, Commit, Format, build_history
 from tests.models.policies import everything_older

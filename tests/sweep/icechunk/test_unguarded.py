@@ -4,8 +4,8 @@ from pathlib import Path
 
 import icechunk as ic
 
+from retention_assets.icechunk.edits.unconditional_writes import unguarded_writers
 from retention_assets.icechunk.formats.repo_reader import read_repo
-from retention_assets.icechunk.sweep.unconditional_writes import unguarded_writers
 from retention_assets.objectstore.access import StoreAccess
 from tests.icechunk_repositories import create_repository
 from tests.stores.s3 import Bucket

@@ -8,10 +8,10 @@ import icechunk as ic
 import pytest
 
 from retention_assets.errors import GuardRefused
+from retention_assets.icechunk.administration.upgrade import upgrade
 from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.values import read_flexbuffer
-from retention_assets.icechunk.sweep.upgrade import upgrade
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from tests.icechunk_repositories import build_varied, create_repository, open_repository

@@ -6,11 +6,11 @@ from pathlib import Path
 import icechunk as ic
 import pytest
 
+from retention_assets.icechunk.administration.operations import Operations
+from retention_assets.icechunk.edits.publishing import publish
 from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.rules.snapshots import reachable
 from retention_assets.icechunk.source.repository import IcechunkSource
-from retention_assets.icechunk.sweep.operations import Operations
-from retention_assets.icechunk.sweep.publishing import publish
 from tests.icechunk_repositories import FORMATS, Format
 from tests.stores.s3 import Bucket
 from tests.sweep.icechunk.repositories import POLICY, histories, now, planned, tree, uploaded

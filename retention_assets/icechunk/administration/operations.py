@@ -10,14 +10,14 @@ from functools import partial
 from random import Random
 
 from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing
+from retention_assets.icechunk.edits.commits import Edit, RepoCommits
+from retention_assets.icechunk.edits.references import ReferenceFiles
 from retention_assets.icechunk.formats.ids import decode_id, is_canonical
 from retention_assets.icechunk.formats.model import Availability
 from retention_assets.icechunk.formats.paths import SNAPSHOTS
 from retention_assets.icechunk.formats.snapshots import read_snapshot
 from retention_assets.icechunk.rules import operations as edits
 from retention_assets.icechunk.source.repository import IcechunkSource
-from retention_assets.icechunk.sweep.commits import Edit, RepoCommits
-from retention_assets.icechunk.sweep.references import ReferenceFiles
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 

@@ -11,15 +11,15 @@ from datetime import datetime
 from random import Random
 
 from retention_assets.errors import GuardRefused, StoreError
+from retention_assets.icechunk.edits.commits import FIRST_WAIT, LONGEST_WAIT, TRIES
+from retention_assets.icechunk.edits.references import ReferenceFiles
+from retention_assets.icechunk.edits.unconditional_writes import unguarded_writers
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.paths import SNAPSHOTS
 from retention_assets.icechunk.formats.snapshots import read_snapshot, with_parent
 from retention_assets.icechunk.rules.expiration import Edit, Expiration, Reparented, TagDeleted
 from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.icechunk.source.repository import IcechunkSource
-from retention_assets.icechunk.sweep.commits import FIRST_WAIT, LONGEST_WAIT, TRIES
-from retention_assets.icechunk.sweep.references import ReferenceFiles
-from retention_assets.icechunk.sweep.unconditional_writes import unguarded_writers
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.replacing import ObjectReplacer
 from retention_assets.objectstore.objects import ObjectReader

@@ -13,6 +13,7 @@ from random import Random
 from secrets import token_bytes
 
 from retention_assets.errors import GuardRefused, ObjectMissing, SourceError, StoreError
+from retention_assets.icechunk.edits.unconditional_writes import unguarded_writers
 from retention_assets.icechunk.formats.model import Repo, Update
 from retention_assets.icechunk.formats.paths import OVERWRITTEN, REPO, Backup, Original
 from retention_assets.icechunk.formats.repo_writer import write_repo
@@ -20,7 +21,6 @@ from retention_assets.icechunk.rules.snapshots import micros_of
 from retention_assets.icechunk.rules.updates import Stamp
 from retention_assets.icechunk.source.log import ops_log
 from retention_assets.icechunk.source.repository import IcechunkSource, RepoObject
-from retention_assets.icechunk.sweep.unconditional_writes import unguarded_writers
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.replacing import ObjectReplacer
 from retention_assets.objectstore.mutate.writing import ObjectWriter

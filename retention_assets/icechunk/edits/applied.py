@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from retention_assets.icechunk.edits.publishing import Published
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.rules.snapshots import History
-from retention_assets.icechunk.sweep.publishing import Published
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.lease import Lease
 from retention_assets.state.plan import Plan

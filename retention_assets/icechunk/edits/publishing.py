@@ -11,6 +11,8 @@ from functools import partial
 
 from retention_assets.config.timestamps import Clock
 from retention_assets.errors import GuardRefused
+from retention_assets.icechunk.edits.commits import RepoCommits
+from retention_assets.icechunk.edits.rewriting import carry_out_v1
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.rules.collection import collected
@@ -22,8 +24,6 @@ from retention_assets.icechunk.rules.retention import Unapproved
 from retention_assets.icechunk.rules.snapshots import History, history_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
 from retention_assets.icechunk.source.repository import IcechunkSource
-from retention_assets.icechunk.sweep.commits import RepoCommits
-from retention_assets.icechunk.sweep.rewriting import carry_out_v1
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.snapshots import SnapshotPolicy
 

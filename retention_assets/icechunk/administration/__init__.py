@@ -1,0 +1,1 @@
+"""What a person changes in an Icechunk repository: branches, tags, status, format."""

@@ -1,0 +1,1 @@
+"""The edits of an Icechunk repository: stored with a plan, and published with conditional writes."""

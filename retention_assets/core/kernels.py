@@ -10,7 +10,11 @@ All kernels are in this one module because numba's cache only notices changes in
 a change in another file whose functions the kernel calls.
 """
 
+import hashlib
+import os
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,19 +40,44 @@ VARINT, TEXT, MESSAGE = 0, 2, 3  # the kinds of fields that `decode_fields` deco
 def kernel(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Compile a function for `signature`, with numba's cache where possible.
 
-    numba raises if it finds no directory for its cache: when the package is in a zip file on an executor, or when
-    neither the package nor the home directory is writable. Each process then compiles the kernel itself, which takes
-    seconds and gives the same results.
+    numba raises if it finds no directory for its cache: when neither the package nor the home directory is writable.
+    Each process then compiles the kernel itself, which takes seconds and gives the same results.
     """
 
     def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         compiler: Any = njit
         try:
-            return compiler(signature, cache=True, nogil=True)(function)
+            return compiler(signature, cache=True, nogil=True)(_with_lasting_file(function))
         except (OSError, RuntimeError):
             return compiler(signature, nogil=True)(function)
 
     return compiled
+
+
+def _with_lasting_file(function: Any) -> Any:
+    """Return `function` with a file that numba's cache finds again in the next process.
+
+    On an executor the package is in a zip file, whose path is another one in each application. So the function gets a
+    copy of this module in the home directory as its file. Errors: OSError when the copy cannot be written.
+    """
+    if Path(__file__).is_file():
+        return function
+    lasting = _lasting_file()
+    function.__code__ = function.__code__.replace(co_filename=str(lasting))
+    return function
+
+
+@cache
+def _lasting_file() -> Path:
+    source: str = __loader__.get_source(__name__)  # type: ignore[name-defined]
+    digest = hashlib.sha256(source.encode()).hexdigest()[:16]
+    file = Path.home() / ".cache" / "retention_assets" / digest / "kernels.py"
+    if not file.is_file():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        written = file.with_name(f"{os.getpid()}.py")
+        written.write_text(source, encoding="utf-8")
+        written.replace(file)
+    return file
 
 
 @register_jitable

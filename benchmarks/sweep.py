@@ -43,6 +43,7 @@ from retention_assets.assets.resources import session, spark_resource
 from retention_assets.config.limits import BudgetSettings, Limits
 from retention_assets.core.amounts import Amount
 from retention_assets.core.digest import candidates_digest
+from retention_assets.core.frames import sweep_workers
 from retention_assets.core.liveness import Liveness
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.listing import Prefixes, list_objects
@@ -51,7 +52,7 @@ from retention_assets.state.plan import Heads, Plan, keep_plan, keep_planned, pl
 from retention_assets.state.records import read_records
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.actions import Delete
-from retention_assets.sweep.engine import Batch, Directories, Done, RepositorySweep, SparkEngine, width
+from retention_assets.sweep.engine import Batch, Directories, Done, RepositorySweep, SparkEngine
 from retention_assets.sweep.execute import SweepRun, execute
 from retention_assets.sweep.worker import TaskSpec
 from retention_assets.tables import DELETION_CANDIDATES
@@ -166,7 +167,7 @@ def swept(spark: SparkSession, directory: Path, access: StoreAccess, planned: Da
         run_id="benchmark",
         clock=lambda: datetime.now(UTC),
         log=lambda _: None,
-        workers=width(spark),
+        workers=sweep_workers(spark),
         terms={"mode": "delete", **_SETTINGS},
     )
     began = time.perf_counter()
@@ -252,7 +253,7 @@ class Store:
         """Fill the bucket, empty it by a bare loop, and return the objects per second."""
         names = [f"bare/{name}" for name in keys(objects)]
         self.server.fill(names)
-        return objects / self.door.bare_seconds(names, width(self.spark), AT_ONCE, asking=asking)
+        return objects / self.door.bare_seconds(names, sweep_workers(self.spark), AT_ONCE, asking=asking)
 
     def sweep(self, directory: Path, objects: int) -> Swept:
         """Fill the bucket, and empty it by a sweep."""

@@ -62,3 +62,9 @@ def test_each_module_on_the_way_of_an_address_is_tied_to_another_on_the_way() ->
     loose = [path for path in way if not any(path in imports[other] or other in imports[path] for other in way)]
     assert not loose
     assert f"These are {len(way)} modules and" in PAGE
+
+
+def test_frames_are_made_of_arrow_tables_in_one_place() -> None:
+    """`core/frames.py:from_arrow` gives the schema: without it, Spark Connect takes no empty table."""
+    makers = {path for path in PACKAGE.rglob("*.py") if ".createDataFrame(" in path.read_text(encoding="utf-8")}
+    assert makers == {PACKAGE / "core" / "frames.py"}

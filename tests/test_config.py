@@ -80,6 +80,22 @@ def test_a_warehouse_on_this_machine_is_taken_where_all_executors_are_here(tmp_p
     assert spread(tmp_path, {"spark.master": master} if master else {}).warehouse == f"{tmp_path}/warehouse"
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "problem"),
+    [
+        ("spark.retention.read.tasks", 0, "must be a whole number from 1 to 99999, not 0"),
+        ("spark.retention.sweep.workers", "all", "must be a whole number from 1 to 99999, not 'all'"),
+        ("spark.retention.sweep.tasks", 4, "is unknown; there are: spark.retention.read.tasks, spark.retention.sweep"),
+    ],
+)
+def test_a_number_of_tasks_that_is_none_is_refused(
+    tmp_path: Path, setting: str, value: int | str, problem: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        spread(tmp_path, {setting: value})
+    assert f"{setting} {problem}" in str(refused.value)
+
+
 # ---- what a file may leave out
 
 

@@ -17,6 +17,7 @@ from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Made, Workbench, checked
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff, tells_no_time
+from retention_assets.core.frames import from_arrow
 from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS
 from retention_assets.icechunk.rules.reach import KINDS, chunks_of, manifests_of, refs_of
 from retention_assets.icechunk.source.history import history_notes, history_rows
@@ -117,7 +118,7 @@ def repository_history(bench: Workbench) -> dg.AssetsDefinition:
         listed = bench.warehouse.facts(bench.name, "storage_inventory", day_of(context)).taken_at
         cutoff = min(listed, state.taken_at) - bench.repository.settings.grace
         notes = {**history_notes(state), CUTOFF: cutoff.isoformat()}
-        rows = Rows(session(pyspark).createDataFrame(history_rows(state)), state.taken_at, notes)
+        rows = Rows(from_arrow(session(pyspark), history_rows(state)), state.taken_at, notes)
         history = state.history
         numbers = {
             "format": state.format,
@@ -137,7 +138,7 @@ def expired_snapshots(bench: Workbench) -> dg.AssetsDefinition:
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, repository_history: Rows) -> Made:
         """Every snapshot: kept, released by the policy or dropped since nothing reaches it; and why."""
         scene = _scene(bench, context, repository_history)
-        rows = session(pyspark).createDataFrame(decision_rows(scene.state, scene.stand))
+        rows = from_arrow(session(pyspark), decision_rows(scene.state, scene.stand))
         edits = scene.edits
         names = ("released", "dropped", "deleted_branches", "deleted_tags")
         return checked(_of(bench, context, scene, rows), numbers={name: len(getattr(edits, name)) for name in names})

@@ -12,6 +12,7 @@ from retention_assets.assets.options import ReadOptions, SweepOptions
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Made, Workbench, checked
+from retention_assets.core.frames import from_arrow
 from retention_assets.lakefs.rules.addresses import addresses as pairs_of
 from retention_assets.lakefs.rules.addresses import canonical
 from retention_assets.lakefs.rules.ranges import active_ranges as ranges_of
@@ -79,7 +80,7 @@ def potential_commits(bench: Workbench) -> dg.AssetsDefinition:
         commits = commits_now(query, references, current_rules_of(current_rules.frame.toArrow()))
         counts = {name: pc.sum(commits[name]).as_py() or 0 for name in ("active", "protected", "potential")}
         origin = {POLICY_HASH: query.policy.policy_hash, REFERENCES_HASH: commit_graph.notes[REFERENCES_HASH]}
-        rows = Rows(session(pyspark).createDataFrame(commits), commit_graph.taken_at, origin)
+        rows = Rows(from_arrow(session(pyspark), commits), commit_graph.taken_at, origin)
         return checked(rows, numbers=counts)
 
     return asset
@@ -223,6 +224,6 @@ def deletion_proof(bench: Workbench) -> dg.AssetsDefinition:
         check_results = proof.verify(verification_inputs(sweep), liveness_query(sweep))
         rows = [{"check": one.guard, "passed": one.passed, "saw": one.detail} for one in check_results]
         table = pa.Table.from_pylist(rows, schema=DELETION_PROOF.schema)
-        return checked(Rows(spark.createDataFrame(table), began), by_check(check_results, proof.CHECKS))
+        return checked(Rows(from_arrow(spark, table), began), by_check(check_results, proof.CHECKS))
 
     return asset

@@ -13,6 +13,7 @@ from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Made, Workbench, checked
 from retention_assets.core import guards
+from retention_assets.core.frames import from_arrow
 from retention_assets.inventory.unusual import unusual_names
 from retention_assets.lakefs.rules.committed import commit_graph as graph_of
 from retention_assets.lakefs.rules.references import references_hash
@@ -111,7 +112,7 @@ def commit_graph(bench: Workbench) -> dg.AssetsDefinition:
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> Made:
         """Every commit, dangling ones too, with the branches and tags that name or reach it."""
         references = bench.open().source.references()
-        frame = session(pyspark).createDataFrame(commit_graph_rows(graph_of(references)))
+        frame = from_arrow(session(pyspark), commit_graph_rows(graph_of(references)))
         notes = {REFERENCES_HASH: references_hash(references), INSTANCE: references.instance or ""}
         rows = Rows(frame, references.taken_at, notes)
         numbers = {"branches": len(references.branches), "tags": len(references.tags)}

@@ -6,6 +6,7 @@ starts.
 
 import contextlib
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -21,7 +22,9 @@ from pyspark.core.context import SparkContext
 from pyspark.sql import SparkSession
 
 import retention_assets
-from retention_assets.config.settings import FromEnvironment, SparkValue
+from retention_assets.config.settings import READ_TASKS, SWEEP_WORKERS, FromEnvironment, SparkValue
+from retention_assets.core.frames import is_connect
+from retention_assets.errors import ConfigurationError
 
 _DEFAULTS: Mapping[str, str] = {
     "spark.app.name": "retention_assets",
@@ -52,18 +55,23 @@ LATE_COMPILER = (
     "-XX:+UseSerialGC -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=20000 "
     "-XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
 )
+_ONE_PROCESS = re.compile(r"local(\[.*\])?")  # masters whose driver is also the executor
+_PYTHON = "spark.pyspark.python"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
 def _local_defaults() -> dict[str, str]:
-    cores = os.cpu_count() or 1
+    """Return the settings of a session whose driver is the only process. Other masters take none of them."""
+    cores = str(max(2, os.cpu_count() or 1))
     return {
         "spark.driver.extraJavaOptions": f"{LATE_COMPILER} -Dlog4j2.configurationFile={_LOGGING.as_uri()}",
         "spark.master": "local[*]",
         "spark.driver.memory": "1g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": str(max(2, cores)),
+        "spark.sql.shuffle.partitions": cores,
+        READ_TASKS: cores,
+        SWEEP_WORKERS: cores,
     }
 
 
@@ -96,23 +104,34 @@ def spark_resource(settings: Mapping[str, SparkValue]) -> SparkResource:
         for key, value in settings.items()
         if key not in secrets
     }
-    local = {} if "spark.remote" in settings else _local_defaults()
-    _prepare_environment()
-    return SparkResource(spark_config={**_DEFAULTS, **local, **given, **_PINNED}, secrets=secrets)
+    is_remote = "spark.remote" in settings
+    is_local = not is_remote and bool(_ONE_PROCESS.fullmatch(given.get("spark.master", "local[*]")))
+    defaults = {**_DEFAULTS, **(_local_defaults() if is_local else {})}
+    if is_remote:  # the server's own settings hold for the rest
+        defaults = {key: value for key, value in defaults.items() if key.startswith("spark.sql.")}
+    _prepare_environment(given.get(_PYTHON) or (sys.executable if is_local else None))
+    return SparkResource(spark_config={**defaults, **given, **_PINNED}, secrets=secrets)
 
 
 _starting = threading.Lock()
 
 
 def session(resource: LazyPySparkResource) -> SparkSession:
-    """Return the session. If executors run in other processes, send this package to them."""
+    """Return the session. If executors run in other processes, send this package to them.
+
+    Errors: ConfigurationError when an existing or remote session may run a task twice at the same time.
+    """
     with _starting:
         spark = resource.spark_session
         for key, value in _PINNED.items():  # an existing or remote session may have other values
             if spark.conf.get(key, "") != value:
                 spark.conf.set(key, value)
-        master = spark.conf.get("spark.master", "")
-        if not (master or "").startswith("local["):
+        if spark.conf.get("spark.speculation", "false") == "true":
+            raise ConfigurationError(
+                "The Spark session has spark.speculation=true, so a task of a sweep could run twice. Nothing was read "
+                "or deleted. Start the cluster or its Spark Connect server with spark.speculation=false."
+            )
+        if is_connect(spark) or not _ONE_PROCESS.fullmatch(spark.conf.get("spark.master", "") or ""):
             _ship(spark)
     return spark
 
@@ -130,9 +149,15 @@ def start_early(resource: LazyPySparkResource) -> None:
     threading.Thread(target=start, daemon=True, name="spark-start").start()
 
 
-def _prepare_environment() -> None:
-    """Make Spark use this Python for its workers, and the Java that set-up recorded in `java_home`, if any."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+def _prepare_environment(python: str | None) -> None:
+    """Make Spark use this Python for its workers, and the Java that set-up recorded in `java_home`, if any.
+
+    `python`: None for executors on other machines, where this Python may not exist: they use their own `python3`.
+    A Python that the environment names is used in its place. Spark reads the setting only when `spark-submit` starts
+    the driver.
+    """
+    if python:
+        os.environ.setdefault("PYSPARK_PYTHON", python)
     noted = Path(sys.prefix) / "java_home"
     if noted.is_file():
         os.environ["JAVA_HOME"] = noted.read_text(encoding="utf-8").strip()
@@ -148,11 +173,14 @@ def _ship(spark: SparkSession) -> None:
     _shipped.add(id(spark))
 
 
+_directory = cache(lambda: tempfile.TemporaryDirectory(prefix="retention-assets-"))  # removed when the process ends
+
+
 @cache
 def package_archive() -> Path:
     """Return the path of a zip with this package's modules, which executors import."""
     root = Path(retention_assets.__file__).parent
-    archive = Path(tempfile.mkdtemp(prefix="retention-assets-")) / "retention_assets.zip"
+    archive = Path(_directory().name) / "retention_assets.zip"
     with ZipFile(archive, "w", ZIP_DEFLATED) as target:
         for module in sorted(root.rglob("*.py")):
             target.write(module, module.relative_to(root.parent))

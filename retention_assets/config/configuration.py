@@ -20,6 +20,7 @@ from retention_assets.config.settings import (
     RepositorySettings,
     SparkValue,
     holds_secret,
+    require_known_counts,
     require_no_file_is_skipped,
     require_no_spark_secret,
     resolve,
@@ -65,6 +66,7 @@ class Settings(Model):
     def _no_secret_in_the_file(cls, value: dict[str, SparkValue]) -> dict[str, SparkValue]:
         require_no_spark_secret(value)
         require_no_file_is_skipped(value)
+        require_known_counts(value)
         return value
 
     @field_validator("repositories")

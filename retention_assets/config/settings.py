@@ -34,6 +34,12 @@ _OWNER = re.compile(r"team:[\w-]+|[\w.%+-]+@[\w.-]+\.[A-Za-z]{2,}", re.ASCII)
 _SECRET_URL = re.compile(r"://[^/?#\s]*:[^/?#\s]*@|[?&](?:sig|x-amz-signature|x-goog-signature)=", re.IGNORECASE)
 
 
+_OWN_SPARK = "spark.retention."
+# Settings of the Spark session that this project reads, and Spark does not know.
+READ_TASKS = f"{_OWN_SPARK}read.tasks"
+SWEEP_WORKERS = f"{_OWN_SPARK}sweep.workers"
+SPARK_COUNTS = (READ_TASKS, SWEEP_WORKERS)
+_COUNT = re.compile(r"[1-9][0-9]{0,4}")
 _DUMP_AGE = timedelta(hours=1)  # as long as the longest `sweep.window`: objects of an older dump may be live again
 
 
@@ -130,6 +136,15 @@ def require_no_file_is_skipped(settings: Mapping[str, SparkValue]) -> None:
     for name in ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles"):
         if str(settings.get(name, "false")).lower() != "false":
             raise ValueError(f"{name} must be false: a table that lacks rows would be read as complete")
+
+
+def require_known_counts(settings: Mapping[str, SparkValue]) -> None:
+    """Reject unknown settings of this project in the Spark configuration, and values that are no counts of tasks."""
+    for name, value in settings.items():
+        if name.startswith(_OWN_SPARK) and name not in SPARK_COUNTS:
+            raise ValueError(f"{name} is unknown; there are: {', '.join(SPARK_COUNTS)}")
+        if name in SPARK_COUNTS and not _COUNT.fullmatch(str(value)):
+            raise ValueError(f"{name} must be a whole number from 1 to 99999, not {value!r}")
 
 
 def require_no_spark_secret(settings: Mapping[str, SparkValue]) -> None:

@@ -1,15 +1,45 @@
-"""Keeps frames in Spark's cache for the time of a `with` block, and applies functions to them on executors."""
+"""What everything that uses Spark shares: frames in its cache, functions on executors, and how many tasks there are."""
 
 from collections.abc import Callable, Iterator
 from typing import Self
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from retention_assets.config.settings import READ_TASKS, SWEEP_WORKERS
 from retention_assets.errors import RetentionError, WorkerError
 
 Batches = Iterator[pa.RecordBatch]
+
+
+def from_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """Return the rows of an Arrow table as a frame. Spark Connect takes an empty table only with its schema."""
+    return spark.createDataFrame(table, from_arrow_schema(table.schema))
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Return whether the session is one of a Spark Connect server. Such a session has no Java process of its own."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def read_tasks(spark: SparkSession) -> int:
+    """Return the number of tasks that list a store or read its files: `READ_TASKS`, else the shuffle partitions."""
+    return int(spark.conf.get(READ_TASKS, "") or spark.conf.get("spark.sql.shuffle.partitions", "") or 2)
+
+
+def sweep_workers(spark: SparkSession) -> int:
+    """Return the number of workers of a sweep: `SWEEP_WORKERS`, else as many tasks as the executors run at once.
+
+    The workers share the rate of a sweep. With more of them than run at once, a sweep would not reach its rate.
+    """
+    if chosen := spark.conf.get(SWEEP_WORKERS, ""):
+        return int(chosen)
+    if not is_connect(spark):
+        return spark.sparkContext.defaultParallelism
+    numbers = spark.range(2**16).select(F.spark_partition_id())  # has as many partitions as there are cores
+    return numbers.distinct().count()
 
 
 class CachedFrames:

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.config.configuration import Repository
-from retention_assets.core.frames import on_workers
+from retention_assets.core.frames import from_arrow, on_workers, read_tasks
 from retention_assets.errors import ConfigurationError, ObjectMissing
 from retention_assets.inventory.addresses import addresses_below, require_bucket_listed
 from retention_assets.inventory.delivered import Inventory
@@ -39,10 +39,11 @@ def delivered_inventory(spark: SparkSession, repository: Repository) -> Delivere
     require_bucket_listed([manifest for _, manifest in opened], repository.namespace)
     # The files are passed as rows, not in the closure: Spark writes a large closure to disk, including its secrets.
     files = [{"place": place, **asdict(file)} for place, (_, manifest) in enumerate(opened) for file in manifest.files]
-    width = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
-    rows = spark.createDataFrame(pa.Table.from_pylist(files, _FILES))
+    rows = from_arrow(spark, pa.Table.from_pylist(files, _FILES))
     without_files = [(access, replace(manifest, files=())) for access, manifest in opened]
-    listed = on_workers(rows.repartition(width), _reader(without_files, repository.namespace), STORAGE_INVENTORY.schema)
+    listed = on_workers(
+        rows.repartition(read_tasks(spark)), _reader(without_files, repository.namespace), STORAGE_INVENTORY.schema
+    )
     newest = F.max_by(F.struct(*STORAGE_INVENTORY.schema.names), "last_modified").alias("row")
     frame = listed.groupBy("address").agg(newest).select("row.*")
     return Delivered(frame, min(manifest.created_at for _, manifest in opened))

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.core.frames import on_workers
+from retention_assets.core.frames import from_arrow, on_workers, read_tasks
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.local_listing import list_named, plain_names
 from retention_assets.objectstore.objects import LISTING, ObjectReader
@@ -30,12 +30,12 @@ class Prefixes:
 
 def list_objects(spark: SparkSession, access: StoreAccess, places: Prefixes) -> DataFrame:
     """Return (address, size, last_modified, etag, source) of every object in the prefixes `places`."""
-    width = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
+    width = read_tasks(spark)
     tasks = _tasks(access, places, width)
     shares = [share for worker in range(width) if (share := tasks[worker::width])]
     # Spark answers a query plan from the cached rows of an equal one, so a unique id makes each listing different.
     rows = pa.table({"tasks": _as_rows(shares), "listing": [str(uuid4())] * len(shares)})
-    frame = spark.createDataFrame(rows)
+    frame = from_arrow(spark, rows)
     listed = on_workers(frame, _lister(access), LISTING).withColumn("source", F.lit("listing"))
     # The ETag of a local file contains its inode: it does not depend on the content, and differs between machines.
     etag = F.lit(None).cast("string") if access.is_local else F.col("e_tag")
@@ -119,7 +119,7 @@ def unlisted(
 ) -> list[str]:
     """Return the prefixes that have no objects in the inventory although the store has objects there."""
     directories = sorted({*places.deep, *(span.directory for span in places.spans)})
-    named = inventory.sparkSession.createDataFrame(pa.table({"place": pa.array(directories, pa.string())}))
+    named = from_arrow(inventory.sparkSession, pa.table({"place": pa.array(directories, pa.string())}))
     unseen = named.join(
         inventory.select(place(F.col("address")).alias("place")).distinct(), on="place", how="left_anti"
     ).collect()

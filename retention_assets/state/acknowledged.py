@@ -37,8 +37,10 @@ _SCHEMA = pa.schema(
 
 def acknowledged_addresses(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":
     """Return `known_addresses` as a frame with one column, `address`."""
+    from retention_assets.core.frames import from_arrow
+
     known = sorted(known_addresses(warehouse, repository))
-    return spark.createDataFrame(pa.table({"address": pa.array(known, pa.string())}))
+    return from_arrow(spark, pa.table({"address": pa.array(known, pa.string())}))
 
 
 def known_addresses(warehouse: Warehouse, repository: str) -> set[str]:

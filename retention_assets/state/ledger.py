@@ -117,11 +117,13 @@ def collected_addresses(
 
     `addresses` (column `address`) should be cached: it is read twice. If it is empty, no ledger is read.
     """
+    from retention_assets.core.frames import from_arrow
+
     asked = [row["address"] for row in addresses.select("address").limit(_FEW + 1).collect()]
     files = warehouse.tree(repository, LEDGERS) if asked else {}
     if len(asked) <= _FEW and sum(files.values()) <= _SMALL:  # Spark needs seconds to open a thousand small files
         named = [path for path in files if path.endswith(_ROWS)]
-        rows = spark.createDataFrame(read_files(warehouse, named, LEDGER, one_of("address", asked)))
+        rows = from_arrow(spark, read_files(warehouse, named, LEDGER, one_of("address", asked)))
     else:
         every = read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
         rows = every.join(addresses, on="address", how="left_semi")
@@ -183,11 +185,13 @@ def read_ledgers(
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
+    from retention_assets.core.frames import from_arrow
+
     # Spark lists one directory with all ledgers faster than hundreds of its parts.
     place = (repository, tree, *plans[0]) if len(plans) == 1 else (repository, tree)
     found = _plans_below(warehouse, *place) if plans else []
     if not found:
-        return spark.createDataFrame(LEDGER.empty_table()).withColumn("plan_hash", F.lit(None).cast("string"))
+        return from_arrow(spark, LEDGER.empty_table()).withColumn("plan_hash", F.lit(None).cast("string"))
     # An interrupted local write leaves a partial file with another ending beside the ledger files.
     files = spark.read.option("pathGlobFilter", f"*{_ROWS}").option("recursiveFileLookup", "true")
     rows = files.schema(from_arrow_schema(LEDGER)).parquet(warehouse.location(*place))

@@ -26,10 +26,12 @@ def forget(warehouse: Warehouse, repository: str) -> None:
 
 def due_objects(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":
     """Return the objects that the newest plan named, with waiting objects; empty when no plan has stored them."""
+    from retention_assets.core.frames import from_arrow
+
     for name in reversed(warehouse.directories(repository, DUE_OBJECTS.name)):
         if warehouse.is_complete(repository, DUE_OBJECTS.name, name):
             return _read(spark, warehouse.location(repository, DUE_OBJECTS.name, name))
-    return spark.createDataFrame(DUE_OBJECTS.schema.empty_table())
+    return from_arrow(spark, DUE_OBJECTS.schema.empty_table())
 
 
 def due_objects_of(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame":

@@ -138,8 +138,10 @@ def planned_of_all(spark: "SparkSession", warehouse: Warehouse, plans: Sequence[
     """Return the candidates of all `plans`, with the `plan_hash` of each. A plan whose rows are missing adds none."""
     from pyspark.sql import functions as F
 
+    from retention_assets.core.frames import from_arrow
+
     columns = ["plan_hash", *DELETION_CANDIDATES.schema.names]
-    found = spark.createDataFrame(DELETION_CANDIDATES.schema.empty_table()).withColumn("plan_hash", F.lit(""))
+    found = from_arrow(spark, DELETION_CANDIDATES.schema.empty_table()).withColumn("plan_hash", F.lit(""))
     for plan in plans:
         if warehouse.is_complete(plan.repository, PLANNED_OBJECTS, plan.plan_hash):
             rows = warehouse.frame(spark, plan.repository, PLANNED_OBJECTS, plan.plan_hash)

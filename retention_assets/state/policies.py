@@ -9,6 +9,7 @@ from datetime import date
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from retention_assets.core.frames import from_arrow
 from retention_assets.policy.rules import HOLD_IDS, RETENTION_IDS, Policy
 from retention_assets.policy.rules_in_force import CurrentRule, RuleRow, current_rules
 from retention_assets.policy.table import policy_rows
@@ -38,7 +39,7 @@ def with_earlier_runs(
         before = warehouse.frame(spark, repository, POLICY_TABLE.name, day.isoformat())
         earlier = before.where(before["run_id"] != run_id).select(*POLICY_TABLE.schema.names).toArrow()
         rows = pa.concat_tables([earlier.cast(POLICY_TABLE.schema), rows])
-    return spark.createDataFrame(rows)
+    return from_arrow(spark, rows)
 
 
 def rules_in_force(spark: SparkSession, warehouse: Warehouse, repository: str, policy_table: Rows) -> DataFrame:
@@ -52,7 +53,7 @@ def rules_in_force(spark: SparkSession, warehouse: Warehouse, repository: str, p
     now = [row for row in history if row.run_id == policy_table.notes[POLICY_RUN]]
     rules = current_rules(now, history, completed_runs(warehouse, repository))
     columns = [[getattr(rule, name) for rule in rules] for name in CURRENT_RULES.schema.names]
-    return spark.createDataFrame(pa.table(columns, schema=CURRENT_RULES.schema))
+    return from_arrow(spark, pa.table(columns, schema=CURRENT_RULES.schema))
 
 
 def current_rules_of(table: pa.Table) -> list[CurrentRule]:

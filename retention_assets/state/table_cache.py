@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from retention_assets.core.frames import on_workers
+from retention_assets.core.frames import from_arrow, on_workers, read_tasks
 from retention_assets.errors import TableContractError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
@@ -145,13 +145,13 @@ class TableCache:
         written. Errors: TableContractError when the counts differ. The batch is then not used, and later runs fetch the
         files again.
         """
-        width = int(self._spark.conf.get("spark.sql.shuffle.partitions") or 2)
+        width = min(files, read_tasks(self._spark))
         batch = F.lit(name := self._next_batch(kind)).alias(_BATCH.name)
         observed = Observation()
         rows = read_tables(missing.repartition(width), kind, self._access).select("*", batch)
         decoded = F.count(F.lit(1)).alias(_ROWS.name), F.sum(_share(kind)).alias("shares")
         counted = rows.observe(observed, F.sum(FILE_BYTES.name).alias("bytes"), *decoded)
-        counted.write.mode("errorifexists").parquet(self._place(kind.name, name))
+        counted.write.mode("error").parquet(self._place(kind.name, name))
         there = self._counts(kind, [name]).drop(_BATCH.name).cache()
         shares = F.sum(F.col(_ROWS.name) * _share(kind)).alias("shares")
         found = there.agg(F.coalesce(F.sum(_ROWS.name), F.lit(0)).alias(_ROWS.name), shares).first()
@@ -160,7 +160,7 @@ class TableCache:
             raise self._lost(kind.name, name, observed.get[_ROWS.name], found[_ROWS.name])
         written = missing.join(there, on=kind.id_column, how="left")
         ids = written.select(kind.id_column, batch, F.coalesce(_ROWS.name, F.lit(0)).alias(_ROWS.name))
-        ids.coalesce(1).write.mode("errorifexists").parquet(self._place(_ids_of(kind), name))
+        ids.coalesce(1).write.mode("error").parquet(self._place(_ids_of(kind), name))
         there.unpersist()
         if (named := self._warehouse.row_count(self._repository, _ids_of(kind), name)) != files:
             raise self._lost(_ids_of(kind), name, files, named)
@@ -213,7 +213,7 @@ class TableCache:
     def _read(self, name: str, columns: list[pa.Field], batches: list[str]) -> DataFrame:
         schema = pa.schema(columns)
         if not batches:
-            return self._spark.createDataFrame(schema.empty_table())
+            return from_arrow(self._spark, schema.empty_table())
         places = [self._place(name, batch) for batch in batches]
         return self._spark.read.schema(from_arrow_schema(schema)).parquet(*places)
 

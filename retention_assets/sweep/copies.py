@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from retention_assets.core.frames import CachedFrames, on_workers
+from retention_assets.core.frames import CachedFrames, from_arrow, on_workers, read_tasks
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.listing import Prefixes, list_objects
 from retention_assets.objectstore.objects import ObjectReader
@@ -52,7 +52,7 @@ def lying(
     The listing is in Spark's cache until the block of `frames` ends.
     """
     known = [place.folder for place in places]
-    stored = spark.createDataFrame(_STORED.empty_table())
+    stored = from_arrow(spark, _STORED.empty_table())
     if places:
         access = places[0].access  # all are in the same quarantine
         stored = _stored(spark, access, sorted({*known, *_folders(access)}), versions=versions)
@@ -95,7 +95,7 @@ def _is_absent(access: StoreAccess) -> bool:
 def _stored(spark: SparkSession, access: StoreAccess, folders: Sequence[str], *, versions: bool) -> DataFrame:
     """Return the contents of the folders as `_STORED`; with `versions`, one row for each version too."""
     if not folders or _is_absent(access):
-        return spark.createDataFrame(_STORED.empty_table())
+        return from_arrow(spark, _STORED.empty_table())
     if not versions:
         listed = list_objects(spark, access, Prefixes(tuple(folders), ()))
         return listed.select(F.col("address").alias("path"), "size", F.lit(True).alias("is_current"))
@@ -107,8 +107,8 @@ def _stored(spark: SparkSession, access: StoreAccess, folders: Sequence[str], *,
                     current = pc.and_not(page["is_current"], page["is_delete_marker"])
                     yield pa.record_batch([page["path"], page["size"], current], schema=_STORED)
 
-    named = spark.createDataFrame(pa.table({"folder": pa.array(folders, pa.string())}))
-    spread = named.repartition(int(spark.conf.get("spark.sql.shuffle.partitions") or 2))
+    named = from_arrow(spark, pa.table({"folder": pa.array(folders, pa.string())}))
+    spread = named.repartition(read_tasks(spark))
     return on_workers(spread, list_versions, _STORED)
 
 

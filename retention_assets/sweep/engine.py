@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.core.amounts import Amount
-from retention_assets.core.frames import CachedFrames, on_workers
+from retention_assets.core.frames import CachedFrames, from_arrow, on_workers
 from retention_assets.core.liveness import Elsewhere, Liveness, NothingElsewhere
 from retention_assets.core.states import UNREFERENCED
 from retention_assets.objectstore.access import StoreAccess
@@ -223,7 +223,7 @@ class SparkEngine:
                 "batch": pa.array([number for number, (places, _) in enumerate(packed) for _ in places], pa.int64()),
             }
         )
-        self._rest = rest.join(F.broadcast(self._spark.createDataFrame(numbers)), on="place", how="inner")
+        self._rest = rest.join(F.broadcast(from_arrow(self._spark, numbers)), on="place", how="inner")
         return [objects for _, objects in packed]
 
     def resurrected(self) -> int:
@@ -287,9 +287,8 @@ class SparkEngine:
 
 
 def run_on_spark(objects: DataFrame, task: TaskSpec) -> Done:
-    """Have executors execute `task` on a frame of `OBJECTS`, partitioned and sorted by address; return the result."""
-    spark = objects.sparkSession
-    parts = objects.select(*OBJECTS.names).repartitionByRange(width(spark), "address").sortWithinPartitions("address")
+    """Have `task.workers` executors execute `task` on a frame of `OBJECTS`, sorted by address; return the result."""
+    parts = objects.select(*OBJECTS.names).repartitionByRange(task.workers, "address").sortWithinPartitions("address")
     tally = on_workers(parts, _worker(task), TALLY)
     sums = F.sum("objects"), F.sum("bytes"), F.max(F.unix_micros("until")), F.median("reached")
     rows = sorted(tally.groupBy("outcome").agg(*sums).collect())
@@ -297,11 +296,6 @@ def run_on_spark(objects: DataFrame, task: TaskSpec) -> Done:
     latest = max((micros for *_, micros, _ in rows if micros is not None), default=None)
     reached = max(((objects, rate) for _, objects, *_, rate in rows if rate is not None), default=(0, None))[1]
     return Done(amounts, None if latest is None else datetime.fromtimestamp(latest / 1e6, UTC), reached)
-
-
-def width(spark: SparkSession) -> int:
-    """Return the number of workers (Spark partitions) of a batch."""
-    return int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
 
 
 def _worker(task: TaskSpec):  # type: ignore[no-untyped-def]  # a closure that Spark ships

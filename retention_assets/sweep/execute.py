@@ -281,7 +281,7 @@ def _orders(run: SweepRun, lease: Lease, deadline: datetime, turn: int, reached:
         run.warehouse.root, plan.repository, plan.day, plan.plan_hash, lease.fence, f"{run.run_id}-{lease.number}"
     )
     ahead = run.clock() - utc_now()
-    return TaskSpec(run.action, place, lease, deadline, turn, run.share_of_rate, reached, ahead)
+    return TaskSpec(run.action, place, lease, deadline, turn, run.share_of_rate, reached, ahead, run.workers)
 
 
 def _window_too_short(run: SweepRun, left: int) -> GuardRefused:

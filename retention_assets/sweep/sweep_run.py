@@ -11,6 +11,7 @@ from retention_assets.config.configuration import Repository
 from retention_assets.config.limits import Limits
 from retention_assets.config.timestamps import Clock
 from retention_assets.core.amounts import Amount, plot_numbers
+from retention_assets.core.frames import sweep_workers
 from retention_assets.core.guards import CheckResult, clock_agrees
 from retention_assets.core.liveness import Elsewhere, NothingElsewhere
 from retention_assets.errors import GuardRefused
@@ -28,7 +29,7 @@ from retention_assets.state.quarantine import place_of_plan
 from retention_assets.state.records import read_records, seal_of
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.actions import Delete, Quarantine
-from retention_assets.sweep.engine import RepositorySweep, SparkEngine, width
+from retention_assets.sweep.engine import RepositorySweep, SparkEngine
 from retention_assets.sweep.execute import Log, SweepResult, SweepRun, execute
 from retention_assets.sweep.verification import VerificationInputs
 from retention_assets.sweep.worker import Action
@@ -146,7 +147,7 @@ def sweep_run_of(sweep: Sweep[Opened], repository: RepositorySweep, mode: str) -
         run_id=sweep.attempt,
         clock=sweep.clock,
         log=sweep.log,
-        workers=width(sweep.spark),
+        workers=sweep_workers(sweep.spark),
         dump=repository.dump,
         terms=approved_terms(sweep.opened.repository),
         seal=seal_of(sweep.opened.repository),

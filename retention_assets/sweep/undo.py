@@ -19,7 +19,7 @@ from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import Clock
 from retention_assets.core.amounts import Amount
 from retention_assets.core.digest import candidates_digest
-from retention_assets.core.frames import CachedFrames
+from retention_assets.core.frames import CachedFrames, sweep_workers
 from retention_assets.core.liveness import LiveAddresses
 from retention_assets.core.paths import below_any
 from retention_assets.errors import ConfigurationError, GuardRefused, StoreError
@@ -46,7 +46,7 @@ from retention_assets.state.records import seal_of
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.actions import OF_COPY, Purge, RemoveVersions, Restore, remove_manifests
 from retention_assets.sweep.copies import Lying, Times, held_and_surplus, in_folders, lying, unnamed
-from retention_assets.sweep.engine import Batch, Done, run_on_spark, width
+from retention_assets.sweep.engine import Batch, Done, run_on_spark
 from retention_assets.sweep.execute import Log, SweepResult, SweepRun, work_and_conclude
 from retention_assets.sweep.worker import OBJECTS, Action, TaskSpec
 
@@ -450,7 +450,7 @@ def _carried(
             run_id=undo.run_id,
             clock=undo.clock,
             log=undo.log,
-            workers=width(undo.spark),
+            workers=sweep_workers(undo.spark),
             seal=seal_of(undo.repository),
             beyond_plan=engine.surplus() if one.surplus.objects else None,
         )

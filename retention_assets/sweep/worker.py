@@ -98,6 +98,7 @@ class TaskSpec:
     rate: float | None = None
     reached: float | None = None
     ahead: timedelta = timedelta(0)  # how far the clock that set the deadline is ahead of this machine's clock
+    workers: int = 1  # they share the rate of the sweep
     preconditions: Preconditions | None = None  # checked just before the action; None: the action checks by itself
 
     @property

@@ -1,6 +1,7 @@
 """The Spark resource: what Dagster shows and stores of it, and when its secrets are read."""
 
 import json
+import os
 from pathlib import Path
 
 import dagster as dg
@@ -11,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from retention_assets.assets.resources import session, spark_resource
 from retention_assets.config.configuration import load_configuration
-from retention_assets.config.settings import FromEnvironment
+from retention_assets.config.settings import READ_TASKS, SWEEP_WORKERS, FromEnvironment, SparkValue
+from retention_assets.core.frames import read_tasks, sweep_workers
 from retention_assets.definitions import build_definitions
 from retention_assets.errors import ConfigurationError
 from tests.assets.graph import REPOSITORY
@@ -53,3 +55,33 @@ def test_files_that_cannot_be_read_are_never_skipped_whatever_the_session_was_ma
     finally:
         for key in pinned:
             spark.conf.unset(key)
+
+
+@pytest.mark.parametrize("settings", [{"spark.master": "spark://a:7077"}, {"spark.remote": "sc://a"}], ids=str)
+def test_a_cluster_takes_no_setting_that_is_meant_for_one_machine(
+    settings: dict[str, SparkValue], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = spark_resource({}).spark_config.keys()
+    assert {"spark.driver.host", "spark.driver.memory", READ_TASKS, SWEEP_WORKERS} <= local
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    config = spark_resource(settings).spark_config
+    assert not {name for name in config if name.startswith(("spark.driver.", "spark.retention.", "spark.sql.shuffle"))}
+    assert "PYSPARK_PYTHON" not in os.environ
+    spark_resource({**settings, "spark.pyspark.python": "/opt/python3"})
+    assert os.environ["PYSPARK_PYTHON"] == "/opt/python3"
+
+
+def test_reading_tasks_and_sweep_workers_do_not_follow_the_shuffle_partitions_where_they_are_set(
+    spark: SparkSession,
+) -> None:
+    assert (read_tasks(spark), sweep_workers(spark)) == (2, 2)  # shuffle partitions; cores of the session
+    chosen = {READ_TASKS: "7", SWEEP_WORKERS: "3", "spark.sql.shuffle.partitions": "400"}
+    try:
+        for key, value in chosen.items():
+            spark.conf.set(key, value)
+        assert (read_tasks(spark), sweep_workers(spark)) == (7, 3)
+    finally:
+        spark.conf.unset(READ_TASKS)
+        assert (read_tasks(spark), sweep_workers(spark)) == (400, 3)
+        spark.conf.unset(SWEEP_WORKERS)
+        spark.conf.set("spark.sql.shuffle.partitions", "2")

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from retention_assets.core.frames import from_arrow
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS, TRANSACTIONS
 from retention_assets.icechunk.rules.reach import chunks_of, manifests_of
@@ -76,14 +77,14 @@ def live_addresses(manifests: DataFrame, chunks: DataFrame, others: DataFrame) -
 def holders(spark: SparkSession, stand: Stand, leaving: Iterable[bytes]) -> DataFrame:
     """Return one row per snapshot that stays or is `leaving`: the columns that its manifests and chunks inherit."""
     rows = [*_holders(stand, sorted(stand.snapshots), live=True), *_holders(stand, sorted(leaving), live=False)]
-    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=_HOLDERS))
+    return from_arrow(spark, pa.Table.from_pylist(rows, schema=_HOLDERS))
 
 
 def others(spark: SparkSession, stand: Stand) -> DataFrame:
     """Return `address` of the snapshots and transaction logs that stay."""
     names = [SNAPSHOTS + encode_id(one) for one in stand.snapshots]
     names += [TRANSACTIONS + encode_id(one) for one in stand.transaction_logs]
-    return spark.createDataFrame(pa.table([sorted(names)], schema=_ADDRESSES))
+    return from_arrow(spark, pa.table([sorted(names)], schema=_ADDRESSES))
 
 
 def _holders(stand: Stand, ids: Iterable[bytes], *, live: bool) -> Iterator[Mapping[str, object]]:

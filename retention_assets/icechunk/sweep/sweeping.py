@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from retention_assets.core.amounts import Amount
+from retention_assets.core.frames import from_arrow
 from retention_assets.core.liveness import Liveness
 from retention_assets.icechunk.edits.applied import (
     begin_publication,
@@ -46,7 +47,7 @@ def report(sweep: IcechunkSweep, *, execute: bool = True) -> Report:
     if execute and mode != "plan":
         sweep_plan(sweep, mode, IcechunkRepositorySweep(sweep, plan))
     objects = report_of(ledger_of_plan(sweep.spark, sweep.warehouse, sweep.name, sweep.day, plan.plan_hash))
-    references = sweep.spark.createDataFrame(removed_references(sweep.warehouse, plan))
+    references = from_arrow(sweep.spark, removed_references(sweep.warehouse, plan))
     return Report(plan, mode, objects.unionByName(references))
 
 

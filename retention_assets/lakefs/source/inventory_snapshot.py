@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.config.timestamps import Clock
+from retention_assets.core.frames import from_arrow
 from retention_assets.errors import TableContractError
 from retention_assets.inventory.inventories import delivered_inventory
 from retention_assets.lakefs.source.opening import OpenRepository
@@ -128,7 +129,7 @@ def _removed_since(context: InventoryContext, taken_at: datetime) -> DataFrame:
 
 def _carried(context: InventoryContext, older: BaseInventory, closed: Sequence[str]) -> DataFrame:
     """Return the base inventory's rows of the slices `closed`, without the objects that our sweeps removed since."""
-    kept = context.spark.createDataFrame(pa.table({"place": pa.array(closed, pa.string())}))
+    kept = from_arrow(context.spark, pa.table({"place": pa.array(closed, pa.string())}))
     return (
         older.frame.withColumn("place", place_of(F.col("address")))
         .join(kept, on="place", how="left_semi")

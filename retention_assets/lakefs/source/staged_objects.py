@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.core.frames import on_workers
+from retention_assets.core.frames import from_arrow, on_workers
 from retention_assets.errors import CorruptFile
 from retention_assets.lakefs.rules.names import canonical_address
 from retention_assets.objectstore.access import StoreAccess
@@ -34,7 +34,7 @@ def staged_objects(
     Errors: CorruptFile that names the file, and the errors of the store; both are raised when the rows are computed.
     """
     addresses, created = ([pair[place] for pair in shown] for place in (0, 1))
-    rows = spark.createDataFrame(pa.table([addresses, created], schema=UNCOMMITTED_OBJECTS.schema))
+    rows = from_arrow(spark, pa.table([addresses, created], schema=UNCOMMITTED_OBJECTS.schema))
     if files:
         rows = rows.unionByName(_listed(spark, access, files))
     address = canonical_address(F.col("address"), F.lit(_FULL_OR_RELATIVE), inside)
@@ -48,7 +48,7 @@ def _listed(spark: SparkSession, access: StoreAccess, files: Sequence[str]) -> D
             for name in batch.column(0).to_pylist():
                 yield from staged_rows(reader.read(name), reader.describe(name))
 
-    names = spark.createDataFrame(pa.table({"name": files}))
+    names = from_arrow(spark, pa.table({"name": files}))
     return on_workers(names, read, UNCOMMITTED_OBJECTS.schema)
 
 

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from retention_assets.config.configuration import Repository
 from retention_assets.core.amounts import Amount
+from retention_assets.core.frames import from_arrow
 from retention_assets.core.guards import CheckResult
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
 from retention_assets.core.summary import BRANCH, PREFIX, REASON, TOTAL, directory, top_prefix
@@ -170,7 +171,7 @@ def _contents(
     rows = commits_under(
         proposal.policy, references, (), tags_protect=tags_protect, as_of=terms.as_of, memory=terms.memory
     )
-    commits = spark.createDataFrame(rows)
+    commits = from_arrow(spark, rows)
     cache = TableCache(spark, warehouse, repository.name, open_store(repository), proposal.run_id)
     return commits, committed_contents(cache, spellings(repository.namespace, repository.storage), commits)
 

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from retention_assets.config.durations import format_duration
 from retention_assets.config.timestamps import Clock
+from retention_assets.core.frames import from_arrow
 from retention_assets.core.guards import refusals
 from retention_assets.core.liveness import Liveness
 from retention_assets.errors import GuardRefused
@@ -197,7 +198,7 @@ class LakeFSLiveness:
         if self._pairs and self._pairs[0] == known:
             return self._pairs[1]
         query = self._question
-        commits = self._spark.createDataFrame(commits_now(query, references, rules=()))
+        commits = from_arrow(self._spark, commits_now(query, references, rules=()))
         held = committed_contents(self._cache, query.opened.inside, commits)
         if refused := refusals([heads_present(references), held.whole()]):
             name = query.opened.repository.name

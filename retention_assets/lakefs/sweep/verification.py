@@ -7,7 +7,7 @@ hold. The checks change nothing. Source: DESIGN.md, invariants 1, 7 and 9.
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.core.frames import CachedFrames
+from retention_assets.core.frames import CachedFrames, from_arrow
 from retention_assets.core.guards import CheckResult
 from retention_assets.core.states import LIFECYCLE
 from retention_assets.lakefs.rules.addresses import addresses, canonical
@@ -73,7 +73,7 @@ def _held_now(spark: SparkSession, query: LivenessQuery, frames: CachedFrames) -
     opened = query.opened
     staged = opened.source.staged()
     references = opened.source.references()
-    commits = spark.createDataFrame(commits_now(query, references, rules=())).where("active OR protected")
+    commits = from_arrow(spark, commits_now(query, references, rules=())).where("active OR protected")
     named = commits.where("metarange_id != ''").select("metarange_id").distinct()
     of_commits = frames.cache(read_tables(named, metaranges(), opened.access))
     kept = frames.cache(active_ranges(commits, of_commits))

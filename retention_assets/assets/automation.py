@@ -14,8 +14,8 @@ from retention_assets.assets.failures import failure_of
 from retention_assets.assets.jobs import operation_job, sweep_job
 from retention_assets.assets.messages import Message, send
 from retention_assets.assets.workbench import Workbench
-from retention_assets.errors import GuardRefused
-from retention_assets.state.approval import Approval, person_approval, waits_for_person
+from retention_assets.errors import GuardRefused, TableContractError
+from retention_assets.state.approval import Approval, is_recent, person_approval, waits_for_person
 from retention_assets.state.plan import PLANS, Plan, load_plan
 
 if TYPE_CHECKING:
@@ -55,10 +55,11 @@ def approved_sensor(bench: Workbench) -> dg.SensorDefinition:
 def _approved(bench: Workbench) -> Iterator[tuple[Plan, Approval]]:
     """Yield the plans that a person approved and that are not too old, with their approvals."""
     for day in sorted(bench.warehouse.directories(bench.name, PLANS))[-_DAYS:]:
-        with suppress(GuardRefused):  # the day has no plan, or its approval is damaged: a sweep would be refused too
+        # The day has no plan, its approval is damaged, or another version wrote it: a sweep would be refused too.
+        with suppress(GuardRefused, TableContractError):
             plan = load_plan(bench.warehouse, bench.name, date.fromisoformat(day))
             approval = person_approval(bench.warehouse, plan)
-            if approval and bench.clock() - plan.made_at <= bench.repository.settings.approval.life:
+            if approval and is_recent(plan.made_at, bench.repository.settings.approval.life, bench.clock()):
                 yield plan, approval
 
 

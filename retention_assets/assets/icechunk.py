@@ -45,6 +45,7 @@ from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.policy.snapshot_table import snapshot_policy_rows
 from retention_assets.state.approval import planned_terms
 from retention_assets.state.binding import require_same_place
+from retention_assets.state.memory import require_past
 from retention_assets.state.plan import POLICY_HASH, withdraw_plan
 from retention_assets.state.policies import POLICY_RUN, with_earlier_runs
 from retention_assets.state.warehouse import Rows
@@ -74,6 +75,7 @@ def policy_table(bench: Workbench) -> dg.AssetsDefinition:
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> Made:
         """Every version of the policy that a run of this day saw, by `policy_hash` and run."""
         require_same_place(bench.warehouse, bench.repository)
+        require_past(bench.warehouse, bench.name, bench.clock())
         withdraw_plan(bench.warehouse, bench.name, day_of(context))  # the plan's inputs are made again
         day, policy, run_id = day_of(context), bench.open_icechunk().policy(), context.run_id
         rows = snapshot_policy_rows(policy, day, run_id)

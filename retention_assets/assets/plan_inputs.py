@@ -25,6 +25,7 @@ from retention_assets.lakefs.sweep.planning import INSTANCE, KNOWN
 from retention_assets.objectstore.listing import unlisted
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.binding import require_same_place
+from retention_assets.state.memory import require_past
 from retention_assets.state.plan import POLICY_HASH, REFERENCES_HASH, withdraw_plan
 from retention_assets.state.policies import POLICY_RUN, policy_versions, rules_in_force
 from retention_assets.state.warehouse import Rows
@@ -38,6 +39,7 @@ def policy_table(bench: Workbench) -> dg.AssetsDefinition:
     def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> Made:
         """Every version of the policy that a run of this day saw, by `policy_hash` and run. Source: seed 002."""
         require_same_place(bench.warehouse, bench.repository)
+        require_past(bench.warehouse, bench.name, bench.clock())
         withdraw_plan(bench.warehouse, bench.name, day_of(context))  # the plan's inputs are made again
         spark, day, policy = session(pyspark), day_of(context), bench.open().policy()
         rows = policy_versions(spark, bench.warehouse, bench.name, day, policy, context.run_id)

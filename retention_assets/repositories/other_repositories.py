@@ -28,6 +28,7 @@ from retention_assets.lakefs.source.repository import LakeFSSource
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.state.lease import MARGIN
 from retention_assets.state.plan import POLICY_HASH, REFERENCES_HASH
 from retention_assets.state.table_cache import TableCache
 from retention_assets.state.warehouse import FACTS, REFUSED, Warehouse
@@ -77,7 +78,9 @@ class OtherRepositories:
 
     def unknown(self) -> list[str]:
         """Return a message with reason and remedy for each repository whose references are unknown or too old."""
-        most = max(self.repository.settings.grace, _LEAST_AGE)
+        settings = self.repository.settings
+        # An object that a plan named `settle` ago was not referenced then. Older tables lack what came before that.
+        most = max(min(settings.grace, settings.settle), _LEAST_AGE)
         told = []
         for other in filter(self._may_refer, self.others):
             table = self._newest(other)
@@ -178,12 +181,16 @@ class OtherRepositories:
         return newest
 
     def _table(self, other: Repository, name: str, day: date) -> _Table | None:
-        """Return the table of a day; None if it was not written completely or a guard refused it."""
+        """Return the table of a day; None if it was not written completely, a guard refused it, or it is of the future.
+
+        A table from the future is of a time when a clock was wrong. It would hide the tables that are made after it.
+        """
         document = self.warehouse.read_document(other.name, name, day.isoformat(), FACTS)
         is_complete = self.warehouse.is_complete(other.name, name, day.isoformat())
         if document is None or not is_complete or REFUSED in document["notes"]:
             return None
-        return _Table(other.name, day, datetime.fromisoformat(document["taken_at"]).astimezone(UTC), document["notes"])
+        taken_at = datetime.fromisoformat(document["taken_at"]).astimezone(UTC)
+        return _Table(other.name, day, taken_at, document["notes"]) if taken_at <= self.clock() + MARGIN else None
 
     def _references(self, other: Repository, table: _Table) -> DataFrame:
         """Return the references of `other`: full addresses and virtual chunk references (column `address`)."""

@@ -18,6 +18,7 @@ from retention_assets.config.durations import format_duration
 from retention_assets.config.limits import ApprovalSettings, BudgetSettings
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused
+from retention_assets.state.lease import MARGIN
 from retention_assets.state.plan import Plan, load_plan, require_plan
 from retention_assets.state.warehouse import Warehouse
 
@@ -128,7 +129,7 @@ def waits_for_person(
     warehouse: Warehouse, plan: Plan, approval: ApprovalSettings, budget: BudgetSettings, now: datetime, beside: int = 0
 ) -> bool:
     """Return whether a sweep of the plan needs an approval that nobody gave yet. `beside`: see `beyond_budget`."""
-    if plan.blocked or now - plan.made_at > approval.life or not plan.candidates.objects + beside:
+    if plan.blocked or not is_recent(plan.made_at, approval.life, now) or not plan.candidates.objects + beside:
         return False
     document = warehouse.read_document(plan.repository, APPROVALS, f"{plan.plan_hash}.json")
     if document is not None and "withdrawn_by" in document:
@@ -191,13 +192,29 @@ def require_approval(
     )
 
 
+def is_recent(at: datetime, life: timedelta, now: datetime) -> bool:
+    """Return whether a plan or approval of the time `at` still counts.
+
+    One from the future does not: a clock is wrong, or was wrong then, and it would not lapse in time.
+    """
+    return -MARGIN <= now - at <= life
+
+
 def _require_recent(plan: Plan, what: str, at: datetime, life: timedelta, now: datetime) -> None:
-    if now - at > life:
+    if is_recent(at, life, now):
+        return
+    again = f"`retention plan {plan.repository} --as-of {plan.day}`"
+    if at > now:
         raise GuardRefused(
-            f"{plan.repository}: the plan of {plan.day} {what} at {at:%Y-%m-%d %H:%M} UTC, longer ago than "
-            f"approval.life, {format_duration(life)}: its approval has lapsed. Nothing was deleted. Plan and "
-            f"approve again: `retention plan {plan.repository} --as-of {plan.day}`."
+            f"{plan.repository}: the plan of {plan.day} {what} at {at:%Y-%m-%d %H:%M} UTC, which is later than now, "
+            f"{now:%Y-%m-%d %H:%M} UTC. Nothing was deleted. Set this machine's clock if it is wrong. If a clock was "
+            f"wrong then, plan and approve again: {again}."
         )
+    raise GuardRefused(
+        f"{plan.repository}: the plan of {plan.day} {what} at {at:%Y-%m-%d %H:%M} UTC, longer ago than "
+        f"approval.life, {format_duration(life)}: its approval has lapsed. Nothing was deleted. Plan and "
+        f"approve again: {again}."
+    )
 
 
 def beyond_budget(plan: Plan, budget: BudgetSettings, beside: int = 0) -> str | None:

@@ -4,10 +4,12 @@ The directories are `memory/<plan>` and `due_objects/<plan>` of a repository. La
 Source: DESIGN.md, invariants 5 and 11.
 """
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from retention_assets.errors import TableContractError
-from retention_assets.state.plan import Plan, made_name
+from retention_assets.errors import GuardRefused, TableContractError
+from retention_assets.state.lease import MARGIN
+from retention_assets.state.plan import Plan, made_at_name, made_name
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DUE_OBJECTS
 
@@ -22,6 +24,23 @@ def forget(warehouse: Warehouse, repository: str) -> None:
     """Remove the memory and the due objects of all plans."""
     for table in (MEMORY, DUE_OBJECTS.name):
         warehouse.remove_directory(repository, table)
+
+
+def require_past(warehouse: Warehouse, repository: str, now: datetime) -> None:
+    """Raise GuardRefused when a plan from the future left a memory or due objects: a clock is wrong, or was then.
+
+    Later plans would take it for the newest: they would not remember what they see themselves, and objects that they
+    did not name would count as named all the time.
+    """
+    latest = made_at_name(now + MARGIN)
+    found = [(table, name) for table in (MEMORY, DUE_OBJECTS.name) for name in warehouse.directories(repository, table)]
+    ahead = [warehouse.location(repository, *place) for place in found if place[1][: len(latest)] > latest]
+    if ahead:
+        raise GuardRefused(
+            f"{repository}: {' and '.join(ahead)} are of a plan that was made later than now, {now:%Y-%m-%d %H:%M} "
+            "UTC. No plan was made, nothing was deleted. Set this machine's clock if it is wrong. If a clock was wrong "
+            "then, remove these directories: what the plan before left then counts."
+        )
 
 
 def due_objects(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":

@@ -197,7 +197,12 @@ def withdraw_plan(warehouse: Warehouse, repository: str, day: date) -> None:
 
 def made_name(plan: Plan) -> str:
     """Return a unique name for a plan. The names sort by the time at which the plans were made."""
-    return f"{plan.made_at:%Y%m%dT%H%M%S%f}-{plan.plan_hash[:12]}"
+    return f"{made_at_name(plan.made_at)}-{plan.plan_hash[:12]}"
+
+
+def made_at_name(at: datetime) -> str:
+    """Return the beginning of the names of plans that were made at this time (UTC)."""
+    return f"{at:%Y%m%dT%H%M%S%f}"
 
 
 def keep_plan(warehouse: Warehouse, plan: Plan) -> None:

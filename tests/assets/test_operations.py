@@ -170,7 +170,7 @@ def test_the_request_of_the_sensor_fits_the_sweep_job(place: Place) -> None:
     assert dg.validate_run_config(job, requests(place)[0].run_config)
 
 
-@pytest.mark.parametrize("why", ["withdrawn", "made again", "lapsed"])
+@pytest.mark.parametrize("why", ["withdrawn", "made again", "lapsed", "of the future"])
 def test_a_plan_that_no_sweep_may_execute_is_not_swept(place: Place, why: str) -> None:
     place.run("approve", plan_hash=place.plan.plan_hash, by="anna")
     if why == "withdrawn":
@@ -178,8 +178,16 @@ def test_a_plan_that_no_sweep_may_execute_is_not_swept(place: Place, why: str) -
     elif why == "made again":
         keep_plan(place.warehouse, replace(place.plan, plan_hash="e" * 64))
     else:
-        keep_plan(place.warehouse, replace(place.plan, made_at=NOW - timedelta(days=8)))
+        made_at = NOW - timedelta(days=8) if why == "lapsed" else NOW + timedelta(hours=1)
+        keep_plan(place.warehouse, replace(place.plan, made_at=made_at))
     assert requests(place) == []
+
+
+def test_a_plan_of_another_version_stops_no_sweep_of_the_other_days(place: Place) -> None:
+    place.run("approve", plan_hash=place.plan.plan_hash, by="anna")
+    before = replace(place.plan, day=DAY - timedelta(days=1)).document()
+    place.warehouse.write_document({**before, "unknown": 1}, "orchard", "plans", before["day"], "current.json")
+    assert [request.partition_key for request in requests(place)] == [DAY.isoformat()]
 
 
 # ---- messages

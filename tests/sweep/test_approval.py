@@ -142,6 +142,21 @@ def test_an_approval_lapses_when_the_plan_is_too_old(warehouse: Warehouse, age: 
         assert required(warehouse, plan, plan.made_at + age, life="3d").approved_by == "a-person"
 
 
+@pytest.mark.parametrize("budget", [BudgetSettings(), BudgetSettings(objects=100)], ids=["a person", "a budget"])
+def test_a_plan_from_the_future_is_neither_approved_nor_carried_out(
+    warehouse: Warehouse, budget: BudgetSettings
+) -> None:
+    """It was made while a clock was wrong, and would lapse no earlier than that clock said."""
+    plan = a_plan(made_at=NOW + timedelta(hours=2))
+    keep_plan(warehouse, plan)
+    with pytest.raises(GuardRefused, match="which is later than now"):
+        approve(warehouse, "orchard", DAY, plan.plan_hash, "anna", NOW, LIFE, TERMS)
+    approve(warehouse, "orchard", DAY, plan.plan_hash, "anna", plan.made_at, LIFE, TERMS)
+    with pytest.raises(GuardRefused, match=r"which is later than now, .* Set this machine's clock if it is wrong"):
+        required(warehouse, plan, NOW, budget)
+    assert required(warehouse, plan, plan.made_at - timedelta(minutes=5)).approved_by == "anna"  # as clocks may differ
+
+
 def test_a_plan_that_is_made_anew_with_the_same_hash_keeps_its_approval_but_for_no_longer(warehouse: Warehouse) -> None:
     keep_plan(warehouse, a_plan())
     approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW, LIFE, TERMS)

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from retention_assets.config.settings import LakeFSSettings, SourceSettings
+from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.sweep.memory import keep_memory, read_memory
 from retention_assets.policy.rules import BranchRetention, CommittedRetention, Policy
-from retention_assets.state.memory import MEMORY
+from retention_assets.state.memory import MEMORY, require_past
 from retention_assets.state.warehouse import Warehouse
 from tests.sweep.small_world import a_plan
 from tests.transforms.frames import DAY, NOW, OLD
@@ -71,3 +72,11 @@ def test_the_memory_of_the_last_two_plans_stays(warehouse: Warehouse) -> None:
         plan(warehouse, NOW + number * DAY, main="first", **{f"b{number}": "second"})
     assert len(warehouse.directories("orchard", MEMORY)) == 2
     assert heads(memory(warehouse)).keys() == {"main", *(f"b{number}" for number in range(4))}
+
+
+def test_no_plan_is_made_behind_one_from_the_future(warehouse: Warehouse) -> None:
+    """It would stay the newest: what the plans after it see would not be remembered."""
+    plan(warehouse, NOW, main="first", gold="second")
+    require_past(warehouse, "orchard", NOW - timedelta(minutes=5))  # as the clocks of two machines may differ
+    with pytest.raises(GuardRefused, match=r"memory/20\d+T\d+-\w+ are of a plan that was made later than now"):
+        require_past(warehouse, "orchard", NOW - timedelta(hours=1))

@@ -154,10 +154,25 @@ def test_a_sweep_refuses_while_the_other_repositorys_references_are_not_known(
         pairing.others().require_known()
 
 
-def test_a_longer_grace_allows_an_older_plan(pairing: Pairing) -> None:
-    pairing.configure(grace="72h")
+def test_a_longer_grace_and_settle_allow_an_older_plan(pairing: Pairing) -> None:
+    """What was named `settle` ago, a plan since then would have found to be referred to."""
     pairing.plan(at=NOW - 50 * HOUR)
+    for settings, known in (
+        ({"grace": "72h"}, False),
+        ({"settle": "72h"}, False),
+        ({"grace": "72h", "settle": "72h"}, True),
+    ):
+        pairing.configure(**settings)
+        assert (pairing.others().unknown() == []) is known
+
+
+def test_a_plan_from_the_future_hides_no_later_one(pairing: Pairing) -> None:
+    """It was made while a clock was wrong, and would count as the newest until then."""
+    pairing.plan(named(0, active=True), at=NOW + 3 * DAY)
+    assert "there has no complete plan yet" in " ".join(pairing.others().unknown())
+    pairing.plan(named(1, active=True), at=NOW - HOUR)
     assert pairing.others().unknown() == []
+    assert pairing.kept() == {address(1)}
 
 
 def test_in_mode_plan_nothing_is_warned_about(pairing: Pairing) -> None:
@@ -171,7 +186,8 @@ def test_a_repository_over_another_kind_of_store_need_not_be_planned(pairing: Pa
 
 
 def test_what_a_look_found_stays_while_the_other_repository_is_planned_again(pairing: Pairing) -> None:
-    pairing.plan(named(0, active=True))
+    before = NOW - HOUR
+    pairing.plan(named(0, active=True), at=before)
     objects = frames.inventory(pairing.spark, *(frames.Listed(address(number)) for number in range(3)))
     none, others = objects.select("address").limit(0), pairing.others()
 
@@ -179,9 +195,9 @@ def test_what_a_look_found_stays_while_the_other_repository_is_planned_again(pai
         return {row["address"] for row in others.added_to(Liveness(none, none, NOW), objects).live.collect()}
 
     assert live() == {address(0)}
-    (pairing.directory / "warehouse/there/addresses" / NOW.date().isoformat() / "_SUCCESS").unlink()
+    (pairing.directory / "warehouse/there/addresses" / before.date().isoformat() / "_SUCCESS").unlink()
     assert live() == {address(0)}
     with pytest.raises(GuardRefused, match="what there refers to is not known while it is planned"):
         pairing.others().added_to(Liveness(none, none, NOW), objects)
-    pairing.plan(named(1, active=True), at=NOW + DAY)
+    pairing.plan(named(1, active=True), at=NOW)
     assert live() == {address(0), address(1)}

@@ -28,7 +28,7 @@ from retention_assets.inventory.unusual import name_warnings
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.acknowledged import note_found
 from retention_assets.state.kept_policies import keep_policy
-from retention_assets.state.memory import due_objects, keep_due
+from retention_assets.state.memory import due_objects, keep_due, require_past
 from retention_assets.state.plan import (
     POLICY_HASH,
     REFERENCES_HASH,
@@ -184,6 +184,7 @@ def make_plan(
     The day's earlier plan is withdrawn first. If a check fails, the day has no plan.
     """
     withdraw_plan(warehouse, terms.repository, terms.day)
+    require_past(warehouse, terms.repository, terms.now)
     found = _examined(spark, warehouse, terms, scene, inputs)
     if guards.refusals(found.check_results):
         return Planned(found.candidates.limit(0), None, found.check_results)

@@ -47,7 +47,7 @@ from retention_assets.policy.rules import Policy
 from retention_assets.state.acknowledged import acknowledged_addresses, first_of, note_found, note_missing
 from retention_assets.state.kept_policies import keep_policy
 from retention_assets.state.ledger import collected_addresses
-from retention_assets.state.memory import due_objects, keep_due
+from retention_assets.state.memory import due_objects, keep_due, require_past
 from retention_assets.state.plan import (
     POLICY_HASH,
     REFERENCES_HASH,
@@ -298,6 +298,7 @@ def run_checks(
 def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, inputs: PlanInputs) -> Planned:
     """Make the plan of `terms.day`, and store it if no guard refuses it. The day's earlier plan is always withdrawn."""
     withdraw_plan(warehouse, terms.repository, terms.day)
+    require_past(warehouse, terms.repository, terms.now)
     classification = classify(terms, inputs, earlier=due_objects(spark, warehouse, terms.repository))
     checks_of_plan = run_checks(spark, warehouse, terms, inputs, classification)
     chosen, check_results = classification.candidates, checks_of_plan.check_results

@@ -12,6 +12,7 @@ help: ## List the targets
 
 setup: ## Make .venv; finds Python 3.12+ and Java 17 or 21 by itself
 	@bash scripts/setup
+	@$(if $(filter setup,$(MAKECMDGOALS)),echo "Next: $(VENV)/retention init, or make demo")
 
 demo: setup ## Plan the retention of the sample repository; deletes nothing
 	@sh scripts/demo

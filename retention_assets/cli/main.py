@@ -10,7 +10,16 @@ from typing import Any
 
 import click
 
-from retention_assets.cli import acknowledging, comparing, completing, explaining, icechunk, standing, undoing  # noqa: F401 - their commands join the group
+from retention_assets.cli import (  # noqa: F401 - their commands join the group
+    acknowledging,
+    comparing,
+    completing,
+    explaining,
+    icechunk,
+    initializing,
+    standing,
+    undoing,
+)
 from retention_assets.cli.group import as_json, as_of, cli, configuration_of, day_of, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS, column_order, human_bytes, print_amounts, print_rows
 from retention_assets.config.configuration import Configuration, Repository, load_configuration
@@ -55,6 +64,8 @@ def _print_findings(found: Mapping[str, Sequence[Finding]]) -> None:
         errors = sum(finding.severity == "error" for finding in findings)
         amounts = f"{errors} errors, {len(findings) - errors} warnings"
         screen.print(f"{name}: {amounts if findings else 'no issues found'}", **AS_IT_IS)
+        if not errors:
+            screen.print(f"Next: {program()} plan {name}", **AS_IT_IS)
 
 
 @cli.command(short_help="Plan what may be deleted, and show it.")
@@ -97,6 +108,8 @@ def _next_steps(made: Any, ui: str) -> str:
     approve = f"{program()} approve {name} {made.plan_hash} --as-of {day}"
     if made.first_wait_ends and not made.candidates.objects:
         approve = f"nothing to approve yet; plan again after {made.first_wait_ends:%Y-%m-%d %H:%M} UTC"
+    elif not made.candidates.objects:
+        approve = f"nothing to approve: nothing may be deleted. Plan again tomorrow, or look: {program()} status"
     return f"\nEach object: {program()} show {name} {table} --as-of {day}\nApprove:     {approve}\nThe run:     {ui}"
 
 

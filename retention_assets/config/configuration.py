@@ -202,13 +202,21 @@ def load_configuration(file: Path) -> Configuration:
     """
     file = file.resolve()
     try:
-        document = yaml.load(file.read_text(encoding="utf-8"), Loader=_UniqueKeys)
+        text = file.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise ConfigurationError(
-            f"{file}: there is no such file. Name your configuration with --config FILE or RETENTION_CONFIG."
+            f"{file}: there is no such file. Name your configuration with --config FILE or RETENTION_CONFIG, or write "
+            "one: `retention init`."
         ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{file}: cannot be read: {error}") from error
+    return configuration_in(text, file)
+
+
+def configuration_in(text: str, file: Path) -> Configuration:
+    """Return the validated configuration in a text that is or shall be in `file`. Errors: as `load_configuration`."""
+    try:
+        document = yaml.load(text, Loader=_UniqueKeys)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2027-02-30
         raise ConfigurationError(f"{file}: is not YAML: {' '.join(str(error).split())}") from error
     if isinstance(document, dict) and document.keys() >= {"type", "attributes"}:

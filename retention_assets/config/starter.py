@@ -1,0 +1,155 @@
+"""The text of a first `retention.yaml` and of a first policy, with comments, for `retention init`."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal
+
+import yaml
+
+from retention_assets.config.durations import format_duration
+from retention_assets.config.settings import FromEnvironment, Text
+
+# The variables that the clouds' own tools read, by scheme and by obstore's option.
+_S3 = {
+    "access_key_id": "AWS_ACCESS_KEY_ID",
+    "secret_access_key": "AWS_SECRET_ACCESS_KEY",
+    "session_token": "AWS_SESSION_TOKEN",
+    "region": "AWS_REGION",
+    "endpoint": "AWS_ENDPOINT_URL",
+}
+_GCS = {"service_account": "GOOGLE_APPLICATION_CREDENTIALS"}
+_AZURE = {
+    "account_name": "AZURE_STORAGE_ACCOUNT_NAME",
+    "account_key": "AZURE_STORAGE_ACCOUNT_KEY",
+    "sas_key": "AZURE_STORAGE_SAS_TOKEN",
+}
+_VARIABLES = {"s3": _S3, "gs": _GCS, **dict.fromkeys(("az", "azure", "abfs", "abfss", "https"), _AZURE)}
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """What a first configuration of one repository says. Secrets are names of environment variables."""
+
+    name: str
+    kind: Literal["lakefs", "icechunk"]
+    keep: timedelta  # how long the default rule of the policy keeps history
+    namespace: str = ""  # of lakeFS
+    storage: str | None = None  # if it is not the namespace
+    options: Mapping[str, Text] = field(default_factory=dict)
+    server: str | None = None
+    server_name: str | None = None  # the repository's name on the server, if it is another one
+    keys: tuple[str, str] = ("", "")  # the variables of the server's access key and secret key
+    dump: str | None = None
+    branches: Mapping[str, int] = field(default_factory=dict)  # days, as the server's own rules have them
+
+    @property
+    def place(self) -> str:
+        """The URL or path of the objects."""
+        return self.storage or self.namespace
+
+
+def options_of_environment(place: str) -> dict[str, Text]:
+    """Return the storage options that the environment has for a URL, each as the name of its variable."""
+    variables = _VARIABLES.get(place.partition("://")[0].replace("s3a", "s3"), {})
+    return {option: FromEnvironment(env=name) for option, name in variables.items() if os.environ.get(name)}
+
+
+def configuration_text(starter: Starter, policy: str) -> str:
+    """Return a `retention.yaml` with one repository in mode `plan`. `policy`: the name of the policy's file."""
+    lines = [
+        "# What `retention` may do. Every key: docs/configuration.md. Paths are relative to this file.",
+        "warehouse: warehouse          # where the tables are written; for several machines a URL: s3a://bucket/tables",
+        "",
+        "repositories:",
+        f"  {starter.name}:",
+        *_indented(_place(starter) if starter.kind == "icechunk" else [*_place(starter), *_source(starter)]),
+        f"    policy: {_inline(policy)}",
+        "    grace: 24h                 # nothing younger is a candidate; choose more than your longest write takes",
+        "    mode: plan                 # deletes nothing; `quarantine` moves objects, `delete` deletes them",
+        "    # quarantine:              # for `mode: quarantine`",
+        f"    #   url: {_quarantine(starter.place)}",
+        "    #   keep: 30d              # how long objects can be brought back",
+        "    # sweep:",
+        "    #   single_machine: true   # needed to sweep a bucket while `warehouse` is a local directory",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def policy_text_of(starter: Starter) -> str:
+    """Return a policy with a default rule, the branches of the server's own rules, and examples in comments."""
+    keep = format_duration(starter.keep)
+    if starter.kind == "icechunk":
+        lines = [
+            "# How long snapshots are kept. Durations: 12h, 30d, 8w, forever. More: docs/icechunk.md",
+            "snapshots:",
+            f"  default: {{keep_newer: {keep}}}        # branches and tags that no rule names",
+            "  branches:",
+            "    - {branch: main, keep_newer: forever}   # main keeps all its history until you write something else",
+            "  tags:",
+            '    - {tag: "*", keep_newer: forever}',
+            "# holds:",
+            "#   - {id: paper, tag: v1, reason: published figure, until: 2030-01-01}",
+        ]
+        return "\n".join([*lines, ""])
+    origin = "Copied from the server's own rules. " if starter.branches else ""
+    rules = [
+        f"    - {{branch: {_inline(branch)}, keep: {days}d}}" for branch, days in sorted(starter.branches.items())
+    ] or ['    # - {branch: "exp-*", keep: 7d}']
+    lines = [
+        f"# How long history is kept, by branch. {origin}More: docs/retention.md",
+        "retention:",
+        f"  default: {keep}                # for branches that no rule names",
+        "  branches:" if starter.branches else "  # branches:",
+        *rules,
+        "# lifecycle:                  # lets objects go although active commits have them: docs/lifecycle.md",
+        "#   - {id: scratch, prefix: scratch, keep: 7d}",
+        "# holds:                      # keep objects whatever the rules say",
+        "#   - {id: audit, prefix: reference, reason: yearly audit, until: 2030-01-01}",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _place(starter: Starter) -> list[str]:
+    lines = [f"kind: {starter.kind}"]
+    if starter.kind == "lakefs":
+        lines.append(f"namespace: {_inline(starter.namespace)}   # as the server names it")
+    if starter.storage:
+        lines.append(f"storage: {_inline(starter.storage)}   # where the objects are for us")
+    if starter.options:
+        options = {name: _value(value) for name, value in starter.options.items()}
+        return [*lines, "storage_options:", *(f"  {name}: {_inline(value)}" for name, value in options.items())]
+    if variables := _VARIABLES.get(starter.place.partition("://")[0], {}):
+        known = ", ".join(f"{option}: {{env: {name}}}" for option, name in list(variables.items())[:2])
+        lines.append(f"# storage_options: {{{known}}}   # without it, what the machine is allowed")
+    return lines
+
+
+def _source(starter: Starter) -> list[str]:
+    if starter.dump:
+        return ["source:", f"  dump: {_inline(starter.dump)}   # what `lakectl refs-dump` printed"]
+    access, secret = starter.keys
+    lines = ["source:", "  api:", f"    url: {_inline(starter.server)}"]
+    lines += [f"    access_key: {{env: {access}}}", f"    secret_key: {{env: {secret}}}"]
+    return lines + ([f"    repository: {_inline(starter.server_name)}"] if starter.server_name else [])
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
+def _quarantine(place: str) -> str:
+    """Return an example of a place for the quarantine."""
+    scheme, separator, _ = place.partition("://")
+    return f"{scheme}://another-bucket/quarantine" if separator and scheme != "file" else f"{place}.quarantine"
+
+
+def _value(value: Text) -> object:
+    return {"env": value.env} if isinstance(value, FromEnvironment) else value
+
+
+def _inline(value: object) -> str:
+    """Return a value as YAML on one line."""
+    return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")

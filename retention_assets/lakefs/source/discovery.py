@@ -1,0 +1,72 @@
+"""What a lakeFS server says of a repository before there is a configuration, and what its user may do."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from retention_assets.lakefs.source.client import LakeFSClient, NotFound
+
+
+class Discovered(NamedTuple):
+    """A repository as its server describes it."""
+
+    namespace: str
+    default_days: int | None  # of the server's own rules; None: there are none, or they may not be read
+    branches: Mapping[str, int]  # days by branch, of the same rules
+
+
+class Request(NamedTuple):
+    """A request that only reads, and the permission that it needs."""
+
+    permission: str
+    path: str
+    names: Mapping[str, str]
+    is_needed: bool = True  # False: without it, plans only have a warning
+
+
+def discover(client: LakeFSClient, repository: str) -> Discovered:
+    """Return what the server says of a repository. Errors: as `LakeFSClient.get`."""
+    names, expect = {"repository": repository}, client.expect
+    namespace = expect(client.get("/repositories/{repository}", names), "storage_namespace", str)
+    try:
+        rules = client.get("/repositories/{repository}/settings/gc_rules", names)
+    except NotFound:
+        return Discovered(namespace, None, {})
+    branches = {
+        expect(one, "branch_id", str): expect(one, "retention_days", int) for one in rules.get("branches") or ()
+    }
+    return Discovered(namespace, expect(rules, "default_retention_days", int), branches)
+
+
+def reading_requests(client: LakeFSClient, repository: str) -> Iterator[Request]:
+    """Yield a request for each permission that reading needs, in an order in which each one can be sent."""
+    names = {"repository": repository}
+    yield Request("fs:ReadRepository", "/repositories/{repository}", names)
+    branch = {**names, "ref": str(client.get("/repositories/{repository}", names).get("default_branch", "main"))}
+    yield Request("fs:ListBranches", "/repositories/{repository}/branches", names)
+    yield Request("fs:ListTags", "/repositories/{repository}/tags", names)
+    yield Request("fs:ReadBranch", "/repositories/{repository}/branches/{ref}", branch)
+    yield Request("fs:ListCommits", "/repositories/{repository}/refs/{ref}/commits", branch)
+    yield Request("fs:ListObjects", "/repositories/{repository}/refs/{ref}/objects/ls", branch)
+    yield Request("retention:GetGarbageCollectionRules", "/repositories/{repository}/settings/gc_rules", names)
+    yield Request("fs:ListRepositories", "/repositories", {}, is_needed=False)
+
+
+def send(client: LakeFSClient, request: Request) -> str:
+    """Send a request for one result, and return what was seen. Errors: as `LakeFSClient.get`."""
+    query: Any = {} if request.path.endswith(("}", "gc_rules")) else {"amount": 1}
+    try:
+        client.get(request.path, request.names, **query)
+    except NotFound:
+        if not request.path.endswith("gc_rules"):
+            raise
+        return "the server has no rules of its own"
+    return ""
+
+
+def newest_metarange(client: LakeFSClient, repository: str) -> str | None:
+    """Return the metarange of the default branch's newest commit; None if that commit holds nothing."""
+    names = {"repository": repository}
+    branch = str(client.get("/repositories/{repository}", names).get("default_branch", "main"))
+    path = "/repositories/{repository}/refs/{ref}/commits"
+    page = client.expect(client.get(path, {**names, "ref": branch}, amount=1), "results", list)
+    return (page[0].get("meta_range_id") or None) if page else None

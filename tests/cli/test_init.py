@@ -1,0 +1,203 @@
+"""`init` writes a configuration that loads, and `access` names what each mode lacks; neither touches what is there."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from werkzeug.wrappers import Request, Response
+
+from retention_assets.config.configuration import load_configuration
+from tests.end_to_end.command import Answer, environment, files_below, run
+from tests.end_to_end.s3_server import Lake, S3Server, error, is_listing, lake, s3_server
+from tests.icechunk_repositories import create_repository
+from tests.repositories import api, place_repository
+from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, LakeFSServer, serving
+from tests.stores.lakefs_server import Answer as ServerAnswer
+from tests.stores.lakefs_world import saved
+
+CREDENTIALS = {"LAKECTL_CREDENTIALS_ACCESS_KEY_ID": ACCESS_KEY, "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": SECRET_KEY}
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def s3(clean_environment: None) -> Iterator[S3Server]:
+    with s3_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def bucket(s3: S3Server) -> Lake:
+    return lake(s3, "orchard-of-init")
+
+
+@pytest.fixture(scope="module")
+def server(bucket: Lake) -> Iterator[LakeFSServer]:
+    repository = saved("orchard")
+    repository.namespace = bucket.storage
+    with serving(repository) as running:
+        yield running
+
+
+def init(server: LakeFSServer, bucket: Lake, *arguments: str, **variables: str) -> Answer:
+    keys = {"AWS_ENDPOINT_URL": bucket.server.endpoint, **CREDENTIALS, **variables}
+    with environment(**keys):
+        return run("init", "orchard", "--server", server.url, *arguments)
+
+
+def states(answer: Answer) -> dict[str, str]:
+    return {f"{one['place']} {one['permission']}": one["state"] for one in answer.document()["checks"]}
+
+
+def test_a_server_and_a_bucket_need_nothing_but_credentials(
+    server: LakeFSServer, bucket: Lake, empty_folder: Path
+) -> None:
+    before = bucket.listing()
+    answer = init(server, bucket)
+    assert answer.status == 0, answer.err
+    assert answer.out.endswith("Next: retention lint\n")
+    assert "plan: nothing is missing" in answer.out
+    assert bucket.listing() == before
+    assert {call.method for call in server.calls} == {"GET"}
+    repository = load_configuration(empty_folder / "retention.yaml").repository("orchard")
+    assert repository.namespace == bucket.storage
+    assert repository.settings.mode == "plan"
+    written = "".join(file.read_text("utf-8") for file in empty_folder.glob("*.yaml"))
+    assert "AWS_SECRET_ACCESS_KEY" in written
+    assert not [secret for secret in (SECRET_KEY, ACCESS_KEY, "testing") if secret in written]
+    rules = api("orchard")["gc_rules"]
+    assert f"default: {rules['default_retention_days']}d" in written
+    assert all(
+        f"{{branch: {rule['branch_id']}, keep: {rule['retention_days']}d}}" in written for rule in rules["branches"]
+    )
+
+
+def test_an_existing_file_is_never_written_over_unasked(server: LakeFSServer, bucket: Lake, empty_folder: Path) -> None:
+    (empty_folder / "policy.yaml").write_text("mine", encoding="utf-8")
+    answer = init(server, bucket)
+    assert answer.status == 2
+    assert "policy.yaml: exists already. Nothing was written." in answer.err
+    assert files_below(empty_folder).keys() == {"policy.yaml"}
+    assert init(server, bucket, "--overwrite").status == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        pytest.param(
+            ("--option", "secret_access_key=hunter2"), "is a secret: write `{env: NAME}`", id="a literal secret"
+        ),
+        pytest.param(("--secret-key-env", "hunter2/"), "the name of an environment variable", id="not a variable"),
+        pytest.param(("--access-key-env", "NOT_SET"), "environment variable NOT_SET is not set", id="no credentials"),
+        pytest.param(("--keep", "long"), "--keep", id="no duration"),
+    ],
+)
+def test_bad_input_writes_nothing_and_shows_no_secret(
+    server: LakeFSServer, bucket: Lake, empty_folder: Path, arguments: tuple[str, ...], problem: str
+) -> None:
+    answer = init(server, bucket, *arguments)
+    assert answer.status == 2
+    assert problem in " ".join(answer.err.split())
+    assert "hunter2" not in answer.err
+    assert not list(empty_folder.iterdir())
+
+
+def test_without_a_terminal_the_missing_option_is_named(empty_folder: Path) -> None:
+    answer = run("init", "orchard")
+    assert answer.status == 2
+    assert "--server is missing" in answer.err
+
+
+DENIALS: dict[str, Any] = {
+    "storage s3:ListBucket": is_listing,
+    "storage s3:GetObject": lambda request: request.method == "HEAD" and "quarantine" not in request.path,
+    "quarantine s3:PutObject": lambda request: request.method == "PUT",
+    "storage s3:DeleteObject": lambda request: _names_the_repository(request),
+}
+NEEDED = {
+    "storage s3:ListBucket": {"plan", "quarantine", "delete"},
+    "storage s3:GetObject": {"plan", "quarantine", "delete"},
+    "quarantine s3:PutObject": {"quarantine"},
+    "storage s3:DeleteObject": {"quarantine", "delete"},
+}
+
+
+def _names_the_repository(request: Request) -> bool:
+    named = f"{request.path}{request.get_data().decode()}" if request.method in ("POST", "DELETE") else ""
+    return "orchard/.retention" in named
+
+
+@pytest.mark.parametrize("denied", DENIALS)
+def test_a_denied_permission_is_named_with_the_modes_that_need_it(
+    server: LakeFSServer, bucket: Lake, denied: str
+) -> None:
+    def deny(request: Request) -> Response | None:
+        return error("AccessDenied", 403) if DENIALS[denied](request) else None
+
+    before = bucket.listing()
+    with bucket.server.answering(deny):
+        answer = init(server, bucket, "--json", "--try-writes")
+    assert states(answer)[denied] == "refused"
+    modes = {mode for mode, of in answer.document()["modes"].items() if denied.replace(" ", ": ") in of["lacking"]}
+    assert modes == NEEDED[denied]
+    assert answer.status == (3 if "plan" in modes else 0)
+    assert bucket.listing() == before
+
+
+def test_writing_is_tried_only_on_request_and_leaves_nothing(server: LakeFSServer, bucket: Lake) -> None:
+    before = bucket.listing()
+    assert init(server, bucket).status == 0
+    with environment(AWS_ENDPOINT_URL=bucket.server.endpoint, **CREDENTIALS):
+        untried, tried = run("access", "orchard", "--json"), run("access", "orchard", "--json", "--try-writes")
+    assert states(untried)["storage s3:DeleteObject"] == "not tried"
+    assert states(tried)["storage s3:DeleteObject"] == "allowed"
+    assert [state for name, state in states(tried).items() if name.startswith("quarantine")] == ["allowed"] * 3
+    assert bucket.listing() == before
+
+
+def test_what_the_server_refuses_is_named(server: LakeFSServer, bucket: Lake) -> None:
+    server.override["/repositories/orchard/tags"] = ServerAnswer(403, {"message": "no"})
+    try:
+        answer = init(server, bucket)
+    finally:
+        server.override.clear()
+    assert answer.status == 3
+    assert "plan: lacks fs:ListTags (server)" in answer.out
+    assert "retention access orchard" in answer.err
+
+
+def test_another_place_than_the_servers_is_noticed(server: LakeFSServer, bucket: Lake) -> None:
+    bucket.client().create_bucket(Bucket="elsewhere")
+    answer = init(server, bucket, "--storage", "s3://elsewhere/orchard")
+    assert answer.status == 3
+    assert "does not have the newest commit of the server" in answer.out
+
+
+def test_a_dump_over_local_files_needs_no_server(empty_folder: Path) -> None:
+    place_repository("orchard", empty_folder / "lake")
+    (empty_folder / "dump.json").write_text(json.dumps(api("orchard")["refs_dump"]), encoding="utf-8")
+    before = files_below(empty_folder / "lake")
+    where = ("--dump", "dump.json", "--namespace", "s3://lake/orchard", "--storage", "lake")
+    answer = run("--config", "conf/retention.yaml", "init", "orchard", *where)
+    assert answer.status == 0, answer.out + answer.err
+    assert "Next: retention --config conf/retention.yaml lint" in answer.out
+    assert run("--config", "conf/retention.yaml", "lint").status == 0
+    assert files_below(empty_folder / "lake") == before
+
+
+def test_an_icechunk_repository_is_read(empty_folder: Path) -> None:
+    storage = empty_folder / "field"
+    create_repository(storage)
+    answer = run("init", "field", "--kind", "icechunk", "--storage", str(storage), "--json")
+    assert answer.status == 0, answer.out + answer.err
+    assert states(answer)["storage is an Icechunk repository"] == "allowed"
+    assert run("lint").status == 0
+    refused = run("init", "field", "--kind", "icechunk", "--storage", str(empty_folder), "--overwrite")
+    assert refused.status == 3
+    assert "there is no Icechunk repository" in refused.out

@@ -1,1 +1,1 @@
-"""Code that lakeFS and Icechunk share: object states, guards, age rule, and columns of bytes."""
+"""Code that lakeFS and Icechunk share: object states, guards, the age rule, settling."""

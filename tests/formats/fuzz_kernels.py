@@ -18,7 +18,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from retention_assets.core import kernels
+from retention_assets.decoding import kernels
 from retention_assets.errors import CorruptFile
 from retention_assets.icechunk.formats.manifests import read_manifest_chunks
 from retention_assets.icechunk.formats.snapshots import read_snapshot

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_assets.core import kernels
+from retention_assets.decoding import kernels
 from retention_assets.errors import CorruptFile
 from retention_assets.lakefs.formats import blocks, sstable
 from retention_assets.lakefs.formats.sstable import SSTable, read_table

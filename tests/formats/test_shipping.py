@@ -19,7 +19,7 @@ READ = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from retention_assets.core import kernels
+from retention_assets.decoding import kernels
 from retention_assets.lakefs.formats.ranges import read_range
 from retention_assets.lakefs.formats.sstable import read_table
 assert ".zip" in kernels.__file__, kernels.__file__

@@ -156,7 +156,7 @@ READING = (
     Mutation(
         name="a key is copied without asking whether there is room",
         breaks="what a file says makes nobody write beyond an array (invariant 3)",
-        file="retention_assets/core/kernels.py",
+        file="retention_assets/decoding/kernels.py",
         old="if size < 0 or shared > known + TRAILER or size + TRAILER > len(keys) - start:",
         new="if size < 0 or shared > known + TRAILER:",
         caught_by=("tests/formats/test_hostile_tables.py::test_a_key_is_copied_only_where_there_is_room",),

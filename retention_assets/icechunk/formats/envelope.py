@@ -5,7 +5,7 @@ from enum import IntEnum
 
 import pyarrow as pa
 
-from retention_assets.core.corruption import corrupt
+from retention_assets.decoding.corruption import corrupt
 from retention_assets.errors import CorruptFile
 
 MAGIC = "ICE🧊CHUNK".encode()

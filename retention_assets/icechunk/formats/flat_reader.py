@@ -9,8 +9,8 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
-from retention_assets.core.columns import Pieces
-from retention_assets.core.corruption import corrupt
+from retention_assets.decoding.columns import Pieces
+from retention_assets.decoding.corruption import corrupt
 from retention_assets.icechunk.formats.envelope import unknown_to_us
 
 IDENTIFIER = b"Ichk"

@@ -6,7 +6,7 @@ Source: Icechunk facts 2, Writing a `repo` object; 3, Timestamp invariants.
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from retention_assets.core.corruption import corrupt
+from retention_assets.decoding.corruption import corrupt
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, Update
 from retention_assets.icechunk.formats.values import read_flexbuffer

@@ -11,9 +11,9 @@ import cramjam
 import google_crc32c
 import numpy as np
 
-from retention_assets.core.arrays import bytes_array, table_array
-from retention_assets.core.corruption import corrupt
-from retention_assets.core.kernels import BLOCK_TRAILER, TRAILER, inspect_blocks, read_handles, scan_rows
+from retention_assets.decoding.arrays import bytes_array, table_array
+from retention_assets.decoding.corruption import corrupt
+from retention_assets.decoding.kernels import BLOCK_TRAILER, TRAILER, inspect_blocks, read_handles, scan_rows
 
 FOOTER = 53  # bytes
 MAGIC = bytes.fromhex("f7cff485b741e288")

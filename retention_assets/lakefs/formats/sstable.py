@@ -9,10 +9,10 @@ from pathlib import PurePosixPath
 import numpy as np
 import pyarrow as pa
 
-from retention_assets.core.arrays import bytes_array, offsets_array, table_array
-from retention_assets.core.columns import Pieces, binary_column
-from retention_assets.core.corruption import corrupt
-from retention_assets.core.kernels import RECORD_MARKS, TRAILER, compose_keys, hashed_records, split_values
+from retention_assets.decoding.arrays import bytes_array, offsets_array, table_array
+from retention_assets.decoding.columns import Pieces, binary_column
+from retention_assets.decoding.corruption import corrupt
+from retention_assets.decoding.kernels import RECORD_MARKS, TRAILER, compose_keys, hashed_records, split_values
 from retention_assets.lakefs.formats.blocks import MAX_DECODED, Container, Rows, open_container
 from retention_assets.lakefs.formats.identity import hashed_properties
 

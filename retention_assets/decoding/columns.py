@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from retention_assets.core.arrays import bytes_array, offsets_array, table_array
-from retention_assets.core.corruption import corrupt
-from retention_assets.core.kernels import decode_fields, gather
+from retention_assets.decoding.arrays import bytes_array, offsets_array, table_array
+from retention_assets.decoding.corruption import corrupt
+from retention_assets.decoding.kernels import decode_fields, gather
 
 MAX_COLUMN = (1 << 31) - 1  # bytes: Arrow's 32-bit offsets reach no further
 

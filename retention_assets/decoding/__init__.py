@@ -1,0 +1,1 @@
+"""From bytes to Arrow columns: what the formats of both systems share."""

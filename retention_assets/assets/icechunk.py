@@ -102,7 +102,7 @@ def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
         check_results = [
             guards.listing_complete(unlisted(rows.frame, places, reader, top_of)),
             guards.namespaces_apart(bench.name, bench.places()),
-            clocks(opened, bench.clock),
+            clocks(bench.repository, opened.access, bench.clock),
         ]
         notes = unusual_names(rows.frame)
         return checked(replace(rows, notes=notes), check_results, notes)

@@ -26,8 +26,8 @@ def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
 
         Only a run that was started to sweep executes the plan first: "Materialize all" deletes nothing.
         """
-        sweep = _sweep(bench.with_options(config, day_of(context)), context, pyspark)
-        reported = report(sweep, execute=config.may_sweep(context.run, bench.name))
+        sweep = _sweep(bench.with_options(config), context, pyspark)
+        reported = report(sweep, execute=config.may_sweep(context.run, bench.name), plan_hash=config.plan_hash)
         notes = {"plan_hash": reported.plan.plan_hash}
         return checked(Rows(reported.ledger, bench.clock(), notes), numbers=reported.numbers())
 

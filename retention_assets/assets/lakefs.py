@@ -186,7 +186,7 @@ def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
         Only a run that was started to sweep executes the plan first: "Materialize all" deletes nothing.
         """
         log, day = context.log.info, day_of(context)
-        of_run = bench.with_options(config, day)
+        of_run = bench.with_options(config)
         sweep = Sweep(
             session(pyspark),
             bench.warehouse,
@@ -197,7 +197,7 @@ def deletion_report(bench: Workbench) -> dg.AssetsDefinition:
             bench.clock,
             bench.elsewhere(context, pyspark),
         )
-        reported = report(sweep, execute=config.may_sweep(context.run, bench.name))
+        reported = report(sweep, execute=config.may_sweep(context.run, bench.name), plan_hash=config.plan_hash)
         notes = {"plan_hash": reported.plan.plan_hash}
         return checked(Rows(reported.ledger, bench.clock(), notes), numbers=reported.numbers())
 
@@ -221,7 +221,7 @@ def deletion_proof(bench: Workbench) -> dg.AssetsDefinition:
             bench.clock,
             bench.elsewhere(context, pyspark),
         )
-        check_results = proof.verify(verification_inputs(sweep), liveness_query(sweep))
+        check_results = proof.verify(verification_inputs(sweep), liveness_query(sweep, sweep.opened.policy()))
         rows = [{"check": one.guard, "passed": one.passed, "saw": one.detail} for one in check_results]
         table = pa.Table.from_pylist(rows, schema=DELETION_PROOF.schema)
         return checked(Rows(from_arrow(spark, table), began), by_check(check_results, proof.CHECKS))

@@ -75,7 +75,7 @@ def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
         check_results = [
             guards.listing_complete(unlisted(listed, picture.places, ObjectReader(opened.access), place_of)),
             guards.namespaces_apart(bench.name, bench.places()),
-            clocks(opened, bench.clock),
+            clocks(bench.repository, opened.access, bench.clock),
         ]
         numbers: dict[str, float | str] = {
             "prefixes": len(picture.places.deep),

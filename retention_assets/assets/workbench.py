@@ -34,7 +34,7 @@ from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.state.acknowledged import acknowledged_addresses, note_missing
-from retention_assets.state.plan import POLICY_HASH, require_plan
+from retention_assets.state.plan import POLICY_HASH
 from retention_assets.state.table_cache import TableCache
 from retention_assets.state.table_writer import write_rows
 from retention_assets.state.warehouse import REFUSED, Rows, Warehouse
@@ -140,10 +140,8 @@ class Workbench:
         spark, others = session(pyspark), self.configuration.others(self.name)
         return OtherRepositories(spark, self.warehouse, self.repository, others, context.run_id, self.clock)
 
-    def with_options(self, options: SweepOptions, day: date) -> "Workbench":
-        """Return the same for a run with these options. Errors: GuardRefused if the day has another plan."""
-        if options.plan_hash:
-            require_plan(self.warehouse, self.name, day, options.plan_hash)
+    def with_options(self, options: SweepOptions) -> "Workbench":
+        """Return the same for a run with these options."""
         configuration = options.applied_to(self.configuration, self.name)
         return replace(self, configuration=configuration, repository=configuration.repository(self.name))
 

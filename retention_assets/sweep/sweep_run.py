@@ -24,7 +24,7 @@ from retention_assets.state.approval import approved_terms
 from retention_assets.state.binding import require_same_place
 from retention_assets.state.lease import require_seen_by_all, witnessed_record
 from retention_assets.state.ledger import FREED, OUTCOMES, amounts_of, plans_with_ledgers, read_ledgers, results_of
-from retention_assets.state.plan import Plan, find_plan, planned_objects, together
+from retention_assets.state.plan import Plan, find_plan, load_plan, planned_objects, require_plan, together
 from retention_assets.state.quarantine import place_of_plan
 from retention_assets.state.records import read_records, seal_of
 from retention_assets.state.warehouse import Warehouse
@@ -162,6 +162,13 @@ def action_of(sweep: Sweep[Opened], plan: Plan, mode: str) -> Action:
     return Delete(access)
 
 
+def chosen_plan(sweep: Sweep[Opened], plan_hash: str) -> Plan:
+    """Return the day's plan. Errors: GuardRefused if there is none, or if it does not have the hash; empty: any."""
+    if plan_hash:
+        return require_plan(sweep.warehouse, sweep.name, sweep.day, plan_hash, undone="deleted")
+    return load_plan(sweep.warehouse, sweep.name, sweep.day)
+
+
 def planned_as_approved(sweep: Sweep[Opened], plan: Plan, policy_hash: str) -> DataFrame:
     """Return the candidates of the plan. The candidates, the policy and the storage location must be as approved.
 
@@ -178,22 +185,20 @@ def planned_as_approved(sweep: Sweep[Opened], plan: Plan, policy_hash: str) -> D
     return planned_objects(sweep.spark, sweep.warehouse, plan)
 
 
-def clocks(opened: Opened, clock: Clock) -> CheckResult:
+def clocks(repository: Repository, access: StoreAccess, clock: Clock) -> CheckResult:
     """Compare the clock of this machine with the clock of the store, which dates the objects. See `clock_agrees`."""
-    most = opened.repository.settings.guards.max_clock_skew
+    most = repository.settings.guards.max_clock_skew
     if most is None:
         return CheckResult("clock_agrees", True, "not looked at: guards.max_clock_skew is null")
     before = clock()
-    return clock_agrees(before, store_time(opened.access, clock), clock(), most)
+    return clock_agrees(before, store_time(access, clock), clock(), most)
 
 
-def require_clock(sweep: Sweep[Opened]) -> None:
+def require_clock(repository: Repository, access: StoreAccess, clock: Clock) -> None:
     """Raise GuardRefused when the clocks of this machine and of the store differ by more than is allowed."""
-    check_result = clocks(sweep.opened, sweep.clock)
+    check_result = clocks(repository, access, clock)
     if not check_result.passed:
-        raise GuardRefused(
-            f"{sweep.name} {sweep.day}: {check_result.guard}: {check_result.detail}. Nothing was deleted."
-        )
+        raise GuardRefused(f"{repository.name}: {check_result.guard}: {check_result.detail}. Nothing was deleted.")
 
 
 def warn_of_versions(sweep: Sweep[Opened], mode: str, sweep_result: SweepResult) -> None:

@@ -28,6 +28,7 @@ from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.presence import presence
 from retention_assets.objectstore.versions import all_versions, keeps_versions, lists_versions
 from retention_assets.state.approval import Approval
+from retention_assets.state.binding import require_same_place
 from retention_assets.state.lease import MARGIN, Lease, release_lease, require_seen_by_all, take_lease
 from retention_assets.state.ledger import (
     LEDGERS,
@@ -48,6 +49,7 @@ from retention_assets.sweep.actions import OF_COPY, Purge, RemoveVersions, Resto
 from retention_assets.sweep.copies import Lying, Times, held_and_surplus, in_folders, lying, unnamed
 from retention_assets.sweep.engine import Batch, Done, run_on_spark
 from retention_assets.sweep.execute import Log, SweepResult, SweepRun, work_and_conclude
+from retention_assets.sweep.sweep_run import require_clock
 from retention_assets.sweep.worker import OBJECTS, Action, TaskSpec
 
 _NEEDED = "came back to life, and is not where it was: these are its last bytes"
@@ -268,8 +270,10 @@ class Undone:
 def restore(undo: Undo, selection: Selection) -> Undone:
     """Restore the selected objects, and return the results.
 
-    Errors: GuardRefused when no object is selected, or when another sweep of the repository is running.
+    Errors: GuardRefused when no object is selected, when another sweep of the repository is running, or when the
+    ledgers are of another location than the configured one.
     """
+    require_same_place(undo.warehouse, undo.repository)
     with undo.frames:
         chosen = _chosen(undo, selection)
         if not chosen:
@@ -330,8 +334,12 @@ def purge(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool = Fa
     its path is not purged.
 
     The purge determines what is due under the lease, while no sweep runs. Copies that another run changes after that
-    are skipped. Errors: GuardRefused unless `approved` is the hash of exactly the due copies; errors of `live`.
+    are skipped. Errors: GuardRefused unless `approved` is the hash of exactly the due copies, when the ledgers are of
+    another location than the configured one (`live` then knows nothing of their objects), and when this machine's clock
+    is wrong: it decides what is due; errors of `live`.
     """
+    require_same_place(undo.warehouse, undo.repository)
+    require_clock(undo.repository, undo.access(), undo.clock)
     with undo.frames:
         return _purged(undo, approved, live, versions=versions)
 

@@ -622,6 +622,12 @@ def test_the_plan_as_approved_gets_past_the_approval(approved: Approved) -> None
     assert approved.files() == before
 
 
+def test_a_run_that_names_a_plan_executes_no_other(approved: Approved) -> None:
+    """The plan may be made again, within a budget, between the start of the run and its sweep."""
+    with pytest.raises(GuardRefused, match=r"is not the plan of .* Nothing was deleted"):
+        report(approved.sweep, plan_hash="f" * 64)
+
+
 def test_candidates_are_recognised_however_they_are_stored(approved: Approved) -> None:
     where = approved.sweep.warehouse.location("orchard", PLANNED_OBJECTS, approved.plan.plan_hash)
     shuffled = candidates(approved.sweep.spark, *reversed(ROWS)).repartition(3, F.col("size"))

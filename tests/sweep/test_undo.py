@@ -17,10 +17,13 @@ from retention_assets.config.limits import QuarantineSettings
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.state.binding import require_same_place
 from retention_assets.state.lease import LEASES
 from retention_assets.state.ledger import LedgerPlace
 from retention_assets.state.plan import keep_plan
+from retention_assets.state.quarantine import quarantine_url
 from retention_assets.state.records import read_records
+from retention_assets.sweep import sweep_run
 from retention_assets.sweep.undo import Selection, Undo, due_for_purge, purge, restore
 from retention_assets.tables import LEDGER
 from tests.sweep.crashes.effects import Effects, Moment, Point, watched
@@ -119,6 +122,36 @@ def test_a_restore_or_purge_releases_all_frames_that_it_cached_also_after_an_err
     assert cached(spark) == before
     purge(undo(spark, world), due.digest, kept(spark, "c"))
     assert cached(spark) == before
+
+
+def test_the_quarantine_of_another_location_is_neither_restored_nor_purged(spark: SparkSession, tmp_path: Path) -> None:
+    """The look at what is live would know nothing of its objects, and a restore would bring them to a wrong place."""
+    world = quarantined_world(tmp_path / "world")
+    before = undo(spark, world)
+    require_same_place(world.warehouse, before.repository)  # as the first plan does
+    world.now += timedelta(days=30)
+    settings = {"quarantine": QuarantineSettings(url=quarantine_url(before.repository))}
+    elsewhere = replace(
+        before.repository,
+        namespace="s3://lake/vineyard",
+        settings=before.repository.settings.model_copy(update=settings),
+    )
+    moved = replace(undo(spark, world), repository=elsewhere)
+    with pytest.raises(GuardRefused, match="its ledgers in the warehouse belong to namespace s3://lake/orchard"):
+        purge(moved, due_for_purge(before).digest, kept(spark))
+    with pytest.raises(GuardRefused, match="its ledgers in the warehouse belong to namespace s3://lake/orchard"):
+        restore(moved, selected("b"))
+    assert world.copies().keys() == set(DEAD)
+
+
+def test_a_wrong_clock_purges_nothing(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = quarantined_world(tmp_path / "world")
+    store_says = world.now
+    monkeypatch.setattr(sweep_run, "store_time", lambda *_: store_says)
+    world.now += timedelta(days=30)
+    with pytest.raises(GuardRefused, match=r"clock_agrees: .* Nothing was deleted"):
+        purge(undo(spark, world), due_for_purge(undo(spark, world)).digest, kept(spark))
+    assert world.copies().keys() == set(DEAD)
 
 
 def test_what_could_not_be_restored_is_purged_with_the_rest_when_its_time_is_over(

@@ -29,21 +29,22 @@ from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.acknowledged import acknowledged_addresses
 from retention_assets.state.lease import Lease
 from retention_assets.state.ledger import ledger_of_plan, report_of
-from retention_assets.state.plan import Plan, load_plan, planned_heads
+from retention_assets.state.plan import Plan, planned_heads
 from retention_assets.state.table_cache import TableCache
 from retention_assets.sweep.engine import RepositorySweep
-from retention_assets.sweep.sweep_run import Report, Sweep, planned_as_approved, require_clock, sweep_plan
+from retention_assets.sweep.sweep_run import Report, Sweep, chosen_plan, planned_as_approved, require_clock, sweep_plan
 
 IcechunkSweep = Sweep[OpenIcechunk]
 
 
-def report(sweep: IcechunkSweep, *, execute: bool = True) -> Report:
+def report(sweep: IcechunkSweep, *, execute: bool = True, plan_hash: str = "") -> Report:
     """Return the report of the day's plan, with the removed references.
 
     With `execute`, the plan is swept first, unless the repository's mode is `plan`.
+    Errors: GuardRefused if the plan does not have the hash `plan_hash`. Empty: any.
     """
     mode = sweep.opened.repository.settings.mode
-    plan = load_plan(sweep.warehouse, sweep.name, sweep.day)
+    plan = chosen_plan(sweep, plan_hash)
     if execute and mode != "plan":
         sweep_plan(sweep, mode, IcechunkRepositorySweep(sweep, plan))
     objects = report_of(ledger_of_plan(sweep.spark, sweep.warehouse, sweep.name, sweep.day, plan.plan_hash))
@@ -64,7 +65,7 @@ class IcechunkRepositorySweep(RepositorySweep):
         self.candidates = planned_as_approved(sweep, plan, self._policy.policy_hash)
         self._edits = edits = planned_edits(sweep.warehouse, plan)
         self.beside = changes_beside(edits)
-        require_clock(sweep)
+        require_clock(sweep.opened.repository, sweep.opened.access, sweep.clock)
         self.access = sweep.opened.access
         listed = sum(amount.objects for amount in plan.totals.values())
         self.layout = IcechunkLayout(characters(listed, sweep.limits.sweep.round))

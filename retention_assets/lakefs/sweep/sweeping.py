@@ -13,18 +13,22 @@ from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, LivenessQuery
 from retention_assets.lakefs.sweep.memory import read_memory
 from retention_assets.lakefs.sweep.results import rule_statistics, write_statistics
 from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.policy.rules import Policy
 from retention_assets.state.lease import Lease
 from retention_assets.state.ledger import ledger_of_plan, report_of
-from retention_assets.state.plan import Plan, load_plan, planned_heads
+from retention_assets.state.plan import Plan, planned_heads
 from retention_assets.state.table_cache import TableCache
 from retention_assets.sweep.engine import Directories, RepositorySweep
-from retention_assets.sweep.sweep_run import Report, Sweep, planned_as_approved, require_clock, sweep_plan
+from retention_assets.sweep.sweep_run import Report, Sweep, chosen_plan, planned_as_approved, require_clock, sweep_plan
 
 
-def report(sweep: Sweep[OpenRepository], *, execute: bool = True) -> Report:
-    """Return the report of the day's plan. With `execute`, sweep the plan first, unless the mode is `plan`."""
+def report(sweep: Sweep[OpenRepository], *, execute: bool = True, plan_hash: str = "") -> Report:
+    """Return the report of the day's plan. With `execute`, sweep the plan first, unless the mode is `plan`.
+
+    Errors: GuardRefused if the plan does not have the hash `plan_hash`. Empty: any.
+    """
     mode = sweep.opened.repository.settings.mode
-    plan = load_plan(sweep.warehouse, sweep.name, sweep.day)
+    plan = chosen_plan(sweep, plan_hash)
     if execute and mode != "plan":
         sweep_plan(sweep, mode, LakeFSRepositorySweep(sweep, plan))
     ledger = ledger_of_plan(sweep.spark, sweep.warehouse, sweep.name, sweep.day, plan.plan_hash)
@@ -41,13 +45,14 @@ class LakeFSRepositorySweep(RepositorySweep):
         """Errors: GuardRefused if the plan, its policy or its place is not as approved, or if clocks differ."""
         self._sweep, self.plan = sweep, plan
         self._started = sweep.clock()
-        self.candidates = planned_as_approved(sweep, plan, sweep.opened.policy().policy_hash)
-        require_clock(sweep)
+        policy = sweep.opened.policy()  # read once: the checks use the one that is compared with the plan's
+        self.candidates = planned_as_approved(sweep, plan, policy.policy_hash)
+        require_clock(sweep.opened.repository, sweep.opened.access, sweep.clock)
         self.access, self.layout = sweep.opened.access, Directories()
         self.dump = dump_of(sweep)
         self._heads = planned_heads(sweep.warehouse, plan)
         cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, self.access, sweep.attempt)
-        self._liveness = LakeFSLiveness(sweep.spark, cache, liveness_query(sweep), sweep.clock)
+        self._liveness = LakeFSLiveness(sweep.spark, cache, liveness_query(sweep, policy), sweep.clock)
 
     def require_same(self) -> None:
         """See `RepositorySweep`. Also refuses names of a kind that the repository does not use."""
@@ -88,7 +93,7 @@ def dump_of(sweep: Sweep[OpenRepository]) -> Mapping[str, str] | None:
     return {"taken_at": taken_at.isoformat(), "dump_age": format_duration(oldest)}
 
 
-def liveness_query(sweep: Sweep[OpenRepository]) -> LivenessQuery:
+def liveness_query(sweep: Sweep[OpenRepository], policy: Policy) -> LivenessQuery:
     """Return the query of the repository's liveness checks. The verification uses the same query."""
     memory = read_memory(sweep.warehouse, sweep.name, sweep.opened.repository.lakefs)
-    return LivenessQuery(sweep.opened, sweep.opened.policy(), sweep.day, memory)
+    return LivenessQuery(sweep.opened, policy, sweep.day, memory)

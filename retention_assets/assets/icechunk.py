@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from retention_assets.assets.icechunk_sweep import deletion_proof, deletion_report
 from retention_assets.assets.options import ReadOptions
 from retention_assets.assets.partitions import day_of
+from retention_assets.assets.reporting import retention_report
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Made, Workbench, checked
 from retention_assets.core import guards
@@ -62,6 +63,7 @@ def icechunk_assets(bench: Workbench) -> list[dg.AssetsDefinition]:
         reachable_manifests,
         reachable_chunks,
         deletion_candidates,
+        retention_report,
         deletion_report,
         deletion_proof,
     )

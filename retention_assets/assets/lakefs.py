@@ -10,6 +10,7 @@ from dagster_pyspark import LazyPySparkResource
 from retention_assets.assets import plan_inputs
 from retention_assets.assets.options import ReadOptions, SweepOptions
 from retention_assets.assets.partitions import day_of
+from retention_assets.assets.reporting import retention_report
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Made, Workbench, checked
 from retention_assets.core.frames import from_arrow
@@ -58,6 +59,7 @@ def lakefs_assets(bench: Workbench) -> list[dg.AssetsDefinition]:
         active_ranges,
         addresses,
         deletion_candidates,
+        retention_report,
         deletion_report,
         deletion_proof,
     )

@@ -1,10 +1,11 @@
 """What the assets of one repository share: configuration, warehouse, clock, and the decorator that declares them."""
 
 import hashlib
+import json
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from functools import cache, wraps
 from pathlib import Path
@@ -37,7 +38,7 @@ from retention_assets.state.acknowledged import acknowledged_addresses, note_mis
 from retention_assets.state.plan import POLICY_HASH
 from retention_assets.state.table_cache import TableCache
 from retention_assets.state.table_writer import write_rows
-from retention_assets.state.warehouse import REFUSED, Rows, Warehouse
+from retention_assets.state.warehouse import CHECK_RESULTS, REFUSED, Rows, Warehouse
 
 ROWS = dg.PythonObjectDagsterType(Rows, name="Rows")
 TABLES = "retention_tables"  # the key of the IO manager: a project's own `io_manager` stays its own
@@ -153,10 +154,12 @@ class Workbench:
         reads: Sequence[str] = (),
         checks: Sequence[str] = (),
         stage: Literal["plan", "sweep", "verify"] = "plan",
+        has_rows: bool = True,
     ) -> Callable[[Callable[..., Made]], dg.AssetsDefinition]:
         """Return the decorator for a daily asset of this repository. Its checks are blocking.
 
-        `after`: the assets that run before it; `reads`: the assets whose rows it reads; `checks`: the guards it runs.
+        `after`: the assets that run before it; `reads`: the assets whose rows it reads; `checks`: the guards it runs;
+        `has_rows`: whether it returns rows for the warehouse, or writes to the warehouse itself.
         """
         key = dg.AssetKey([self.name, name])
         system = "icechunk" if self.repository.is_icechunk else "lakefs"
@@ -167,8 +170,8 @@ class Workbench:
             ins={other: dg.AssetIn([self.name, other], dagster_type=ROWS) for other in reads},
             deps=[dg.AssetKey([self.name, other]) for other in after],
             check_specs=[_check_spec(guard, key) for guard in checks],
-            dagster_type=ROWS,
-            io_manager_key=TABLES,
+            dagster_type=ROWS if has_rows else None,
+            io_manager_key=TABLES if has_rows else None,
             code_version=code_version(),
             owners=self.repository.settings.owners,
             tags={
@@ -176,10 +179,10 @@ class Workbench:
                 "retention/stage": stage,
                 "retention/deletes": str(stage == "sweep").lower(),
             },
-            kinds={"pyspark", "parquet", system},
+            kinds={"pyspark", "parquet", system} if has_rows else {system},
             metadata={"namespace": self.repository.namespace},
         )
-        return lambda make: declared(_with_start(make))
+        return lambda make: declared(_with_start(make) if has_rows else make)
 
 
 def _check_spec(guard: str, asset: dg.AssetKey) -> dg.AssetCheckSpec:
@@ -201,8 +204,11 @@ def checked(
     """
     check_results = list(check_results)
     refused = ", ".join(check_result.guard for check_result in refusals(check_results))
+    notes = {name: value for name, value in rows.notes.items() if name != CHECK_RESULTS}  # those of another table
+    if check_results:
+        notes[CHECK_RESULTS] = json.dumps([asdict(check_result) for check_result in check_results])
     return dg.MaterializeResult(
-        value=replace(rows, notes={**rows.notes, REFUSED: refused}) if refused else rows,
+        value=replace(rows, notes={**notes, REFUSED: refused} if refused else notes),
         check_results=[
             dg.AssetCheckResult(
                 check_name=check_result.guard,

@@ -254,12 +254,37 @@ def verify(context: click.Context, repository: str, given: datetime | None, json
 @cli.command(short_help="Report what became of a plan.")
 @click.argument("repository")
 @as_of
+@click.option("--html", "page", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures as one page.")
 @click.pass_context
-def report(context: click.Context, repository: str, given: datetime | None) -> None:
-    """Report what became of the plan of REPOSITORY for a day."""
+def report(context: click.Context, repository: str, given: datetime | None, page: Path | None) -> None:
+    """Report what became of the plan of REPOSITORY for a day.
+
+    With --html, write a page with the plan, its trend, forecast and guards, and what became of the plan. The page needs
+    no network. Without --as-of, it has the newest plan. It is made from the warehouse, without Spark.
+    """
     configuration = configuration_of(context)
     configuration.repository(repository)
-    _report(configuration, repository, day_of(given))
+    if page is None:
+        _report(configuration, repository, day_of(given))
+    else:
+        _write_page(configuration, repository, given.date() if given else None, page)
+
+
+def _write_page(configuration: Configuration, repository: str, day: date | None, file: Path) -> None:
+    from retention_assets.assets.descriptions import CHECKS
+    from retention_assets.report.figures import figures_of
+    from retention_assets.report.page import page_of
+
+    with progress.status(f"{repository}: making the report"):
+        figures = figures_of(configuration, repository, day, utc_now())
+        content = page_of(figures, CHECKS, program())
+    try:
+        file.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            f"{file}: the report cannot be written: {error.strerror}. Name another file."
+        ) from error
+    screen.print(f"{repository}: the report of {figures.plan.day} is in {file}", **AS_IT_IS)
 
 
 def _report(configuration: Configuration, repository: str, day: date) -> tuple[int, int]:

@@ -18,12 +18,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from retention_assets.core.amounts import human_bytes, human_cost, monthly_cost
+
 # Options that print a text unchanged: a path may contain text that looks like markup.
 AS_IT_IS: Any = {"soft_wrap": True, "highlight": False, "markup": False}
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_STEP = 1024
-_GB = 10**9  # prices are per GB
-_CENT = 0.01
 _ID = re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b")
 _SHORT = 12  # digits of an id on a screen: enough to be unique, and the most that `git` and lakeFS's UI show
 _LISTED = 6  # items of a list on a screen
@@ -32,25 +30,6 @@ _BESIDE = 3  # width of a column on a screen besides its text: two spaces and a 
 _INDENT, _BETWEEN = "    ", "   "
 
 Row = dict[str, Any]
-
-
-def human_bytes(size: float) -> str:
-    """Return a size with its unit, such as `1.5 GiB`."""
-    for unit in _UNITS:
-        if size < _STEP or unit == _UNITS[-1]:
-            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
-        size /= _STEP
-    raise AssertionError("the last unit takes everything")
-
-
-def monthly_cost(size: int, price: float) -> float:
-    """Return the cost of `size` bytes per month. `price` is per GB (10^9 bytes)."""
-    return size / _GB * price
-
-
-def human_cost(cost: float) -> str:
-    """Return an amount of money to the cent, or `< 0.01` for less than a cent."""
-    return "< 0.01" if 0 < cost < _CENT else f"{cost:,.2f}"
 
 
 def print_amounts(

@@ -1,7 +1,13 @@
-"""Numbers of objects and bytes."""
+"""Numbers of objects and bytes, and how people read them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+NO_BRANCH, NO_PATH = "(no branch)", "(no path)"  # names of groups of objects
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_STEP = 1024
+_GB = 10**9  # prices are per GB
+_CENT = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,3 +22,22 @@ def plot_numbers(amounts: Mapping[str, Amount]) -> dict[str, float]:
     """Return `<name>_objects` and `<name>_bytes` of each amount: the numbers that Dagster plots."""
     objects = {f"{name}_objects": amount.objects for name, amount in amounts.items()}
     return {**objects, **{f"{name}_bytes": amount.bytes for name, amount in amounts.items()}}
+
+
+def human_bytes(size: float) -> str:
+    """Return a size with its unit, such as `1.5 GiB`."""
+    for unit in _UNITS:
+        if size < _STEP or unit == _UNITS[-1]:
+            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
+        size /= _STEP
+    raise AssertionError("the last unit takes everything")
+
+
+def monthly_cost(size: int, price: float) -> float:
+    """Return the cost of `size` bytes per month. `price` is per GB (10^9 bytes)."""
+    return size / _GB * price
+
+
+def human_cost(cost: float) -> str:
+    """Return an amount of money to the cent, or `< 0.01` for less than a cent."""
+    return "< 0.01" if 0 < cost < _CENT else f"{cost:,.2f}"

@@ -3,9 +3,9 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from retention_assets.core.amounts import NO_BRANCH, NO_PATH
+
 TOTAL, REASON, PREFIX, BRANCH = "total", "reason", "prefix", "branch"  # the ways of grouping
-NO_BRANCH = "(no branch)"
-NO_PATH = "(no path)"
 
 
 def largest_groups(objects: DataFrame, part: str, reason: Column, place: Column, most: int) -> DataFrame:

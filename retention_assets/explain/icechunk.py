@@ -45,6 +45,7 @@ from retention_assets.tables import (
 )
 
 _CUTOFF = "cutoff"  # note of `repository_history`
+_UNREAD = "unread"  # note of the tables of manifests and chunks
 _FILE = re.compile(f"(?:{SNAPSHOTS}|{TRANSACTIONS}|{MANIFESTS}|{CHUNKS}){CANONICAL}")
 _LISTED = ("address", "size", "last_modified")
 _SHOWN = 10  # snapshots that are named as keepers of a file
@@ -58,6 +59,8 @@ class IcechunkExplainer:
 
     tables: PlanTables
     configuration: Configuration
+    policy: SnapshotPolicy | None = None  # judge by this policy; None: by the policy of the plan
+    settles: bool = True  # whether settling counts: a day is then when a file may go, else when it comes due
     references_table: str = field(default=REPOSITORY_HISTORY.name, init=False)
 
     def snapshot(self, snapshot_id: str) -> Mapping[str, Any] | None:
@@ -70,8 +73,11 @@ class IcechunkExplainer:
         where = one_of("address", asked)
         listed = {row["address"]: row for row in self.tables.rows(STORAGE_INVENTORY.name, where, _LISTED)}
         due, live, holders = self.tables.due(asked), self._live(asked), self._holders(asked)
+        if self.policy:  # another policy decides on all files but backups; `live` has what the plan's policy retains
+            due = {address: row for address, row in due.items() if address.startswith(OVERWRITTEN)}
+            live = {address for address in live if address not in holders}
         found = [self._object(one, listed.get(one), due.get(one), live, holders.get(one, set())) for one in asked]
-        unclear = [one.address for one in found if one.state == HELD]
+        unclear = [one.address for one in found if one.state in (HELD, CANDIDATE) and one.address not in due]
         others = referring_repositories(self.configuration, self.tables.repository.name, unclear)
         return [_held_by_others(one, others[one.address]) if one.address in others else one for one in found]
 
@@ -83,7 +89,7 @@ class IcechunkExplainer:
     @cached_property
     def _forecast(self) -> Forecast:
         facts = self.tables.facts(REPOSITORY_HISTORY.name)
-        policy = policy_of_plan(self.tables, SnapshotPolicy, snapshot_policy)
+        policy = self.policy or policy_of_plan(self.tables, SnapshotPolicy, snapshot_policy)
         state = state_of(self._history, facts.notes, facts.taken_at)
         return Forecast(state, policy, self.tables.plan.day, self._cutoff)
 
@@ -208,7 +214,7 @@ class IcechunkExplainer:
         assert answer.last_modified is not None
         duration = self.tables.duration
         old_enough = old_enough_at((answer.last_modified,), duration("grace") or timedelta(0))
-        waits, today = duration("settle") or timedelta(0), self.tables.plan.day
+        waits, today = self._waits, self.tables.plan.day
         if answer.kept_by:
             if any(keeper.kind == "history" for keeper in answer.kept_by) and not answer.address.startswith(
                 TRANSACTIONS
@@ -220,7 +226,19 @@ class IcechunkExplainer:
         if old_enough_at((answer.last_modified,), timedelta(0)) >= self._cutoff:
             keeper = Keeper("age", answer.address, "it is too young: a commit may still reference it", old_enough)
             return replace(answer, state=YOUNG, kept_by=(keeper,), goes_on=plan_day(None, old_enough, waits, today))
+        if self.policy and not (self._has_unread and answer.address.startswith((MANIFESTS, CHUNKS))):
+            return replace(answer, state=CANDIDATE, goes_on=today)
         return _kept_for_ever(answer, HELD, "lost_files", "a lost snapshot or manifest may reference it")
+
+    @property
+    def _waits(self) -> timedelta:
+        return (self.tables.duration("settle") if self.settles else None) or timedelta(0)
+
+    @cached_property
+    def _has_unread(self) -> bool:
+        """Whether snapshots or manifests are lost that no run ever read. Then no manifest and no chunk may go."""
+        names = REACHABLE_MANIFESTS.name, REACHABLE_CHUNKS.name
+        return any(int(self.tables.facts(name).notes.get(_UNREAD, 0)) for name in names)
 
     def _backup(self, answer: ObjectAnswer) -> ObjectAnswer:
         """Return the answer for a backup below `overwritten/`, which is kept by its age alone."""
@@ -239,8 +257,7 @@ class IcechunkExplainer:
         keeper = Keeper(
             "backup", answer.address, "it is a backup that is younger than `collect_overwritten`", old_enough
         )
-        waits = duration("settle") or timedelta(0)
-        goes_on = plan_day(None, old_enough, waits, self.tables.plan.day)
+        goes_on = plan_day(None, old_enough, self._waits, self.tables.plan.day)
         return replace(answer, state=KEPT, kept_by=(keeper,), goes_on=goes_on)
 
 

@@ -17,6 +17,7 @@ from retention_assets.core.states import (
     HELD,
     KEPT,
     MAY_BE_STAGED,
+    UNREFERENCED,
     WAITING,
     YOUNG,
 )
@@ -62,6 +63,8 @@ class LakeFSExplainer:
 
     tables: PlanTables
     configuration: Configuration
+    policy: Policy | None = None  # judge by this policy; None: by the policy of the plan
+    settles: bool = True  # whether settling counts: a day is then when an object may go, else when it comes due
     references_table: str = field(default=COMMIT_GRAPH.name, init=False)
 
     def may_be_address(self, asked: str) -> bool:
@@ -84,8 +87,10 @@ class LakeFSExplainer:
         listed = {row["address"]: row for row in self.tables.rows(STORAGE_INVENTORY.name, where, _LISTED)}
         staged = {row["address"] for row in self.tables.rows(UNCOMMITTED_OBJECTS.name, where)}
         due, entries = self.tables.due(asked), self._entries(asked)
+        if self.policy:  # another policy lets other committed objects go; it does not change what is unreferenced
+            due = {address: row for address, row in due.items() if row["reason"] == UNREFERENCED}
         found = [self._object(one, listed.get(one), entries.get(one, []), one in staged, due.get(one)) for one in asked]
-        unclear = [one.address for one in found if one.state == MAY_BE_STAGED]
+        unclear = [one.address for one in found if one.state in (MAY_BE_STAGED, CANDIDATE) and one.address not in due]
         others = referring_repositories(self.configuration, self.tables.repository.name, unclear)
         return [_held_by_others(one, others[one.address]) if one.address in others else one for one in found]
 
@@ -97,7 +102,7 @@ class LakeFSExplainer:
     @cached_property
     def _kept(self) -> KeptCommits:
         repository, warehouse = self.tables.repository, self.tables.warehouse
-        policy = policy_of_plan(self.tables, Policy, _policy_of_files)
+        policy = self.policy or policy_of(self.tables)
         graph = read_directory(
             warehouse, repository.name, COMMIT_GRAPH.name, self.tables.plan.day.isoformat(), schema=COMMIT_GRAPH.schema
         )
@@ -212,7 +217,7 @@ class LakeFSExplainer:
         if not entries:
             grace = max(grace, duration("token_life") or timedelta(0))
         old_enough = old_enough_at((listed["last_modified"], issued(answer.address)), grace)
-        settles = not entries or self.tables.plan.terms.get("settle_expired", "true") == "true"
+        settles = self.settles and (not entries or self.tables.plan.terms.get("settle_expired", "true") == "true")
         waits = (duration("settle") or timedelta(0)) if settles else timedelta(0)
         today, keepers = self.tables.plan.day, answer.kept_by
         if keepers:
@@ -225,6 +230,8 @@ class LakeFSExplainer:
             detail = "it is too young: an upload may still be linked or committed"
             keeper = Keeper("age", answer.address, detail, old_enough)
             return replace(answer, state=YOUNG, kept_by=(keeper,), goes_on=plan_day(None, old_enough, waits, today))
+        if self.policy and entries:
+            return replace(answer, state=CANDIDATE, goes_on=today)
         detail = "the head of a branch has the same content, so it may be staged there without being in any list"
         return replace(answer, state=MAY_BE_STAGED, kept_by=(Keeper("same_content", answer.address, detail, None),))
 
@@ -263,6 +270,11 @@ class LakeFSExplainer:
             self._kept.heads.get(commit_id, ()),
             tuple(keeper.detail for keeper in self._kept.protected.get(commit_id, ())),
         )
+
+
+def policy_of(tables: PlanTables) -> Policy:
+    """Return the policy of a plan. Errors: as `policy_of_plan`."""
+    return policy_of_plan(tables, Policy, _policy_of_files)
 
 
 def _policy_of_files(repository: Repository) -> Policy:

@@ -1,10 +1,11 @@
 """The plan that answers are from, and the rows of its tables."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.config.configuration import Repository
@@ -13,7 +14,7 @@ from retention_assets.errors import GuardRefused
 from retention_assets.explain.answers import PlanSeen
 from retention_assets.state.approval import APPROVALS
 from retention_assets.state.plan import PLANNED_OBJECTS, PLANS, Plan, load_plan, made_name
-from retention_assets.state.reading import one_of, read_directory
+from retention_assets.state.reading import one_of, read_directory, scan_directory
 from retention_assets.state.warehouse import Facts, Warehouse
 from retention_assets.tables import DELETION_CANDIDATES, DUE_OBJECTS, TABLES
 
@@ -40,6 +41,12 @@ class PlanTables:
             self.warehouse, *parts, schema=schema, where=where, columns=columns
         ).to_pylist()
         return found
+
+    def batches(self, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a table of the plan's day in batches. Errors: as `facts`."""
+        self.warehouse.require(self.repository.name, table, self.plan.day)
+        parts, schema = (self.repository.name, table, self.plan.day.isoformat()), TABLES[table].schema
+        yield from scan_directory(self.warehouse, *parts, schema=schema, columns=columns)
 
     def due(self, addresses: Collection[str]) -> dict[str, Row]:
         """Return the rows of those of the addresses that the plan named, waiting objects included, by address."""

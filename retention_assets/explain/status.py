@@ -90,10 +90,15 @@ def statuses(configuration: Configuration, names: Sequence[str], now: datetime) 
     return [status_of(warehouse, configuration.repository(name), now) for name in names]
 
 
-def status_of(warehouse: Warehouse, repository: Repository, now: datetime) -> RepositoryStatus:
-    """Return the status of one repository from its plans, approvals, records and lease."""
+def status_of(
+    warehouse: Warehouse, repository: Repository, now: datetime, until: date | None = None
+) -> RepositoryStatus:
+    """Return the status of one repository from its plans, approvals, records and lease.
+
+    `until`: plans of later days are left out; None: none is.
+    """
     name, settings = repository.name, repository.settings
-    days = warehouse.directories(name, PLANS)
+    days = [day for day in warehouse.directories(name, PLANS) if until is None or day <= until.isoformat()]
     plans = _newest_plans(warehouse, name, days)
     plan = plans[-1] if plans else None
     records = _records(warehouse, name)

@@ -1,6 +1,6 @@
 """Reads tables of the warehouse with pyarrow, without Spark: only the rows and columns that are asked for."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import reduce
 from operator import or_
 
@@ -32,6 +32,16 @@ def read_directory(
     nullable = pa.schema([pa.field(field.name, field.type) for field in schema])  # as Spark writes them
     files = ds.dataset(place, format="parquet", schema=nullable)
     return files.to_table(columns=None if columns is None else list(columns), filter=where)
+
+
+def scan_directory(
+    warehouse: Warehouse, *parts: str, schema: pa.Schema, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the Parquet files in a directory in batches, so that they are never all in memory."""
+    place = warehouse.location(*parts).replace("s3a://", "s3://", 1)
+    nullable = pa.schema([pa.field(field.name, field.type) for field in schema])
+    files = ds.dataset(place, format="parquet", schema=nullable)
+    yield from files.to_batches(columns=list(columns), batch_readahead=_READ_AHEAD, fragment_readahead=1)
 
 
 def read_files(warehouse: Warehouse, files: Sequence[str], schema: pa.Schema, where: pc.Expression) -> pa.Table:
@@ -72,3 +82,4 @@ def one_of(column: str, values: Collection[str]) -> pc.Expression:
 
 
 _FEW = 16
+_READ_AHEAD = 2  # batches

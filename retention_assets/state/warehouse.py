@@ -27,6 +27,7 @@ from retention_assets.tables import DELETION_PROOF, DELETION_REPORT, INSTANT, TA
 if TYPE_CHECKING:  # Spark is imported where it works: commands that only read the warehouse do without
     from pyspark.sql import DataFrame, SparkSession
 
+CHECK_RESULTS = "check_results"  # note of a partition: the results of its guards, as JSON
 REFUSED = "refused"  # note of a partition: the guards that refused it; its rows are still written, for inspection
 FACTS = "_facts.json"  # Spark ignores names that begin with an underscore
 _SUCCESS = "_SUCCESS"
@@ -227,6 +228,11 @@ class Warehouse:
     def write_document(self, document: Mapping[str, Any], *parts: str) -> None:
         """Write a small JSON document atomically."""
         self._store.put("/".join(parts), _text(document))
+
+    def write_text(self, text: str, *parts: str) -> str:
+        """Write a text atomically. Return its path or URL."""
+        self._store.put("/".join(parts), text.encode())
+        return self.location(*parts)
 
     def create_document(self, document: Mapping[str, Any], *parts: str) -> bool:
         """Create a small JSON document. Return False, and write nothing, if a document exists at the path.

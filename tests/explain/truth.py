@@ -64,10 +64,14 @@ class Truth:
 
     def live(self, day: date) -> set[str]:
         """The addresses of all entries that something keeps at the beginning of the day. Staged ones are left out."""
+        return {address for _, address in self.live_entries(day)}
+
+    def live_entries(self, day: date) -> set[tuple[str, str]]:
+        """The (path, address) pairs that something keeps at the beginning of the day."""
         at, active = midnight(day), self._active(midnight(day))
         tagged = {one["commit_id"] for one in api(self.name)["tags"]} if self.tags == "protect" else set()
         return {
-            address
+            (path, address)
             for (path, address), commits in self.entries.items()
             if commits & tagged or (commits & active and not self._due(path, commits, at))
         }

@@ -1,0 +1,144 @@
+"""The figures of a report: numbers from the tables of one plan, without Spark and without a word of HTML.
+
+Small documents (plans, facts, records) are read whole. Tables with a row for each object or path are read in batches.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import date, datetime
+from typing import Any
+
+from retention_assets.config.configuration import Configuration
+from retention_assets.core.amounts import Amount
+from retention_assets.errors import RetentionError
+from retention_assets.explain.answers import plain
+from retention_assets.explain.plans import PlanTables, newest_plan
+from retention_assets.explain.simulation import Forecast, forecast_of
+from retention_assets.explain.status import RepositoryStatus, status_of
+from retention_assets.report.groups import PlanGroups, groups_of
+from retention_assets.report.history import Node, history_of
+from retention_assets.state.ledger import results_of
+from retention_assets.state.plan import PLANS, Plan, load_plan, together
+from retention_assets.state.records import newest_of_plan
+from retention_assets.state.warehouse import CHECK_RESULTS, FACTS, Warehouse
+from retention_assets.tables import TABLES
+
+FORECAST_DAYS = 60
+MOST_FORECAST = 250_000  # objects: the forecast of a page that a person waits for takes a minute at most
+_PLANS = 60  # days in the plot over time
+_AT_ONCE = 16  # plans read at the same time
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What became of the plan, as its newest record has it. See `ledger.results_of`."""
+
+    ended: datetime
+    mode: str
+    amounts: Mapping[str, Amount]
+    ended_early: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """All numbers of a report. Bytes are as listed, times UTC."""
+
+    plan: Plan
+    status: RepositoryStatus  # as of the plan's day: no newer plan is in it
+    is_newest: bool  # whether no newer day has a plan that stands
+    over_time: Sequence[Plan]  # the plans that stand, oldest first, this one last
+    groups: PlanGroups
+    guards: Sequence[Mapping[str, Any]]  # `guard`, `table`, `passed`, `value`, `limit`, `saw`
+    history: Sequence[Node]
+    forecast: Forecast | None  # None: more objects are listed than a forecast was wanted for
+    outcomes: Outcomes | None  # None: no sweep of the plan came to its end
+
+    def document(self) -> dict[str, Any]:
+        """Return all figures for JSON."""
+        document: dict[str, Any] = plain(
+            {
+                "repository": self.plan.repository,
+                "system": self.status.kind,
+                "plan": self.plan.document(),
+                "status": self.status.document(),
+                "is_newest": self.is_newest,
+                "over_time": [
+                    {"day": one.day, "plan_hash": one.plan_hash, "totals": _amounts(one.totals)}
+                    for one in self.over_time
+                ],
+                "groups": {name: [asdict(one) for one in rows] for name, rows in self.groups.named().items()},
+                "guards": list(self.guards),
+                "forecast": self.forecast and self.forecast.document(),
+                "history": [asdict(one) for one in self.history],
+                "outcomes": self.outcomes and asdict(self.outcomes),
+            }
+        )
+        return document
+
+
+def figures_of(
+    configuration: Configuration, name: str, day: date | None, now: datetime, most_forecast: int = MOST_FORECAST
+) -> Figures:
+    """Return the figures of the plan of `day`, or of the newest plan that stands.
+
+    Args:
+        configuration: the configuration of the repository.
+        name: the name of the repository.
+        day: the day of the plan; None: the newest plan that stands.
+        now: UTC.
+        most_forecast: a forecast takes about 0.2 ms for each listed object; with more objects there is none.
+
+    Errors: GuardRefused when there is no such plan; TableContractError when a table of the plan is missing.
+    """
+    warehouse, repository = Warehouse(configuration.warehouse), configuration.repository(name)
+    tables, _ = newest_plan(warehouse, repository, day)
+    plan = tables.plan
+    days = [one for one in warehouse.directories(name, PLANS) if one <= plan.day.isoformat()]
+    listed = together(plan.totals.values()).objects
+    newer = newest_plan(warehouse, repository, None)[0].plan
+    return Figures(
+        plan=plan,
+        status=status_of(warehouse, repository, now, plan.day),
+        is_newest=newer.day == plan.day,
+        over_time=_plans(warehouse, name, days[-_PLANS:]),
+        groups=groups_of(tables),
+        guards=list(_guards(tables)),
+        history=history_of(tables),
+        forecast=forecast_of(configuration, tables, FORECAST_DAYS) if listed <= most_forecast else None,
+        outcomes=_outcomes(warehouse, plan),
+    )
+
+
+def _plans(warehouse: Warehouse, name: str, days: Sequence[str]) -> list[Plan]:
+    def plan_of(day: str) -> Plan | None:
+        with suppress(RetentionError):  # withdrawn or refused, or of another version
+            return load_plan(warehouse, name, date.fromisoformat(day))
+        return None
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return [plan for plan in pool.map(plan_of, days) if plan]
+
+
+def _guards(tables: PlanTables) -> Iterator[Mapping[str, Any]]:
+    """Yield the results of the guards of the plan's tables, in the order in which plans make these tables."""
+    for table in TABLES:
+        place = tables.plan.repository, table, tables.plan.day.isoformat(), FACTS
+        facts = tables.warehouse.read_document(*place) or {"notes": {}}
+        for one in json.loads(facts["notes"].get(CHECK_RESULTS, "[]")):
+            yield {"table": table, **one}
+
+
+def _outcomes(warehouse: Warehouse, plan: Plan) -> Outcomes | None:
+    record = newest_of_plan(warehouse, plan.repository, *plan.key)
+    if record is None:
+        return None
+    amounts = {outcome: Amount(**of) for outcome, of in record["outcomes"].items()}
+    ended = datetime.fromisoformat(record["ended"])
+    return Outcomes(ended, record["mode"], results_of(plan.candidates, amounts), record.get("ended_early"))
+
+
+def _amounts(amounts: Mapping[str, Amount]) -> dict[str, Any]:
+    return {name: asdict(amount) for name, amount in amounts.items()}

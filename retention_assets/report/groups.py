@@ -1,0 +1,181 @@
+"""Objects and bytes of a plan by reason, rule, prefix, branch and age: streamed, so that only the groups are in memory.
+
+An object counts for each of its branches and rules. The groups by reason, prefix and branch are those that
+`core.summary` makes for the terminal.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.core.amounts import NO_BRANCH, NO_PATH, Amount
+from retention_assets.explain.plans import PlanTables
+from retention_assets.report.live_pairs import LIVE_PAIR, LivePairs
+from retention_assets.state.plan import PLANNED_OBJECTS, made_name
+from retention_assets.state.reading import scan_directory
+from retention_assets.tables import ADDRESSES, DELETION_CANDIDATES, DUE_OBJECTS, STORAGE_INVENTORY
+
+NO_RULE, OTHERS = "(no rule)", "(others)"
+AGES = {1: "up to 1 day", 7: "1 to 7 days", 30: "7 to 30 days", 90: "30 to 90 days", 365: "90 days to 1 year"}
+OLDEST = "over 1 year"
+_ALL_AGES = (*AGES.values(), OLDEST)
+_KINDS = ("reason", "rule", "prefix", "folder", "branch", "age")
+_DAY = timedelta(days=1) // timedelta(microseconds=1)
+_MOST = 10_000  # groups of a kind in memory: a repository may have a million files outside all directories
+_TOP, _FOLDER = r"(?s)^([^/]*/).*", r"(?s)^([^/]*/[^/]*/|[^/]*/).*"  # the first directory, the first two
+_DUE = ("address", "size", "last_modified", "reason", "rule_ids", "paths", "branches")
+
+Parts = Iterator[tuple[str, pa.Array, pa.Array]]  # kind of groups, name of the group and size of each object
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group of objects: those that stay (None: not known for such groups), those that wait, and the candidates."""
+
+    name: str
+    stays: Amount | None
+    waiting: Amount
+    candidate: Amount
+
+    @property
+    def bytes(self) -> int:
+        """All bytes of the group."""
+        return (self.stays.bytes if self.stays else 0) + self.waiting.bytes + self.candidate.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PlanGroups:
+    """The groups of each kind, those with the most candidate bytes first; ages in their order.
+
+    `prefix` and `folder` (two levels) are of paths in lakeFS, and of files in Icechunk. What stays counts there and in
+    `branch` once for each path and branch that references it; in Icechunk, once for each file, and not by branch.
+    """
+
+    reason: Sequence[Group]
+    rule: Sequence[Group]
+    prefix: Sequence[Group]
+    folder: Sequence[Group]
+    branch: Sequence[Group]
+    age: Sequence[Group]
+
+    def named(self) -> dict[str, Sequence[Group]]:
+        """Return the groups by kind."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Objects and bytes by kind and name."""
+
+    found: dict[str, dict[str, Amount]] = field(default_factory=dict)
+
+    def add(self, parts: Parts) -> None:
+        for kind, names, sizes in parts:
+            groups = self.found.setdefault(kind, {})
+            table = pa.table({"name": names, "size": sizes}).group_by("name")
+            for row in table.aggregate([("size", "count"), ("size", "sum")]).to_pylist():
+                groups[row["name"]] = _plus(groups.get(row["name"]), row["size_count"], row["size_sum"])
+            if len(groups) > 2 * _MOST:
+                self.found[kind] = _largest(groups)
+
+    def of(self, kind: str, name: str) -> Amount:
+        return self.found.get(kind, {}).get(name, Amount())
+
+
+def groups_of(tables: PlanTables) -> PlanGroups:
+    """Return the groups of a plan. Ages count to the time of the plan. Errors: TableContractError without a table."""
+    plan, warehouse, is_icechunk = tables.plan, tables.warehouse, tables.repository.is_icechunk
+    candidates, named, listed, live = _Sums(), _Sums(), _Sums(), _Sums()
+    planned = plan.repository, PLANNED_OBJECTS, plan.plan_hash
+    for batch in scan_directory(warehouse, *planned, schema=DELETION_CANDIDATES.schema, columns=_DUE):
+        candidates.add(_of_due(batch, plan.made_at, is_icechunk))
+    due = plan.repository, DUE_OBJECTS.name, made_name(plan)
+    if plan.first_wait_ends and warehouse.is_complete(*due):
+        for batch in scan_directory(warehouse, *due, schema=DUE_OBJECTS.schema, columns=_DUE):
+            named.add(_of_due(batch, plan.made_at, is_icechunk))
+    else:
+        named = candidates  # nothing waits, or what waits is not stored any more
+    for batch in tables.batches(STORAGE_INVENTORY.name, ("address", "size", "last_modified")):
+        listed.add(_of_listed(batch, plan.made_at, is_icechunk))
+    if not is_icechunk:
+        pairs = LivePairs.of_plan(tables)
+        for batch in tables.batches(ADDRESSES.name, LIVE_PAIR):
+            live.add(_of_live(pairs.in_batch(batch)))
+    return PlanGroups(**{kind: _groups(kind, candidates, named, listed, live) for kind in _KINDS})
+
+
+def _groups(kind: str, candidates: _Sums, named: _Sums, listed: _Sums, live: _Sums) -> list[Group]:
+    """Return the groups of a kind. `named`: candidates and waiting objects; `listed`: all objects."""
+    names = {name for sums in (named, listed, live) for name in sums.found.get(kind, {})}
+    found = []
+    for name in names:
+        of_all, candidate = named.of(kind, name), candidates.of(kind, name)
+        stays = _minus(listed.of(kind, name), of_all) if kind in listed.found else None
+        if kind in live.found:
+            stays = live.of(kind, name)
+        found.append(Group(name, stays, _minus(of_all, candidate), candidate))
+    if kind == "age":
+        return sorted(found, key=lambda one: _ALL_AGES.index(one.name))
+    return sorted(found, key=lambda one: (-one.candidate.bytes, -one.waiting.bytes, -one.bytes, one.name))
+
+
+def _of_due(batch: pa.RecordBatch, at: datetime, is_icechunk: bool) -> Parts:
+    sizes, paths = batch["size"], batch["address"] if is_icechunk else _first(batch["paths"])
+    yield "reason", batch["reason"], sizes
+    yield from _of_paths(paths, sizes)
+    yield "branch", *_exploded(batch["branches"], sizes, NO_BRANCH)
+    yield "rule", *_exploded(batch["rule_ids"], sizes, NO_RULE)
+    yield "age", _ages(batch["last_modified"], at), sizes
+
+
+def _of_listed(batch: pa.RecordBatch, at: datetime, is_icechunk: bool) -> Parts:
+    yield "age", _ages(batch["last_modified"], at), batch["size"]
+    if is_icechunk:
+        yield from _of_paths(batch["address"], batch["size"])
+
+
+def _of_live(batch: pa.RecordBatch) -> Parts:
+    yield from _of_paths(batch["key"], batch["size"])
+    yield "branch", *_exploded(batch["branches"], batch["size"], NO_BRANCH)
+
+
+def _of_paths(paths: pa.Array, sizes: pa.Array) -> Parts:
+    for kind, pattern in (("prefix", _TOP), ("folder", _FOLDER)):
+        yield kind, pc.fill_null(pc.replace_substring_regex(paths, pattern, r"\1"), NO_PATH), sizes
+
+
+def _first(texts: pa.Array) -> pa.Array:
+    """Return the first text of each list; null for an empty list."""
+    filled = pc.if_else(pc.equal(pc.list_value_length(texts), 0), pa.scalar([None], texts.type), texts)
+    return pc.list_element(filled, 0)
+
+
+def _exploded(texts: pa.Array, sizes: pa.Array, nothing: str) -> tuple[pa.Array, pa.Array]:
+    """Return each text of each list with the size of its row; `nothing` stands for an empty list."""
+    filled = pc.if_else(pc.equal(pc.list_value_length(texts), 0), pa.scalar([nothing], texts.type), texts)
+    return pc.list_flatten(filled), sizes.take(pc.list_parent_indices(filled))
+
+
+def _ages(times: pa.Array, at: datetime) -> pa.Array:
+    """Return the name of each object's age at a time."""
+    days = (int(at.timestamp() * 1e6) - times.cast(pa.int64()).to_numpy(zero_copy_only=False)) / _DAY
+    return pa.array(np.array(_ALL_AGES, dtype=object)[np.searchsorted(list(AGES), days)], pa.string())
+
+
+def _plus(one: Amount | None, objects: int, size: int) -> Amount:
+    return Amount(objects, size) if one is None else Amount(one.objects + objects, one.bytes + size)
+
+
+def _minus(one: Amount, other: Amount) -> Amount:
+    return Amount(one.objects - other.objects, one.bytes - other.bytes)
+
+
+def _largest(groups: Mapping[str, Amount]) -> dict[str, Amount]:
+    """Return the largest groups, with the sum of all smaller ones as one group."""
+    ordered = sorted(groups.items(), key=lambda one: (one[0] == OTHERS, one[1].bytes), reverse=True)
+    kept, rest = dict(ordered[:_MOST]), [amount for _, amount in ordered[_MOST:]]
+    return {**kept, OTHERS: _plus(kept.get(OTHERS), sum(one.objects for one in rest), sum(one.bytes for one in rest))}

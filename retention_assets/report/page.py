@@ -1,0 +1,291 @@
+"""Shows the figures of a report as one HTML page that loads nothing: styles, scripts and numbers are in it.
+
+The plots are drawn by Observable Plot and D3 (`static/`, ISC licence) for the width of the screen. All numbers of a
+plot are in a table below it, which needs no script.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from retention_assets.core.amounts import Amount, human_bytes, human_cost
+from retention_assets.core.states import CANDIDATE, WAITING
+from retention_assets.explain.simulation import Forecast
+from retention_assets.report.figures import Figures
+from retention_assets.report.groups import Group
+from retention_assets.report.history import Node
+from retention_assets.state.plan import Plan, together
+
+_ROWS = 50  # of a table. All rows are in tables of the warehouse
+_DIGITS = 12  # of an id, as lakeFS's UI shows
+_SECURITY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+_TITLES = {"reason": "Reason", "rule": "Rule", "prefix": "Prefix", "branch": "Branch", "age": "Age"}
+
+Cell = str | int | float | Amount | None
+
+
+def page_of(figures: Figures, checks: Mapping[str, str], program: str = "retention") -> str:
+    """Return the page. `checks`: a sentence on each guard; `program`: what calls the command."""
+    name, plan = figures.plan.repository, figures.plan
+    sections = (
+        _next_steps(figures, program),
+        _over_time(figures.over_time),
+        _why(figures),
+        _where(figures),
+        _forecast(figures, program),
+        _history(figures),
+        _outcomes(figures, program),
+        _guards(figures.guards, checks),
+        _terms(plan),
+    )
+    numbers = json.dumps(figures.document(), ensure_ascii=False).replace("<", "\\u003c")
+    return "".join(
+        (
+            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{_SECURITY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">',
+            f"<title>{escape(name)} {plan.day}: retention report</title><style>{_static('page.css')}</style></head>",
+            f"<body><main>{_head(figures)}{''.join(sections)}</main>",
+            f'<script type="application/json" id="figures">{numbers}</script>',
+            *(f"<script>{_static(script)}</script>" for script in ("d3.min.js", "plot.umd.min.js", "page.js")),
+            "</body></html>\n",
+        )
+    )
+
+
+@cache
+def _static(name: str) -> str:
+    return files("retention_assets.report").joinpath("static", name).read_text(encoding="utf-8")
+
+
+def _head(figures: Figures) -> str:
+    plan, status = figures.plan, figures.status
+    waiting = plan.totals.get(WAITING, Amount())
+    stays = together(amount for state, amount in plan.totals.items() if state not in (CANDIDATE, WAITING))
+    cost = "" if status.monthly_cost is None else f"{human_cost(status.monthly_cost)} a month"
+    cards = [
+        ("may be deleted", human_bytes(plan.candidates.bytes), f"{plan.candidates.objects:,} objects", cost),
+        ("waits to settle", human_bytes(waiting.bytes), f"{waiting.objects:,} objects", _until(plan)),
+        ("stays", human_bytes(stays.bytes), f"{stays.objects:,} objects", ""),
+        ("approval", str(status.approval or ""), f"by {status.approved_by}" if status.approved_by else "", ""),
+    ]
+    shown = "".join(
+        f'<div class="card {title.split()[0]}"><span>{escape(title)}</span><b>{escape(value)}</b>'
+        + "".join(f"<small>{escape(line)}</small>" for line in lines if line)
+        + "</div>"
+        for title, value, *lines in cards
+    )
+    made = f"Plan of {plan.day}, made at {_minute(plan.made_at)}. Mode: {escape(status.mode)}."
+    older = "" if figures.is_newest else '<p class="warning">A newer day has a plan.</p>'
+    return (
+        f"<header><h1>{escape(plan.repository)}</h1><p>{status.kind} · {made}</p>"
+        f'<p class="hash">plan {plan.plan_hash}</p>{older}</header><div class="cards">{shown}</div>'
+    )
+
+
+def _until(plan: Plan) -> str:
+    return f"until {_minute(plan.last_wait_ends)}" if plan.last_wait_ends else ""
+
+
+def _next_steps(figures: Figures, program: str) -> str:
+    plan, status = figures.plan, figures.status
+    lines = [f'<li class="warning">{escape(line)}</li>' for line in plan.warnings]
+    lines += [f"<li>{_with_code(need.format(program=program))}</li>" for need in status.needs]
+    if not status.needs:
+        lines.append("<li>No action is needed.</li>")
+    table = "due_objects" if plan.first_wait_ends else "deletion_candidates"
+    command = f"{program} show {plan.repository} {table} --as-of {plan.day}"
+    lines.append(f"<li>{_with_code(f'Each object: {command}')}</li>")
+    for held in status.quarantine:
+        amount = _amount(Amount(held.objects, held.bytes))
+        lines.append(f"<li>In quarantine until {_minute(held.until)}: {amount}, of the plan of {held.day}.</li>")
+    return _section("Next", f"<ul>{''.join(lines)}</ul>")
+
+
+def _with_code(need: str) -> str:
+    """Return a sentence whose end is a command, with the command as code."""
+    told, colon, command = need.rpartition(": ")
+    return f"{escape(told)}:<pre>{escape(command)}</pre>" if colon else escape(need)
+
+
+def _over_time(plans: Sequence[Plan]) -> str:
+    rows = [
+        (
+            str(plan.day),
+            plan.candidates,
+            plan.totals.get(WAITING, Amount()),
+            together(amount for state, amount in plan.totals.items() if state not in (CANDIDATE, WAITING)),
+        )
+        for plan in reversed(plans)
+    ]
+    table = _table(("Day", "May be deleted", "Waits", "Stays"), rows)
+    plots = _plot("over_time", "All listed bytes by day") + _plot("reclaimable", "Bytes that may be deleted or wait")
+    return _section("Over time", plots + _details(f"{len(rows)} plans", table))
+
+
+def _why(figures: Figures) -> str:
+    states = [(state, amount) for state, amount in figures.plan.totals.items()]
+    if figures.plan.lost:
+        states.append(("lost: live, acknowledged, not listed", Amount(figures.plan.lost, 0)))
+    return _section(
+        "What the plan would free, and why",
+        _plot("reason", "Bytes by reason")
+        + _details("By reason", _groups("reason", figures.groups.reason))
+        + _plot("rule", "Bytes by rule. An object counts for each of its rules")
+        + _details("By rule", _groups("rule", figures.groups.rule))
+        + _details("All listed objects by state", _table(("State", "Objects and bytes"), states)),
+    )
+
+
+def _where(figures: Figures) -> str:
+    groups, icechunk = figures.groups, figures.status.kind == "icechunk"
+    of_stays = (
+        "The names of Icechunk's files have no path: prefixes are the directories of the store."
+        if icechunk
+        else "What stays is what the repository references: an object counts for each path and branch that has it."
+    )
+    return _section(
+        "Where",
+        f"<p>{of_stays}</p>"
+        + _plot("folders", "Bytes by prefix. Each area is as large as its bytes")
+        + _details("By prefix", _groups("prefix", groups.prefix))
+        + _plot("branch", "Bytes by branch. An object counts for each of its branches")
+        + _details("By branch", _groups("branch", groups.branch))
+        + _plot("age", "Bytes by age, from the store's modification time to the plan")
+        + _details("By age", _groups("age", groups.age)),
+    )
+
+
+def _forecast(figures: Figures, program: str) -> str:
+    forecast, name = figures.forecast, figures.plan.repository
+    title = "What comes due when"
+    if forecast is None:
+        return _section(
+            title, f"<p>Too many objects for this page. Ask for it:</p><pre>{program} simulate {name}</pre>"
+        )
+    text = (
+        "<p>What later plans find due in addition, if nobody writes and nothing is swept. "
+        f"{_amount(forecast.total(forecast.first))} are due on the day of the plan. After {forecast.last}: "
+        f"{_amount(forecast.later)}. No day is known for {_amount(forecast.never)}.</p>"
+    )
+    return _section(title, text + _plot("forecast", "Bytes that come due, by day and prefix") + _of_days(forecast))
+
+
+def _of_days(forecast: Forecast) -> str:
+    rows = [
+        (str(day), prefix, amount)
+        for day, prefixes in sorted(forecast.days.items())
+        for prefix, amount in sorted(prefixes.items(), key=lambda one: -one[1].bytes)
+    ]
+    return _details("By day and prefix", _table(("Day", "Prefix", "Comes due"), rows))
+
+
+def _history(figures: Figures) -> str:
+    kind = "Snapshots" if figures.status.kind == "icechunk" else "Commits"
+    rows = [
+        (one.name[:_DIGITS] if kind == "Commits" else one.name, _minute(one.at), _state(one), ", ".join(one.names))
+        + ((one.detail or "",) if kind == "Snapshots" else ())
+        for one in figures.history
+    ]
+    columns = (kind[:-1], "Made at", "State", "Branches and tags", *(("Message",) if kind == "Snapshots" else ()))
+    text = f"<p>The {len(rows)} {kind.lower()} around what expired last; others between them are left out.</p>"
+    plot = _plot("history", f"{kind} by time; lines go to parents")
+    return _section(f"{kind} around what expires", text + plot + _details(kind, _table(columns, rows)))
+
+
+def _state(node: Node) -> str:
+    since = f" since {node.due_since:%Y-%m-%d}" if node.due_since and node.state == "expired" else ""
+    return f"{node.state}{since}" + (f" ({node.rule_id})" if node.rule_id and since else "")
+
+
+def _outcomes(figures: Figures, program: str) -> str:
+    outcomes, plan = figures.outcomes, figures.plan
+    if outcomes is None:
+        return _section("What became of the plan", "<p>No sweep of this plan came to its end.</p>")
+    early = (
+        f'<p class="warning">The last run ended early: {escape(outcomes.ended_early)}</p>'
+        if outcomes.ended_early
+        else ""
+    )
+    text = f"<p>The last run ({escape(outcomes.mode)}) ended at {_minute(outcomes.ended)}.</p>{early}"
+    table = _table(("Outcome", "Objects and bytes"), list(outcomes.amounts.items()))
+    command = f"<pre>{program} show {plan.repository} deletion_report --as-of {plan.day}</pre>"
+    return _section("What became of the plan", text + table + f"<p>Each object:</p>{command}")
+
+
+def _guards(guards: Sequence[Mapping[str, Any]], checks: Mapping[str, str]) -> str:
+    if not guards:
+        return _section("Guards", "<p>An earlier version made the plan: the values of its guards are not stored.</p>")
+    rows = [
+        (
+            "passed" if one["passed"] else "refused",
+            one["guard"],
+            _number(one["value"]),
+            "" if one["value"] is None else _number(one["limit"]),
+            one["detail"],
+            checks.get(one["guard"], ""),
+        )
+        for one in guards
+    ]
+    passed = sum(one["passed"] for one in guards)
+    text = f"<p>{passed} of {len(guards)} guards passed. A guard that refuses leaves no plan.</p>"
+    return _section("Guards", text + _table(("", "Guard", "Value", "Limit", "It saw", "It checks"), rows))
+
+
+def _terms(plan: Plan) -> str:
+    rows = [
+        ("policy", plan.policy_hash),
+        ("references", plan.references_hash),
+        ("run", plan.run_id),
+        *plan.terms.items(),
+    ]
+    return _section("Made from", _table(("Setting", "Value"), rows))
+
+
+def _groups(kind: str, groups: Sequence[Group]) -> str:
+    has_stays = any(one.stays is not None for one in groups)
+    columns = (_TITLES[kind], "May be deleted", "Waits", *(("Stays",) if has_stays else ()))
+    rows = [(one.name, one.candidate, one.waiting, *((one.stays,) if has_stays else ())) for one in groups]
+    return _table(columns, rows)
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>{content}</section>"
+
+
+def _plot(name: str, caption: str) -> str:
+    return f'<figure><figcaption>{escape(caption)}</figcaption><div data-plot="{name}"></div></figure>'
+
+
+def _details(title: str, content: str) -> str:
+    return f"<details><summary>Table: {escape(title)}</summary>{content}</details>"
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows[:_ROWS])
+    more = f"<p>{len(rows) - _ROWS:,} more rows.</p>" if len(rows) > _ROWS else ""
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'
+
+
+def _cell(value: Cell) -> str:
+    if isinstance(value, Amount):
+        return f'<td class="number" data-objects="{value.objects}" data-bytes="{value.bytes}">{_amount(value)}</td>'
+    return f"<td>{escape('' if value is None else str(value))}</td>"
+
+
+def _amount(amount: Amount) -> str:
+    return f"{amount.objects:,} objects, {human_bytes(amount.bytes)}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.6g}"
+
+
+def _minute(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,86 @@
+"""Plans of both systems, made by the command and recorded by a Dagster instance of their own, with their pages."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from retention_assets.config.configuration import Configuration, load_configuration
+from tests.acceptance.places import DAY, Case, placed
+from tests.assets import icechunk_lake
+from tests.end_to_end.command import Json, environment, run
+from tests.icechunk_repositories import Commit
+
+CASE = Case("orchard", "lifecycle-1_and_retention_tags_protect")
+# root <- a <- b <- c <- d (main);  b <- x (an old branch);  v1 -> a
+SNAPSHOTS = (
+    Commit("a", None, icechunk_lake.at(30)),
+    Commit("b", "a", icechunk_lake.at(25)),
+    Commit("c", "b", icechunk_lake.at(20)),
+    Commit("d", "c", icechunk_lake.at(2)),
+    Commit("x", "b", icechunk_lake.at(22)),
+)
+_CELL = re.compile(r'data-objects="(\d+)" data-bytes="(\d+)"')
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan: what the terminal printed, what Dagster recorded, and the page that the run wrote."""
+
+    configuration: Configuration
+    name: str
+    day: str
+    terminal: Json  # of `plan --json`
+    metadata: Mapping[str, Mapping[str, Any]]  # by asset
+
+    @property
+    def page(self) -> Path:
+        return Path(self.metadata["retention_report"]["report"])
+
+    def figures(self) -> Json:
+        """The numbers from which the page draws its plots."""
+        text = self.page.read_text(encoding="utf-8")
+        found: Json = json.loads(text.split('id="figures">')[1].split("</script>")[0])
+        return found
+
+    def cells(self, title: str) -> dict[str, list[tuple[int, int]]]:
+        """The amounts in a table of the page, by the text in the first column."""
+        table = (
+            self.page.read_text(encoding="utf-8").split(f"<summary>Table: {title}</summary>")[1].split("</table>")[0]
+        )
+        rows = [re.split("</td>", row, maxsplit=1) for row in table.split("<tr><td>")[1:]]
+        return {first: [(int(one), int(size)) for one, size in _CELL.findall(rest)] for first, rest in rows}
+
+
+def plan_lakefs(directory: Path) -> Planned:
+    """Plan orchard under retention, lifecycle rules and tags. What no commit has waits to settle."""
+    configuration = placed("orchard", directory).of_case(CASE, grace="1d", settle="1d", settle_expired=False)
+    return _planned(configuration, "orchard", DAY.isoformat(), directory / "dagster")
+
+
+def plan_icechunk(directory: Path) -> Planned:
+    """Plan a small Icechunk repository with an expired branch."""
+    lake, _ = icechunk_lake.new_icechunk_lake(directory, 2, SNAPSHOTS, {"main": "d", "side": "x"}, {"v1": "a"})
+    configuration = load_configuration(lake.root / "retention.yaml")
+    return _planned(configuration, icechunk_lake.NAME, icechunk_lake.DAY.isoformat(), directory / "dagster")
+
+
+def _planned(configuration: Configuration, name: str, day: str, home: Path) -> Planned:
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n", encoding="utf-8")
+    with environment(DAGSTER_HOME=str(home)):
+        answer = run("--config", configuration.file, "plan", name, "--as-of", day, "--json")
+        assert answer.status == 0, answer.err
+        metadata = {}
+        with dg.DagsterInstance.get() as instance:
+            for asset in ("storage_inventory", "deletion_candidates", "retention_report"):
+                event = instance.get_latest_materialization_event(dg.AssetKey([name, asset]))
+                assert event is not None
+                made = event.asset_materialization
+                assert made is not None
+                metadata[asset] = {key: value.value for key, value in made.metadata.items()}
+    return Planned(configuration, name, day, answer.document(), metadata)

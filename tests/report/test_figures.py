@@ -1,0 +1,152 @@
+"""UI, page, terminal and tables show the same figures for the same plan; and they are those of brute force."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import date
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from retention_assets.core.states import STATES
+from retention_assets.explain.plans import newest_plan
+from retention_assets.report.groups import groups_of
+from retention_assets.state.warehouse import Warehouse
+from tests.acceptance.places import DAY
+from tests.end_to_end.command import run
+from tests.explain.truth import Truth
+from tests.report.planned import CASE, Planned, plan_icechunk, plan_lakefs
+from tests.repositories import listing
+
+pytestmark = pytest.mark.usefixtures("spark", "forgetful")
+BY = {"reason": "by_reason", "prefix": "by_top_prefix", "branch": "by_branch"}  # on the page, in the terminal
+
+Amounts = dict[str, tuple[int, int]]
+
+
+@pytest.fixture(scope="module", params=[plan_lakefs, plan_icechunk], ids=["lakefs", "icechunk"])
+def planned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Planned:
+    make: Callable[[Path], Planned] = request.param
+    return make(tmp_path_factory.mktemp("planned"))
+
+
+def rows(planned: Planned, table: str) -> pa.Table:
+    return pq.read_table(Path(planned.configuration.warehouse) / planned.name / table / planned.day)
+
+
+def grouped(named: Iterable[tuple[str, int]]) -> Amounts:
+    objects, size = Counter[str](), Counter[str]()
+    for name, bytes_ in named:
+        objects[name] += 1
+        size[name] += bytes_
+    return {name: (objects[name], size[name]) for name in objects}
+
+
+def test_totals_are_the_same_in_ui_page_terminal_and_tables(planned: Planned) -> None:
+    terminal = {state: (one["objects"], one["bytes"]) for state, one in planned.terminal["totals"].items()}
+    ui = planned.metadata["deletion_candidates"]
+    of_ui = {state: (ui[f"{state}_objects"], ui[f"{state}_bytes"]) for state in STATES if ui[f"{state}_objects"]}
+    listed, candidates = rows(planned, "storage_inventory"), rows(planned, "deletion_candidates")
+    of_page = {state: amounts[0] for state, amounts in planned.cells("All listed objects by state").items()}
+    document = planned.figures()
+    assert of_ui == of_page == terminal
+    assert document["plan"]["totals"] == planned.terminal["totals"]
+    assert document["over_time"][-1]["totals"] == planned.terminal["totals"]
+    assert terminal["candidate"] == (candidates.num_rows, sum(candidates["size"].to_pylist()))
+    assert (
+        sum(one for one, _ in terminal.values())
+        == listed.num_rows
+        == planned.metadata["storage_inventory"]["dagster/row_count"]
+    )
+    hashes = {planned.metadata[one]["plan_hash"] for one in ("deletion_candidates", "retention_report")}
+    assert hashes == {planned.terminal["plan_hash"], document["plan"]["plan_hash"]}
+    of_report = planned.metadata["retention_report"]
+    assert (of_report["candidate_objects"], of_report["candidate_bytes"]) == terminal["candidate"]
+
+
+@pytest.mark.parametrize("kind", BY)
+def test_groups_are_the_same_on_the_page_in_the_terminal_and_in_the_table(planned: Planned, kind: str) -> None:
+    summary = planned.terminal["summary"]
+    terminal = {one["name"]: (one["objects"], one["bytes"]) for one in summary[BY[kind]]}
+    page = {one["name"]: tuple(one["candidate"].values()) for one in planned.figures()["groups"][kind]}
+    table = {name: amounts[0] for name, amounts in planned.cells(f"By {kind}").items()}
+    found = rows(planned, "deletion_candidates").to_pylist()
+    if kind == "reason":
+        counted = grouped((row["reason"], row["size"]) for row in found)
+    elif kind == "branch":
+        counted = grouped((name, row["size"]) for row in found for name in row["branches"] or ["(no branch)"])
+    else:
+        paths = [row["paths"][0] if row["paths"] else row["address"] for row in found]
+        tops = [path.partition("/")[0] + "/" if "/" in path else path for path in paths]
+        counted = grouped(zip(tops, (row["size"] for row in found), strict=True))
+    assert terminal == counted
+    assert {name: one for name, one in page.items() if one[0]} == counted
+    assert {name: one for name, one in table.items() if one[0]} == counted
+
+
+def test_waiting_objects_are_the_same_on_the_page_and_in_the_terminal(planned: Planned) -> None:
+    waiting = planned.terminal["summary"].get("waiting", {"by_reason": []})["by_reason"]
+    page = {one["name"]: one["waiting"]["objects"] for one in planned.figures()["groups"]["reason"]}
+    assert {name: objects for name, objects in page.items() if objects} == {
+        one["name"]: one["objects"] for one in waiting
+    }
+    assert bool(waiting) is (planned.name == "orchard")
+
+
+def test_ages_add_up_to_all_listed_objects(planned: Planned) -> None:
+    ages = planned.figures()["groups"]["age"]
+    parts = [part for one in ages for part in (one["candidate"], one["waiting"], one["stays"])]
+    listed = rows(planned, "storage_inventory")
+    assert sum(one["objects"] for one in parts) == listed.num_rows
+    assert sum(one["bytes"] for one in parts) == sum(listed["size"].to_pylist())
+
+
+def test_guards_are_on_the_page_with_what_they_saw(planned: Planned) -> None:
+    guards = {one["guard"]: one for one in planned.figures()["guards"]}
+    assert {"listing_complete", "nothing_live", "totals_balance"} <= guards.keys()
+    assert all(one["passed"] for one in guards.values())
+    assert (guards["listing_complete"]["value"], guards["listing_complete"]["limit"]) == (0, 0)
+    assert len(guards) == len(planned.figures()["guards"])
+
+
+def test_the_graph_has_what_expired_and_every_branch(planned: Planned) -> None:
+    nodes = planned.figures()["history"]
+    assert {"head", "expired"} <= {one["state"] for one in nodes}
+    assert {parent for one in nodes for parent in one["parents"]} <= {one["name"] for one in nodes}
+    assert "main" in {name for one in nodes for name in one["names"]}
+
+
+def test_the_page_loads_nothing_and_is_small(planned: Planned) -> None:
+    text = planned.page.read_text(encoding="utf-8")
+    assert "default-src 'none'" in text
+    markup = text.split('<script type="application/json"')[0]
+    assert 'src="' not in markup
+    assert {"data:,"} == {part.split('"')[0] for part in markup.split('href="')[1:]}
+    assert len(text) < 700_000
+
+
+def test_the_command_writes_the_page_of_the_newest_plan(planned: Planned, tmp_path: Path) -> None:
+    answer = run("--config", planned.configuration.file, "report", planned.name, "--html", tmp_path / "page.html")
+    assert answer.status == 0, answer.err
+    assert planned.terminal["plan_hash"] in (tmp_path / "page.html").read_text(encoding="utf-8")
+    refused = run("--config", planned.configuration.file, "report", planned.name, "--html", tmp_path / "no" / "page")
+    assert refused.status == 2
+    assert "cannot be written" in refused.err
+
+
+def test_what_stays_at_each_prefix_is_what_brute_force_finds_live(planned: Planned) -> None:
+    if planned.name != "orchard":
+        pytest.skip("only lakeFS has paths")
+    tables, _ = newest_plan(
+        Warehouse(planned.configuration.warehouse), planned.configuration.repository("orchard"), DAY
+    )
+    sizes = {one.address: one.size for one in listing("orchard")}
+    pairs = Truth("orchard", CASE.policies, CASE.tags).live_entries(date.fromisoformat(planned.day))
+    tops = (
+        (path.partition("/")[0] + "/" if "/" in path else path, sizes[address])
+        for path, address in pairs
+        if address in sizes
+    )
+    stays = {one.name: one.stays for one in groups_of(tables).prefix if one.stays}
+    assert {name: (one.objects, one.bytes) for name, one in stays.items() if one.objects} == grouped(tops)

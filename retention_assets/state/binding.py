@@ -4,6 +4,8 @@ The warehouse stores them under the name of the repository in `retention.yaml`. 
 another location, they do not apply to it: an object deleted in the old location may be live in the new one.
 """
 
+from collections.abc import Mapping
+
 from retention_assets.config.configuration import Repository
 from retention_assets.errors import GuardRefused
 from retention_assets.state.ledger import plans_with_ledgers
@@ -16,19 +18,37 @@ _PLACE = "place.json"
 def require_same_place(warehouse: Warehouse, repository: Repository) -> None:
     """Bind the tables of the repository to its location. Raise GuardRefused if they belong to another, swept location.
 
-    Before the first sweep, the location may be changed. The memory of earlier plans is then removed.
+    Before the first sweep, the location may be changed. The memory of earlier plans is then removed. A location that
+    has tables under another name, too, is refused.
     """
     place = {"namespace": repository.namespace, "storage": repository.storage}
     bound = warehouse.read_document(repository.name, _PLACE)
-    if bound == place:
-        return
-    if bound is not None and plans_with_ledgers(warehouse, repository.name):
+    if bound != place and bound is not None and plans_with_ledgers(warehouse, repository.name):
         raise GuardRefused(
             f"{repository.name}: its ledgers in the warehouse belong to namespace {bound.get('namespace')}, storage "
             f"{bound.get('storage')}; {repository.file} says {place['namespace']}, {place['storage']}. Nothing was "
             f"deleted. Give this repository another name in that file. If all its objects were moved there, remove "
             f"{warehouse.location(repository.name, _PLACE)}."
         )
+    _require_one_name(warehouse, repository, place)
+    if bound == place:
+        return
     if bound is not None:
         forget(warehouse, repository.name)
     warehouse.write_document(place, repository.name, _PLACE)
+
+
+def _require_one_name(warehouse: Warehouse, repository: Repository, place: Mapping[str, str]) -> None:
+    """Raise GuardRefused when the warehouse has tables of the same location under another name.
+
+    The plans of one name know nothing of what those of the other saw, and their leases exclude nobody.
+    """
+    for name in warehouse.directories():
+        bound = None if name == repository.name else warehouse.read_document(name, _PLACE)
+        if bound and any(bound.get(key) == value for key, value in place.items()):
+            raise GuardRefused(
+                f"{repository.name}: the warehouse has tables of {bound.get('namespace')}, {bound.get('storage')} "
+                f"under the name {name}. What plans and sweeps under that name saw and did would not count. Nothing "
+                f"was planned or deleted. Give the repository its name {name} again in {repository.file}. Or, to begin "
+                f"without its tables, move {warehouse.location(name)} out of the warehouse."
+            )

@@ -13,7 +13,7 @@ from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import Clock
 from retention_assets.core.liveness import Liveness
 from retention_assets.icechunk.source.opening import OpenIcechunk, open_icechunk
-from retention_assets.icechunk.sweep.verification import files_kept
+from retention_assets.icechunk.sweep.verification import files_to_spare
 from retention_assets.lakefs.source.opening import open_repository
 from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, LivenessQuery
 from retention_assets.lakefs.sweep.memory import read_memory
@@ -67,7 +67,7 @@ class LiveNow:
         self._log(f"{self._repository.name}: looking at what is live")
         self._release_rows()
         if self._repository.is_icechunk:
-            kept = files_kept(self._sweep, self._sweep.opened.source.state()).cache()
+            kept = files_to_spare(self._sweep).cache()
         else:
             kept = self._liveness.now().live.cache()
             kept.count()  # fills the cache: the rows cannot be read after `close`

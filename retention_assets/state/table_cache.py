@@ -119,8 +119,7 @@ class TableCache:
 
         Errors: of the files and the store, raised on executors.
         """
-        wanted = ids.select(kind.id_column).distinct()
-        missing = wanted.join(self._kept(kind), on=kind.id_column, how="left_anti")
+        missing = self.unread(ids, kind)
         if self._gone is not None:
             name = F.substring_index("address", "/", -1).alias(kind.id_column)
             lost = self._gone.where(F.col("address").startswith(f"{kind.folder}/")).select(name)
@@ -130,6 +129,11 @@ class TableCache:
         size = self._fetch(missing, kind, files) if files else 0
         missing.unpersist()
         return self.known_rows(ids, kind), Reading(files, size)
+
+    def unread(self, ids: DataFrame, kind: Kind) -> DataFrame:
+        """Return those of `ids` (column `kind.id_column`, distinct) whose files are not in the cache."""
+        wanted = ids.select(kind.id_column).distinct()
+        return wanted.join(self._kept(kind), on=kind.id_column, how="left_anti")
 
     def known_rows(self, ids: DataFrame, kind: Kind) -> DataFrame:
         """Return the cached rows of the files in `ids`. Nothing is fetched; files that are not cached have no rows."""

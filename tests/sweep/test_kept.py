@@ -10,8 +10,10 @@ from pyspark.sql import SparkSession
 
 from retention_assets.config.configuration import Repository, load_configuration
 from retention_assets.config.timestamps import utc_now
+from retention_assets.errors import GuardRefused
 from retention_assets.repositories import live_now as module
 from retention_assets.repositories.live_now import LiveNow
+from retention_assets.state.acknowledged import LOST, write_acknowledgement
 from retention_assets.state.warehouse import Warehouse
 from tests.end_to_end.command import orchard_on_disk, staged_folder
 from tests.icechunk_places import ago, field_place
@@ -67,3 +69,25 @@ def test_the_source_is_opened_once_and_what_was_read_is_released(
     assert first
     assert opened == [repository]
     assert cached(spark) == before
+
+
+def test_what_a_lost_manifest_of_icechunk_names_is_known_from_an_earlier_run_or_nothing_is_purged(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    configuration = load_configuration(field(tmp_path))
+    (repository,) = configuration.repositories.values()
+
+    def live(warehouse: Warehouse, run_id: str) -> set[str]:
+        with LiveNow(spark, warehouse, repository, [], run_id, lambda _: None, utc_now) as kept:
+            return {row["address"] for row in kept.now().collect()}
+
+    warehouse = Warehouse(configuration.warehouse)
+    before = live(warehouse, "first")
+    manifest = min(address for address in before if address.startswith("manifests/"))
+    assert any(address.startswith("chunks/") for address in before)
+    (tmp_path / "repository" / manifest).unlink()
+    for place in (warehouse, Warehouse(str(tmp_path / "another"))):
+        write_acknowledgement(place, repository.name, [manifest], LOST, "anna", utc_now())
+    assert live(warehouse, "second") == before
+    with pytest.raises(GuardRefused, match=rf"{manifest} is needed and lost, and no run ever read it"):
+        live(Warehouse(str(tmp_path / "another")), "third")

@@ -11,15 +11,18 @@ from pyspark.sql import functions as F
 
 from retention_assets.core.frames import CachedFrames
 from retention_assets.core.guards import CheckResult
+from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.paths import TRANSACTIONS
 from retention_assets.icechunk.rules.snapshots import require_whole
 from retention_assets.icechunk.source.places import icechunk_prefixes
 from retention_assets.icechunk.source.repository import IcechunkState
+from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
 from retention_assets.icechunk.sweep.reach import reach_of
-from retention_assets.icechunk.sweep.retained_set import held_ids, standing
+from retention_assets.icechunk.sweep.retained_set import Stand, held_ids, standing
 from retention_assets.icechunk.sweep.sweeping import IcechunkSweep
 from retention_assets.objectstore.listing import list_objects
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.presence import presence
 from retention_assets.state.acknowledged import acknowledged_addresses
 from retention_assets.state.ledger import ABSENT
 from retention_assets.state.table_cache import TableCache
@@ -58,19 +61,50 @@ def verify(sweep: IcechunkSweep) -> list[CheckResult]:
         ]
 
 
-def files_kept(sweep: IcechunkSweep, state: IcechunkState, lost: DataFrame | None = None) -> DataFrame:
+def files_kept(sweep: IcechunkSweep, state: IcechunkState, lost: DataFrame) -> DataFrame:
     """Return the addresses of all files that references and holds keep; this reads every snapshot and manifest again.
 
     The age of a file alone keeps nothing here.
-    `lost`: addresses of files that are not read, so files that only they name are left out; None: no file may be
-    missing.
+    `lost`: addresses of files that are not read, so files that only they name are left out.
     """
-    held = held_ids(state, sweep.opened.policy(), datetime(sweep.day.year, sweep.day.month, sweep.day.day, tzinfo=UTC))
-    stand = standing(state, datetime.max.replace(tzinfo=UTC), held)
     cache = TableCache(
         sweep.spark, sweep.warehouse, sweep.name, sweep.opened.access, sweep.attempt, full=True, lost=lost
     )
-    return reach_of(sweep.spark, cache, stand).required()
+    return reach_of(sweep.spark, cache, _stand_of(sweep, state)).required()
+
+
+def files_to_spare(sweep: IcechunkSweep) -> DataFrame:
+    """Return the addresses of all files that references and holds keep now, also if they need not exist.
+
+    Snapshots and manifests that earlier runs read are not read again. What an acknowledged, lost one of them names is
+    known from such a run. Errors: GuardRefused if no run ever read it.
+    """
+    access = sweep.opened.access
+    acknowledged = acknowledged_addresses(sweep.spark, sweep.warehouse, sweep.name)
+    lost = presence(acknowledged, access).where("last_modified IS NULL").select("address").cache()
+    try:
+        cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, access, sweep.attempt, lost=lost)
+        reach = reach_of(sweep.spark, cache, _stand_of(sweep, sweep.opened.source.state()))
+        for kind, needed in ((snapshot_manifests(), reach.others), (manifest_chunks(), reach.manifests.where("live"))):
+            files = needed.where(F.col("address").startswith(f"{kind.folder}/")).join(
+                lost, on="address", how="left_semi"
+            )
+            ids = files.select(F.substring_index("address", "/", -1).alias(kind.id_column))
+            unread = cache.unread(ids, kind).first()
+            if unread is not None:
+                raise GuardRefused(
+                    f"{sweep.name}: {kind.folder}/{unread[0]} is needed and lost, and no run ever read it: which files "
+                    "it names is not known. Nothing was deleted. Put it back, or delete the branches and tags that "
+                    "need it. Then run this again."
+                )
+    finally:
+        lost.unpersist()
+    return reach.live()
+
+
+def _stand_of(sweep: IcechunkSweep, state: IcechunkState) -> Stand:
+    held = held_ids(state, sweep.opened.policy(), datetime(sweep.day.year, sweep.day.month, sweep.day.day, tzinfo=UTC))
+    return standing(state, datetime.max.replace(tzinfo=UTC), held)
 
 
 def _references_resolve(state: IcechunkState) -> CheckResult:

@@ -213,7 +213,7 @@ def checked(
             dg.AssetCheckResult(
                 check_name=check_result.guard,
                 passed=check_result.passed,
-                description=check_result.detail,
+                description=check_result.message,
                 metadata=_plotted(check_result),
             )
             for check_result in check_results

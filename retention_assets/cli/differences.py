@@ -146,7 +146,7 @@ def warnings_of(outlook: Outlook) -> Sequence[str]:
 def require_no_refusal(outlook: Outlook, plan: Plan) -> None:
     """Raise GuardRefused if guards would refuse the plan: the printed result alone would look harmless."""
     if refused := refusals(outlook.check_results):
-        lines = [f"{check_result.guard}: {check_result.detail}" for check_result in refused]
+        lines = [f"{check_result.guard}: {check_result.message}" for check_result in refused]
         raise GuardRefused(
             f"{plan.repository} {plan.day}: a plan under this policy would be refused. Nothing was changed.\n  "
             + "\n  ".join(lines)

@@ -14,9 +14,8 @@ from pyspark.sql import functions as F
 
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.amounts import Amount
+from retention_assets.core.remedies import REMEDIES
 from retention_assets.core.states import CANDIDATE, STATES, UNREFERENCED
-
-ACKNOWLEDGE = "If they are lost for good, `retention acknowledge` lets plans go on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +27,12 @@ class CheckResult:
     detail: str
     value: float | None = None  # the number that the guard counted or measured; None: it has none
     limit: float | None = 0  # the largest `value` that passes; None: the guard has another rule
+
+    @property
+    def message(self) -> str:
+        """What the guard found and, if it failed, the remedy."""
+        remedy = "" if self.passed else REMEDIES.get(self.guard, "")
+        return f"{self.detail.rstrip('.')}. {remedy}" if remedy else self.detail
 
 
 def listing_complete(unlisted: Sequence[str]) -> CheckResult:
@@ -117,7 +122,7 @@ def live_listed(
     if row["missing"]:
         detail = (
             f"{row['missing']:,} live addresses, {row['first']} first, are not in the listing: it may lack others too. "
-            f"{hole(missing, inventory)}. {ACKNOWLEDGE}"
+            f"{hole(missing, inventory)}"
         )
     return LiveListed(
         CheckResult("live_listed", not row["missing"], detail, row["missing"]), row["collected"], row["lost"], missing
@@ -157,8 +162,6 @@ def live_not_shrunk(live: int, before: int | None, most: float) -> CheckResult:
         return CheckResult("live_not_shrunk", True, f"{live:,} live addresses, no plan before this one", 0, most)
     lost = max(0.0, 1 - live / before)
     detail = f"{live:,} live addresses, {before:,} in the plan before: {lost:.0%} fewer, {most:.0%} is the most allowed"
-    if lost > most:
-        detail += "; if that is meant, raise guards.max_live_shrink of this repository"
     return CheckResult("live_not_shrunk", lost <= most, detail, lost, most)
 
 
@@ -253,13 +256,11 @@ def clock_agrees(before: datetime, told: datetime | None, after: datetime, most:
     Source: DESIGN.md, invariant 2.
     """
     if told is None:
-        remedy = "set guards.max_clock_skew to null if another way keeps both clocks right"
-        return CheckResult("clock_agrees", False, f"the store does not tell its time: {remedy}")
+        detail = "the store does not tell its time; guards.max_clock_skew: null switches the check off"
+        return CheckResult("clock_agrees", False, detail)
     skew = max(before - told - timedelta(seconds=1), told - after, timedelta(0))
     seconds = f"{skew.total_seconds():.0f} s, {most.total_seconds():.0f} s is the most"
     detail = f"this machine's clock and the store's differ by {seconds}"
-    if skew > most:
-        detail = f"{detail}: set this machine's clock"
     return CheckResult("clock_agrees", skew <= most, detail, skew.total_seconds(), most.total_seconds())
 
 

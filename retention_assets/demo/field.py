@@ -43,7 +43,7 @@ def make_field(target: Path) -> None:
     if (target / REPO).is_file():
         return
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise StoreError(f"{target}: there is something that is no Icechunk repository. Name an empty place.")
+        raise StoreError(f"{target}: there is something that is no Icechunk repository. Nothing was written. Empty it.")
     fresh = target.with_name(f"{target.name}.placing")
     shutil.rmtree(fresh, ignore_errors=True)  # left by an interrupted run
     fresh.mkdir(parents=True)

@@ -91,8 +91,8 @@ def newest_plan(warehouse: Warehouse, repository: Repository, day: date | None) 
         notes = [f"The plan of {one} was withdrawn or refused; this answer is from an older plan." for one in without]
         return PlanTables(warehouse, repository, plan), notes
     raise GuardRefused(
-        f"{repository.name}: there is no plan that stands, so nothing can be explained. Make one: `retention plan "
-        f"{repository.name}`."
+        f"{repository.name}: there is no plan that stands, so nothing can be explained. Nothing was read. Make one: "
+        f"`retention plan {repository.name}`."
     )
 
 

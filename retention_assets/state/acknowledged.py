@@ -66,7 +66,9 @@ def write_acknowledgement(
         except TableContractError:  # another process wrote this number meanwhile
             continue
         return name
-    raise TableContractError(f"{repository}: {ACKNOWLEDGED} is being written by others all the time. Try again.")
+    raise TableContractError(
+        f"{repository}: {ACKNOWLEDGED} is being written by others all the time. Nothing was acknowledged. Try again."
+    )
 
 
 def acknowledge(

@@ -64,7 +64,7 @@ def due_objects_place(warehouse: Warehouse, plan: Plan) -> str:
     if not warehouse.is_complete(plan.repository, DUE_OBJECTS.name, name):
         raise TableContractError(
             f"{plan.repository}: {DUE_OBJECTS.name} of the plan of {plan.day} is not there. Only the newest plans have "
-            f"it. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+            f"it. Nothing was changed. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
         )
     return warehouse.location(plan.repository, DUE_OBJECTS.name, name)
 

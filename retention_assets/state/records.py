@@ -141,7 +141,8 @@ def _make_directory(access: StoreAccess) -> None:
             Path(access.url.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(
-                f"{access.url}: no directory can be made there: {error}. Check `records.witness`."
+                f"{access.url}: no directory can be made there: {error}. The record was not copied. "
+                "Check `records.witness`."
             ) from error
 
 
@@ -175,7 +176,10 @@ def write_record(warehouse: Warehouse, record: Record, seal: Seal = NO_SEAL) -> 
         if warehouse.create_document(seal.signed(document), record.repository, RECORDS, name):
             seal.copy_records(warehouse, record.repository, name)
             return name
-    raise GuardRefused(f"{record.repository}: no record could be written behind those of {_TRIES} other runs.")
+    raise GuardRefused(
+        f"{record.repository}: no record could be written behind those of {_TRIES} other runs. What was done is in the "
+        "ledger and was not recorded. Run again when fewer runs write."
+    )
 
 
 def read_records(warehouse: Warehouse, repository: str) -> Iterator[Kept]:

@@ -12,6 +12,8 @@ from retention_assets.errors import TableContractError
 from retention_assets.state.warehouse import Warehouse, Written
 from retention_assets.tables import TABLES, Table
 
+_FAULT = "This is a fault of retention_assets: report it with the policy and the log of the run."
+
 
 def write_rows(
     frame: DataFrame, warehouse: Warehouse, repository: str, table: str, day: date, *, shared: bool
@@ -40,11 +42,14 @@ def _write(rows: DataFrame, target: str) -> Written:
 def conform(frame: DataFrame, table: Table) -> DataFrame:
     """Return `frame` with the column order and types of `table`. Errors: TableContractError if it does not fit."""
     if differing := set(table.schema.names) ^ set(frame.columns):
-        raise TableContractError(f"{table.name}: columns missing or unexpected: {', '.join(sorted(differing))}")
+        raise TableContractError(
+            f"{table.name}: columns missing or unexpected: {', '.join(sorted(differing))}. The table was not written. "
+            f"{_FAULT}"
+        )
     try:
         return frame.to(_nullable(table))
     except AnalysisException as error:
-        raise TableContractError(f"{table.name}: {error.getMessage()}") from error
+        raise TableContractError(f"{table.name}: {error.getMessage()}. The table was not written. {_FAULT}") from error
 
 
 def _nullable(table: Table):  # type: ignore[no-untyped-def]  # returns a Spark StructType

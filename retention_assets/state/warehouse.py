@@ -196,7 +196,9 @@ class Warehouse:
         try:
             return pq.read_metadata(pa.BufferReader(tail if length <= len(tail) else end(length)))
         except pa.ArrowException as error:
-            raise TableContractError(f"{self.location(path)}: is cut off, or no Parquet file: {error}") from error
+            raise TableContractError(
+                f"{self.location(path)}: is cut off, or no Parquet file: {error}. Nothing was deleted. Plan again."
+            ) from error
 
     def directories(self, *parts: str) -> list[str]:
         """Return the names of the directories in a directory, sorted; empty if it does not exist."""
@@ -266,7 +268,9 @@ class Warehouse:
         if isinstance(answer, Failure):
             raise answer.as_error(self._root, path, WRITE)
         if not answer:
-            raise TableContractError(f"{self.location(*parts)}: is there already; nothing was written over")
+            raise TableContractError(
+                f"{self.location(*parts)}: is there already. Nothing was written over it. Run again."
+            )
 
     def read_rows(self, *parts: str) -> pa.Table:
         """Return the rows of a file that `append_rows` wrote.
@@ -287,9 +291,15 @@ class Warehouse:
             content = bytes(self._store.get("/".join(parts)).bytes())
         except (FileNotFoundError, NotFoundError):
             return None
-        document = json.loads(content)
+        try:
+            document = json.loads(content)
+        except ValueError:
+            document = None
         if not isinstance(document, dict):
-            raise TableContractError(f"{self.location(*parts)}: is not a JSON object")
+            raise TableContractError(
+                f"{self.location(*parts)}: is not a JSON object. Nothing was deleted. Copy it from a backup of the "
+                "warehouse."
+            )
         return document
 
     def documents(self, *parts: str) -> list[str]:

@@ -14,6 +14,7 @@ from retention_assets.core.amounts import Amount, plot_numbers
 from retention_assets.core.frames import sweep_workers
 from retention_assets.core.guards import CheckResult, clock_agrees
 from retention_assets.core.liveness import Elsewhere, NothingElsewhere
+from retention_assets.core.remedies import REMEDIES
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.clock import store_time
@@ -198,7 +199,10 @@ def require_clock(repository: Repository, access: StoreAccess, clock: Clock) -> 
     """Raise GuardRefused when the clocks of this machine and of the store differ by more than is allowed."""
     check_result = clocks(repository, access, clock)
     if not check_result.passed:
-        raise GuardRefused(f"{repository.name}: {check_result.guard}: {check_result.detail}. Nothing was deleted.")
+        raise GuardRefused(
+            f"{repository.name}: {check_result.guard}: {check_result.detail}. Nothing was deleted. "
+            f"{REMEDIES[check_result.guard]}"
+        )
 
 
 def warn_of_versions(sweep: Sweep[Opened], mode: str, sweep_result: SweepResult) -> None:

@@ -106,8 +106,8 @@ def _require_nobody_wrote(
             f"2. Its old files were left alone. Save what the old references name, then upgrade again to remove them."
         )
     raise GuardRefused(
-        f"{access.url}: somebody wrote to it during the upgrade, which was taken back. Stop all writers of format 1, "
-        f"and upgrade again."
+        f"{access.url}: somebody wrote to it during the upgrade, which was taken back. Nothing was deleted. Stop all "
+        f"writers of format 1, and upgrade again."
     )
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.core.age import AgeCutoff
-from retention_assets.core.guards import ACKNOWLEDGE, CheckResult, hole
+from retention_assets.core.guards import CheckResult, hole
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.presence import presence
 
@@ -74,9 +74,7 @@ def referenced_exist(
     unlisted.unpersist()
     if names:
         more = " and others" if len(names) > _NAMED else ""
-        detail = (
-            f"{len(names):,} referenced objects are missing: {', '.join(names[:_NAMED])}{more}. {where}. {ACKNOWLEDGE}"
-        )
+        detail = f"{len(names):,} referenced objects are missing: {', '.join(names[:_NAMED])}{more}. {where}"
         return Referenced(CheckResult(guard, False, detail, len(names)), lost, tuple(names))
     if row["overlooked"]:
         detail = f"{row['overlooked']:,} objects, {row['first']} first, are there and old, and were not listed"

@@ -327,7 +327,10 @@ class ApiSource:
     def _content_id(self, refs: Json) -> str:
         metarange_id = self._client.expect(refs, "commits_meta_range_id", str)
         if not CONTENT_ID.fullmatch(metarange_id):
-            raise SourceError(f"{self._where}: the dump's commits are in {metarange_id!r}, which is no metarange's id.")
+            raise SourceError(
+                f"{self._where}: the dump's commits are in {metarange_id!r}, which is no metarange's id. Nothing was "
+                "deleted. Check that the server is a lakeFS of version 1.72 or later."
+            )
         return metarange_id
 
     def _unexplained(

@@ -1,0 +1,43 @@
+"""What a person does when a check fails, one or two sentences for each. Commands are named without the repository."""
+
+from collections.abc import Mapping
+
+_LISTING = "Plan again. If it stays so, check that the credentials may list the whole `storage`."
+_NEWER = "Take a new dump if references come from a dump, and plan again. If it stays so, the repository is damaged."
+_FAULT = "Plan again. If it stays so, this is a fault of retention_assets: keep the warehouse and report it."
+_LOST = (
+    "Check `storage` and what its credentials may list. Bring the objects back from a backup or from quarantine "
+    "(`retention restore`). If they are lost for good: `retention acknowledge`."
+)
+_CHANGED = "Somebody changed the warehouse. Approve nothing, restore it from a backup, and find out who may write it."
+
+REMEDIES: Mapping[str, str] = {
+    "listing_complete": _LISTING,
+    "namespaces_apart": "Correct `namespace` and `storage` of both repositories: no place may lie in another.",
+    "clock_agrees": "Set the clock of this machine or of the store, and plan again.",
+    "heads_present": _NEWER,
+    "ranges_complete": _NEWER,
+    "metadata_exists": _LOST,
+    "manifests_whole": _NEWER,
+    "chunks_exist": _LOST,
+    "live_listed": _LOST,
+    "live_not_empty": "Check that `source` and `storage` are of the same repository, and plan again.",
+    "live_not_shrunk": "Compare the plans: `retention diff`. If it is meant, raise guards.max_live_shrink.",
+    "nothing_young": _FAULT,
+    "nothing_unknown": "Name the server's staged list in `staged`, or use `source.api`, and plan again.",
+    "only_generated_names": _FAULT,
+    "nothing_live": _FAULT,
+    "only_listed": _FAULT,
+    "totals_balance": _FAULT,
+    "staged_read": "Check that the server answers and that its user may prepare a collection; then verify again.",
+    "live_exist": _LOST,
+    "references_resolve": _NEWER,
+    "kept_exist": _LOST,
+    "logs_exist": "Bring the transaction logs back from quarantine (`retention restore`) or from a backup.",
+    "deleted_are_gone": "Find out who wrote the objects again. Plan again: a plan sees what is there.",
+    "quarantine_is_whole": "Stop what writes to the quarantine, and bring back what is needed: `retention restore`.",
+    "totals_hold": _CHANGED,
+    "records_follow": _CHANGED,
+    "records_signed": "Set records.signing_key, .earlier_keys or .signed_since. If they are right, a record is forged.",
+    "records_copied": "Check that the witness can be reached. If its copy differs, trust the witness.",
+}

@@ -5,7 +5,7 @@ VENV := .venv/bin
 JAVA = JAVA_HOME="$$(cat .venv/java_home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test-servers demo test test-slow mutations random-histories lint types imports definitions check bench dev lock protobuf clean
+.PHONY: help setup test-servers demo test test-slow mutations random-histories lint types imports definitions docs check bench dev lock protobuf clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -48,7 +48,10 @@ imports: setup ## Check that imports point down
 definitions: setup ## Check that Dagster can load the definitions
 	$(JAVA) $(VENV)/dagster definitions validate
 
-check: lint types imports definitions test ## Everything that CI runs
+docs: setup ## Build the documentation site into .site; fails on a broken link
+	$(VENV)/mkdocs build --quiet --strict
+
+check: lint types imports definitions docs test ## Everything that CI runs
 
 bench: setup ## Run the benchmarks
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(JAVA) $(VENV)/python "$$benchmark" || exit 1; done
@@ -58,7 +61,7 @@ dev: setup ## Start Dagster's UI and daemon on http://127.0.0.1:3000
 	$(JAVA) $(VENV)/dagster dev
 
 lock: setup ## Rebuild requirements.lock from pyproject.toml (ARGS=--upgrade for newer versions)
-	$(VENV)/uv pip compile --quiet --universal --python-version 3.12 --extra dev --generate-hashes \
+	$(VENV)/uv pip compile --quiet --universal --python-version 3.12 --extra dev --extra docs --generate-hashes \
 		--no-header --no-emit-index-url --no-emit-find-links --output-file requirements.lock $(ARGS) pyproject.toml
 
 PROTO := retention_assets/lakefs/formats/lakefs
@@ -69,5 +72,5 @@ protobuf: setup ## Generate lakefs_pb2.py from lakefs.proto
 		{ echo '# Generated from lakefs.proto by `make protobuf`.'; cat $$file; } > $$file.new && mv $$file.new $$file; done
 
 clean: ## Remove what make made; run history and ledgers (.dagster, warehouses) stay
-	rm -rf .venv .servers .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse dist
+	rm -rf .venv .servers .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse dist .site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -17,6 +17,7 @@ from retention_assets.cli import (  # noqa: F401 - their commands join the group
     explaining,
     icechunk,
     initializing,
+    simulating,
     standing,
     undoing,
 )

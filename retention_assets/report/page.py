@@ -170,8 +170,8 @@ def _forecast(figures: Figures, program: str) -> str:
         )
     text = (
         "<p>What later plans find due in addition, if nobody writes and nothing is swept. "
-        f"{_amount(forecast.total(forecast.first))} are due on the day of the plan. After {forecast.last}: "
-        f"{_amount(forecast.later)}. No day is known for {_amount(forecast.never)}.</p>"
+        f"{_amount(forecast.total(forecast.first))} are due on the day of the plan, {_amount(forecast.later)} after "
+        f"{forecast.last}. No day is known for {_amount(forecast.never)}.</p>"
     )
     return _section(title, text + _plot("forecast", "Bytes that come due, by day and prefix") + _of_days(forecast))
 

@@ -1,6 +1,8 @@
 """Opens a configured Icechunk repository: its store, its source and its policy."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from retention_assets.config.configuration import Repository
 from retention_assets.config.policies import policy_text, to_correct
@@ -26,8 +28,12 @@ class OpenIcechunk:
 
 def snapshot_policy(repository: Repository) -> SnapshotPolicy:
     """Return the policy of an Icechunk repository without opening its store. Errors: ConfigurationError."""
-    paths = [repository.path(name) for name in repository.settings.policy]
-    texts = [(policy_text(path, to_correct(repository)), str(path)) for path in paths]
+    return snapshot_policy_in([repository.path(name) for name in repository.settings.policy], to_correct(repository))
+
+
+def snapshot_policy_in(files: Sequence[Path], remedy: str = "Name a policy file") -> SnapshotPolicy:
+    """Return the policy of these files together. Errors: ConfigurationError that names file and key."""
+    texts = [(policy_text(path, remedy), str(path)) for path in files]
     return join_snapshot_documents([read_snapshot_document(text, source) for text, source in texts])
 
 

@@ -161,6 +161,8 @@
     const links = nodes.flatMap((one) => one.parents.map((parent) => ({ from: one, to: byName.get(parent) })));
     const states = ["head", "kept", "protected", "expired"].filter((state) => nodes.some((one) => one.state === state));
     const lanes = 1 + d3.max(nodes, (one) => one.lane);
+    const [first, last] = d3.extent(nodes, (one) => +one.when);
+    const thirdOf = (one) => Math.min(2, Math.floor((3 * (one.when - first)) / (last - first || 1)));
     const title = (one) =>
       [one.name, `${one.at.slice(0, 16).replace("T", " ")} UTC`, one.state + (one.due_since && one.state === "expired" ? ` since ${one.due_since.slice(0, 10)}` : ""), one.names.join(", "), one.detail]
         .filter(Boolean).join("\n");
@@ -175,7 +177,9 @@
       marks: [
         Plot.link(links, { x1: (one) => one.from.when, y1: (one) => one.from.lane, x2: (one) => one.to.when, y2: (one) => one.to.lane, stroke: "currentColor", strokeOpacity: 0.35, curve: "bump-x" }),
         Plot.dot(nodes, { x: "when", y: "lane", r: 5, fill: (one) => colour(one.state), stroke: "var(--back)", title, tip: true }),
-        Plot.text(nodes.filter((one) => one.names.length), { x: "when", y: "lane", dy: -12, fontSize: 11, text: (one) => cut(one.names.join(", "), 18), textAnchor: (one) => "middle", fill: "currentColor" }),
+        ...["start", "middle", "end"].map((textAnchor, third) =>
+          Plot.text(nodes.filter((one) => one.names.length && thirdOf(one) === third), { x: "when", y: "lane", dy: -12, fontSize: 11, text: (one) => cut(one.names.join(", "), 18), textAnchor, fill: "currentColor" })
+        ),
       ],
     });
     return [legend(states.map((state) => [state, colour(state)])), plot];

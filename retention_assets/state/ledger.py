@@ -244,11 +244,13 @@ def _latest() -> Sequence["Column"]:
     """Return the sort order for the latest row.
 
     Within a sweep, `deleted` comes before all other outcomes: after a worker deleted an object, its retry reports the
-    object as missing.
+    object as missing. In the same way, a retry can fail for, or skip, an object that was moved.
     """
     from pyspark.sql import functions as F
 
-    return F.desc("fence"), (F.col("outcome") == Outcome.DELETED).cast("int").desc(), F.desc("at")
+    outcome = F.col("outcome")
+    is_deleted, is_ended = (outcome == Outcome.DELETED).cast("int"), outcome.isin(*ENDED).cast("int")
+    return F.desc("fence"), is_deleted.desc(), is_ended.desc(), F.desc("at")
 
 
 def newest_of(rows: "DataFrame") -> "DataFrame":

@@ -109,6 +109,11 @@ def _of_this_day(run: Run) -> None:
     keep(replace(run, now=run.now - HOUR))
 
 
+def _of_the_future(run: Run) -> None:
+    """The clock was wrong then. Slices that are open would count as closed, and what is in them would not be seen."""
+    keep(replace(run, day=run.day - DAY, now=run.now + 9 * DAY))
+
+
 def _cut_off(run: Run, name: str) -> None:
     keep(replace(run, day=run.day - DAY, now=run.now - DAY))
     table = Path(run.warehouse.partition(NAME, STORAGE_INVENTORY.name, run.day - DAY))
@@ -130,6 +135,7 @@ def _without_facts(run: Run) -> None:
         pytest.param(_long_ago, "the store was last listed whole at 2025-", id="last_whole_too_long_ago"),
         pytest.param(_of_another_storage, "the last inventory is of another storage", id="of_another_storage"),
         pytest.param(_of_this_day, "there is no inventory of an earlier run", id="only_of_this_day"),
+        pytest.param(_of_the_future, "the last inventory is of 20", id="of_the_future"),
         pytest.param(_without_rows, "there is no inventory of an earlier run", id="its_rows_were_cut_off"),
         pytest.param(_without_facts, "there is no inventory of an earlier run", id="its_facts_were_not_written"),
     ],

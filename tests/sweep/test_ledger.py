@@ -79,6 +79,19 @@ def test_what_a_later_try_of_the_same_sweep_finds_gone_was_deleted_by_the_first(
     assert outcomes(spark, warehouse)["a"] == "missing"
 
 
+def test_a_later_try_of_the_same_sweep_that_fails_hides_nothing_that_the_first_moved(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    """Spark may run a task again whose worker it lost from sight."""
+    later = NOW + timedelta(seconds=1)
+    sweep(warehouse, 1, a="quarantined", b="quarantined")
+    again = {"a": "failed", "b": "skipped"}
+    write_ledger(warehouse, "orchard", DAY, HASH, again, later, fence=1, name="second")
+    assert outcomes(spark, warehouse) == {"a": "quarantined", "b": "quarantined"}
+    sweep(warehouse, 2, a="failed")  # a restore
+    assert outcomes(spark, warehouse) == {"a": "failed", "b": "quarantined"}
+
+
 def test_the_latest_known_outcome_of_an_address_counts_whatever_the_clocks_said(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:

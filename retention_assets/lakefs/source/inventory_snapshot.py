@@ -159,6 +159,8 @@ def _last_picture(context: InventoryContext, now: datetime, most: timedelta) -> 
     if rows.notes.get(_STORAGE) != context.opened.repository.storage:
         return "the last inventory is of another storage"
     clean_at = datetime.fromisoformat(rows.notes[_CLEAN_AT])
+    if max(clean_at, rows.taken_at) > now:
+        return f"the last inventory is of {rows.taken_at:%Y-%m-%d %H:%M} UTC, later than now: a clock is wrong, or was"
     if now - clean_at > most:
         return f"the store was last listed whole at {clean_at:%Y-%m-%d %H:%M} UTC, too long ago"
     return BaseInventory(rows.frame, rows.taken_at, judged_at=now, clean_at=clean_at, delivered=False)

@@ -34,6 +34,7 @@ def latest(rows: Iterable[Row]) -> dict[str, Row]:
             row["outcome"] != Outcome.ATTEMPTED,
             row["fence"],
             row["outcome"] == Outcome.DELETED,
+            row["outcome"] in ENDED,
             row["at"],
         ),
     ):

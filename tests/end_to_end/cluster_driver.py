@@ -1,53 +1,101 @@
-"""Plans orchard through the `retention` command, then asks the executors where they found the package.
+"""Runs commands of `retention` on a cluster, and asks its executors where they found the package.
 
-Run as a process of its own: `python cluster_driver.py CONFIGURATION DAY`. Prints one JSON document.
+Run as a process of its own: `python -m tests.end_to_end.cluster_driver plan|whole PLACE`. `PLACE` is a JSON document
+with the fields of a `Place`. Prints one JSON document.
 """
 
-import contextlib
-import io
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from retention_assets.cli.main import main
+from tests.end_to_end.clusters import SECRETS
+from tests.end_to_end.command import Place, files_below
 
 _TASKS = 8
-SECRET = "LAKE_SECRET"
+
+
+def executors() -> list[dict[str, Any]]:
+    """Return what each process of an executor says: its file of the package, its id, and the secrets that it sees."""
+    spark = SparkSession.active()
+    said = spark.range(_TASKS, numPartitions=_TASKS).mapInArrow(_look, "file string, process long, secrets string")
+    return [row.asDict() for row in said.distinct().collect()]
 
 
 def _look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import retention_assets
 
     for _ in batches:
-        columns = {
-            "file": [retention_assets.__file__],
-            "process": [os.getpid()],
-            "secret": [os.environ.get(SECRET, "")],
+        said = {
+            "file": retention_assets.__file__,
+            "process": os.getpid(),
+            "secrets": "".join(os.environ.get(name, "") for name in SECRETS),
         }
-        yield pa.record_batch(pa.table(columns).to_batches()[0].columns, names=list(columns))
+        yield pa.RecordBatch.from_pylist([said])
 
 
-def _run(*arguments: str) -> tuple[int, str]:
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        try:
-            main(arguments)
-        except SystemExit as ended:
-            return int(ended.code or 0), out.getvalue()
-    raise AssertionError("the command always ends by leaving")
+def whole(place: Place, objects: str) -> dict[str, Any]:
+    """Run each command that uses Spark. `objects`: the directory with the repository's objects."""
+    before = names(place, objects)
+    seen: dict[str, Any] = {
+        "swept_in_plan_mode": place.run("sweep").status,
+        "unchanged": names(place, objects) == before,
+    }
+    copied = replace(place, directory=place.directory.with_name("deleted"))
+    shutil.copytree(place.directory, copied.directory)
+
+    plan = approved(place, "quarantine")
+    done(place, "sweep")
+    seen["moved"] = sorted(before - names(place, objects))
+    done(place, "restore", "--plan", plan)
+    seen["back"] = sorted(names(place, objects) & set(seen["moved"]))
+    done(place, "verify")
+
+    approved(copied, "delete")
+    done(copied, "sweep")
+    seen["deleted"] = sorted(before - names(copied, objects))
+    seen["report"] = copied.rows("deletion_report")
+    done(copied, "verify")
+    return seen
+
+
+def approved(place: Place, mode: str) -> str:
+    """Approve the plan under this mode, and return its hash."""
+    place.write(mode=mode)
+    place.adopt()
+    current = place.warehouse / place.name / "plans"
+    (file,) = current.glob("*/current.json")
+    plan = str(json.loads(file.read_text(encoding="utf-8"))["plan_hash"])
+    done(place, "approve", plan)
+    return plan
+
+
+def done(place: Place, *command: str) -> None:
+    """Run a command that must succeed."""
+    answer = place.run(*command)
+    assert answer.status == 0, (command, answer.out, answer.err)
+
+
+def names(place: Place, objects: str) -> set[str]:
+    """Return the addresses of all objects in the repository."""
+    return set(files_below(place.directory / objects))
 
 
 if __name__ == "__main__":
-    common = ("--config", sys.argv[1])
-    status, _ = _run(*common, "plan", "orchard", "--as-of", sys.argv[2])
-    if status:
-        sys.exit(status)
-    shown = _run(*common, "show", "orchard", "deletion_candidates", "--as-of", sys.argv[2], "--format", "json")[1]
-    spark = SparkSession.active()
-    seen = spark.range(_TASKS, numPartitions=_TASKS).mapInArrow(_look, "file string, process long, secret string")
-    executors = [row.asDict() for row in seen.distinct().collect()]
-    json.dump({"candidates": json.loads(shown), "executors": executors, "driver": os.getpid()}, sys.stdout)
+    _, story, document = sys.argv
+    given = json.loads(document)
+    objects = given.pop("objects")
+    place = Place(**{**given, "directory": Path(given["directory"])})
+    place.write()
+    planned = place.plan()
+    seen = {"plan": planned, "candidates": place.rows("deletion_candidates"), "executors": executors()}
+    if story == "whole":
+        seen |= whole(place, objects)
+    json.dump({**seen, "driver": os.getpid()}, sys.stdout)

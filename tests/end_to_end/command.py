@@ -58,6 +58,7 @@ class Place:
     settings: Json
     spark: Json = field(default_factory=dict)
     name: str = "orchard"
+    shared: bool = False  # the warehouse is used by a cluster whose processes all see this directory
 
     @property
     def file(self) -> Path:
@@ -73,6 +74,8 @@ class Place:
         """Write the configuration with `changes` of the repository's settings; None takes one out."""
         self.settings = {key: value for key, value in {**self.settings, **changes}.items() if value is not None}
         document = {"warehouse": "warehouse", "spark": self.spark, "repositories": {self.name: self.settings}}
+        if self.shared:
+            document["shared_warehouse"] = True
         self.file.write_text(yaml.safe_dump(document), encoding="utf-8")
 
     def adopt(self) -> None:

@@ -1,77 +1,109 @@
-"""The whole graph on a cluster of two workers: code, settings and credentials reach other processes."""
+"""The graph on clusters: code, settings and credentials reach other processes, and every mode of a sweep runs there.
+
+The tests that are not slow plan once on each cluster. `make test-clusters` runs all of them.
+"""
 
 import json
 import os
 import subprocess
 import sys
-import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.end_to_end import cluster_driver
-from tests.end_to_end.command import DAY, orchard
+from tests.end_to_end.clusters import connect_server, standalone
+from tests.end_to_end.command import Json, Place, orchard, orchard_on_disk
 from tests.end_to_end.s3_server import REGION, Lake
+from tests.icechunk_places import GARBAGE, ago, field_place
+from tests.icechunk_repositories import Commit
 from tests.repositories import expected
 
-pytestmark = pytest.mark.slow  # two more JVMs: a minute and a half
+pytestmark = [pytest.mark.clusters, pytest.mark.timeout(900)]
 
+ROOT = Path(__file__).parents[2]
 SECRET = "the secret of the lake in the cluster"
-CLUSTER = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "1g", "spark.default.parallelism": 4}
-# Runs the same Python without .pth files, so that an editable install is not seen, and without the driver's secrets.
-WORKER = """#!/bin/sh
-unset LAKE_KEY LAKE_SECRET
-PYTHONPATH="$PYTHONPATH:{packages}" exec {python} -S "$@"
-"""
+COMMITS = (Commit("a", None, ago(100)), Commit("b", "a", ago(90)), Commit("c", "b", ago(5)))
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory, new_lake: Callable[[], Lake]) -> dict[str, Any]:
-    directory = tmp_path_factory.mktemp("cluster")
-    lake = new_lake()
-    secrets = {"access_key_id": {"env": "LAKE_KEY"}, "secret_access_key": {"env": cluster_driver.SECRET}}
-    place = orchard(directory, lake.storage, {"endpoint": lake.server.endpoint, "region": REGION, **secrets})
-    place.spark = CLUSTER
-    place.write()
-    worker = directory / "python"
-    worker.write_text(WORKER.format(packages=sysconfig.get_path("purelib"), python=sys.executable), encoding="utf-8")
-    worker.chmod(0o755)
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Json]:
+    with standalone(tmp_path_factory.mktemp("standalone")) as settings:
+        yield settings
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Json]:
+    with connect_server(tmp_path_factory.mktemp("connect")) as settings:
+        yield settings
+
+
+def driven(story: str, place: Place, spark: Json, objects: str = "lake") -> Json:
+    """Run a story of `cluster_driver` with this session, and return what it saw."""
+    place.spark, place.shared = spark, True
+    document = {**asdict(place), "directory": str(place.directory), "objects": objects}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYSPARK_"))}
+    home = {"DAGSTER_HOME": str(place.directory)}
     ended = subprocess.run(
-        [sys.executable, cluster_driver.__file__, str(place.file), DAY],
-        cwd=directory,
-        env={
-            **{name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
-            "PYSPARK_PYTHON": str(worker),
-            "LAKE_KEY": "the-key",
-            cluster_driver.SECRET: SECRET,
-            "DAGSTER_HOME": str(directory),
-        },
+        [sys.executable, "-m", "tests.end_to_end.cluster_driver", story, json.dumps(document)],
+        cwd=ROOT,
+        env={**kept, "LAKE_KEY": "the-key", "LAKE_SECRET": SECRET, **home},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=800,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    document: dict[str, Any] = json.loads(ended.stdout)
-    return document
+    seen: dict[str, Any] = json.loads(ended.stdout)
+    return seen
 
 
-def test_a_cluster_finds_the_candidates_that_one_process_finds(seen: dict[str, Any]) -> None:
-    found = {(row["address"], row["size"]) for row in seen["candidates"] if row["reason"] == "expired"}
-    committed = {row for row in expected("orchard", "retention.csv") if row.kind == "committed"}
-    assert found == {(row.address, row.size) for row in committed}
+def icechunk(directory: Path) -> Place:
+    return field_place(directory, 2, COMMITS, {"main": "c"}, mode="plan").place
 
 
-def test_executors_are_other_processes(seen: dict[str, Any]) -> None:
-    assert seen["driver"] not in {executor["process"] for executor in seen["executors"]}
+def of_commits(rows: list[Json]) -> set[tuple[str, int]]:
+    return {(row["address"], row["size"]) for row in rows if row["reason"] == "expired"}
 
 
-def test_executors_import_the_package_from_the_zip_that_was_sent(seen: dict[str, Any]) -> None:
+EXPIRED = {(row.address, row.size) for row in expected("orchard", "retention.csv") if row.kind == "committed"}
+
+
+def test_a_standalone_cluster_plans_a_repository_on_s3_with_the_package_and_the_secrets_of_the_driver(
+    master: Json, new_lake: Callable[[], Lake], tmp_path: Path
+) -> None:
+    lake = new_lake()
+    secrets = {"access_key_id": {"env": "LAKE_KEY"}, "secret_access_key": {"env": "LAKE_SECRET"}}
+    place = orchard(tmp_path, lake.storage, {"endpoint": lake.server.endpoint, "region": REGION, **secrets})
+    seen = driven("plan", place, master)
+    assert of_commits(seen["candidates"]) == EXPIRED
     assert seen["executors"]
     for executor in seen["executors"]:
+        assert executor["process"] != seen["driver"]
         assert "/retention_assets.zip/" in executor["file"]
+        assert executor["secrets"] == ""
 
 
-def test_executors_have_no_secret_in_their_environment(seen: dict[str, Any]) -> None:
-    assert {executor["secret"] for executor in seen["executors"]} == {""}
+def test_a_spark_connect_server_plans_an_icechunk_repository(remote: Json, tmp_path: Path) -> None:
+    seen = driven("plan", icechunk(tmp_path / "field"), remote)
+    assert GARBAGE in {row["address"] for row in seen["candidates"]}
+    assert all("/retention_assets.zip/" in executor["file"] for executor in seen["executors"])
+
+
+@pytest.mark.slow  # two minutes each: a dozen commands
+@pytest.mark.parametrize("make", [orchard_on_disk, icechunk], ids=["lakefs", "icechunk"])
+@pytest.mark.parametrize("cluster", ["master", "remote"], ids=["standalone", "connect"])
+def test_a_cluster_plans_moves_restores_deletes_and_verifies(
+    request: pytest.FixtureRequest, tmp_path: Path, make: Callable[[Path], Place], cluster: str
+) -> None:
+    place = make(tmp_path / "planned")
+    seen = driven("whole", place, request.getfixturevalue(cluster), "lake" if make is orchard_on_disk else "repository")
+    candidates = {row["address"] for row in seen["candidates"]}
+    assert candidates
+    assert seen["swept_in_plan_mode"] != 0
+    assert seen["unchanged"]
+    assert set(seen["moved"]) == set(seen["back"]) == candidates
+    assert set(seen["deleted"]) == candidates
+    assert {(row["address"], row["outcome"]) for row in seen["report"]} == {(one, "deleted") for one in candidates}

@@ -4,10 +4,10 @@ from datetime import date
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from retention_assets.state.memory import due_objects_place
 from retention_assets.state.plan import load_plan
+from retention_assets.state.reading import read_directory
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DUE_OBJECTS, REFERENCE_ADDRESSES, SHOWN
 
@@ -19,16 +19,10 @@ def open_table(warehouse: Warehouse, repository: str, name: str, day: date) -> p
     else:
         warehouse.require_rows(repository, name, day, warehouse.facts(repository, name, day).rows)
         place = warehouse.require(repository, name, day)
-    place = place.replace("s3a://", "s3://", 1)
-    table = ds.dataset(place, format="parquet", schema=_nullable(SHOWN[name].schema)).to_table()
+    table = read_directory(warehouse, place.removeprefix(f"{warehouse.root}/"), schema=SHOWN[name].schema)
     return table.sort_by([(column, "ascending") for column in SHOWN[name].key])
 
 
 def without_references(report: pa.Table) -> pa.Table:
     """Return the rows of `deletion_report` about objects. Branches and tags are not part of a plan's totals."""
     return report.filter(pc.invert(pc.starts_with(report["address"], REFERENCE_ADDRESSES)))
-
-
-def _nullable(schema: pa.Schema) -> pa.Schema:
-    """Return the schema as Spark writes it to Parquet."""
-    return pa.schema([pa.field(field.name, field.type) for field in schema])

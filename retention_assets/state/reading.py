@@ -1,5 +1,6 @@
 """Reads tables of the warehouse with pyarrow, without Spark: only the rows and columns that are asked for."""
 
+import os
 from collections.abc import Collection, Iterator, Sequence
 from functools import reduce
 from operator import or_
@@ -28,9 +29,7 @@ def read_directory(
         where: the condition on rows; files and row groups whose statistics exclude it are not read.
         columns: the columns to return; None: all.
     """
-    place = warehouse.location(*parts).replace("s3a://", "s3://", 1)
-    nullable = pa.schema([pa.field(field.name, field.type) for field in schema])  # as Spark writes them
-    files = ds.dataset(place, format="parquet", schema=nullable)
+    files = _files_below(warehouse, *parts, schema=schema)
     return files.to_table(columns=None if columns is None else list(columns), filter=where)
 
 
@@ -38,9 +37,7 @@ def scan_directory(
     warehouse: Warehouse, *parts: str, schema: pa.Schema, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the Parquet files in a directory in batches, so that they are never all in memory."""
-    place = warehouse.location(*parts).replace("s3a://", "s3://", 1)
-    nullable = pa.schema([pa.field(field.name, field.type) for field in schema])
-    files = ds.dataset(place, format="parquet", schema=nullable)
+    files = _files_below(warehouse, *parts, schema=schema)
     yield from files.to_batches(columns=list(columns), batch_readahead=_READ_AHEAD, fragment_readahead=1)
 
 
@@ -48,10 +45,31 @@ def read_files(warehouse: Warehouse, files: Sequence[str], schema: pa.Schema, wh
     """Return rows of Parquet files. `files`: paths below the root of the warehouse."""
     if not files:
         return schema.empty_table()
-    root = warehouse.root.replace("s3a://", "s3://", 1)
-    store, base = fs.FileSystem.from_uri(root if "://" in root else f"file://{root}")
-    paths = [f"{base}/{file}" for file in files]
+    store, root = _store(warehouse)
+    paths = [f"{root}/{file}" for file in files]
     return ds.dataset(paths, format="parquet", filesystem=store, schema=schema).to_table(filter=where)
+
+
+def _files_below(warehouse: Warehouse, *parts: str, schema: pa.Schema) -> ds.Dataset:
+    store, root = _store(warehouse)
+    nullable = pa.schema([pa.field(field.name, field.type) for field in schema])  # as Spark writes them
+    return ds.dataset("/".join((root, *parts)), format="parquet", filesystem=store, schema=nullable)
+
+
+def _store(warehouse: Warehouse) -> tuple[fs.FileSystem, str]:
+    """Return Arrow's file system for a warehouse, and the root of the warehouse in it.
+
+    The environment names an endpoint of S3 as for obstore, which reads variables that Arrow does not know.
+    """
+    root = warehouse.root.replace("s3a://", "s3://", 1)
+    if "://" not in root:
+        return fs.LocalFileSystem(), root
+    endpoint = os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT")
+    if endpoint is None or not root.startswith("s3://"):
+        return fs.FileSystem.from_uri(root)
+    scheme, _, host = endpoint.rstrip("/").partition("://")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    return fs.S3FileSystem(endpoint_override=host, scheme=scheme, region=region), root.removeprefix("s3://")
 
 
 def read_batches(

@@ -1,6 +1,6 @@
 """Runs commands of `retention` on a cluster, and asks its executors where they found the package.
 
-Run as a process of its own: `python -m tests.end_to_end.cluster_driver plan|whole PLACE`. `PLACE` is a JSON document
+Run as a process of its own: `python -m tests.end_to_end.cluster_driver STORY PLACE`. `PLACE` is a JSON document
 with the fields of a `Place`. Prints one JSON document.
 """
 
@@ -10,14 +10,22 @@ import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from retention_assets.assets.resources import session, spark_resource
+from retention_assets.cli.tables import open_table
+from retention_assets.config.configuration import load_configuration
+from retention_assets.core.frames import from_arrow
+from retention_assets.state.table_writer import write_rows
+from retention_assets.state.warehouse import Facts, Warehouse
+from retention_assets.tables import UNCOMMITTED_OBJECTS
 from tests.end_to_end.clusters import SECRETS
-from tests.end_to_end.command import Place, files_below
+from tests.end_to_end.command import DAY, Place, files_below, run
 
 _TASKS = 8
 
@@ -54,7 +62,8 @@ def whole(place: Place, objects: str) -> dict[str, Any]:
     plan = approved(place, "quarantine")
     done(place, "sweep")
     seen["moved"] = sorted(before - names(place, objects))
-    done(place, "restore", "--plan", plan)
+    restored = run("--config", place.file, "restore", place.name, "--plan", plan)
+    assert restored.status == 0, (restored.out, restored.err)
     seen["back"] = sorted(names(place, objects) & set(seen["moved"]))
     done(place, "verify")
 
@@ -64,6 +73,13 @@ def whole(place: Place, objects: str) -> dict[str, Any]:
     seen["report"] = copied.rows("deletion_report")
     done(copied, "verify")
     return seen
+
+
+def delete(place: Place, plan: str) -> dict[str, Any]:
+    """Execute the plan of a place with mode `delete`, and verify the result."""
+    for command in (("approve", plan), ("sweep",), ("verify",)):
+        done(place, *command)
+    return {"report": place.rows("deletion_report")}
 
 
 def approved(place: Place, mode: str) -> str:
@@ -88,14 +104,37 @@ def names(place: Place, objects: str) -> set[str]:
     return set(files_below(place.directory / objects))
 
 
+def tables(place: Place) -> dict[str, Any]:
+    """Write a partition twice, and read it back with Spark and with Arrow."""
+    configuration = load_configuration(place.file)
+    spark, warehouse = session(spark_resource(configuration.spark)), Warehouse(configuration.warehouse)
+    day, now = date.fromisoformat(DAY), datetime.now(UTC)
+    partition = (place.name, UNCOMMITTED_OBJECTS.name, day)
+    for addresses in (["old"], ["data/a", "data/b"]):
+        rows = pa.table([addresses, [now] * len(addresses)], schema=UNCOMMITTED_OBJECTS.schema)
+        written = write_rows(from_arrow(spark, rows), warehouse, *partition, shared=place.shared)
+        warehouse.write_facts(*partition, Facts(now, written.rows, "a-run"))
+    read = warehouse.rows(spark, *partition).frame.toArrow()
+    with_arrow = open_table(warehouse, *partition)
+    return {"spark": sorted(read["address"].to_pylist()), "arrow": with_arrow["address"].to_pylist()}
+
+
+def planned(place: Place, story: str, objects: str) -> dict[str, Any]:
+    """Plan, and go on as the story says."""
+    plan = place.plan()
+    seen = {"plan": plan, "candidates": place.rows("deletion_candidates"), "executors": executors()}
+    if story == "delete":
+        seen |= delete(place, plan)
+    if story == "whole":
+        seen |= whole(place, objects)
+    return seen
+
+
 if __name__ == "__main__":
     _, story, document = sys.argv
     given = json.loads(document)
     objects = given.pop("objects")
     place = Place(**{**given, "directory": Path(given["directory"])})
     place.write()
-    planned = place.plan()
-    seen = {"plan": planned, "candidates": place.rows("deletion_candidates"), "executors": executors()}
-    if story == "whole":
-        seen |= whole(place, objects)
+    seen = tables(place) if story == "tables" else planned(place, story, objects)
     json.dump({**seen, "driver": os.getpid()}, sys.stdout)

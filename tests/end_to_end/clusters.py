@@ -1,5 +1,9 @@
-"""Spark clusters from the Spark that pip installs: a standalone master with two workers, and a Spark Connect server."""
+"""Spark clusters from the Spark that pip installs, and drivers in processes of their own.
 
+The clusters are a standalone master with two workers, and a Spark Connect server.
+"""
+
+import json
 import os
 import subprocess
 import sys
@@ -7,13 +11,14 @@ import sysconfig
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from socket import create_connection
 
 import pyspark
 
 from tests.conftest import INTERPRETED
-from tests.end_to_end.command import Json
+from tests.end_to_end.command import Json, Place
 from tests.stores.programs import free_port
 
 SECRETS = ("LAKE_KEY", "LAKE_SECRET")  # only drivers have them in their environment
@@ -26,6 +31,29 @@ _WORKER = f"""#!/bin/sh
 unset {" ".join(SECRETS)}
 PYTHONPATH="$PYTHONPATH:{sysconfig.get_path("purelib")}" exec {sys.executable} -S "$@"
 """
+
+
+def driven(story: str, place: Place, spark: Json, objects: str = "lake", **variables: str) -> Json:
+    """Run a story of `cluster_driver` with a session of its own, and return what it saw.
+
+    `objects`: the directory of the repository's objects below the place. `variables`: of the driver's environment.
+    """
+    place.spark = spark
+    document = {**asdict(place), "directory": str(place.directory), "objects": objects}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYSPARK_"))}
+    secrets = dict.fromkeys(SECRETS, "a secret")
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.end_to_end.cluster_driver", story, json.dumps(document)],
+        cwd=Path(__file__).parents[2],
+        env={**kept, **secrets, "DAGSTER_HOME": str(place.directory), **variables},
+        capture_output=True,
+        text=True,
+        timeout=800,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    seen: Json = json.loads(ended.stdout)
+    return seen
 
 
 def worker_python(directory: Path) -> Path:

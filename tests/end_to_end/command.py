@@ -58,6 +58,7 @@ class Place:
     settings: Json
     spark: Json = field(default_factory=dict)
     name: str = "orchard"
+    tables: str = "warehouse"  # the setting `warehouse`
     shared: bool = False  # the warehouse is used by a cluster whose processes all see this directory
 
     @property
@@ -73,7 +74,7 @@ class Place:
     def write(self, **changes: Any) -> None:
         """Write the configuration with `changes` of the repository's settings; None takes one out."""
         self.settings = {key: value for key, value in {**self.settings, **changes}.items() if value is not None}
-        document = {"warehouse": "warehouse", "spark": self.spark, "repositories": {self.name: self.settings}}
+        document = {"warehouse": self.tables, "spark": self.spark, "repositories": {self.name: self.settings}}
         if self.shared:
             document["shared_warehouse"] = True
         self.file.write_text(yaml.safe_dump(document), encoding="utf-8")

@@ -3,18 +3,12 @@
 The tests that are not slow plan once on each cluster. `make test-clusters` runs all of them.
 """
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.end_to_end.clusters import connect_server, standalone
+from tests.end_to_end.clusters import connect_server, driven, standalone
 from tests.end_to_end.command import Json, Place, orchard, orchard_on_disk
 from tests.end_to_end.s3_server import REGION, Lake
 from tests.icechunk_places import GARBAGE, ago, field_place
@@ -23,8 +17,6 @@ from tests.repositories import expected
 
 pytestmark = [pytest.mark.clusters, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parents[2]
-SECRET = "the secret of the lake in the cluster"
 COMMITS = (Commit("a", None, ago(100)), Commit("b", "a", ago(90)), Commit("c", "b", ago(5)))
 
 
@@ -40,24 +32,10 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Json]:
         yield settings
 
 
-def driven(story: str, place: Place, spark: Json, objects: str = "lake") -> Json:
-    """Run a story of `cluster_driver` with this session, and return what it saw."""
-    place.spark, place.shared = spark, True
-    document = {**asdict(place), "directory": str(place.directory), "objects": objects}
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYSPARK_"))}
-    home = {"DAGSTER_HOME": str(place.directory)}
-    ended = subprocess.run(
-        [sys.executable, "-m", "tests.end_to_end.cluster_driver", story, json.dumps(document)],
-        cwd=ROOT,
-        env={**kept, "LAKE_KEY": "the-key", "LAKE_SECRET": SECRET, **home},
-        capture_output=True,
-        text=True,
-        timeout=800,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    seen: dict[str, Any] = json.loads(ended.stdout)
-    return seen
+def shared(place: Place) -> Place:
+    """Return the place, whose warehouse all processes of the cluster see."""
+    place.shared = True
+    return place
 
 
 def icechunk(directory: Path) -> Place:
@@ -77,7 +55,7 @@ def test_a_standalone_cluster_plans_a_repository_on_s3_with_the_package_and_the_
     lake = new_lake()
     secrets = {"access_key_id": {"env": "LAKE_KEY"}, "secret_access_key": {"env": "LAKE_SECRET"}}
     place = orchard(tmp_path, lake.storage, {"endpoint": lake.server.endpoint, "region": REGION, **secrets})
-    seen = driven("plan", place, master)
+    seen = driven("plan", shared(place), master)
     assert of_commits(seen["candidates"]) == EXPIRED
     assert seen["executors"]
     for executor in seen["executors"]:
@@ -87,7 +65,7 @@ def test_a_standalone_cluster_plans_a_repository_on_s3_with_the_package_and_the_
 
 
 def test_a_spark_connect_server_plans_an_icechunk_repository(remote: Json, tmp_path: Path) -> None:
-    seen = driven("plan", icechunk(tmp_path / "field"), remote)
+    seen = driven("plan", shared(icechunk(tmp_path / "field")), remote)
     assert GARBAGE in {row["address"] for row in seen["candidates"]}
     assert all("/retention_assets.zip/" in executor["file"] for executor in seen["executors"])
 
@@ -98,8 +76,8 @@ def test_a_spark_connect_server_plans_an_icechunk_repository(remote: Json, tmp_p
 def test_a_cluster_plans_moves_restores_deletes_and_verifies(
     request: pytest.FixtureRequest, tmp_path: Path, make: Callable[[Path], Place], cluster: str
 ) -> None:
-    place = make(tmp_path / "planned")
-    seen = driven("whole", place, request.getfixturevalue(cluster), "lake" if make is orchard_on_disk else "repository")
+    place, objects = shared(make(tmp_path / "planned")), "lake" if make is orchard_on_disk else "repository"
+    seen = driven("whole", place, request.getfixturevalue(cluster), objects)
     candidates = {row["address"] for row in seen["candidates"]}
     assert candidates
     assert seen["swept_in_plan_mode"] != 0

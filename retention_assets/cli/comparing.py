@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import batched
@@ -22,6 +22,8 @@ from retention_assets.state.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from retention_assets.lakefs.sweep.diff import Outlook, Proposal
 
 _AT_ONCE = 1000  # rows per batch that goes to the terminal
 
@@ -120,18 +122,9 @@ def _propose(
 ) -> None:
     """Print what the policy in `files` would change. Then raise GuardRefused if a guard would refuse such a plan."""
     from retention_assets.cli.differences import outlook_document, require_no_refusal, show_outlook, warnings_of
-    from retention_assets.lakefs.source.opening import policy_in
-    from retention_assets.lakefs.sweep.diff import Proposal, outlook
-    from retention_assets.repositories.other_repositories import OtherRepositories
-    from retention_assets.state.plan import load_plan
 
-    warehouse, policy = Warehouse(configuration.warehouse), policy_in(files)
-    plan = load_plan(warehouse, repository, day)
-    proposal = Proposal(configuration.repository(repository), policy, plan, utc_now(), str(uuid4()))
     with progress.status(f"{repository} {day}: judging by the other policy"):
-        spark, clock, others = _session(configuration), (lambda: proposal.now), configuration.others(repository)
-        elsewhere = OtherRepositories(spark, warehouse, proposal.repository, others, proposal.run_id, clock)
-        found = outlook(spark, warehouse, proposal, elsewhere.for_plan())
+        found, proposal = outlook_of(configuration, repository, day, files)
     if wanted.csv:
         _print_csv(found.difference.rows, wanted.limit)
     elif wanted.json:
@@ -142,7 +135,24 @@ def _propose(
         _tell_more(f"{repository} {policies} --as-of {day}")
     for line in warnings_of(found):
         progress.print(line, style="yellow", **AS_IT_IS)
-    require_no_refusal(found, plan)
+    require_no_refusal(found, proposal.plan)
+
+
+def outlook_of(
+    configuration: Configuration, repository: str, day: date, files: Sequence[Path]
+) -> tuple["Outlook", "Proposal"]:
+    """Return what the policy in `files` would change in the plan of `day`, and the proposal. Errors: as `outlook`."""
+    from retention_assets.lakefs.source.opening import policy_in
+    from retention_assets.lakefs.sweep.diff import Proposal, outlook
+    from retention_assets.repositories.other_repositories import OtherRepositories
+    from retention_assets.state.plan import load_plan
+
+    warehouse, policy = Warehouse(configuration.warehouse), policy_in(files)
+    plan = load_plan(warehouse, repository, day)
+    proposal = Proposal(configuration.repository(repository), policy, plan, utc_now(), str(uuid4()))
+    spark, clock, others = _session(configuration), (lambda: proposal.now), configuration.others(repository)
+    elsewhere = OtherRepositories(spark, warehouse, proposal.repository, others, proposal.run_id, clock)
+    return outlook(spark, warehouse, proposal, elsewhere.for_plan()), proposal
 
 
 def _session(configuration: Configuration) -> "SparkSession":

@@ -1,0 +1,157 @@
+"""The library for notebooks and scripts: plan, look and compare. Nothing here approves or deletes."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from rich.console import Console
+
+from retention_assets.config.configuration import Configuration, load_configuration
+from retention_assets.config.timestamps import utc_now
+from retention_assets.errors import ConfigurationError
+from retention_assets.explain.answers import Answer
+from retention_assets.explain.status import RepositoryStatus, statuses
+from retention_assets.state.plan import Plan, find_plan, load_plan
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.tables import DELETION_CANDIDATES, SHOWN
+
+if TYPE_CHECKING:  # imported where they work: status and explain answer without Spark and Dagster
+    from pyspark.sql import DataFrame, SparkSession
+
+    from retention_assets.lakefs.sweep.diff import Difference, Outlook
+
+
+def load(file: str | Path | None = None) -> "Lake":
+    """Return the repositories of a `retention.yaml`, or of a `defs.yaml` of a Dagster project.
+
+    `file`: default is RETENTION_CONFIG of the environment, or else `./retention.yaml`.
+    Errors: ConfigurationError, per problem a line with file, key and reason.
+    """
+    return Lake(load_configuration(Path(file or os.environ.get("RETENTION_CONFIG") or "retention.yaml")))
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """All repositories of one configuration."""
+
+    configuration: Configuration = field(repr=False)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the repositories."""
+        return tuple(self.configuration.repositories)
+
+    def __getitem__(self, name: str) -> "LakeRepository":
+        """Return the repository with this name. Errors: ConfigurationError that lists the known names."""
+        return LakeRepository(self.configuration.repository(name).name, self.configuration)
+
+    def status(self, *names: str) -> list[RepositoryStatus]:
+        """Return how all repositories stand, or those named, from the warehouse. `.document()` of each is JSON."""
+        return statuses(self.configuration, names or self.names, utc_now())
+
+
+@dataclass(frozen=True, slots=True)
+class LakeRepository:
+    """One repository. A day is a date (UTC). Errors of all methods: those of `retention_assets.errors`."""
+
+    name: str
+    configuration: Configuration = field(repr=False)
+
+    def plan(self, day: date | None = None, *, full: bool = False, progress: bool = True) -> Plan:
+        """Plan what may be deleted, and return the plan. It deletes nothing.
+
+        A Spark session that exists is used, else one is started with the configuration's settings.
+
+        Args:
+            day: the day that ages are counted from; default: today.
+            full: read every range again, whatever earlier runs read.
+            progress: show progress and logs on standard error.
+
+        Errors: GuardRefused with each guard that refused and its remedy; errors of the sources and the store.
+        """
+        from retention_assets.assets.jobs import plan_job
+        from retention_assets.assets.options import FULL
+        from retention_assets.cli.runs import run_job
+
+        day = day or utc_now().date()
+        console = Console(stderr=True, quiet=not progress)
+        run_job(self.configuration, plan_job(self.name), day, console, {FULL: "true"} if full else None)
+        return load_plan(self._warehouse, self.name, day)
+
+    def newest_plan(self, day: date | None = None) -> Plan:
+        """Return the plan of a day; default: the newest one that stands. Errors: GuardRefused if there is none."""
+        from retention_assets.explain.plans import newest_plan
+
+        return newest_plan(self._warehouse, self.configuration.repository(self.name), day)[0].plan
+
+    def candidates(self, day: date | None = None) -> pa.Table:
+        """Return what a plan may delete, with reasons: the rows of `deletion_candidates`.
+
+        `day`: as `newest_plan`. In a first plan objects still wait: `table("due_objects")` has these too.
+        """
+        return self.table(DELETION_CANDIDATES.name, self.newest_plan(day).day)
+
+    def candidates_frame(self, day: date | None = None, spark: "SparkSession | None" = None) -> "DataFrame":
+        """Return what a plan may delete as a Spark DataFrame, for plans that do not fit into memory.
+
+        `spark`: default is the session that exists, else one is started with the configuration's settings.
+        Errors: as `newest_plan`; GuardRefused if the stored rows are not those of the plan.
+        """
+        from retention_assets.state.plan import planned_objects
+
+        return planned_objects(spark or self._session(), self._warehouse, self.newest_plan(day))
+
+    def table(self, name: str, day: date | None = None) -> pa.Table:
+        """Return a table of a day, sorted by key; `day`: default is the day of the newest plan.
+
+        Errors: ConfigurationError for an unknown name; TableContractError if the table was not made.
+        """
+        from retention_assets.cli.tables import open_table
+
+        if name not in SHOWN:
+            raise ConfigurationError(f"{name}: is no table. Nothing was read. Tables: {', '.join(sorted(SHOWN))}.")
+        return open_table(self._warehouse, self.name, name, day or self.newest_plan().day)
+
+    def explain(self, asked: str, day: date | None = None) -> Answer:
+        """Return why something is kept and until when, or why it is gone. Reads only the warehouse.
+
+        `asked`: a path, address or commit; for Icechunk a snapshot, manifest or chunk. `day`: as `newest_plan`.
+        `.document()` of the answer is JSON.
+        """
+        from retention_assets.explain.explaining import explain
+
+        return explain(self.configuration, self.name, asked, day)
+
+    def diff(self, first: str, second: str, spark: "SparkSession | None" = None) -> "Difference":
+        """Return what two plans, named by their hashes or their beginnings, free differently.
+
+        `rows` of the answer is a Spark DataFrame with a row per object; `changes` has the amounts.
+        """
+        from retention_assets.lakefs.sweep.diff import compare_plans
+
+        plans = [find_plan(self._warehouse, self.name, start) for start in (first, second)]
+        have_paths = not self.configuration.repository(self.name).is_icechunk
+        return compare_plans(spark or self._session(), self._warehouse, *plans, have_paths=have_paths)
+
+    def outlook(self, policy: Sequence[str | Path], day: date | None = None) -> "Outlook":
+        """Return what another policy, the whole of these files, would change in a plan of lakeFS. Makes no plan.
+
+        `day`: as `newest_plan`. `check_results` of the answer says whether a guard would refuse such a plan.
+        """
+        from retention_assets.cli.comparing import outlook_of
+
+        day = self.newest_plan(day).day
+        return outlook_of(self.configuration, self.name, day, [Path(file) for file in policy])[0]
+
+    @property
+    def _warehouse(self) -> Warehouse:
+        return Warehouse(self.configuration.warehouse)
+
+    def _session(self) -> "SparkSession":
+        from retention_assets.assets.resources import session, spark_resource
+
+        return session(spark_resource(self.configuration.spark))

@@ -14,8 +14,10 @@ TOOLS = ("bash", "cat", "dirname", "mkdir", "rm", "tail")
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    """A checkout on a computer with neither go nor npm."""
+    """A checkout after set-up, on a computer with neither go nor npm."""
     made = Machine(tmp_path)
+    program(tmp_path / ".venv" / "bin" / "spark-submit", f'echo "spark-submit $*" >>{tmp_path}/asked')
+    (tmp_path / ".venv" / "java_home").write_text("/usr/lib/jvm/java")
     (tmp_path / "scripts").mkdir()
     shutil.copy(SCRIPT, tmp_path / "scripts" / "test_servers")
     for name in TOOLS:
@@ -42,10 +44,11 @@ def test_what_is_needed_is_installed_by_its_version_into_the_checkout(machine: M
     done = install(machine, tmp_path)
     assert done.returncode == 0, done.stderr
     lines = asked.read_text().splitlines()
-    assert len(lines) == 3
-    assert all("@" in line.split(" into ")[0].split()[-1] for line in lines)
+    assert len(lines) == 4
+    assert all("@" in line.split(" into ")[0].split()[-1] for line in lines[:3])
     assert all(line.endswith(f"into {tmp_path}/.servers/bin") for line in lines[:2])
     assert f"--prefix {tmp_path}/.servers/npm" in lines[2]
+    assert "--packages org.apache.hadoop:hadoop-aws:3." in lines[3]
     assert not (tmp_path / ".servers" / "cache").exists()
 
 

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from retention_assets.config.configuration import require_seen_by_executors
+from retention_assets.core.frames import is_connect
 from retention_assets.errors import TableContractError
 from retention_assets.state.warehouse import Warehouse, Written
 from retention_assets.tables import TABLES, Table
@@ -24,7 +25,8 @@ def write_rows(
     Errors: TableContractError when the rows do not fit the table, or when not all of them can be read back.
     """
     if not shared:  # an existing session may have another master than the configuration
-        master = frame.sparkSession.conf.get("spark.master", "local") or "local"
+        spark = frame.sparkSession
+        master = "Spark Connect" if is_connect(spark) else spark.conf.get("spark.master", "local") or "local"
         require_seen_by_executors(warehouse.root, [master])
     written = _write(conform(frame, TABLES[table]), warehouse.partition(repository, table, day))
     warehouse.require_rows(repository, table, day, written.rows)

@@ -359,7 +359,7 @@ def _versions(
 def _not_gone(to_delete: Sequence[DeleteTarget], done: Sequence[ObjectResult]) -> dict[str, ObjectResult]:
     """Return, by path, a result for each object that may still exist."""
     results = zip(to_delete, done, strict=True)
-    return {one.path: result for one, result in results if result.outcome in (Outcome.FAILED, Outcome.ATTEMPTED)}
+    return {one.path: result for one, result in results if result.outcome not in (Outcome.DELETED, Outcome.MISSING)}
 
 
 def _asked_rarely(before_deadline: BeforeDeadline) -> BeforeDeadline:

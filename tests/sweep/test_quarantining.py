@@ -8,13 +8,14 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.outcomes import ObjectResult
+from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.quarantine import QuarantinePlace
 from retention_assets.sweep import actions
-from retention_assets.sweep.actions import Quarantine
+from retention_assets.sweep.actions import Purge, Quarantine
 from retention_assets.sweep.worker import OBJECTS
 from tests.faulty_s3 import FaultyS3, faulty_s3
 from tests.stores.s3 import Bucket
@@ -166,3 +167,14 @@ def test_an_object_uploaded_in_parts_is_copied_once_over_three_attempts(bucket: 
     assert results == ["attempted", "attempted", "quarantined"]
     copies = [one for one in faulty.requests if "x-amz-copy-source" in {name.lower() for name in one.headers}]
     assert len(copies) == 1
+
+
+@pytest.mark.parametrize("outcome", [one for one in Outcome if one not in (Outcome.DELETED, Outcome.MISSING)])
+def test_a_copy_that_is_not_proved_to_be_gone_is_not_called_purged(
+    on_disk: Quarantine, monkeypatch: pytest.MonkeyPatch, outcome: Outcome
+) -> None:
+    """A store can refuse with the answer of a condition that nobody made, such as for an object under a hold."""
+    rows, answer = objects(on_disk.access, "data/a", "data/b"), ObjectResult(outcome, "refused")
+    monkeypatch.setattr(ObjectDeleter, "delete_all", lambda *_: [ObjectResult(Outcome.DELETED), answer])
+    done = Purge(on_disk.place).open(RateLimiter()).do(rows, "1", lambda: True)
+    assert [one.outcome for one in done] == [Outcome.PURGED, outcome]

@@ -121,7 +121,8 @@ def collected_addresses(
 
     asked = [row["address"] for row in addresses.select("address").limit(_FEW + 1).collect()]
     files = warehouse.tree(repository, LEDGERS) if asked else {}
-    if len(asked) <= _FEW and sum(files.values()) <= _SMALL:  # Spark needs seconds to open a thousand small files
+    if len(asked) <= _FEW and sum(file.size for file in files.values()) <= _SMALL:
+        # Spark needs many seconds to open a thousand small files.
         named = [path for path in files if path.endswith(_ROWS)]
         rows = from_arrow(spark, read_files(warehouse, named, LEDGER, one_of("address", asked)))
     else:

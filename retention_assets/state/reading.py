@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
+from retention_assets.state.cache_batches import cache_batches
 from retention_assets.state.warehouse import Warehouse
 
 
@@ -76,13 +77,9 @@ def read_batches(
     warehouse: Warehouse, repository: str, kind: str, schema: pa.Schema, where: pc.Expression, columns: Sequence[str]
 ) -> pa.Table:
     """Return rows that `TableCache` stored, of its complete batches. A file that was read twice has its rows twice."""
-    names = [
-        name
-        for name in warehouse.directories(repository, kind)
-        if warehouse.is_complete(repository, kind, name) and warehouse.is_complete(repository, f"{kind}_ids", name)
-    ]
     found = [
-        read_directory(warehouse, repository, kind, name, schema=schema, where=where, columns=columns) for name in names
+        read_directory(warehouse, repository, kind, batch.name, schema=schema, where=where, columns=columns)
+        for batch in cache_batches(warehouse, repository, kind)
     ]
     empty = pa.schema([schema.field(name) for name in columns]).empty_table()
     return pa.concat_tables([empty, *found], promote_options="permissive")

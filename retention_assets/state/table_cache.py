@@ -1,6 +1,6 @@
 """Caches the rows of immutable table files. Executors read each file once; later runs find its rows by its id."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import batched
@@ -15,18 +15,22 @@ from retention_assets.core.frames import from_arrow, on_workers, read_tasks
 from retention_assets.errors import TableContractError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.state.cache_batches import (
+    BATCH,
+    ROWS,
+    CacheBatch,
+    are_many,
+    cache_batches,
+    ids_of,
+    merge_batches,
+    write_manifest,
+)
 from retention_assets.state.warehouse import Warehouse
 
 _AT_ONCE = 8  # files that one task fetches at once: hides the store's latency, bounds memory to a few hundred MB
 
 
 FILE_BYTES = pa.field("file_bytes", pa.int64())  # size of the file on its first row, 0 on others: sums to bytes read
-
-
-_BATCH = pa.field("batch", pa.string())  # name of the cache batch: the files of one fetch; ends with the run id
-
-
-_ROWS = pa.field("rows", pa.int64())  # number of rows of the file
 
 
 Decode = Callable[[bytes, str, str], pa.RecordBatch]  # arguments: content, file name for messages, id
@@ -119,6 +123,8 @@ class TableCache:
 
         Errors: of the files and the store, raised on executors.
         """
+        if are_many(self._batches(kind)) and not self._full:  # a full run reads its own batches only
+            merge_batches(self._warehouse, self._repository, kind.name, self._run_id)
         missing = self.unread(ids, kind)
         if self._gone is not None:
             name = F.substring_index("address", "/", -1).alias(kind.id_column)
@@ -133,14 +139,15 @@ class TableCache:
     def unread(self, ids: DataFrame, kind: Kind) -> DataFrame:
         """Return those of `ids` (column `kind.id_column`, distinct) whose files are not in the cache."""
         wanted = ids.select(kind.id_column).distinct()
-        return wanted.join(self._kept(kind), on=kind.id_column, how="left_anti")
+        return wanted.join(self._kept(kind, self._batches(kind)), on=kind.id_column, how="left_anti")
 
     def known_rows(self, ids: DataFrame, kind: Kind) -> DataFrame:
         """Return the cached rows of the files in `ids`. Nothing is fetched; files that are not cached have no rows."""
         wanted = ids.select(kind.id_column).distinct()
-        read = self._known(kind).join(wanted, on=kind.id_column, how="left_semi")
-        rows = self._read(kind.name, [*kind.schema, _BATCH], self._batches(kind))
-        return rows.join(read, on=[kind.id_column, _BATCH.name], how="left_semi")
+        batches = self._batches(kind)
+        read = self._known(kind, batches).join(wanted, on=kind.id_column, how="left_semi")
+        rows = self._read(kind.name, [*kind.schema, BATCH], [batch.name for batch in batches])
+        return rows.join(read, on=[kind.id_column, BATCH.name], how="left_semi")
 
     def _fetch(self, missing: DataFrame, kind: Kind, files: int) -> int:
         """Fetch the files named in `missing`, store their rows as a new batch, and return the bytes fetched.
@@ -150,24 +157,25 @@ class TableCache:
         files again.
         """
         width = min(files, read_tasks(self._spark))
-        batch = F.lit(name := self._next_batch(kind)).alias(_BATCH.name)
+        batch = F.lit(name := self._next_batch(kind)).alias(BATCH.name)
         observed = Observation()
         rows = read_tables(missing.repartition(width), kind, self._access).select("*", batch)
-        decoded = F.count(F.lit(1)).alias(_ROWS.name), F.sum(_share(kind)).alias("shares")
+        decoded = F.count(F.lit(1)).alias(ROWS.name), F.sum(_share(kind)).alias("shares")
         counted = rows.observe(observed, F.sum(FILE_BYTES.name).alias("bytes"), *decoded)
         counted.write.mode("error").parquet(self._place(kind.name, name))
-        there = self._counts(kind, [name]).drop(_BATCH.name).cache()
-        shares = F.sum(F.col(_ROWS.name) * _share(kind)).alias("shares")
-        found = there.agg(F.coalesce(F.sum(_ROWS.name), F.lit(0)).alias(_ROWS.name), shares).first()
+        there = self._counts(kind, [name]).drop(BATCH.name).cache()
+        shares = F.sum(F.col(ROWS.name) * _share(kind)).alias("shares")
+        found = there.agg(F.coalesce(F.sum(ROWS.name), F.lit(0)).alias(ROWS.name), shares).first()
         assert found is not None
-        if (observed.get[_ROWS.name], observed.get["shares"]) != (found[_ROWS.name], found["shares"]):
-            raise self._lost(kind.name, name, observed.get[_ROWS.name], found[_ROWS.name])
+        if (observed.get[ROWS.name], observed.get["shares"]) != (found[ROWS.name], found["shares"]):
+            raise self._lost(kind.name, name, observed.get[ROWS.name], found[ROWS.name])
         written = missing.join(there, on=kind.id_column, how="left")
-        ids = written.select(kind.id_column, batch, F.coalesce(_ROWS.name, F.lit(0)).alias(_ROWS.name))
-        ids.coalesce(1).write.mode("error").parquet(self._place(_ids_of(kind), name))
+        ids = written.select(kind.id_column, batch, F.coalesce(ROWS.name, F.lit(0)).alias(ROWS.name))
+        ids.coalesce(1).write.mode("error").parquet(self._place(ids_of(kind.name), name))
         there.unpersist()
-        if (named := self._warehouse.row_count(self._repository, _ids_of(kind), name)) != files:
-            raise self._lost(_ids_of(kind), name, files, named)
+        if (named := self._warehouse.row_count(self._repository, ids_of(kind.name), name)) != files:
+            raise self._lost(ids_of(kind.name), name, files, named)
+        write_manifest(self._warehouse, self._repository, kind.name, name)
         return observed.get["bytes"] or 0
 
     def _lost(self, table: str, batch: str, written: int, found: int) -> TableContractError:
@@ -176,37 +184,36 @@ class TableCache:
             f"files. Nothing was deleted. Do all machines of the cluster see one warehouse? Then run the same again."
         )
 
-    def _known(self, kind: Kind) -> DataFrame:
+    def _known(self, kind: Kind, batches: Sequence[CacheBatch]) -> DataFrame:
         """Return (id, batch, rows) of each cached file, from its newest batch."""
-        batches = [name for name in self._batches(kind) if not self._full or name.endswith(self._run_id)]
-        ids = self._read(_ids_of(kind), [pa.field(kind.id_column, pa.string()), _BATCH, _ROWS], batches)
-        newest = F.max(F.struct(_BATCH.name, _ROWS.name)).alias("newest")
+        names = [batch.name for batch in batches if not self._full or batch.name.endswith(self._run_id)]
+        ids = self._read(ids_of(kind.name), [pa.field(kind.id_column, pa.string()), BATCH, ROWS], names)
+        newest = F.max(F.struct(BATCH.name, ROWS.name)).alias("newest")
         return ids.groupBy(kind.id_column).agg(newest).select(kind.id_column, "newest.*")
 
-    def _kept(self, kind: Kind) -> DataFrame:
+    def _kept(self, kind: Kind, batches: Sequence[CacheBatch]) -> DataFrame:
         """Return the cached files whose rows are all still in the cache.
 
         If the cache lost rows of a metarange, the sweep would not know its ranges, and would take their objects for
-        objects that no commit has.
+        objects that no commit has. A batch with a manifest has all its files. The rows of other batches are counted.
         """
-        there = self._counts(kind, self._batches(kind)).withColumnRenamed(_ROWS.name, "there")
-        known = self._known(kind).join(there, on=[kind.id_column, _BATCH.name], how="left")
-        return known.where(F.coalesce("there", F.lit(0)) == F.col(_ROWS.name))
+        known = self._known(kind, batches)
+        uncounted = [batch.name for batch in batches if not batch.has_manifest]
+        if not uncounted:
+            return known
+        there = self._counts(kind, uncounted).withColumnRenamed(ROWS.name, "there")
+        counted = known.join(there, on=[kind.id_column, BATCH.name], how="left")
+        is_whole = ~F.col(BATCH.name).isin(uncounted) | (F.coalesce("there", F.lit(0)) == F.col(ROWS.name))
+        return counted.where(is_whole)
 
     def _counts(self, kind: Kind, batches: list[str]) -> DataFrame:
         """Return (id, batch, rows), counted from the stored rows."""
-        rows = self._read(kind.name, [pa.field(kind.id_column, pa.string()), _BATCH], batches)
-        return rows.groupBy(kind.id_column, _BATCH.name).agg(F.count(F.lit(1)).alias(_ROWS.name))
+        rows = self._read(kind.name, [pa.field(kind.id_column, pa.string()), BATCH], batches)
+        return rows.groupBy(kind.id_column, BATCH.name).agg(F.count(F.lit(1)).alias(ROWS.name))
 
-    def _batches(self, kind: Kind) -> list[str]:
-        """Return the complete batches. A batch is complete when its rows, and then its ids, have been written."""
-        names = self._warehouse.directories(self._repository, _ids_of(kind))
-        tables = (kind.name, _ids_of(kind))
-        return [
-            name
-            for name in names
-            if all(self._warehouse.is_complete(self._repository, table, name) for table in tables)
-        ]
+    def _batches(self, kind: Kind) -> list[CacheBatch]:
+        """Return the batches that can be read. A full run's own batches can be, also after another run merged them."""
+        return cache_batches(self._warehouse, self._repository, kind.name, self._run_id if self._full else "")
 
     def _next_batch(self, kind: Kind) -> str:
         """Return a batch name that sorts after the names of all other batches, incomplete ones included."""
@@ -228,7 +235,3 @@ class TableCache:
 def _share(kind: Kind) -> Column:
     """Return a number that each row adds to a checksum. Equal sums mean equal numbers of rows for each file."""
     return F.pmod(F.xxhash64(kind.id_column), F.lit(2**20))
-
-
-def _ids_of(kind: Kind) -> str:
-    return f"{kind.name}_ids"

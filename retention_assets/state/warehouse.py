@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ if TYPE_CHECKING:  # Spark is imported where it works: commands that only read t
 CHECK_RESULTS = "check_results"  # note of a partition: the results of its guards, as JSON
 REFUSED = "refused"  # note of a partition: the guards that refused it; its rows are still written, for inspection
 FACTS = "_facts.json"  # Spark ignores names that begin with an underscore
-_SUCCESS = "_SUCCESS"
+SUCCESS = "_SUCCESS"  # the marker with which Spark ends a table
 _FOOTER = 2**16  # bytes read from the end of a Parquet file: our footers are smaller; a longer one takes a second read
 _AT_ONCE = 16  # footers read at the same time
 _CONDITIONS = "_conditions"  # scratch file that tests whether the store honours conditional writes
@@ -52,6 +53,14 @@ class Written:
 
     rows: int
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file of the warehouse: its size in bytes, and when it was written (UTC, by the clock of the store)."""
+
+    size: int
+    written_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +102,7 @@ class Warehouse:
 
     def is_complete(self, *parts: str) -> bool:
         """Return whether Spark finished writing the directory."""
-        return self._exists("/".join((*parts, _SUCCESS)))
+        return self._exists("/".join((*parts, SUCCESS)))
 
     def require(self, repository: str, table: str, day: date) -> str:
         """Return the directory of a complete partition.
@@ -145,7 +154,7 @@ class Warehouse:
 
         reader = spark.read
         if files:
-            reader = reader.schema(from_arrow_schema(_in_utc(files[0].schema.to_arrow_schema())))
+            reader = reader.schema(from_arrow_schema(in_utc(files[0].schema.to_arrow_schema())))
         return reader.parquet(self.location(*parts))
 
     def _require_columns(
@@ -272,6 +281,14 @@ class Warehouse:
                 f"{self.location(*parts)}: is there already. Nothing was written over it. Run again."
             )
 
+    def write_file(self, source: Path, *parts: str) -> None:
+        """Copy a file of this machine into the warehouse."""
+        self._store.put("/".join(parts), source)
+
+    def mark_complete(self, *parts: str) -> None:
+        """Mark a directory as complete, as Spark does when it has written all rows."""
+        self._store.put("/".join((*parts, SUCCESS)), b"")
+
     def read_rows(self, *parts: str) -> pa.Table:
         """Return the rows of a file that `append_rows` wrote.
 
@@ -311,10 +328,14 @@ class Warehouse:
         objects = self._store.list_with_delimiter("/".join(parts))["objects"]
         return sorted(entry["path"].rsplit("/", 1)[-1] for entry in objects)
 
-    def tree(self, *parts: str) -> dict[str, int]:
-        """Return the size in bytes of every file in a directory and below it, by its path below the root."""
-        prefix = "/".join(parts)
-        return {entry["path"]: entry["size"] for entries in self._store.list(f"{prefix}/") for entry in entries}
+    def tree(self, *parts: str) -> dict[str, StoredFile]:
+        """Return every file in a directory and below it, by its path below the root."""
+        prefix = "/".join((*parts, ""))
+        return {
+            entry["path"]: StoredFile(entry["size"], entry["last_modified"])
+            for entries in self._store.list(prefix)
+            for entry in entries
+        }
 
     def remove_document(self, *parts: str) -> None:
         """Remove a document if it exists."""
@@ -337,7 +358,7 @@ class Warehouse:
         return True
 
 
-def _in_utc(schema: pa.Schema) -> pa.Schema:
+def in_utc(schema: pa.Schema) -> pa.Schema:
     """Return the schema with times as instants. A session of another project may write them without their zone."""
     fields = [field.with_type(INSTANT) if pa.types.is_timestamp(field.type) else field for field in schema]
     return pa.schema(fields)

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from retention_assets.errors import TableContractError
 from retention_assets.lakefs.source.ranges import COMMITTED, metaranges, ranges
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.state import cache_batches
 from retention_assets.state.table_cache import Kind, TableCache, _share, read_tables
 from retention_assets.state.warehouse import Warehouse
 from tests.lakefs_tables import Entry, Range, write_metarange, write_range
@@ -119,11 +120,20 @@ class Cached:
     def warehouse(self) -> Warehouse:
         return Warehouse(str(self.root / "warehouse"))
 
-    def run(self, run_id: str) -> tuple[int, int]:
+    def cache(self, run_id: str, *, full: bool = False) -> TableCache:
+        access = StoreAccess(f"file://{self.root}/lake")
+        return TableCache(self.spark, self.warehouse, "orchard", access, run_id, full=full)
+
+    def frame(self, ids: list[str]) -> DataFrame:
+        return self.spark.createDataFrame(pa.table({KIND.id_column: ids}))
+
+    def run(self, run_id: str, ids: list[str] | None = None, *, full: bool = False) -> tuple[int, int]:
         """Return how many rows a run gets, and how many files it had to read."""
-        cache = TableCache(self.spark, self.warehouse, "orchard", StoreAccess(f"file://{self.root}/lake"), run_id)
-        rows, reading = cache.rows(self.spark.createDataFrame(pa.table({KIND.id_column: self.ids})), KIND)
+        rows, reading = self.cache(run_id, full=full).rows(self.frame(ids or self.ids), KIND)
         return rows.count(), reading.files
+
+    def batches(self) -> list[cache_batches.CacheBatch]:
+        return cache_batches.cache_batches(self.warehouse, "orchard", KIND.name)
 
     def lose_a_part(self, table: str) -> None:
         """Remove a file with rows, as where an executor wrote it to a disk of its own."""
@@ -181,6 +191,55 @@ def test_what_was_lost_after_it_was_written_is_read_again(cached: Cached, table:
     rows, files = cached.run("second")
     assert rows == 9
     assert files > 0
+
+
+def test_many_small_batches_are_merged_and_the_newest_rows_of_a_range_count(
+    cached: Cached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_batches, "_MOST", 2)
+    ids = cached.ids
+    for run_id, known in (("first", ids[:1]), ("second", ids[:2]), ("full", ids[1:2])):
+        cached.run(run_id, known, full=run_id == "full")
+    names = [batch.name for batch in cached.batches()]
+    assert names == ["00000001-first", "00000002-second", "00000003-full"]
+    assert cached.run("fourth") == (9, 1)
+    merged, fetched = cached.batches()
+    assert (merged.name, fetched.name) == ("00000003-fourth-merged", "00000004-fourth")
+    assert merged.has_manifest
+    assert cached.run("fifth") == (9, 0)
+    cached.lose_a_part(f"{KIND.name}/{merged.name}")
+    assert cached.run("sixth") == (9, 0)  # what was merged is still there, and is read again
+    assert [batch.name for batch in cached.batches()] == [*names, "00000004-fourth"]
+
+
+def test_a_full_run_reads_its_own_batch_after_another_run_merged_it(
+    cached: Cached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows of metaranges would be missing otherwise, and their objects would seem dead."""
+    monkeypatch.setattr(cache_batches, "_MOST", 1)
+    cached.run("first")
+    full = cached.cache("full", full=True)
+    wanted = cached.frame(cached.ids)
+    full.rows(wanted, KIND)
+    assert cache_batches.merge_batches(cached.warehouse, "orchard", KIND.name, "other") == 2
+    assert full.known_rows(wanted, KIND).count() == 9
+
+
+def test_a_merge_that_is_interrupted_changes_nothing(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_batches, "_MOST", 1)
+    cached.run("first", cached.ids[:1])
+    writes = ("write_file", "mark_complete", "append_rows", "write_document")
+    cached.run("second", cached.ids[1:2], full=True)
+    for number, name in enumerate(writes):
+        with monkeypatch.context() as patch:
+            patch.setattr(Warehouse, name, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                cache_batches.merge_batches(cached.warehouse, "orchard", KIND.name, f"try-{number}")
+        assert cached.run(f"after-{number}", cached.ids[:2], full=False)[1] == 0
+
+
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,210 @@
+"""The batches of a table cache: which of them can be read, and how small ones are merged. Works without Spark.
+
+The rows of a batch are in `<kind>/<batch>`, the ids of its files in `<kind>_ids/<batch>`. Beside the ids, a manifest
+names all files of the batch with their sizes. It is written last. So one listing shows whether a batch is complete.
+"""
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import accumulate, groupby
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from retention_assets.errors import TableContractError
+from retention_assets.state.warehouse import SUCCESS, StoredFile, Warehouse, in_utc
+
+BATCH = pa.field("batch", pa.string())  # name of the batch: the files of one fetch; ends with the run id
+ROWS = pa.field("rows", pa.int64())  # number of rows of the file
+MANIFEST = "_batch.json"  # Spark ignores names that begin with an underscore
+_SMALL = 2**25  # bytes of a batch that is merged with others
+_MOST = 24  # small batches that are read one by one: more of them make each reading slower
+_TOTAL = 2**28  # bytes that one merge reads
+_GROUP = 2**18  # rows of a row group
+_MERGED = "-merged"
+_PART = "part-00000.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheBatch:
+    """A complete batch. `has_manifest`: all its files have the sizes that its manifest names."""
+
+    name: str
+    size: int  # bytes of the files with its rows
+    has_manifest: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A batch whose rows a merged batch has. `since`: when it was merged (UTC)."""
+
+    name: str
+    since: datetime
+
+
+def ids_of(kind: str) -> str:
+    """Return the name of the directory with the ids of a cache's files."""
+    return f"{kind}_ids"
+
+
+def cache_batches(warehouse: Warehouse, repository: str, kind: str, of_run: str = "") -> list[CacheBatch]:
+    """Return the batches that can be read, oldest first.
+
+    Batches that were merged into another one are left out, except for those of the run `of_run`. A batch without a
+    manifest was written by an earlier version or an interrupted run: only its rows show whether it is complete.
+    """
+    whole, replaced = _read(warehouse, repository, kind)
+    gone = {one.name for one in replaced if not of_run or not one.name.endswith(of_run)}
+    return [batch for batch in whole if batch.name not in gone]
+
+
+def replaced_batches(warehouse: Warehouse, repository: str, kind: str) -> list[Replaced]:
+    """Return the batches that are no longer read, because a complete batch has their rows."""
+    return _read(warehouse, repository, kind)[1]
+
+
+def _read(warehouse: Warehouse, repository: str, kind: str) -> tuple[list[CacheBatch], list[Replaced]]:
+    rows, ids = (_by_batch(warehouse, repository, table) for table in (kind, ids_of(kind)))
+    whole: list[CacheBatch] = []
+    replaced: dict[str, datetime] = {}
+    for name in sorted(rows.keys() & ids.keys()):
+        if SUCCESS not in rows[name] or SUCCESS not in ids[name]:
+            continue
+        manifest = None
+        if MANIFEST in ids[name]:
+            manifest = warehouse.read_document(repository, ids_of(kind), name, MANIFEST)
+        if manifest is not None:
+            if not _has_all(manifest["rows"], rows[name]) or not _has_all(manifest["ids"], ids[name]):
+                continue  # it lost files: what they had is fetched again
+            replaced |= dict.fromkeys(manifest["replaces"], ids[name][MANIFEST].written_at)
+        whole.append(CacheBatch(name, sum(file.size for file in rows[name].values()), manifest is not None))
+    there = rows.keys() | ids.keys()
+    return whole, [Replaced(name, since) for name, since in sorted(replaced.items()) if name in there]
+
+
+def _has_all(named: Mapping[str, int], there: Mapping[str, StoredFile]) -> bool:
+    return all(name in there and there[name].size == size for name, size in named.items())
+
+
+def _by_batch(warehouse: Warehouse, repository: str, table: str) -> dict[str, dict[str, StoredFile]]:
+    found: dict[str, dict[str, StoredFile]] = {}
+    start = len(f"{repository}/{table}/")
+    for path, file in warehouse.tree(repository, table).items():
+        batch, _, name = path[start:].partition("/")
+        found.setdefault(batch, {})[name] = file
+    return found
+
+
+def write_manifest(warehouse: Warehouse, repository: str, kind: str, name: str, replaces: Sequence[str] = ()) -> None:
+    """Write the manifest of a batch whose rows and ids are written and were compared with what was decoded."""
+    document: dict[str, object] = {"replaces": list(replaces)}
+    for part, table in (("rows", kind), ("ids", ids_of(kind))):
+        files = {path.rpartition("/")[2]: file.size for path, file in warehouse.tree(repository, table, name).items()}
+        document[part] = {file: size for file, size in files.items() if _has_rows(file)}
+    warehouse.write_document(document, repository, ids_of(kind), name, MANIFEST)
+
+
+def _has_rows(file: str) -> bool:
+    return file.endswith(".parquet") and file[0] not in "._"
+
+
+def are_many(batches: Sequence[CacheBatch]) -> bool:
+    """Return whether `merge_batches` has anything to merge: so many small batches make each reading slower."""
+    return sum(batch.size <= _SMALL for batch in batches) > _MOST
+
+
+def merge_batches(warehouse: Warehouse, repository: str, kind: str, run_id: str) -> int:
+    """Merge small batches if there are many (see `are_many`), and return how many were merged.
+
+    Only neighbours are merged, so that the newest batch of a file stays the newest. The merged batches are no longer
+    read. They are not removed: another run may still read them.
+    """
+    batches = cache_batches(warehouse, repository, kind)
+    if not are_many(batches):
+        return 0
+    merged = 0
+    for is_small, run in groupby(batches, key=lambda batch: batch.size <= _SMALL):
+        small = list(run) if is_small else []
+        totals = accumulate(batch.size for batch in small)
+        chosen = [batch for batch, total in zip(small, totals, strict=True) if total <= _TOTAL]
+        if len(chosen) > 1:
+            _merge(warehouse, repository, kind, chosen, f"{chosen[-1].name.partition('-')[0]}-{run_id}{_MERGED}")
+            merged += len(chosen)
+    return merged
+
+
+def _merge(warehouse: Warehouse, repository: str, kind: str, batches: Sequence[CacheBatch], target: str) -> None:
+    """Write the rows of these batches as one batch. If several batches have a file, the newest counts."""
+    newest: dict[str, tuple[CacheBatch, int]] = {}  # by id of the file: its batch, and its number of rows
+    id_column = ""
+    for batch in batches:
+        for ids in _tables(warehouse, repository, ids_of(kind), batch.name):
+            id_column = next(column for column in ids.column_names if column not in (BATCH.name, ROWS.name))
+            rows = ids[ROWS.name].to_pylist()
+            newest |= {one: (batch, count) for one, count in zip(ids[id_column].to_pylist(), rows, strict=True)}
+    if not newest:
+        return
+    wanted: dict[CacheBatch, list[str]] = {}
+    for one, (batch, _) in newest.items():
+        wanted.setdefault(batch, []).append(one)
+    counted = Counter[str]()
+    with tempfile.TemporaryDirectory(prefix="retention-merge-") as directory:
+        file = Path(directory) / "rows.parquet"
+        with closing(_Rows(file, id_column, target)) as writer:
+            for batch in batches:
+                ids_of_batch = pa.array(wanted.get(batch, []), pa.string())
+                for table in _tables(warehouse, repository, kind, batch.name):
+                    counted.update(writer.append(table, ids_of_batch))
+        for one, (batch, count) in newest.items():
+            if batch.has_manifest and counted[one] != count:
+                raise TableContractError(
+                    f"{warehouse.location(repository, kind, batch.name)}: {counted[one]:,} rows of {one} can be read, "
+                    f"and {count:,} were written. Nothing was deleted. Remove this directory, then run the same again."
+                )
+        warehouse.write_file(file, repository, kind, target, _PART)
+    warehouse.mark_complete(repository, kind, target)
+    # A batch without a manifest may have lost rows of a file. The next run fetches that file again.
+    whole = [(one, rows) for one, (_, rows) in newest.items() if counted[one] == rows]
+    columns = [[one for one, _ in whole], [target] * len(whole), [rows for _, rows in whole]]
+    table = pa.table(columns, schema=pa.schema([pa.field(id_column, pa.string()), BATCH, ROWS]))
+    warehouse.append_rows(table, repository, ids_of(kind), target, _PART)
+    warehouse.mark_complete(repository, ids_of(kind), target)
+    write_manifest(warehouse, repository, kind, target, [batch.name for batch in batches])
+
+
+class _Rows:
+    """Writes the rows of a merged batch to one file."""
+
+    def __init__(self, file: Path, id_column: str, batch: str) -> None:
+        self._file, self._id_column, self._batch = file, id_column, batch
+        self._writer: pq.ParquetWriter | None = None
+
+    def append(self, table: pa.Table, ids: pa.Array) -> list[str]:
+        """Write the rows of these files, and return the file of each row."""
+        rows = table.filter(pc.is_in(table[self._id_column], ids))
+        batch = pa.repeat(pa.scalar(self._batch), rows.num_rows)
+        rows = rows.set_column(rows.column_names.index(BATCH.name), BATCH, batch)
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._file, rows.schema)
+        if rows.num_rows:
+            self._writer.write_table(rows.cast(self._writer.schema), row_group_size=_GROUP)
+        found: list[str] = rows[self._id_column].to_pylist()
+        return found
+
+    def close(self) -> None:
+        """End the file."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _tables(warehouse: Warehouse, repository: str, table: str, name: str) -> Iterator[pa.Table]:
+    """Yield the rows of each file of a batch, with times as instants."""
+    for file in filter(_has_rows, warehouse.files(repository, table, name)):
+        rows = warehouse.read_rows(repository, table, name, file)
+        yield rows.cast(in_utc(rows.schema.remove_metadata()), safe=False)

@@ -23,6 +23,7 @@ class RetentionRepository(dg.Component, dg.Resolvable, dg.Model):
     shared_warehouse: bool | None = Field(default=None, description="All machines see the local warehouse.")
     spark: dict[str, Any] | None = Field(default=None, description="The configuration of the Spark session.")
     records: dict[str, Any] | None = Field(default=None, description="How records are signed and copied.")
+    warehouse_keep: dict[str, Any] | None = Field(default=None, description="How long old tables are kept.")
     project_spark: bool = Field(default=False, description="Use the project's own resource `pyspark`.")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:

@@ -11,7 +11,7 @@ import dagster as dg
 
 from retention_assets.assets.automation import repository_sensors
 from retention_assets.assets.io_manager import WarehouseIOManager
-from retention_assets.assets.jobs import plan_job, sweep_job, verify_job
+from retention_assets.assets.jobs import HOUSEKEEPING, operation_job, plan_job, sweep_job, verify_job
 from retention_assets.assets.lakefs import lakefs_assets
 from retention_assets.assets.operations import operation_jobs
 from retention_assets.assets.resources import spark_resource
@@ -115,10 +115,22 @@ def _parts(bench: Workbench) -> _Parts:
     jobs: list[Job] = [plan, sweep, verify, *operation_jobs(bench)]
     settings = bench.repository.settings
     times = [(plan, settings.schedule.plan)] + ([] if settings.mode == "plan" else [(sweep, settings.schedule.sweep)])
-    schedules = [
+    schedules: list[Schedule] = [
         dg.build_schedule_from_partitioned_job(job, hour_of_day=at.hour, minute_of_hour=at.minute) for job, at in times
     ]
+    schedules.append(_housekeeping(bench))
     return _Parts(jobs, schedules, repository_sensors(bench, [plan], jobs))
+
+
+def _housekeeping(bench: Workbench) -> dg.ScheduleDefinition:
+    """Return the schedule that removes old tables once a week. Whoever switches it on wants them removed."""
+    at, name = bench.repository.settings.schedule.housekeeping, operation_job(HOUSEKEEPING, bench.name)
+    return dg.ScheduleDefinition(
+        job_name=name,
+        name=f"{name}_schedule",
+        cron_schedule=f"{at.minute} {at.hour} * * 0",
+        run_config={"ops": {f"{HOUSEKEEPING}__{bench.name}": {"config": {"execute": True}}}},
+    )
 
 
 def _jobs(repository: str) -> "tuple[AssetJob, AssetJob, AssetJob]":

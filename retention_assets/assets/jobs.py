@@ -2,6 +2,8 @@
 
 SWEEP = "retention/sweep"  # a run with this tag ("true") may sweep, whatever its job is called
 
+HOUSEKEEPING = "housekeeping"  # the operation that removes old tables of the warehouse
+
 
 def plan_job(repository: str) -> str:
     """Return the name of the job that plans: all assets up to the candidates."""
@@ -19,5 +21,5 @@ def verify_job(repository: str) -> str:
 
 
 def operation_job(operation: str, repository: str) -> str:
-    """Return the name of the job of an operation: approve, withdraw, stop, resume, restore or purge."""
+    """Return the name of the job of an operation: approve, withdraw, stop, resume, restore, purge or housekeeping."""
     return f"{repository}_{operation}"

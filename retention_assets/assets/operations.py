@@ -1,6 +1,7 @@
 """The jobs of what a person does between plan and verification. Nothing starts them but a person.
 
-They call the same functions as the commands `approve`, `withdraw`, `stop`, `resume`, `restore` and `purge`.
+They call the same functions as the commands `approve`, `withdraw`, `stop`, `resume`, `restore` and `purge`. The job for
+`housekeeping` also has a schedule.
 """
 
 from collections.abc import Callable
@@ -10,12 +11,13 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
-from retention_assets.assets.jobs import operation_job
+from retention_assets.assets.jobs import HOUSEKEEPING, operation_job
 from retention_assets.assets.options import USER
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Workbench
 from retention_assets.core.amounts import Amount, plot_numbers
 from retention_assets.errors import ConfigurationError
+from retention_assets.repositories.housekeeping import leftovers, remove_leftovers
 from retention_assets.repositories.live_now import LiveNow
 from retention_assets.state.approval import approve, approved_terms, withdraw_approval
 from retention_assets.state.lease import resume_sweeps, stop_sweeps
@@ -66,9 +68,15 @@ class PurgeOptions(PersonOptions):
     versions: bool = Field(default=False, description="Instead: the versions that the bucket keeps of deleted objects.")
 
 
+class HousekeepingOptions(dg.Config):
+    """Whether anything is removed."""
+
+    execute: bool = Field(default=False, description="Remove what is no longer needed. False: only log it.")
+
+
 def operation_jobs(bench: Workbench) -> list[dg.JobDefinition]:
     """Return the jobs of one repository."""
-    makers: list[Callable[[Workbench], dg.OpDefinition]] = [_withdraw, _stop, _resume, _restore]
+    makers: list[Callable[[Workbench], dg.OpDefinition]] = [_withdraw, _stop, _resume, _restore, _housekeeping]
     if bench.repository.settings.approval.in_dagster:
         makers += [_approve, _purge]
     return [_job(bench, make(bench)) for make in makers]
@@ -131,6 +139,24 @@ def _resume(bench: Workbench) -> dg.OpDefinition:
         by = config.person(context.run)
         resume_sweeps(bench.warehouse, bench.name, bench.clock())
         context.log.info(f"{by}: sweeps may start again.")
+
+    return operation
+
+
+def _housekeeping(bench: Workbench) -> dg.OpDefinition:
+    @dg.op(name=f"{HOUSEKEEPING}__{bench.name}")
+    def operation(context: dg.OpExecutionContext, config: HousekeepingOptions) -> None:
+        """Log which old tables the warehouse no longer needs. With `execute: true`, remove them."""
+        keep, log = bench.configuration.warehouse_keep, context.log.info
+        if config.execute:
+            found = remove_leftovers(bench.warehouse, bench.repository, keep, context.run_id, log, bench.clock)
+        else:
+            found = leftovers(bench.warehouse, bench.repository, keep, bench.clock())
+        for leftover in found:
+            log(f"{leftover.path}: {leftover.reason}")
+        done = "removed" if config.execute else "would be removed"
+        files = Amount(sum(one.files for one in found), sum(one.bytes for one in found))
+        _report(context, f"{len(found):,} entries of the warehouse {done}.", files=files)
 
     return operation
 

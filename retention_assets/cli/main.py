@@ -15,6 +15,7 @@ from retention_assets.cli import (  # noqa: F401 - their commands join the group
     comparing,
     completing,
     explaining,
+    housekeeping,
     icechunk,
     initializing,
     simulating,

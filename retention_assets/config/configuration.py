@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from pydantic import Field, ValidationError, field_validator
 
+from retention_assets.config.limits import KeepSettings
 from retention_assets.config.settings import (
     CommonSettings,
     IcechunkSettings,
@@ -59,6 +60,7 @@ class Settings(Model):
     shared_warehouse: bool = False  # all machines of the cluster see the local path, such as on NFS
     spark: dict[str, SparkValue] = Field(default_factory=dict)
     records: RecordSettings = RecordSettings()
+    warehouse_keep: KeepSettings = KeepSettings()
     repositories: dict[str, RepositorySettings] = Field(min_length=1)
 
     @field_validator("spark")
@@ -167,6 +169,7 @@ class Configuration:
     spark: Mapping[str, SparkValue]  # secrets stay names of environment variables until the session starts
     repositories: Mapping[str, Repository]
     shared_warehouse: bool = False
+    warehouse_keep: KeepSettings = field(default_factory=KeepSettings)
 
     def repository(self, name: str) -> Repository:
         """Return the repository with this name. Errors: ConfigurationError that lists the known names."""
@@ -268,7 +271,9 @@ def _configuration(document: object, file: Path) -> Configuration:
         require_seen_by_executors(warehouse, masters, file)
     if records.witness is not None:
         _require_apart(warehouse, next(iter(repositories.values())).absolute(records.witness), file)
-    return Configuration(file, warehouse, settings.spark, repositories, settings.shared_warehouse)
+    return Configuration(
+        file, warehouse, settings.spark, repositories, settings.shared_warehouse, settings.warehouse_keep
+    )
 
 
 def _require_apart(warehouse: str, witness: str, file: Path) -> None:

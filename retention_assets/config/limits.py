@@ -89,6 +89,21 @@ class QuarantineSettings(_Limits):
     keep: Duration = timedelta(days=30)
 
 
+class KeepSettings(_Limits):
+    """How long the warehouse keeps what no plan, sweep or verification needs any more."""
+
+    tables: Span = timedelta(days=90)  # tables of a day, and the objects of plans that nobody swept
+    plans: Span | None = None  # documents and approvals of plans that nobody swept; null: for ever
+
+    @model_validator(mode="after")
+    def _at_least_a_day(self) -> "KeepSettings":
+        if self.tables < timedelta(days=1):
+            raise ValueError("warehouse_keep.tables is at least 1d: a run may still read the tables of a day")
+        if self.plans is not None and self.plans < self.tables:
+            raise ValueError("warehouse_keep.plans is at least warehouse_keep.tables: tables are found by their plan")
+        return self
+
+
 class GuardSettings(_Limits):
     """Limits for plans and sweeps. A plan or sweep that exceeds a limit is refused."""
 

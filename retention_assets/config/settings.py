@@ -195,6 +195,7 @@ class ScheduleSettings(Model):
 
     plan: TimeOfDay = time(3)
     sweep: TimeOfDay = time(6)
+    housekeeping: TimeOfDay = time(1)  # on Sundays
 
 
 class CommonSettings(Limits):

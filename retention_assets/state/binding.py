@@ -21,8 +21,8 @@ def require_same_place(warehouse: Warehouse, repository: Repository) -> None:
     Before the first sweep, the location may be changed. The memory of earlier plans is then removed. A location that
     has tables under another name, too, is refused.
     """
-    place = {"namespace": repository.namespace, "storage": repository.storage}
-    bound = warehouse.read_document(repository.name, _PLACE)
+    warehouse.write_layout()
+    place, bound = _place(repository), warehouse.read_document(repository.name, _PLACE)
     if bound != place and bound is not None and plans_with_ledgers(warehouse, repository.name):
         raise GuardRefused(
             f"{repository.name}: its ledgers in the warehouse belong to namespace {bound.get('namespace')}, storage "
@@ -52,3 +52,13 @@ def _require_one_name(warehouse: Warehouse, repository: Repository, place: Mappi
                 f"was planned or deleted. Give the repository its name {name} again in {repository.file}. Or, to begin "
                 f"without its tables, move {warehouse.location(name)} out of the warehouse."
             )
+
+
+def is_bound_elsewhere(warehouse: Warehouse, repository: Repository) -> bool:
+    """Return whether the tables of the repository belong to another location than the configuration names."""
+    bound = warehouse.read_document(repository.name, _PLACE)
+    return bound is not None and bound != _place(repository)
+
+
+def _place(repository: Repository) -> dict[str, str]:
+    return {"namespace": repository.namespace, "storage": repository.storage}

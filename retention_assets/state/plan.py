@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # Spark is imported where it works: commands that only read t
     from retention_assets.core.guards import CheckResult
 
 PLANS, PLANNED_OBJECTS, PLANNED_HEADS = "plans", "planned_objects", "planned_heads"
-_CURRENT = "current.json"
+CURRENT = "current.json"  # the document of the current plan of a day
 _SHORTEST_HASH = 8  # shortest abbreviation of a plan hash, in digits
 
 
@@ -170,7 +170,7 @@ def find_plan(warehouse: Warehouse, repository: str, start_of_hash: str, day: da
     days = [day.isoformat()] if day else warehouse.directories(repository, PLANS)
     for day_of_plan in days if len(wanted) >= _SHORTEST_HASH else ():
         for name in warehouse.documents(repository, PLANS, day_of_plan):
-            if name == _CURRENT or not _may_name(name, wanted):
+            if name == CURRENT or not _may_name(name, wanted):
                 continue
             document = warehouse.read_document(repository, PLANS, day_of_plan, name)
             if document and document["plan_hash"].startswith(wanted):
@@ -192,7 +192,7 @@ def _may_name(name: str, wanted: str) -> bool:
 
 def withdraw_plan(warehouse: Warehouse, repository: str, day: date) -> None:
     """Remove the current plan of the day, so that no sweep executes it. Called before a new plan is made."""
-    warehouse.remove_document(repository, PLANS, day.isoformat(), _CURRENT)
+    warehouse.remove_document(repository, PLANS, day.isoformat(), CURRENT)
 
 
 def made_name(plan: Plan) -> str:
@@ -209,12 +209,12 @@ def keep_plan(warehouse: Warehouse, plan: Plan) -> None:
     """Store the plan among all plans of its day, and make it the current one."""
     made = f"{made_name(plan)}.json"
     warehouse.write_document(plan.document(), plan.repository, PLANS, plan.day.isoformat(), made)
-    warehouse.write_document(plan.document(), plan.repository, PLANS, plan.day.isoformat(), _CURRENT)
+    warehouse.write_document(plan.document(), plan.repository, PLANS, plan.day.isoformat(), CURRENT)
 
 
 def load_plan(warehouse: Warehouse, repository: str, day: date) -> Plan:
     """Return the current plan of the day. Errors: GuardRefused when there is none."""
-    document = warehouse.read_document(repository, PLANS, day.isoformat(), _CURRENT)
+    document = warehouse.read_document(repository, PLANS, day.isoformat(), CURRENT)
     if document is None:
         raise GuardRefused(
             f"{repository}: there is no plan of {day} that stands. Nothing was deleted. "
@@ -240,7 +240,7 @@ def last_plan(warehouse: Warehouse, repository: str, until: date) -> Plan | None
     for day in warehouse.directories(repository, PLANS):
         if day > until.isoformat():
             continue
-        made = [name for name in warehouse.documents(repository, PLANS, day) if name != _CURRENT]
+        made = [name for name in warehouse.documents(repository, PLANS, day) if name != CURRENT]
         newest = max([(name, day) for name in made] + ([newest] if newest else []), default=None)
     if newest is None:
         return None

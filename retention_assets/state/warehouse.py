@@ -29,6 +29,9 @@ if TYPE_CHECKING:  # Spark is imported where it works: commands that only read t
     from pyspark.sql import DataFrame, SparkSession
 
 CHECK_RESULTS = "check_results"  # note of a partition: the results of its guards, as JSON
+LAYOUT = 1  # of the directories; a warehouse without the document has this one
+_LAYOUT = "warehouse.json"
+_KNOWN_LAYOUTS: set[str] = set()  # the roots whose layout this process has read
 REFUSED = "refused"  # note of a partition: the guards that refused it; its rows are still written, for inspection
 FACTS = "_facts.json"  # Spark ignores names that begin with an underscore
 SUCCESS = "_SUCCESS"  # the marker with which Spark ends a table
@@ -86,6 +89,23 @@ class Warehouse:
         else:
             self._store = LocalStore(self._root, mkdir=True)
             self._conditional = Conditional(self._store)
+        if self._root not in _KNOWN_LAYOUTS:
+            self._require_layout()
+
+    def _require_layout(self) -> None:
+        """Raise TableContractError if a version with another layout of the directories wrote this warehouse."""
+        document = self.read_document(_LAYOUT)
+        if document is not None and document.get("layout") != LAYOUT:
+            raise TableContractError(
+                f"{self.location(_LAYOUT)}: the warehouse has layout {document.get('layout')!r}, and this version of "
+                f"retention_assets reads layout {LAYOUT}. Nothing was read or deleted. Use the version that wrote it."
+            )
+        _KNOWN_LAYOUTS.add(self._root)
+
+    def write_layout(self) -> None:
+        """Write the layout of the directories, if the warehouse does not have it yet. Earlier versions did not."""
+        if self.read_document(_LAYOUT) is None:
+            self.write_document({"layout": LAYOUT}, _LAYOUT)
 
     @property
     def root(self) -> str:
@@ -349,6 +369,10 @@ class Warehouse:
             return
         for entries in self._store.list("/".join(parts)):
             self._store.delete([entry["path"] for entry in entries])
+
+    def is_link(self, *parts: str) -> bool:
+        """Return whether a directory or file is a symbolic link: what it names may be outside the warehouse."""
+        return self.is_local and Path(self.location(*parts).removeprefix("file://")).is_symlink()
 
     def _exists(self, path: str) -> bool:
         try:

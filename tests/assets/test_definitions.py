@@ -44,7 +44,8 @@ def test_every_guard_blocks_and_every_asset_is_daily(tmp_path: Path) -> None:
 
 def test_only_a_repository_that_may_be_swept_has_a_schedule_for_it(tmp_path: Path) -> None:
     made = configuration(tmp_path, "orchard")
-    assert snapshot(build_definitions(made))["schedules"].keys() == {"orchard_plan_schedule"}
+    planning = snapshot(build_definitions(made))["schedules"]
+    assert planning.keys() == {"orchard_plan_schedule", "orchard_housekeeping_schedule"}
     sweeping = snapshot(build_definitions(load_configuration(changed(made, mode="delete"))))["schedules"]
     assert sweeping["orchard_sweep_schedule"] == ["orchard_sweep", "0 6 * * *", "STOPPED"]
 
@@ -65,7 +66,9 @@ def test_each_repository_has_its_own_times_and_owners(tmp_path: Path) -> None:
     assert {name: cron for name, (_, cron, _) in found["schedules"].items()} == {
         "orchard_plan_schedule": "30 13 * * *",
         "orchard_sweep_schedule": "0 6 * * *",
+        "orchard_housekeeping_schedule": "0 1 * * 0",
         "meadow_plan_schedule": "0 3 * * *",
+        "meadow_housekeeping_schedule": "0 1 * * 0",
     }
     owners = {name.partition("/")[0]: asset["owners"] for name, asset in found["assets"].items()}
     assert owners == {"orchard": ["team:lake"], "meadow": []}

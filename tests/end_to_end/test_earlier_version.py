@@ -3,6 +3,8 @@
 `tests/data/warehouses` has what version 0.1 (of 22 November 2026) left after a plan, its approval and its sweep.
 """
 
+import os
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from tests.end_to_end.command import DAY, Place, orchard_on_disk, run, sample
 pytestmark = [pytest.mark.usefixtures("spark", "forgetful")]
 
 SAVED = Path(__file__).parents[1] / "data" / "warehouses" / "orchard_in_quarantine.tar.xz"
+OLD = "2026-01-31"
 PLANNED = "e84d886a8689b696b78beba19cbc63a6f08b9a1bc6e81c04959d9909f1d0f902"
 
 
@@ -30,6 +33,18 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return place
 
 
+def add_old_day(place: Place) -> list[str]:
+    """Give the warehouse tables of an old day, and return their names."""
+    tables = [file.parent.parent for file in (place.warehouse / place.name).glob(f"*/{DAY}/_facts.json")]
+    names = [table.name for table in tables if table.name != "policy_table"]
+    for name in names:
+        folder = place.warehouse / place.name / name / OLD
+        shutil.copytree(folder.with_name(DAY), folder)
+        for file in folder.iterdir():
+            os.utime(file, (0, 0))
+    return names
+
+
 def quarantined(place: Place) -> set[str]:
     folder = place.directory / "attic" / DAY / PLANNED[:16] / "objects"
     return {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
@@ -43,7 +58,16 @@ def test_an_earlier_version_s_warehouse_is_verified_restored_swept_and_planned_a
     addresses = quarantined(swept)
     assert len(addresses) == 59
 
+    had = add_old_day(swept)
+    kept = run("--config", swept.file, "housekeeping", swept.name, "--execute")
+    assert kept.status == 0, kept.out + kept.err
+    assert not [table for table in had if (swept.warehouse / swept.name / table / OLD).exists()]
+    assert all((swept.warehouse / swept.name / table / DAY).is_dir() for table in had)
+
     first = min(addresses)
+    explained = run("--config", swept.file, "explain", swept.name, first)
+    assert explained.status == 0, explained.out + explained.err
+    assert run("--config", swept.file, "status").status == 0
     restored = run("--config", swept.file, "restore", swept.name, "--address", first)
     assert restored.status == 0, restored.out + restored.err
     assert (swept.directory / "lake" / first).read_bytes() == sample(first)

@@ -209,7 +209,7 @@ def test_many_small_batches_are_merged_and_the_newest_rows_of_a_range_count(
     assert cached.run("fifth") == (9, 0)
     cached.lose_a_part(f"{KIND.name}/{merged.name}")
     assert cached.run("sixth") == (9, 0)  # what was merged is still there, and is read again
-    assert [batch.name for batch in cached.batches()] == [*names, "00000004-fourth"]
+    assert merged.name not in [batch.name for batch in cached.batches()]
 
 
 def test_a_full_run_reads_its_own_batch_after_another_run_merged_it(

@@ -1,0 +1,322 @@
+"""What of the warehouse is no longer needed, and its removal. Works without Spark.
+
+Removed are only tables of old days, the objects of old plans that nobody swept, and batches of caches that are not read
+any more. Everything that this module does not name stays: ledgers, records, policies, what plans leave for later plans.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+
+from retention_assets.config.configuration import Repository
+from retention_assets.config.durations import format_duration
+from retention_assets.config.limits import KeepSettings
+from retention_assets.config.timestamps import Clock
+from retention_assets.errors import GuardRefused, StoreError
+from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.state.approval import APPROVALS
+from retention_assets.state.binding import is_bound_elsewhere
+from retention_assets.state.cache_batches import are_many, cache_batches, ids_of, merge_batches, replaced_batches
+from retention_assets.state.lease import MARGIN, release_lease, renew_lease, take_lease
+from retention_assets.state.ledger import LEDGERS, SURPLUS_LEDGERS
+from retention_assets.state.plan import CURRENT, PLANNED_HEADS, PLANNED_OBJECTS, PLANS, made_at_name
+from retention_assets.state.records import RECORDS
+from retention_assets.state.warehouse import FACTS, REFUSED, SUCCESS, StoredFile, Warehouse
+from retention_assets.tables import (
+    ADDRESSES,
+    CACHED_MANIFESTS,
+    CACHED_METARANGES,
+    CACHED_RANGES,
+    CACHED_SNAPSHOTS,
+    POLICY_TABLE,
+    REACHABLE_CHUNKS,
+    STORAGE_INVENTORY,
+    TABLES,
+)
+
+_CACHES = (CACHED_METARANGES, CACHED_RANGES, CACHED_SNAPSHOTS, CACHED_MANIFESTS)
+_OLD_CACHES = ("range_entries", "manifest_chunks")  # of earlier versions
+_DAILY = TABLES.keys() - {POLICY_TABLE.name}  # the rules in force follow from the policy tables of all days
+_NEWEST_IS_READ = {STORAGE_INVENTORY.name, ADDRESSES.name, REACHABLE_CHUNKS.name}  # the newest by `taken_at`
+_PUBLICATIONS, _PLANNED_EDITS = "publications", "planned_edits"  # of Icechunk
+_REPLACED_FOR = timedelta(days=1)  # a run that began before batches were merged may still read them
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A directory or document of the warehouse that is no longer needed."""
+
+    path: str  # below the directory of the repository
+    reason: str
+    files: int
+    bytes: int
+    written_at: datetime  # of its newest file (UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """All files of a repository in the warehouse. An entry is a directory or document in the directory of a table."""
+
+    warehouse: Warehouse
+    repository: Repository
+    files: Mapping[str, StoredFile]  # by path below the directory of the repository
+    entries: Mapping[tuple[str, str], Mapping[str, StoredFile]] = field(default_factory=dict)  # by table and name
+
+    @classmethod
+    def of(cls, warehouse: Warehouse, repository: Repository) -> "_Tables":
+        """List the files of a repository."""
+        files = {path.partition("/")[2]: file for path, file in warehouse.tree(repository.name).items()}
+        entries: dict[tuple[str, str], dict[str, StoredFile]] = {}
+        for path, file in files.items():
+            table, _, rest = path.partition("/")
+            entries.setdefault((table, rest.partition("/")[0]), {})[path] = file
+        return cls(warehouse, repository, files, entries)
+
+    def of_table(self, *tables: str) -> list[str]:
+        """Return the names of the entries of these tables, each once, sorted."""
+        return sorted({name for table, name in self.entries if table in tables})
+
+    def written_at(self, table: str, name: str) -> datetime:
+        """Return when the newest file of an entry was written."""
+        return max(file.written_at for file in self.entries[table, name].values())
+
+    def leftover(self, path: str, reason: str) -> Leftover:
+        """Return the leftover of an entry, or of one file below it."""
+        table, name, *rest = path.split("/")
+        files = [self.files[path]] if rest else list(self.entries[table, name].values())
+        size = sum(file.size for file in files)
+        return Leftover(path, reason, len(files), size, max(file.written_at for file in files))
+
+
+@dataclass(frozen=True, slots=True)
+class _Plans:
+    """The plans of a repository, as the names of their documents, their ledgers and their records tell of them."""
+
+    documents: Mapping[str, StoredFile]  # by path; without the documents of the days' current plans
+    swept: tuple[str, ...]  # hashes of plans that a sweep began
+    open_days: frozenset[str]  # days of plans with objects in quarantine, or whose last sweep has no record
+
+    def documents_of(self, plan: str) -> list[str]:
+        """Return the paths of the documents that are of the plan with this hash, as far as their names show."""
+        return [path for path in self.documents if plan.startswith(_digits(path))]
+
+    def is_swept(self, document: str) -> bool:
+        """Return whether a document may be of a plan that a sweep began."""
+        return any(plan.startswith(_digits(document)) for plan in self.swept)
+
+
+def _digits(document: str) -> str:
+    """Return the beginning of the plan's hash in the name of its document."""
+    return document.removesuffix(".json").rpartition("-")[2]
+
+
+def _day(document: str) -> str:
+    return document.split("/")[1]
+
+
+def leftovers(warehouse: Warehouse, repository: Repository, keep: KeepSettings, now: datetime) -> list[Leftover]:
+    """Return what of the repository's tables is no longer needed, sorted by path. Nothing is changed.
+
+    Errors: GuardRefused when the tables belong to another location than the configuration names.
+    """
+    if is_bound_elsewhere(warehouse, repository):
+        raise GuardRefused(
+            f"{repository.name}: its tables in the warehouse belong to another location than {repository.file} names. "
+            "Nothing was removed. Give this repository another name in that file."
+        )
+    tables = _Tables.of(warehouse, repository)
+    plans = _plans(tables)
+    needed = _needed_days(tables, plans, now, max(keep.tables, repository.settings.approval.life))
+    found = [
+        *_old_partitions(tables, needed, keep, now),
+        *_objects_of_plans(tables, plans, needed, keep, now),
+        *_documents_of_plans(tables, plans, needed, keep, now),
+        *_unread_batches(tables, keep, now),
+    ]
+    return [tables.leftover(path, reason) for path, reason in sorted(found)]
+
+
+def _plans(tables: _Tables) -> _Plans:
+    newest: dict[tuple[str, str], Mapping] = {}
+    for name in tables.of_table(RECORDS):
+        record = tables.warehouse.read_document(tables.repository.name, RECORDS, name)
+        if record and record["plan_hash"]:
+            newest[record["day"], record["plan_hash"]] = record
+    fences: dict[tuple[str, str], int] = {}
+    for path in tables.files:
+        if path.startswith((f"{LEDGERS}/", f"{SURPLUS_LEDGERS}/")):
+            _, day, plan, sweep, *_ = path.split("/")
+            fences[day, plan] = max(fences.get((day, plan), 0), int(sweep.partition("-")[0]))
+    held = [plan for plan, record in newest.items() if record["outcomes"].get(Outcome.QUARANTINED, {}).get("objects")]
+    unfinished = [plan for plan, fence in fences.items() if plan not in newest or newest[plan]["fence"] < fence]
+    swept = {plan for _, plan in [*newest, *fences]} | set(tables.of_table(_PUBLICATIONS))
+    documents = {
+        path: file
+        for path, file in tables.files.items()
+        if path.startswith(f"{PLANS}/") and path.endswith(".json") and not path.endswith(f"/{CURRENT}")
+    }
+    return _Plans(documents, tuple(sorted(swept)), frozenset(day for day, _ in [*held, *unfinished]))
+
+
+def _needed_days(tables: _Tables, plans: _Plans, now: datetime, life: timedelta) -> set[str]:
+    """Return the days of which every table stays, however old the day is. Plans younger than `life` may be swept."""
+    needed = {*plans.open_days, *_newest_days(tables, now)}
+    needed |= {_day(path) for path, file in plans.documents.items() if file.written_at >= now - life}
+    standing = [_day(path) for path in tables.files if path.startswith(f"{PLANS}/") and path.endswith(f"/{CURRENT}")]
+    made = {path.rpartition("/")[2]: _day(path) for path in plans.documents}
+    until_now = [name for name in made if name <= made_at_name(now + MARGIN)]
+    newest = [max(names) for names in (made, until_now) if names]  # of the plans from the future, and of the others
+    return needed | {*sorted(standing)[-1:], *(made[name] for name in newest)}
+
+
+def _newest_days(tables: _Tables, now: datetime) -> Iterator[str]:
+    """Yield the newest complete day of each table, and the days with the newest data."""
+    complete: dict[str, list[str]] = {}
+    for table, day in tables.entries:
+        place = f"{table}/{day}"
+        if table in _DAILY and _is_day(day) and {f"{place}/{FACTS}", f"{place}/{SUCCESS}"} <= tables.files.keys():
+            complete.setdefault(table, []).append(day)
+    for table, days in complete.items():
+        yield max(days)
+        if table in _NEWEST_IS_READ:
+            name = tables.repository.name
+            facts = {day: tables.warehouse.facts(name, table, date.fromisoformat(day)) for day in days}
+            usable = sorted((facts[day].taken_at, day) for day in days if REFUSED not in facts[day].notes)
+            yield from (day for _, day in usable[-1:])
+            yield from [day for taken_at, day in usable if taken_at <= now + MARGIN][-1:]
+
+
+def _old_partitions(tables: _Tables, needed: set[str], keep: KeepSettings, now: datetime) -> Iterator[tuple[str, str]]:
+    for table, day in tables.entries:
+        if table in _DAILY and _is_day(day) and day not in needed:
+            ended = datetime.combine(date.fromisoformat(day), time(), UTC) + timedelta(days=1)
+            if max(ended, tables.written_at(table, day)) < now - keep.tables:
+                yield f"{table}/{day}", f"older than {format_duration(keep.tables)}"
+
+
+def _objects_of_plans(
+    tables: _Tables, plans: _Plans, needed: set[str], keep: KeepSettings, now: datetime
+) -> Iterator[tuple[str, str]]:
+    for folder in (PLANNED_OBJECTS, PLANNED_HEADS, _PLANNED_EDITS):
+        for name in tables.of_table(folder):
+            plan = name.removesuffix(".json")
+            documents = plans.documents_of(plan)
+            newest = max([tables.written_at(folder, name), *(plans.documents[path].written_at for path in documents)])
+            is_needed = plan in plans.swept or needed & {_day(path) for path in documents}
+            if not is_needed and newest < now - keep.tables:
+                yield f"{folder}/{name}", f"of a plan that nobody swept, older than {format_duration(keep.tables)}"
+
+
+def _documents_of_plans(
+    tables: _Tables, plans: _Plans, needed: set[str], keep: KeepSettings, now: datetime
+) -> Iterator[tuple[str, str]]:
+    if keep.plans is None:
+        return
+    reason = f"of a plan that nobody swept, older than {format_duration(keep.plans)}"
+    gone = [
+        path
+        for path, file in plans.documents.items()
+        if file.written_at < now - keep.plans and _day(path) not in needed and not plans.is_swept(path)
+    ]
+    stay = {_day(path) for path in plans.documents.keys() - set(gone)}
+    for day in {_day(path) for path in gone} - stay:  # what else is there is of one of these plans
+        gone += [path for path in tables.entries[PLANS, day] if path not in plans.documents]
+    yield from ((path, reason) for path in gone)
+    for name in tables.of_table(APPROVALS):
+        plan = name.removesuffix(".json")
+        is_old = tables.written_at(APPROVALS, name) < now - keep.plans
+        if is_old and plan not in plans.swept and set(plans.documents_of(plan)) <= set(gone):
+            yield f"{APPROVALS}/{name}", reason
+
+
+def _unread_batches(tables: _Tables, keep: KeepSettings, now: datetime) -> Iterator[tuple[str, str]]:
+    for kind in _CACHES:
+        place = tables.warehouse, tables.repository.name, kind
+        read = {batch.name for batch in cache_batches(*place)}
+        replaced = {one.name: one.since for one in replaced_batches(*place)}
+        for table, batch in tables.entries:
+            if table not in (kind, ids_of(kind)) or batch in read:
+                continue
+            if batch in replaced and replaced[batch] < now - _REPLACED_FOR:
+                yield f"{table}/{batch}", "merged into another batch"
+            elif batch not in replaced and tables.written_at(table, batch) < now - keep.tables:
+                yield f"{table}/{batch}", "not complete"
+    old = {name for kind in _OLD_CACHES for name in (kind, ids_of(kind))}
+    for table, batch in tables.entries:
+        if table in old and tables.written_at(table, batch) < now - keep.tables:
+            yield f"{table}/{batch}", "of an earlier version"
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def remove_leftovers(
+    warehouse: Warehouse,
+    repository: Repository,
+    keep: KeepSettings,
+    run_id: str,
+    log: Callable[[str], None],
+    clock: Clock,
+) -> list[Leftover]:
+    """Merge small batches of the caches, remove what is no longer needed, and return it.
+
+    The repository's lease is held meanwhile, so no sweep, restore or purge runs beside it. A plan may: what it wrote
+    since the listing is not removed. An interrupted removal goes on with the next call.
+    Errors: GuardRefused while another run holds the lease, or when the clock of the store differs; StoreError when
+    something cannot be removed.
+    """
+    name = repository.name
+    many = [kind for kind in _CACHES if are_many(cache_batches(warehouse, name, kind))]
+    if not many and not leftovers(warehouse, repository, keep, clock()):
+        return []
+    lease = take_lease(warehouse, name, f"housekeeping {run_id}", clock(), repository.settings.sweep.lease)
+    try:
+        _require_clock(warehouse, name, clock())
+        for kind in many:
+            merge_batches(warehouse, name, kind, run_id)
+        removed = []
+        for leftover in leftovers(warehouse, repository, keep, clock()):
+            lease = renew_lease(warehouse, lease, clock())
+            if _remove(warehouse, name, leftover):
+                removed.append(leftover)
+            else:
+                log(f"{name}/{leftover.path} stays: it is a link, or it was written meanwhile.")
+    finally:
+        release_lease(warehouse, lease, clock())
+    return removed
+
+
+def _require_clock(warehouse: Warehouse, name: str, now: datetime) -> None:
+    """Refuse a clock that differs from the clock of the store, by the lease that was just written."""
+    written = max(file.written_at for file in warehouse.tree(name, "leases").values())
+    if abs(now - written) > MARGIN:
+        raise GuardRefused(
+            f"{name}: this machine's clock says {now:%Y-%m-%d %H:%M:%S} UTC, and the store of the warehouse "
+            f"{written:%Y-%m-%d %H:%M:%S} UTC. Nothing was removed. Set the clock, then run the same again."
+        )
+
+
+def _remove(warehouse: Warehouse, name: str, leftover: Leftover) -> bool:
+    """Remove a leftover. Return False, and remove nothing, if it is a link or was written since it was found."""
+    parts = name, *leftover.path.split("/")
+    if warehouse.is_link(*parts):
+        return False
+    if not (files := warehouse.tree(*parts)):  # a document, which has nothing below it
+        warehouse.remove_document(*parts)
+        return True
+    if any(file.written_at > leftover.written_at for file in files.values()):
+        return False
+    warehouse.remove_document(*parts, SUCCESS)  # from here on, no run takes the rest for a complete table
+    warehouse.remove_directory(*parts)
+    if left := warehouse.tree(*parts):
+        raise StoreError(f"{warehouse.location(*parts)}: {len(left):,} files could not be removed, {min(left)} first.")
+    return True
+
+
+def unconfigured(warehouse: Warehouse, names: Sequence[str]) -> list[str]:
+    """Return the directories of the warehouse that belong to no configured repository. They stay."""
+    return sorted(set(warehouse.directories()) - set(names))

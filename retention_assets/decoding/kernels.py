@@ -40,15 +40,16 @@ VARINT, TEXT, MESSAGE = 0, 2, 3  # the kinds of fields that `decode_fields` deco
 def kernel(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Compile a function for `signature`, with numba's cache where possible.
 
-    numba raises if it finds no directory for its cache: when neither the package nor the home directory is writable.
-    Each process then compiles the kernel itself, which takes seconds and gives the same results.
+    numba raises if it finds no directory for its cache: when neither the package nor the home directory is writable. It
+    also raises if the cache is damaged. Each process then compiles the kernel itself, which takes seconds and gives the
+    same results.
     """
 
     def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         compiler: Any = njit
         try:
             return compiler(signature, cache=True, nogil=True)(_with_lasting_file(function))
-        except (OSError, RuntimeError):
+        except Exception:  # of pickle too, and of what a damaged file makes it import
             return compiler(signature, nogil=True)(function)
 
     return compiled
@@ -70,7 +71,8 @@ def _with_lasting_file(function: Any) -> Any:
 @cache
 def _lasting_file() -> Path:
     source: str = __loader__.get_source(__name__)  # type: ignore[name-defined]
-    digest = hashlib.sha256(source.encode()).hexdigest()[:16]
+    # The cache names this module. Another version of the package may have had the same source under another name.
+    digest = hashlib.sha256(f"{__name__}\n{source}".encode()).hexdigest()[:16]
     file = Path.home() / ".cache" / "retention_assets" / digest / "kernels.py"
     if not file.is_file():
         file.parent.mkdir(parents=True, exist_ok=True)

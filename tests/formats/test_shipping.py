@@ -62,6 +62,11 @@ def test_a_worker_of_another_application_reads_with_the_code_that_the_first_comp
     (tmp_path / "another").mkdir()
     again = shutil.copy(shipped, tmp_path / "another")  # Spark puts the zip elsewhere for each application
     assert read_there(Path(again), {"HOME": str(tmp_path)}) == (13_868, BENCH_ID, 1)
+    compiled = list(tmp_path.rglob("*.nbc"))
+    assert compiled
+    for file in compiled:
+        file.write_bytes(b"damaged")
+    assert read_there(shipped, {"HOME": str(tmp_path)}) == (13_868, BENCH_ID, 0)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import click
 
-from retention_assets.cli.group import as_json, cli, configuration_of, program, screen
+from retention_assets.cli.group import as_json, cli, configuration_of, examples, program, screen
 from retention_assets.cli.rendering import AS_IT_IS
 from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import utc_now
@@ -23,7 +23,10 @@ _SHOWN = 20  # how many addresses are printed
 _AT_ONCE = 16  # concurrent requests to the store
 
 
-@cli.command(short_help="Accept that live objects are lost.")
+@cli.command(
+    short_help="Accept that live objects are lost.",
+    epilog=examples("retention acknowledge orchard", "retention acknowledge orchard --file lost.txt --yes --json"),
+)
 @click.argument("repository")
 @click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
 @click.option("--file", "file", type=click.Path(path_type=Path), help="One address a line.")

@@ -13,7 +13,17 @@ from uuid import uuid4
 import click
 import pyarrow as pa
 
-from retention_assets.cli.group import as_json, as_of, cli, configuration_of, day_of, program, progress, screen
+from retention_assets.cli.group import (
+    as_json,
+    as_of,
+    cli,
+    configuration_of,
+    day_of,
+    examples,
+    program,
+    progress,
+    screen,
+)
 from retention_assets.cli.rendering import AS_IT_IS, print_rows
 from retention_assets.config.configuration import Configuration
 from retention_assets.config.timestamps import utc_now
@@ -38,7 +48,14 @@ class _Wanted:
     price: float | None  # per GB (10^9 bytes) and month
 
 
-@cli.command(short_help="Compare two plans, or the plan with another policy.")
+@cli.command(
+    short_help="Compare two plans, or the plan with another policy.",
+    epilog=examples(
+        "retention diff orchard --policy new.yaml",
+        "retention diff orchard HASH HASH --json",
+        "retention diff orchard --policy new.yaml --format csv --limit 100",
+    ),
+)
 @click.argument("repository")
 @click.argument("plans", nargs=-1, metavar="[PLAN PLAN]")
 @click.option(

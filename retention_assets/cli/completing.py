@@ -3,15 +3,13 @@
 import click
 from click.shell_completion import ShellComplete, get_completion_class
 
-from retention_assets.cli.group import cli
+from retention_assets.cli.group import cli, examples
 
-_EXAMPLES = """
-\b
-Examples:
-  eval "$(retention completion bash)"
-  retention completion zsh > ~/.zfunc/_retention
-  retention completion fish > ~/.config/fish/completions/retention.fish
-"""
+_EXAMPLES = examples(
+    'eval "$(retention completion bash)"',
+    "retention completion zsh > ~/.zfunc/_retention",
+    "retention completion fish > ~/.config/fish/completions/retention.fish",
+)
 _VARIABLE = "_RETENTION_COMPLETE"  # the variable by which the script asks this command for completions
 
 

@@ -7,19 +7,17 @@ from datetime import UTC, date, datetime
 
 import click
 
-from retention_assets.cli.group import as_json, cli, configuration_of, day_option, program, screen
+from retention_assets.cli.group import as_json, cli, configuration_of, day_option, examples, program, screen
 from retention_assets.cli.rendering import AS_IT_IS, human_bytes
 from retention_assets.config.timestamps import utc_now
 from retention_assets.explain.answers import GONE, Answer, CommitSeen, ObjectAnswer, Removal
 
-_EXAMPLES = """
-\b
-Examples:
-  retention explain orchard fruit/apples.csv
-  retention explain orchard s3://lake/orchard/data/ADDRESS
-  retention explain orchard COMMIT --json
-  retention explain field 1CECHNKREP0F1RSTCMT0
-"""
+_EXAMPLES = examples(
+    "retention explain orchard fruit/apples.csv",
+    "retention explain orchard s3://lake/orchard/data/ADDRESS",
+    "retention explain orchard COMMIT --json",
+    "retention explain field 1CECHNKREP0F1RSTCMT0",
+)
 _FEW = 5  # paths, rules or keepers in a text
 _WORDS = {
     "kept": "is kept",

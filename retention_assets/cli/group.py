@@ -1,5 +1,6 @@
 """The root command: the configuration, the day, the command to call again, and the consoles for all output."""
 
+import json
 import os
 import shutil
 import sys
@@ -50,6 +51,17 @@ def day_option(told: str) -> Callable[[Command], Command]:
 
 as_of = day_option("The day that thresholds count from (UTC); default today.")
 as_json = click.option("--json", "json_wanted", is_flag=True, help="One JSON document on standard output.")
+
+
+def examples(*commands: str, more: str = "") -> str:
+    """Return the end of a command's help: examples, each on a line of its own, and a paragraph `more`."""
+    lines = "\n".join(f"  {command}" for command in commands)
+    return f"\b\nExamples:\n{lines}\n\n{more}"
+
+
+def print_json(document: object) -> None:
+    """Print one JSON document on standard output."""
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def program() -> str:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import click
 
-from retention_assets.cli.group import as_json, cli, configuration_of, progress, screen
+from retention_assets.cli.group import as_json, cli, configuration_of, examples, print_json, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS
 from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import utc_now
@@ -42,7 +42,11 @@ def tag() -> None:
     """Create or delete a tag."""
 
 
-@branch.command("create", short_help="Make a branch on a snapshot.")
+@branch.command(
+    "create",
+    short_help="Make a branch on a snapshot.",
+    epilog=examples("retention icechunk field branch create trial 1CECHNKREP0F1RSTCMT0"),
+)
 @_name
 @_snapshot
 @click.pass_context
@@ -51,7 +55,9 @@ def create_branch(context: click.Context, name: str, snapshot: str) -> None:
     _operate(context, f"branch create {name} {snapshot}", lambda on: on.create_branch(name, snapshot))
 
 
-@branch.command("delete", short_help="Delete a branch.")
+@branch.command(
+    "delete", short_help="Delete a branch.", epilog=examples("retention icechunk field branch delete trial")
+)
 @_name
 @click.pass_context
 def delete_branch(context: click.Context, name: str) -> None:
@@ -59,7 +65,11 @@ def delete_branch(context: click.Context, name: str) -> None:
     _operate(context, f"branch delete {name}", lambda on: on.delete_branch(name))
 
 
-@branch.command("reset", short_help="Put a branch on another snapshot.")
+@branch.command(
+    "reset",
+    short_help="Put a branch on another snapshot.",
+    epilog=examples("retention icechunk field branch reset main 1CECHNKREP0F1RSTCMT0"),
+)
 @_name
 @_snapshot
 @click.option("--from", "expected", metavar="SNAPSHOT", help="Only if the branch is on this one.")
@@ -69,7 +79,11 @@ def reset_branch(context: click.Context, name: str, snapshot: str, expected: str
     _operate(context, f"branch reset {name} {snapshot}", lambda on: on.reset_branch(name, snapshot, expected))
 
 
-@tag.command("create", short_help="Make a tag on a snapshot.")
+@tag.command(
+    "create",
+    short_help="Make a tag on a snapshot.",
+    epilog=examples("retention icechunk field tag create v1 1CECHNKREP0F1RSTCMT0"),
+)
 @_name
 @_snapshot
 @click.pass_context
@@ -78,7 +92,7 @@ def create_tag(context: click.Context, name: str, snapshot: str) -> None:
     _operate(context, f"tag create {name} {snapshot}", lambda on: on.create_tag(name, snapshot))
 
 
-@tag.command("delete", short_help="Delete a tag.")
+@tag.command("delete", short_help="Delete a tag.", epilog=examples("retention icechunk field tag delete v1"))
 @_name
 @click.pass_context
 def delete_tag(context: click.Context, name: str) -> None:
@@ -86,7 +100,12 @@ def delete_tag(context: click.Context, name: str) -> None:
     _operate(context, f"tag delete {name}", lambda on: on.delete_tag(name))
 
 
-@icechunk.command(short_help="Show or set whether it may be written to.")
+@icechunk.command(
+    short_help="Show or set whether it may be written to.",
+    epilog=examples(
+        "retention icechunk field status --json", "retention icechunk field status read-only --reason upgrade"
+    ),
+)
 @click.argument("wanted", metavar="[online|read-only]", type=click.Choice(["online", "read-only"]), required=False)
 @click.option("--reason", metavar="TEXT", help="Why it is read-only.")
 @as_json
@@ -107,7 +126,9 @@ def status(context: click.Context, wanted: str | None, reason: str | None, json_
         screen.print(f"{name}: {', '.join(value) if isinstance(value, list) else value}", **AS_IT_IS)
 
 
-@icechunk.command(short_help="Show what was done to it.")
+@icechunk.command(
+    short_help="Show what was done to it.", epilog=examples("retention icechunk field log --limit 50 --json")
+)
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many entries.")
 @as_json
 @click.pass_context
@@ -133,10 +154,14 @@ def log(context: click.Context, limit: int, json_wanted: bool) -> None:
         screen.print(f"{entry['updated_at']}  {entry['kind']}  {told}", **AS_IT_IS)
 
 
-@icechunk.command(short_help="Upgrade it from format 1 to format 2.")
+@icechunk.command(
+    short_help="Upgrade it from format 1 to format 2.",
+    epilog=examples("retention icechunk field upgrade --dry-run", "retention icechunk field upgrade"),
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
+@as_json
 @click.pass_context
-def upgrade(context: click.Context, dry_run: bool) -> None:
+def upgrade(context: click.Context, dry_run: bool, json_wanted: bool) -> None:
     """Upgrade the repository to format 2, or end an upgrade that was cut off. Stop all its writers before."""
     from retention_assets.icechunk.administration.recorded import recorded
     from retention_assets.icechunk.administration.upgrade import upgrade as upgrade_to_format_2
@@ -152,6 +177,9 @@ def upgrade(context: click.Context, dry_run: bool) -> None:
         return asdict(upgrade_to_format_2(access, utc_now, dry_run=dry_run))
 
     done = act() if dry_run else recorded(_desk(context, repository), "upgrade", act)
+    if json_wanted:
+        print_json({"repository": repository.name, "dry_run": dry_run, **done})
+        return
     verb = "would be upgraded" if dry_run else "upgraded"
     screen.print(
         f"{repository.name}: {verb}: {done['snapshots']:,} snapshots, {done['branches']:,} branches, "

@@ -15,7 +15,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from retention_assets.cli.group import as_json, cli, configuration_of, program, progress, screen
+from retention_assets.cli.group import as_json, cli, configuration_of, examples, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS
 from retention_assets.config.configuration import configuration_in
 from retention_assets.config.durations import parse_span, span_of_days
@@ -25,24 +25,19 @@ from retention_assets.config.starter import Starter, configuration_text, options
 from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.repositories.permissions import MODES, PermissionCheck, Permissions, permissions_of
 
-_EXAMPLES = """
-\b
-Examples:
-  retention init orchard --server https://lakefs.example.org
-  retention init orchard --dump refs_dump.json --namespace s3://lake/orchard
-  retention init field --kind icechunk --storage s3://lake/field --option region=eu-west-1
-  retention init orchard --option secret_access_key=env:LAKE_SECRET --option access_key_id=env:LAKE_KEY
-
-The credentials of the lakeFS server are read from LAKECTL_CREDENTIALS_ACCESS_KEY_ID and
-LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY, those of the store from the variables that its own tools read. The file has only
-the names of the variables.
-"""
-_EXAMPLES_OF_ACCESS = """
-\b
-Examples:
-  retention access orchard
-  retention access orchard --try-writes --json
-"""
+_EXAMPLES = examples(
+    "retention init orchard --server https://lakefs.example.org",
+    "retention init orchard --dump refs_dump.json --namespace s3://lake/orchard",
+    "retention init field --kind icechunk --storage s3://lake/field --option region=eu-west-1",
+    "retention init orchard --option secret_access_key=env:LAKE_SECRET --option access_key_id=env:LAKE_KEY",
+    more="The credentials of the lakeFS server are read from LAKECTL_CREDENTIALS_ACCESS_KEY_ID and "
+    "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY, those of the store from the variables that its own tools "
+    "read. The file has only the names of the variables.",
+)
+_EXAMPLES_OF_ACCESS = examples(
+    "retention access orchard",
+    "retention access orchard --try-writes --json",
+)
 _FILE, _POLICY = "retention.yaml", "policy.yaml"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEY, _SECRET = "LAKECTL_CREDENTIALS_ACCESS_KEY_ID", "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"

@@ -22,7 +22,18 @@ from retention_assets.cli import (  # noqa: F401 - their commands join the group
     standing,
     undoing,
 )
-from retention_assets.cli.group import as_json, as_of, cli, configuration_of, day_of, program, progress, screen
+from retention_assets.cli.group import (
+    as_json,
+    as_of,
+    cli,
+    configuration_of,
+    day_of,
+    examples,
+    print_json,
+    program,
+    progress,
+    screen,
+)
 from retention_assets.cli.rendering import AS_IT_IS, column_order, human_bytes, print_amounts, print_rows
 from retention_assets.config.configuration import Configuration, Repository, load_configuration
 from retention_assets.config.durations import parse_span
@@ -40,7 +51,9 @@ _SHOWN = 20  # rows of a table on a screen without --limit
 _DEMO_DAY = date(2026, 11, 1)
 
 
-@cli.command(short_help="Check configuration and policies.")
+@cli.command(
+    short_help="Check configuration and policies.", epilog=examples("retention lint", "retention lint orchard --json")
+)
 @click.argument("repositories", nargs=-1)
 @as_json
 @click.pass_context
@@ -70,7 +83,10 @@ def _print_findings(found: Mapping[str, Sequence[Finding]]) -> None:
             screen.print(f"Next: {program()} plan {name}", **AS_IT_IS)
 
 
-@cli.command(short_help="Plan what may be deleted, and show it.")
+@cli.command(
+    short_help="Plan what may be deleted, and show it.",
+    epilog=examples("retention plan orchard", "retention plan orchard --as-of 2026-11-01 --json"),
+)
 @click.argument("repository")
 @as_of
 @as_json
@@ -115,7 +131,14 @@ def _next_steps(made: Any, ui: str) -> str:
     return f"\nEach object: {program()} show {name} {table} --as-of {day}\nApprove:     {approve}\nThe run:     {ui}"
 
 
-@cli.command(short_help="Show one table of a day.", epilog=f"Tables: {', '.join(sorted(SHOWN))}.")
+@cli.command(
+    short_help="Show one table of a day.",
+    epilog=examples(
+        "retention show orchard due_objects --limit 50",
+        "retention show orchard deletion_candidates --format csv",
+        more=f"Tables: {', '.join(sorted(SHOWN))}.",
+    ),
+)
 @click.argument("repository")
 @click.argument("table", metavar="TABLE", type=click.Choice(sorted(SHOWN)))
 @as_of
@@ -137,12 +160,16 @@ def show(
         progress.print(f"{rows.num_rows - most:,} more rows: --limit {rows.num_rows}, or --format csv", style="dim")
 
 
-@cli.command(short_help="Approve a plan by its hash.")
+@cli.command(
+    short_help="Approve a plan by its hash.",
+    epilog=examples("retention approve orchard HASH", "retention approve orchard HASH --as-of 2026-11-01 --json"),
+)
 @click.argument("repository")
 @click.argument("plan_hash", metavar="HASH")
 @as_of
+@as_json
 @click.pass_context
-def approve(context: click.Context, repository: str, plan_hash: str, given: datetime | None) -> None:
+def approve(context: click.Context, repository: str, plan_hash: str, given: datetime | None, json_wanted: bool) -> None:
     """Approve the plan of REPOSITORY that has this HASH, so that a sweep may carry it out.
 
     The approval is for the settings of now: a sweep in another mode, or with another grace period, is refused.
@@ -156,6 +183,10 @@ def approve(context: click.Context, repository: str, plan_hash: str, given: date
     warehouse, by = Warehouse(configuration.warehouse), person()
     made = approve_plan(warehouse, repository, day_of(given), plan_hash, by, utc_now(), life, terms)
     amount = made.candidates
+    if json_wanted:
+        until = (made.made_at + life).isoformat()
+        print_json({**_named(made), "approved_by": by, "until": until, **asdict(amount), "settings": dict(terms)})
+        return
     screen.print(
         f"Approved by {by}: {amount.objects:,} objects, {human_bytes(amount.bytes)}, of {repository} as of {made.day}; "
         f"holds until {made.made_at + life:%Y-%m-%d %H:%M} UTC, under these settings:\n"
@@ -165,11 +196,15 @@ def approve(context: click.Context, repository: str, plan_hash: str, given: date
     )
 
 
-@cli.command(short_help="Take the approval of a plan back.")
+@cli.command(
+    short_help="Take the approval of a plan back.",
+    epilog=examples("retention withdraw orchard", "retention withdraw orchard --as-of 2026-11-01"),
+)
 @click.argument("repository")
 @as_of
+@as_json
 @click.pass_context
-def withdraw(context: click.Context, repository: str, given: datetime | None) -> None:
+def withdraw(context: click.Context, repository: str, given: datetime | None, json_wanted: bool) -> None:
     """Take the approval of REPOSITORY's plan back; a budget does not give it again. A sweep at work goes on."""
     from retention_assets.state.approval import person, withdraw_approval
 
@@ -177,6 +212,9 @@ def withdraw(context: click.Context, repository: str, given: datetime | None) ->
     configuration.repository(repository)
     by = person()
     made = withdraw_approval(Warehouse(configuration.warehouse), repository, day_of(given), by, utc_now())
+    if json_wanted:
+        print_json({**_named(made), "withdrawn_by": by})
+        return
     screen.print(
         f"Withdrawn by {by}: the approval of {made.plan_hash}, of {repository} as of {made.day}.\n"
         f"A sweep that is at work already goes on: {program()} stop {repository}",
@@ -184,7 +222,10 @@ def withdraw(context: click.Context, repository: str, given: datetime | None) ->
     )
 
 
-@cli.command(short_help="Carry out the approved plan.")
+@cli.command(
+    short_help="Carry out the approved plan.",
+    epilog=examples("retention sweep orchard", "retention sweep orchard --as-of 2026-11-01 --dump-age 12h"),
+)
 @click.argument("repository")
 @as_of
 @click.option(
@@ -193,8 +234,11 @@ def withdraw(context: click.Context, repository: str, given: datetime | None) ->
     metavar="DURATION",
     help="Sweep from a dump that is up to so old, such as 12h. Default: source.dump_age of the configuration, else 1h.",
 )
+@as_json
 @click.pass_context
-def sweep(context: click.Context, repository: str, given: datetime | None, dump_age: str | None) -> None:
+def sweep(
+    context: click.Context, repository: str, given: datetime | None, dump_age: str | None, json_wanted: bool
+) -> None:
     """Carry out the approved plan of REPOSITORY: its mode is `quarantine` or `delete`."""
     from retention_assets.assets.jobs import sweep_job
     from retention_assets.cli.runs import run_job
@@ -209,7 +253,7 @@ def sweep(context: click.Context, repository: str, given: datetime | None, dump_
         configuration = configuration.with_dump_age(repository, _dump_age(dump_age))
     day = day_of(given)
     run_job(configuration, sweep_job(repository), day, progress)
-    failed, left = _report(configuration, repository, day)
+    failed, left = _report(configuration, repository, day, json_wanted=json_wanted)
     if failed:
         rest = f"{left:,} were not tried after that" if left else "the rest of the plan was carried out"
         raise StoreError(
@@ -226,7 +270,10 @@ def _dump_age(written: str) -> timedelta:
         raise ConfigurationError(f"--dump-age: {error}") from error
 
 
-@cli.command(short_help="Prove what was done.")
+@cli.command(
+    short_help="Prove what was done.",
+    epilog=examples("retention verify orchard", "retention verify orchard --as-of 2026-11-01 --json"),
+)
 @click.argument("repository")
 @as_of
 @as_json
@@ -253,12 +300,22 @@ def verify(context: click.Context, repository: str, given: datetime | None, json
         screen.print(f"holds: {row['check']}: {row['saw']}", **AS_IT_IS)
 
 
-@cli.command(short_help="Report what became of a plan.")
+@cli.command(
+    short_help="Report what became of a plan.",
+    epilog=examples(
+        "retention report orchard",
+        "retention report orchard --as-of 2026-11-01 --json",
+        "retention report orchard --html orchard.html",
+    ),
+)
 @click.argument("repository")
 @as_of
 @click.option("--html", "page", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures as one page.")
+@as_json
 @click.pass_context
-def report(context: click.Context, repository: str, given: datetime | None, page: Path | None) -> None:
+def report(
+    context: click.Context, repository: str, given: datetime | None, page: Path | None, json_wanted: bool
+) -> None:
     """Report what became of the plan of REPOSITORY for a day.
 
     With --html, write a page with the plan, its trend, forecast and guards, and what became of the plan. The page needs
@@ -266,8 +323,10 @@ def report(context: click.Context, repository: str, given: datetime | None, page
     """
     configuration = configuration_of(context)
     configuration.repository(repository)
+    if page is not None and json_wanted:
+        raise click.UsageError("--json and --html: choose one.")
     if page is None:
-        _report(configuration, repository, day_of(given))
+        _report(configuration, repository, day_of(given), json_wanted=json_wanted)
     else:
         _write_page(configuration, repository, given.date() if given else None, page)
 
@@ -289,7 +348,11 @@ def _write_page(configuration: Configuration, repository: str, day: date | None,
     screen.print(f"{repository}: the report of {figures.plan.day} is in {file}", **AS_IT_IS)
 
 
-def _report(configuration: Configuration, repository: str, day: date) -> tuple[int, int]:
+def _named(made: Any) -> dict[str, str]:
+    return {"repository": made.repository, "day": made.day.isoformat(), "plan_hash": made.plan_hash}
+
+
+def _report(configuration: Configuration, repository: str, day: date, *, json_wanted: bool) -> tuple[int, int]:
     """Print the results of the day's plan. Return how many objects failed, and how many were not tried."""
     from retention_assets.cli.tables import open_table, without_references
     from retention_assets.state.plan import load_plan
@@ -311,21 +374,29 @@ def _report(configuration: Configuration, repository: str, day: date) -> tuple[i
     if is_complete and warehouse.facts(repository, DELETION_REPORT.name, day).notes.get("plan_hash") == made.plan_hash:
         reported = open_table(warehouse, repository, DELETION_REPORT.name, day)
         references = reported.num_rows - without_references(reported).num_rows
+    ended_early = newest.get("ended_early") if newest else None
+    was_cut_off = max(sweeps_of(warehouse, *plan), default=0) > (newest["fence"] if newest else 0)
+    failed = amounts.get(Outcome.FAILED, Amount()).objects
+    failure = a_failure(warehouse, *plan) if failed else None
+    if json_wanted:
+        outcomes = {str(outcome): asdict(amount) for outcome, amount in amounts.items()}
+        ending = {"ended_early": ended_early, "was_cut_off": was_cut_off, "a_failure": failure}
+        print_json({**_named(made), "outcomes": outcomes, "references_removed": references, **ending})
+        return failed, amounts["unattempted"].objects
     rows = [(outcome, amount.objects, amount.bytes) for outcome, amount in amounts.items()]
     print_amounts(screen, f"{repository} {day}, plan {made.plan_hash}", "outcome", rows)
     if references:
         screen.print(f"Branches and tags removed: {references:,}", **AS_IT_IS)
-    if newest and newest.get("ended_early"):
-        screen.print(f"The last run was ended: {newest['ended_early']}", **AS_IT_IS)
-    if max(sweeps_of(warehouse, *plan), default=0) > (newest["fence"] if newest else 0):
+    if ended_early:
+        screen.print(f"The last run was ended: {ended_early}", **AS_IT_IS)
+    if was_cut_off:
         screen.print("A run was cut off after that: the next one goes on with what it did.", **AS_IT_IS)
-    failed = amounts.get(Outcome.FAILED, Amount()).objects
-    if failed and (failure := a_failure(warehouse, *plan)):
+    if failure:
         screen.print(f"One that failed: {failure[0]}: {failure[1]}", **AS_IT_IS)
     return failed, amounts["unattempted"].objects
 
 
-@cli.command(short_help="Plan the embedded samples.")
+@cli.command(short_help="Plan the embedded samples.", epilog=examples("retention demo", "retention demo --prepare"))
 @click.option("--prepare", "only_prepare", is_flag=True, help="Only lay out the samples.")
 def demo(only_prepare: bool) -> None:
     """Plan the embedded sample repositories as of 2026-11-01; nothing else needs to run."""

@@ -11,7 +11,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from retention_assets.cli.group import as_json, cli, configuration_of, day_option, program, progress, screen
+from retention_assets.cli.group import as_json, cli, configuration_of, day_option, examples, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS, print_amounts
 from retention_assets.config.configuration import Repository
 from retention_assets.core.amounts import Amount, human_bytes
@@ -22,13 +22,11 @@ from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.plan import Plan
 from retention_assets.state.warehouse import Warehouse
 
-_EXAMPLES = """
-\\b
-Examples:
-  retention simulate orchard
-  retention simulate orchard --policy new.yaml --days 90
-  retention simulate field --policy new.yaml --json
-"""
+_EXAMPLES = examples(
+    "retention simulate orchard",
+    "retention simulate orchard --policy new.yaml --days 90",
+    "retention simulate field --policy new.yaml --json",
+)
 _PREFIXES = 12  # rows of a table by prefix
 _LONGEST = 3660  # days
 

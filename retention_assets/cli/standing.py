@@ -9,19 +9,17 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from retention_assets.cli.group import as_json, cli, configuration_of, program, screen
+from retention_assets.cli.group import as_json, cli, configuration_of, examples, program, screen
 from retention_assets.cli.rendering import AS_IT_IS, human_bytes, human_cost
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount
 from retention_assets.explain.status import RepositoryStatus, statuses
 
-_EXAMPLES = """
-\\b
-Examples:
-  retention status
-  retention status orchard
-  retention status --json
-"""
+_EXAMPLES = examples(
+    "retention status",
+    "retention status orchard",
+    "retention status --json",
+)
 _HOURS_SHOWN = 48  # an age is shown in hours up to this, then in days
 _BARS = "▁▂▃▄▅▆▇█"
 

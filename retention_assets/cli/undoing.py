@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import click
 
-from retention_assets.cli.group import as_json, cli, configuration_of, program, progress, screen
+from retention_assets.cli.group import as_json, cli, configuration_of, examples, print_json, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS, human_bytes, print_amounts
 from retention_assets.config.configuration import Configuration
 from retention_assets.config.timestamps import utc_now
@@ -23,34 +23,46 @@ if TYPE_CHECKING:
     from retention_assets.sweep.undo import Undone
 
 
-@cli.command(short_help="Stop all sweeps of a repository.")
+@cli.command(short_help="Stop all sweeps of a repository.", epilog=examples("retention stop orchard"))
 @click.argument("repository")
+@as_json
 @click.pass_context
-def stop(context: click.Context, repository: str) -> None:
+def stop(context: click.Context, repository: str, json_wanted: bool) -> None:
     """Stop whoever sweeps REPOSITORY, and let nobody begin, until `resume`."""
     from retention_assets.state.lease import stop_sweeps
 
     configuration = configuration_of(context)
     configuration.repository(repository)
-    was = stop_sweeps(Warehouse(configuration.warehouse), repository, person(), utc_now())
+    by = person()
+    was = stop_sweeps(Warehouse(configuration.warehouse), repository, by, utc_now())
+    if json_wanted:
+        print_json({"repository": repository, "stopped_by": by, "was_sweeping": was})
+        return
     ending = f"Run {was} stops after its current group." if was else "Nobody was sweeping."
     screen.print(f"Stopped: {repository}. {ending}\nResume with: {program()} resume {repository}", **AS_IT_IS)
 
 
-@cli.command(short_help="Let stopped sweeps begin again.")
+@cli.command(short_help="Let stopped sweeps begin again.", epilog=examples("retention resume orchard"))
 @click.argument("repository")
+@as_json
 @click.pass_context
-def resume(context: click.Context, repository: str) -> None:
+def resume(context: click.Context, repository: str, json_wanted: bool) -> None:
     """Let sweeps of REPOSITORY begin again after `stop`."""
     from retention_assets.state.lease import resume_sweeps
 
     configuration = configuration_of(context)
     configuration.repository(repository)
     resume_sweeps(Warehouse(configuration.warehouse), repository, utc_now())
+    if json_wanted:
+        print_json({"repository": repository, "stopped_by": None})
+        return
     screen.print(f"Sweeps of {repository} may begin again: {program()} sweep {repository}", **AS_IT_IS)
 
 
-@cli.command(short_help="Show what is in quarantine.")
+@cli.command(
+    short_help="Show what is in quarantine.",
+    epilog=examples("retention quarantined orchard", "retention quarantined orchard --json"),
+)
 @click.argument("repository")
 @as_json
 @click.pass_context
@@ -99,14 +111,23 @@ def _print_amounts(title: str, rows: Sequence[tuple[str, Amount]]) -> None:
             screen.print(f"plan {name}", **AS_IT_IS)
 
 
-@cli.command(short_help="Bring objects back from quarantine.")
+@cli.command(
+    short_help="Bring objects back from quarantine.",
+    epilog=examples("retention restore orchard --path tables/day=7", "retention restore orchard --plan HASH --json"),
+)
 @click.argument("repository")
 @click.option("--plan", "plan_hash", metavar="HASH", help="What the plan of this hash moved; its beginning will do.")
 @click.option("--path", metavar="PATH", help="What lay at this path of the repository, or below it.")
 @click.option("--address", metavar="NAME", help="One object, by its address.")
+@as_json
 @click.pass_context
 def restore(
-    context: click.Context, repository: str, plan_hash: str | None, path: str | None, address: str | None
+    context: click.Context,
+    repository: str,
+    plan_hash: str | None,
+    path: str | None,
+    address: str | None,
+    json_wanted: bool,
 ) -> None:
     """Bring objects of REPOSITORY back from quarantine, where nothing else took their place."""
     from retention_assets.sweep.undo import Selection
@@ -115,15 +136,21 @@ def restore(
     if not (plan_hash or path or address):
         raise ConfigurationError("restore: say what: --plan HASH, --path PATH or --address NAME. Nothing was changed.")
     ended = bring_back(_undo(configuration_of(context), repository), Selection(plan_hash, path, address))
-    _tell(repository, "restored", ended)
+    _tell(repository, "restored", ended, json_wanted=json_wanted)
 
 
-@cli.command(short_help="Delete for good what is past its time in quarantine.")
+@cli.command(
+    short_help="Delete for good what is past its time in quarantine.",
+    epilog=examples(
+        "retention purge orchard", "retention purge orchard --approve HASH", "retention purge orchard --versions --json"
+    ),
+)
 @click.argument("repository")
 @click.option("--versions", is_flag=True, help="Instead: the versions that the bucket keeps of what was deleted.")
 @click.option("--approve", "approved", metavar="HASH", help="The hash that this command prints without it.")
+@as_json
 @click.pass_context
-def purge(context: click.Context, repository: str, versions: bool, approved: str | None) -> None:
+def purge(context: click.Context, repository: str, versions: bool, approved: str | None, json_wanted: bool) -> None:
     """Show what of REPOSITORY may leave the quarantine; with its hash, delete it, its versions and its manifests.
 
     That is what lay there longer than `quarantine.keep`, and copies whose originals are still in the repository.
@@ -137,10 +164,20 @@ def purge(context: click.Context, repository: str, versions: bool, approved: str
     if approved:
         asked = undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.log, undo.clock
         with LiveNow(*asked) as live:
-            _tell(repository, "purged", delete_for_good(undo, approved, live, versions=versions))
+            ended = delete_for_good(undo, approved, live, versions=versions)
+            _tell(repository, "purged", ended, json_wanted=json_wanted)
         return
     with undo.frames:
         due = due_for_purge(undo, versions=versions)
+    if json_wanted:
+        amounts = {
+            "due": asdict(due.amount),
+            "surplus": asdict(due.surplus),
+            "plans_without_copies": len(due.manifests),
+        }
+        digest = due.digest if due.is_anything else None
+        print_json({"repository": repository, **amounts, "approve": digest, "keeps_versions": due.keeps_versions})
+        return
     what = "are gone, and may be there still as versions" if versions else "are past their time in quarantine"
     screen.print(f"{repository}: {_told(due.amount)}, {what}.", **AS_IT_IS)
     if due.surplus.objects:
@@ -180,7 +217,12 @@ def _undo(configuration: Configuration, repository: str):  # type: ignore[no-unt
     return Undo(spark, Warehouse(configuration.warehouse), configured, str(uuid4()), person(), log, utc_now)
 
 
-def _tell(repository: str, done: str, undone: "Undone") -> None:
+def _tell(repository: str, done: str, undone: "Undone", *, json_wanted: bool) -> None:
+    if json_wanted:
+        ledgers = {str(outcome): asdict(amount) for outcome, amount in sorted(undone.ledgers.items())}
+        print_json({"repository": repository, "done": done, "failed": undone.failed, "outcomes": ledgers})
+        undone.require_complete(repository, done)
+        return
     rows = [(outcome, amount.objects, amount.bytes) for outcome, amount in sorted(undone.ledgers.items())]
     print_amounts(screen, f"{repository}: the plans' ledgers by now", "outcome", rows)
     undone.require_complete(repository, done)

@@ -206,3 +206,18 @@ def test_the_demo_works_from_a_clean_copy(tmp_path: Path) -> None:
     assert f" show orchard due_objects --as-of {DAY}" in ended.stdout
     assert (tmp_path / ".demo" / "warehouse" / "orchard" / "deletion_candidates" / "2026-11-01").is_dir()
     assert len(ended.stderr.splitlines()) <= 2, ended.stderr  # Java itself has a line to say
+
+
+def test_approving_and_withdrawing_as_json_name_the_plan_and_the_person(
+    planned: tuple[Place, Answer], tmp_path: Path
+) -> None:
+    shutil.copytree(planned[0].directory, tmp_path / "copy")
+    copy = Place(tmp_path / "copy", {**planned[0].settings})
+    copy.write(mode="quarantine")
+    copy.adopt()
+    plan = planned[1].document()
+    approved = copy.run("approve", plan["plan_hash"], "--json").document()
+    assert approved["plan_hash"] == plan["plan_hash"]
+    assert {name: approved[name] for name in ("objects", "bytes")} == plan["candidates"]
+    assert approved["settings"]["mode"] == "quarantine"
+    assert copy.run("withdraw", "--json").document()["withdrawn_by"] == approved["approved_by"]

@@ -5,7 +5,7 @@ VENV := .venv/bin
 JAVA = JAVA_HOME="$$(cat .venv/java_home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test-servers demo test test-slow test-clusters mutations random-histories lint types imports definitions docs check bench dev lock protobuf clean
+.PHONY: help setup test-servers demo test test-slow test-clusters mutations random-histories lint types imports definitions docs dist check bench dev lock protobuf clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -54,7 +54,10 @@ definitions: setup ## Check that Dagster can load the definitions
 docs: setup ## Build the documentation site into .site; fails on a broken link
 	$(VENV)/mkdocs build --quiet --strict
 
-check: lint types imports definitions docs test ## Everything that CI runs
+dist: setup ## Build the source archive and the wheel into dist/
+	$(VENV)/python -m build --no-isolation
+
+check: lint types imports definitions docs dist test ## Everything that CI runs
 
 bench: setup ## Run the benchmarks
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(JAVA) $(VENV)/python "$$benchmark" || exit 1; done

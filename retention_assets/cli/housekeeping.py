@@ -7,13 +7,16 @@ from uuid import uuid4
 
 import click
 
-from retention_assets.cli.group import as_json, cli, configuration_of, program, progress, screen
+from retention_assets.cli.group import as_json, cli, configuration_of, examples, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS, human_bytes
 from retention_assets.config.timestamps import utc_now
 from retention_assets.state.warehouse import Warehouse
 
 
-@cli.command(short_help="Remove old tables from the warehouse.")
+@cli.command(
+    short_help="Remove old tables from the warehouse.",
+    epilog=examples("retention housekeeping", "retention housekeeping orchard --execute --json"),
+)
 @click.argument("repository", required=False)
 @click.option("--execute/--dry-run", default=False, help="Remove it. The default only shows what would be removed.")
 @as_json

@@ -19,7 +19,7 @@ _S3 = {
     "region": "AWS_REGION",
     "endpoint": "AWS_ENDPOINT_URL",
 }
-_GCS = {"service_account": "GOOGLE_APPLICATION_CREDENTIALS"}
+_GCS = {"application_credentials": "GOOGLE_APPLICATION_CREDENTIALS"}
 _AZURE = {
     "account_name": "AZURE_STORAGE_ACCOUNT_NAME",
     "account_key": "AZURE_STORAGE_ACCOUNT_KEY",

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from werkzeug.wrappers import Request, Response
 
 from retention_assets.config.configuration import load_configuration
+from retention_assets.config.settings import FromEnvironment
+from retention_assets.config.starter import options_of_environment
 from tests.end_to_end.command import Answer, environment, files_below, run
 from tests.end_to_end.s3_server import Lake, S3Server, error, is_listing, lake, s3_server
 from tests.icechunk_repositories import create_repository
@@ -112,6 +115,46 @@ def test_without_a_terminal_the_missing_option_is_named(empty_folder: Path) -> N
     answer = run("init", "orchard")
     assert answer.status == 2
     assert "--server is missing" in answer.err
+
+
+class Terminal(StringIO):
+    """What a person types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_what_is_missing_is_asked(
+    server: LakeFSServer, bucket: Lake, empty_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal(f"orchard\n{server.url}\n"))
+    with environment(AWS_ENDPOINT_URL=bucket.server.endpoint, **CREDENTIALS):
+        answer = run("init")
+    assert answer.status == 0, answer.out + answer.err
+    assert load_configuration(empty_folder / "retention.yaml").repository("orchard").namespace == bucket.storage
+
+
+@pytest.mark.parametrize(
+    ("place", "variables", "options"),
+    [
+        ("gs://lake/x", {"GOOGLE_APPLICATION_CREDENTIALS": "/k.json"}, {"application_credentials"}),
+        (
+            "https://lake.blob.core.windows.net/c/x",
+            {"AZURE_STORAGE_ACCOUNT_NAME": "lake", "AZURE_STORAGE_SAS_TOKEN": "sig"},
+            {"account_name", "sas_key"},
+        ),
+        ("s3://lake/x", {"AWS_SESSION_TOKEN": "t"}, {"access_key_id", "secret_access_key", "session_token", "region"}),
+        ("/srv/lake", {}, set()),
+    ],
+    ids=["gcs", "azure", "s3", "local"],
+)
+def test_options_of_a_store_are_names_of_the_variables_that_are_set(
+    place: str, variables: dict[str, str], options: set[str]
+) -> None:
+    with environment(**variables):
+        found = options_of_environment(place)
+    assert found.keys() == options
+    assert all(isinstance(value, FromEnvironment) for value in found.values())
 
 
 DENIALS: dict[str, Any] = {

@@ -179,7 +179,26 @@ _UNDONE = re.compile(
 )
 
 
-@pytest.mark.parametrize("error", ["GuardRefused", "SourceError", "StoreError", "AccessDenied", "TableContractError"])
+_OF_RUNS = ["GuardRefused", "SourceError", "StoreError", "AccessDenied", "CorruptFile", "TableContractError"]
+# A message that ends so has no remedy, unless a value in it has one.
+_ENDS_UNDONE = re.compile(r"\b(Nothing|No \w+|It|The \w+) (was|were|is) [^.]*\.$")
+_WITH_REMEDY = re.compile(r"<(blocked|unknown|lines|told|missing|guard)>|remedy>")
+
+
+@pytest.mark.parametrize("error", _OF_RUNS)
+def test_every_message_has_a_remedy(error: str) -> None:
+    without = [
+        f"{one.module}:{one.line}: {one.text}"
+        for one in reference.messages()
+        if one.error == error
+        and (_ENDS_UNDONE.search(one.text) or ". " not in one.text)
+        and not _WITH_REMEDY.search(one.text)
+        and not one.text.endswith("No action is needed.")
+    ]
+    assert not without
+
+
+@pytest.mark.parametrize("error", _OF_RUNS)
 def test_every_message_says_what_was_not_done(error: str) -> None:
     silent = [
         f"{one.module}:{one.line}: {one.text}"

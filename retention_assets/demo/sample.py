@@ -51,7 +51,7 @@ def place_sample(source: Path, target: Path) -> int:
 
 def _read_listing(listing: Path) -> Iterator[_Listed]:
     if not listing.is_file():
-        raise StoreError(f"{listing}: there is no such file, so no sample. Nothing was copied.")
+        raise StoreError(f"{listing}: there is no such file, so no sample. Nothing was copied. Install again.")
     with listing.open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines):
             yield _Listed(

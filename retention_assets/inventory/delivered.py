@@ -98,5 +98,6 @@ def scan_start(delivery: str) -> datetime:
         return datetime.strptime(delivery, _TIME).replace(tzinfo=UTC)
     except ValueError as error:
         raise CorruptFile(
-            f"{delivery!r}: is no delivery of an inventory, which is named like 2026-11-01T00-00Z"
+            f"{delivery!r}: is no delivery of an inventory, which is named like 2026-11-01T00-00Z. It was not used. "
+            "Check `inventory.url`: it names the folder `…/source-bucket/config-ID`."
         ) from error

@@ -313,7 +313,10 @@ def _remove(warehouse: Warehouse, name: str, leftover: Leftover) -> bool:
     warehouse.remove_document(*parts, SUCCESS)  # from here on, no run takes the rest for a complete table
     warehouse.remove_directory(*parts)
     if left := warehouse.tree(*parts):
-        raise StoreError(f"{warehouse.location(*parts)}: {len(left):,} files could not be removed, {min(left)} first.")
+        raise StoreError(
+            f"{warehouse.location(*parts)}: {len(left):,} files could not be removed, {min(left)} first. "
+            "The others were. Let the credentials of the warehouse delete objects, and run again."
+        )
     return True
 
 

@@ -119,7 +119,7 @@ def resume_sweeps(warehouse: Warehouse, repository: str, now: datetime) -> None:
     """Allow sweeps again. Errors: GuardRefused when they are not stopped."""
     number, document = _newest(warehouse, repository)
     if document is None or document["until"] != _NO_END.isoformat() or document["released"]:
-        raise GuardRefused(f"{repository}: its sweeps are not stopped. Nothing was changed.")
+        raise GuardRefused(f"{repository}: its sweeps are not stopped. Nothing was changed. No action is needed.")
     stop = Lease(repository, document["holder"], document["fence"], number + 1, _NO_END, timedelta(0))
     if not _create(warehouse, stop, now, released=True):
         raise _lost(stop)

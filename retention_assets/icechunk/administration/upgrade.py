@@ -48,7 +48,7 @@ def upgrade(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: bool
     old = _old_files(access)  # listed before any of them is read, so a later change is noticed by its ETag
     repo = IcechunkSource(access, clock).state().repo
     if repo is not None and not old:
-        raise GuardRefused(f"{access.url}: it is of format 2 already. Nothing was changed.")
+        raise GuardRefused(f"{access.url}: it is of format 2 already. Nothing was changed. No action is needed.")
     made = Upgrade(repo, frozenset()) if repo else _first_part(access, clock, dry_run=dry_run)
     if not dry_run:
         _remove(access, old)
@@ -63,7 +63,10 @@ def _first_part(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: 
     source.require_still_format_1()
     if not dry_run:
         if not ObjectWriter(access).create(REPO, write_repo(made.repo)):
-            raise GuardRefused(f"{access.url}: somebody else upgraded it just now. Nothing was changed.")
+            raise GuardRefused(
+                f"{access.url}: somebody else upgraded it just now. Nothing was changed. Upgrade again to remove what "
+                "is left of format 1."
+            )
         _require_nobody_wrote(access, source, references, config, made)
     return made
 

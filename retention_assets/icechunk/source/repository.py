@@ -113,7 +113,10 @@ class IcechunkSource:
             return None
         where = self._reader.describe(REPO)
         if not facts.e_tag:
-            raise SourceError(f"{where}: the store gives it no ETag. Nothing was changed. Such a store cannot be used.")
+            raise SourceError(
+                f"{where}: the store gives it no ETag. Nothing was changed. Copy the repository to a store that "
+                "gives ETags."
+            )
         return RepoObject(content, facts.e_tag, read_repo(content, where))
 
     def references(self) -> References:

@@ -5,7 +5,7 @@ VENV := .venv/bin
 JAVA = JAVA_HOME="$$(cat .venv/java_home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test-servers demo test test-slow test-clusters mutations random-histories lint types imports definitions docs dist check bench dev lock protobuf clean
+.PHONY: help setup test-servers demo test test-slow test-browser test-clusters mutations random-histories lint types imports definitions docs dist check bench dev lock protobuf clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -31,6 +31,9 @@ test-slow: setup ## Run the tests that take minutes, with more random examples
 
 test-clusters: setup ## Run the whole graph on a standalone Spark cluster and on a Spark Connect server (about 10 minutes)
 	$(JAVA) $(VENV)/python -m pytest -m clusters --timeout 1800 $(ARGS)
+
+test-browser: setup ## Run the tests that look at pages in Chromium (Debian: chromium and chromium-driver)
+	$(JAVA) $(VENV)/python -m pytest -m browser $(ARGS)
 
 mutations: setup ## Break the package in many ways, one by one, and show which test notices (ARGS="part of a name")
 	$(JAVA) $(VENV)/python -m tests.mutations.run $(ARGS)

@@ -9,10 +9,8 @@ from retention_assets.assets.partitions import day_of
 from retention_assets.assets.workbench import Workbench
 from retention_assets.core.amounts import plot_numbers
 from retention_assets.report.figures import figures_of
-from retention_assets.report.page import page_of
-from retention_assets.state.plan import PLANS
+from retention_assets.report.page import page_of, page_of_plan
 
-PAGE = "report.html"
 _MOST_FORECAST = 1_000  # objects: a forecast of more would delay plans; `retention simulate` and `report` make it
 
 
@@ -24,7 +22,7 @@ def retention_report(bench: Workbench) -> dg.AssetsDefinition:
         """One page with all figures of the plan, that needs no network: `report.html` beside the plan."""
         began, day, warehouse = time.monotonic(), day_of(context), bench.warehouse
         figures = figures_of(bench.configuration, bench.name, day, bench.clock(), _MOST_FORECAST)
-        place = warehouse.write_text(page_of(figures, CHECKS), bench.name, PLANS, day.isoformat(), PAGE)
+        place = warehouse.write_text(page_of(figures, CHECKS), *page_of_plan(figures.plan))
         link = dg.MetadataValue.path(place) if warehouse.is_local else dg.MetadataValue.url(place)
         numbers = plot_numbers({"candidate": figures.plan.candidates})
         seconds = round(time.monotonic() - began, 3)

@@ -104,6 +104,7 @@ def _plan(
     from retention_assets.assets.options import FULL
     from retention_assets.cli.runs import run_job
     from retention_assets.cli.summaries import summary_of
+    from retention_assets.report.page import page_of_plan
     from retention_assets.state.plan import load_plan
 
     configuration.repository(repository)
@@ -117,7 +118,8 @@ def _plan(
         return
     summary.show(screen, made)
     screen.print(f"plan {made.plan_hash}", **AS_IT_IS)
-    screen.print(_next_steps(made, run.ui), **AS_IT_IS)
+    page = Warehouse(configuration.warehouse).location(*page_of_plan(made))
+    screen.print(f"{_next_steps(made, run.ui)}\nThe report:  {page}", **AS_IT_IS)
 
 
 def _next_steps(made: Any, ui: str) -> str:

@@ -18,7 +18,7 @@ from retention_assets.explain.simulation import Forecast
 from retention_assets.report.figures import Figures
 from retention_assets.report.groups import Group
 from retention_assets.report.history import Node
-from retention_assets.state.plan import Plan, together
+from retention_assets.state.plan import PAGE, PLANS, Plan, together
 
 _ROWS = 50  # of a table. All rows are in tables of the warehouse
 _DIGITS = 12  # of an id, as lakeFS's UI shows
@@ -26,6 +26,11 @@ _SECURITY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-i
 _TITLES = {"reason": "Reason", "rule": "Rule", "prefix": "Prefix", "branch": "Branch", "age": "Age"}
 
 Cell = str | int | float | Amount | None
+
+
+def page_of_plan(plan: Plan) -> tuple[str, ...]:
+    """Return where the warehouse has the page that the run of a plan wrote, below its root."""
+    return plan.repository, PLANS, plan.day.isoformat(), PAGE
 
 
 def page_of(figures: Figures, checks: Mapping[str, str], program: str = "retention") -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # Spark is imported where it works: commands that only read t
 
 PLANS, PLANNED_OBJECTS, PLANNED_HEADS = "plans", "planned_objects", "planned_heads"
 CURRENT = "current.json"  # the document of the current plan of a day
+PAGE = "report.html"  # the page of the day's current plan, beside it
 _SHORTEST_HASH = 8  # shortest abbreviation of a plan hash, in digits
 
 
@@ -191,8 +192,9 @@ def _may_name(name: str, wanted: str) -> bool:
 
 
 def withdraw_plan(warehouse: Warehouse, repository: str, day: date) -> None:
-    """Remove the current plan of the day, so that no sweep executes it. Called before a new plan is made."""
-    warehouse.remove_document(repository, PLANS, day.isoformat(), CURRENT)
+    """Remove the current plan of the day with its page, so that no sweep executes it. Plans are made after this."""
+    for name in (CURRENT, PAGE):
+        warehouse.remove_document(repository, PLANS, day.isoformat(), name)
 
 
 def made_name(plan: Plan) -> str:

@@ -72,7 +72,17 @@ def test_a_path_whose_object_is_gone_is_explained_by_the_path(swept: Place) -> N
     assert "gone" in {one["state"] for one in document["objects"] if one["address"] == row["address"]}
 
 
-def test_neither_spark_nor_dagster_is_imported(swept: Place) -> None:
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        pytest.param(("explain", "ADDRESS", "--json"), "gone", id="explain"),
+        pytest.param(("simulate", "--json"), "proposed", id="simulate"),
+        pytest.param(("report", "--html", "PAGE"), "report of 2026-11-01", id="report"),
+    ],
+)
+def test_neither_spark_nor_dagster_is_imported(
+    swept: Place, command: tuple[str, ...], shown: str, tmp_path: Path
+) -> None:
     script = (
         "import sys\n"
         "from retention_assets.cli.main import cli\n"
@@ -80,12 +90,34 @@ def test_neither_spark_nor_dagster_is_imported(swept: Place) -> None:
         f"found = [name for name in {_WATCHED!r} if name in sys.modules]\n"
         "sys.exit(f'imported: {found}' if found else 0)\n"
     )
-    command = [sys.executable, "-c", script, "--config", str(swept.file), "explain", "orchard"]
+    given = {"ADDRESS": an_expired(swept)["address"], "PAGE": str(tmp_path / "page.html")}
+    name, *rest = command
+    asked = [sys.executable, "-c", script, "--config", str(swept.file), name, "orchard"]
     ended = subprocess.run(
-        [*command, an_expired(swept)["address"], "--json"], capture_output=True, text=True, check=False
+        [*asked, *(given.get(one, one) for one in rest)], capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stderr
-    assert json.loads(ended.stdout)["objects"][0]["state"] == "gone"
+    assert shown in ended.stdout
+
+
+def test_the_page_has_the_outcomes_of_the_sweep_as_the_ledger_and_the_terminal_have_them(
+    swept: Place, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    assert run("--config", swept.file, "report", "orchard", "--html", page).status == 0
+    text = page.read_text(encoding="utf-8")
+    figures = json.loads(text.split('id="figures">')[1].split("</script>")[0])
+    rows = swept.rows("deletion_report")
+    size = sum(row["size"] for row in rows)
+    assert {row["outcome"] for row in rows} == {"quarantined"}
+    assert figures["outcomes"]["amounts"] == {
+        "quarantined": {"objects": len(rows), "bytes": size},
+        "unattempted": {"objects": 0, "bytes": 0},
+    }
+    assert f'data-objects="{len(rows)}" data-bytes="{size}"' in text.split("What became of the plan")[1]
+    assert f"│ quarantined │      {len(rows)} │" in swept.run("report").out
+    assert [one["objects"] for one in figures["status"]["quarantine"]] == [len(rows)]
+    assert f"by {APPROVER}" in text
 
 
 def row(outcome: str, fence: int, hours: int = 0) -> dict[str, Any]:

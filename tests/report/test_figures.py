@@ -16,6 +16,7 @@ from retention_assets.state.warehouse import Warehouse
 from tests.acceptance.places import DAY
 from tests.end_to_end.command import run
 from tests.explain.truth import Truth
+from tests.report.browser import CHROMIUM, DRIVER, browser
 from tests.report.planned import CASE, Planned, plan_icechunk, plan_lakefs
 from tests.repositories import listing
 
@@ -150,3 +151,28 @@ def test_what_stays_at_each_prefix_is_what_brute_force_finds_live(planned: Plann
     )
     stays = {one.name: one.stays for one in groups_of(tables).prefix if one.stays}
     assert {name: (one.objects, one.bytes) for name, one in stays.items() if one.objects} == grouped(tops)
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium and chromedriver here")
+@pytest.mark.parametrize(
+    ("width", "height", "is_dark"), [(390, 844, True), (1280, 900, False)], ids=["phone", "desktop"]
+)
+def test_the_page_fits_the_screen_and_asks_for_nothing(
+    planned: Planned, width: int, height: int, is_dark: bool
+) -> None:
+    with browser(width, height, is_dark=is_dark) as opened:
+        opened.open(planned.page)
+        assert opened.evaluate("innerWidth") == width
+        for shown in ("closed", "open"):
+            assert opened.evaluate("document.documentElement.scrollWidth") <= width, shown
+            opened.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true })")
+        drawn = opened.evaluate(
+            "[...document.querySelectorAll('[data-plot]')].filter((one) => one.querySelector('svg, p')).length"
+        )
+        assert drawn == opened.evaluate("document.querySelectorAll('[data-plot]').length") > 5
+        back = opened.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (back == "rgb(255, 255, 255)") is not is_dark
+        assert opened.console() == []
+        own = ("data:", "chrome:")  # the empty tab that a browser begins with
+        assert {url for url in opened.requested() if not url.startswith(own)} == {planned.page.as_uri()}

@@ -1,0 +1,83 @@
+"""A headless Chromium, driven by chromedriver over HTTP as WebDriver defines it. It needs no further package."""
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+_OPTIONS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+_STARTED = re.compile(r"started successfully on port (\d+)")
+_PATIENCE = 120  # seconds for an answer: a busy machine starts Chromium slowly
+
+
+@dataclass(frozen=True)
+class Browser:
+    """A session with one window."""
+
+    session: str  # its URL
+
+    def open(self, file: Path) -> None:
+        _call("POST", f"{self.session}/url", {"url": file.as_uri()})
+
+    def evaluate(self, expression: str) -> Any:
+        return _call("POST", f"{self.session}/execute/sync", {"script": f"return {expression}", "args": []})
+
+    def console(self) -> list[str]:
+        """Return what the console has shown since the last call."""
+        return [one["message"] for one in _call("POST", f"{self.session}/se/log", {"type": "browser"})]
+
+    def requested(self) -> set[str]:
+        """Return the URLs that were asked for since the last call."""
+        entries = _call("POST", f"{self.session}/se/log", {"type": "performance"})
+        events = [json.loads(one["message"])["message"] for one in entries]
+        return {one["params"]["request"]["url"] for one in events if one["method"] == "Network.requestWillBeSent"}
+
+    def screenshot(self, file: Path) -> None:
+        file.write_bytes(base64.b64decode(_call("GET", f"{self.session}/screenshot")))
+
+
+@contextmanager
+def browser(width: int, height: int, *, is_dark: bool = False) -> Iterator[Browser]:
+    """Yield a browser whose screen has this size in CSS pixels."""
+    assert CHROMIUM and DRIVER
+    with tempfile.TemporaryDirectory() as profile:
+        process = subprocess.Popen([DRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        try:
+            assert process.stdout
+            port = next(found[1] for line in process.stdout if (found := _STARTED.search(line)))
+            dark = ["--blink-settings=preferredColorScheme=0"] if is_dark else []
+            chrome = {
+                "binary": CHROMIUM,
+                "args": [*_OPTIONS, *dark, f"--user-data-dir={profile}"],
+                "mobileEmulation": {"deviceMetrics": {"width": width, "height": height, "pixelRatio": 1}},
+            }
+            logs = {"browser": "ALL", "performance": "ALL"}
+            wanted = {"capabilities": {"alwaysMatch": {"goog:chromeOptions": chrome, "goog:loggingPrefs": logs}}}
+            made = _call("POST", f"http://127.0.0.1:{port}/session", wanted)
+            session = f"http://127.0.0.1:{port}/session/{made['sessionId']}"
+            try:
+                yield Browser(session)
+            finally:
+                _call("DELETE", session)
+        finally:
+            process.terminate()
+            process.wait(_PATIENCE)
+
+
+def _call(method: str, url: str, document: Any = None) -> Any:
+    body = None if document is None else json.dumps(document).encode()
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method=method)
+    with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
+        return json.load(answer)["value"]

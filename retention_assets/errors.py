@@ -48,6 +48,10 @@ class TableContractError(RetentionError):
     """A table of the warehouse does not exist, lacks columns, or has unexpected columns."""
 
 
+class OutOfMemory(RetentionError):
+    """Java used up its memory. What was not completed must be run again, with more memory."""
+
+
 class WorkerError(Exception):
     """Carries an error of this project from an executor to the driver, as JSON: Spark hands over only text."""
 

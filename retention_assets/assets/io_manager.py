@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from retention_assets.assets.descriptions import column_description
 from retention_assets.assets.partitions import day_of
-from retention_assets.assets.resources import session
+from retention_assets.assets.resources import naming_lack_of_memory, session
 from retention_assets.state.table_writer import write_rows
 from retention_assets.state.warehouse import Facts, Rows, Warehouse, Written
 
@@ -20,6 +20,7 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
     pyspark: dg.ResourceDependency[LazyPySparkResource]
     shared: bool = False  # `shared_warehouse` of the configuration
 
+    @naming_lack_of_memory()
     def handle_output(self, context: dg.OutputContext, obj: Rows) -> None:
         """Overwrite the partition, then write its metadata (`Facts`). Without metadata, a partition is incomplete."""
         repository, name = context.asset_key.path
@@ -32,6 +33,7 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
             metadata["seconds"] = dg.MetadataValue.float(round(time.monotonic() - obj.began, 3))
         context.add_output_metadata(metadata)
 
+    @naming_lack_of_memory()
     def load_input(self, context: dg.InputContext) -> Rows:
         """Return the rows of the partition that a step reads."""
         repository, name = context.asset_key.path

@@ -7,10 +7,11 @@ starts.
 import contextlib
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -24,7 +25,7 @@ from pyspark.sql import SparkSession
 import retention_assets
 from retention_assets.config.settings import READ_TASKS, SWEEP_WORKERS, FromEnvironment, SparkValue
 from retention_assets.core.frames import is_connect
-from retention_assets.errors import ConfigurationError
+from retention_assets.errors import ConfigurationError, OutOfMemory, RetentionError
 
 _DEFAULTS: Mapping[str, str] = {
     "spark.app.name": "retention_assets",
@@ -35,6 +36,7 @@ _DEFAULTS: Mapping[str, str] = {
     # With Spark's default of 100, one worker of a sweep gets 5 % more objects than the others.
     "spark.sql.execution.rangeExchange.sampleSizePerPartition": "2000",
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # else each column asks Java for its source line
+    "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",  # else threads wait for ones that died of it
     "spark.speculation": "false",  # else a deletion could run twice
     # Spark hides the values of options with these names in its logs and its UI.
     "spark.redaction.regex": "(?i)secret|passw|passphrase|token|credential|[._-]?key|sas|signature",
@@ -55,6 +57,8 @@ LATE_COMPILER = (
     "-XX:+UseSerialGC -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=20000 "
     "-XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
 )
+_OUT_OF_MEMORY = 3  # exit status of Java with -XX:+ExitOnOutOfMemoryError
+_ENDING = 1  # seconds that Java is given to end, after its sockets were closed
 _ONE_PROCESS = re.compile(r"local(\[.*\])?")  # masters whose driver is also the executor
 _PYTHON = "spark.pyspark.python"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -111,6 +115,32 @@ def spark_resource(settings: Mapping[str, SparkValue]) -> SparkResource:
         defaults = {key: value for key, value in defaults.items() if key.startswith("spark.sql.")}
     _prepare_environment(given.get(_PYTHON) or (sys.executable if is_local else None))
     return SparkResource(spark_config={**defaults, **given, **_PINNED}, secrets=secrets)
+
+
+def lack_of_memory(error: BaseException) -> OutOfMemory | None:
+    """Return the error to show in place of `error` if Java used up its memory; None if it did not."""
+    status, process = None, getattr(SparkContext._gateway, "proc", None)
+    if process is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            status = process.wait(_ENDING)
+    if status != _OUT_OF_MEMORY and "OutOfMemoryError" not in str(error):
+        return None
+    return OutOfMemory(
+        "Java used up its memory, so this run ended. Nothing more was done. Give it more in the configuration, such as "
+        "`spark: {spark.driver.memory: 4g}` (the default is 1g; on a cluster, spark.executor.memory too). Then run the "
+        "same again: a sweep goes on from its ledger."
+    )
+
+
+@contextlib.contextmanager
+def naming_lack_of_memory() -> Iterator[None]:
+    """Replace an error of the block that follows from a lack of memory in Java. Errors: OutOfMemory."""
+    try:
+        yield
+    except Exception as error:
+        if named := None if isinstance(error, RetentionError) else lack_of_memory(error):
+            raise named from error
+        raise
 
 
 _starting = threading.Lock()

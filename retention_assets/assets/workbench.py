@@ -19,7 +19,7 @@ import retention_assets
 from retention_assets.assets.descriptions import CHECKS
 from retention_assets.assets.options import ReadOptions, SweepOptions
 from retention_assets.assets.partitions import daily
-from retention_assets.assets.resources import session
+from retention_assets.assets.resources import naming_lack_of_memory, session
 from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.config.timestamps import Clock, utc_now
 from retention_assets.core.guards import CheckResult, refusals
@@ -236,7 +236,8 @@ def _with_start(make: Callable[..., Made]) -> Callable[..., Made]:
     @wraps(make)
     def timed(*arguments: object, **inputs: object) -> Made:
         began = time.monotonic()
-        made = make(*arguments, **inputs)
+        with naming_lack_of_memory():
+            made = make(*arguments, **inputs)
         return made._replace(value=replace(made.value, began=began))
 
     return timed

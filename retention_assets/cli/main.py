@@ -39,7 +39,7 @@ from retention_assets.config.configuration import Configuration, Repository, loa
 from retention_assets.config.durations import parse_span
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount
-from retention_assets.errors import ConfigurationError, StoreError, TableContractError, own_error
+from retention_assets.errors import ConfigurationError, OutOfMemory, StoreError, TableContractError, own_error
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.policy.lint import Finding
 from retention_assets.state.ledger import a_failure, results_of, sweeps_of
@@ -427,12 +427,20 @@ def _is_placed(samples: Path, repository: Repository) -> bool:
     return True
 
 
+def _lack_of_memory(error: Exception) -> OutOfMemory | None:
+    if "pyspark" not in sys.modules:  # importing Spark takes seconds
+        return None
+    from retention_assets.assets.resources import lack_of_memory
+
+    return lack_of_memory(error)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command. For an error of this project, print the message on standard error and exit with its status."""
     try:
         cli.main(args=list(arguments) if arguments is not None else None, prog_name="retention", standalone_mode=True)
     except Exception as error:
-        own = own_error(error)
+        own = own_error(error) or _lack_of_memory(error)
         if own is None:
             raise
         progress.print(f"error: {own}", style="red", **AS_IT_IS)

@@ -206,8 +206,7 @@ def _edits(warehouse: Warehouse, plan: Plan) -> int:
 
 
 def _records(warehouse: Warehouse, name: str) -> list[Mapping[str, Any]]:
-    documents = (warehouse.read_document(name, RECORDS, one) for one in warehouse.documents(name, RECORDS))
-    return [one for one in documents if one]
+    return list(warehouse.read_documents(name, RECORDS))
 
 
 def _last_sweep(records: Sequence[Mapping[str, Any]]) -> SweepSeen | None:

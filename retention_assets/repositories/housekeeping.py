@@ -39,6 +39,7 @@ _OLD_CACHES = ("range_entries", "manifest_chunks")  # of earlier versions
 _DAILY = TABLES.keys() - {POLICY_TABLE.name}  # the rules in force follow from the policy tables of all days
 _NEWEST_IS_READ = {STORAGE_INVENTORY.name, ADDRESSES.name, REACHABLE_CHUNKS.name}  # the newest by `taken_at`
 _PUBLICATIONS, _PLANNED_EDITS = "publications", "planned_edits"  # of Icechunk
+_LEDGER_DEPTH = 4  # ledger/<day>/<hash>/<sweep>/<file>
 _REPLACED_FOR = timedelta(days=1)  # a run that began before batches were merged may still read them
 
 
@@ -138,14 +139,13 @@ def leftovers(warehouse: Warehouse, repository: Repository, keep: KeepSettings, 
 
 def _plans(tables: _Tables) -> _Plans:
     newest: dict[tuple[str, str], Mapping] = {}
-    for name in tables.of_table(RECORDS):
-        record = tables.warehouse.read_document(tables.repository.name, RECORDS, name)
-        if record and record["plan_hash"]:
+    for record in tables.warehouse.read_documents(tables.repository.name, RECORDS):
+        if record["plan_hash"]:
             newest[record["day"], record["plan_hash"]] = record
     fences: dict[tuple[str, str], int] = {}
     for path in tables.files:
-        if path.startswith((f"{LEDGERS}/", f"{SURPLUS_LEDGERS}/")):
-            _, day, plan, sweep, *_ = path.split("/")
+        if path.startswith((f"{LEDGERS}/", f"{SURPLUS_LEDGERS}/")) and path.count("/") == _LEDGER_DEPTH:
+            _, day, plan, sweep, _ = path.split("/")
             fences[day, plan] = max(fences.get((day, plan), 0), int(sweep.partition("-")[0]))
     held = [plan for plan, record in newest.items() if record["outcomes"].get(Outcome.QUARANTINED, {}).get("objects")]
     unfinished = [plan for plan, fence in fences.items() if plan not in newest or newest[plan]["fence"] < fence]

@@ -238,12 +238,8 @@ def require_plan(warehouse: Warehouse, repository: str, day: date, plan_hash: st
 
 def last_plan(warehouse: Warehouse, repository: str, until: date) -> Plan | None:
     """Return the plan that was made last for the day `until` or an earlier day; None when there is none."""
-    newest: tuple[str, str] | None = None
-    for day in warehouse.directories(repository, PLANS):
-        if day > until.isoformat():
-            continue
-        made = [name for name in warehouse.documents(repository, PLANS, day) if name != CURRENT]
-        newest = max([(name, day) for name in made] + ([newest] if newest else []), default=None)
+    files = (path.split("/")[-2:] for path in warehouse.tree(repository, PLANS) if path.endswith(".json"))
+    newest = max(((name, day) for day, name in files if name != CURRENT and day <= until.isoformat()), default=None)
     if newest is None:
         return None
     document = warehouse.read_document(repository, PLANS, newest[1], newest[0])

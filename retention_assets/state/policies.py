@@ -69,10 +69,7 @@ def note_completed(warehouse: Warehouse, repository: str, day: date, plan_hash: 
 
 def completed_runs(warehouse: Warehouse, repository: str) -> frozenset[str]:
     """Return the runs under whose rules a plan was completed."""
-    documents = (
-        warehouse.read_document(repository, _COMPLETED, name) for name in warehouse.documents(repository, _COMPLETED)
-    )
-    return frozenset(document["policy_run"] for document in documents if document)
+    return frozenset(document["policy_run"] for document in warehouse.read_documents(repository, _COMPLETED))
 
 
 def _rule_rows(frame: DataFrame) -> list[RuleRow]:

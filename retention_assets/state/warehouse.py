@@ -36,7 +36,7 @@ REFUSED = "refused"  # note of a partition: the guards that refused it; its rows
 FACTS = "_facts.json"  # Spark ignores names that begin with an underscore
 SUCCESS = "_SUCCESS"  # the marker with which Spark ends a table
 _FOOTER = 2**16  # bytes read from the end of a Parquet file: our footers are smaller; a longer one takes a second read
-_AT_ONCE = 16  # footers read at the same time
+_AT_ONCE = 16  # footers or documents read at the same time
 _CONDITIONS = "_conditions"  # scratch file that tests whether the store honours conditional writes
 
 
@@ -342,6 +342,12 @@ class Warehouse:
     def documents(self, *parts: str) -> list[str]:
         """Return the names of the JSON documents in a directory, sorted."""
         return [name for name in self.files(*parts) if name.endswith(".json")]
+
+    def read_documents(self, *parts: str) -> list[dict[str, Any]]:
+        """Return the JSON documents in a directory, in the order of their names."""
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            found = pool.map(lambda name: self.read_document(*parts, name), self.documents(*parts))
+            return [document for document in found if document is not None]
 
     def files(self, *parts: str) -> list[str]:
         """Return the names of the files directly in a directory, sorted; empty if the directory does not exist."""

@@ -17,6 +17,7 @@ import yaml
 
 from retention_assets.config.configuration import Repository, load_configuration
 from retention_assets.config.limits import KeepSettings
+from retention_assets.definitions import build_definitions
 from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.explain.plans import newest_plan
 from retention_assets.explain.status import status_of
@@ -353,8 +354,20 @@ def test_a_warehouse_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "warehouse.json").read_text()) == {"layout": 1}
     (tmp_path / "warehouse.json").write_text('{"layout": 2}')
     warehouse_module._KNOWN_LAYOUTS.discard(str(tmp_path))  # as in another process
-    with pytest.raises(TableContractError, match=r"layout 2, and this version of retention_assets reads layout 1"):
+    with pytest.raises(TableContractError, match="has layout 2, and this version of retention_assets reads layout 1"):
         Warehouse(str(tmp_path))
+
+
+def test_the_job_in_dagster_removes_what_it_logs_when_it_is_told_to(days: Days) -> None:
+    days.plan(OLD)
+    days.plan(OLD + 10)
+    definitions = build_definitions(load_configuration(days.directory / "retention.yaml"), clock=lambda: NOW)
+    job, before = definitions.resolve_job_def("orchard_housekeeping"), days.entries()
+    for execute in (False, True):
+        config = {"ops": {"housekeeping__orchard": {"config": {"execute": execute}}}}
+        assert job.execute_in_process(run_config=config).success
+        assert (days.entries() == before) is not execute
+    assert not partitions(OLD + 10) & days.entries()
 
 
 def test_leftovers_name_their_size(days: Days) -> None:

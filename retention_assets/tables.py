@@ -6,6 +6,7 @@ import pyarrow as pa
 
 INSTANT = pa.timestamp("us", tz="UTC")
 STRINGS = pa.list_(pa.field("element", pa.string(), nullable=False))
+_TEXTS = pa.list_(pa.field("element", pa.string()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,11 @@ class Table:
     name: str
     key: tuple[str, ...]
     schema: pa.Schema
+
+    @property
+    def stored(self) -> pa.Schema:
+        """The schema of the table's Parquet files. All columns are nullable, because Spark writes them so."""
+        return pa.schema([(field.name, _TEXTS if field.type == STRINGS else field.type) for field in self.schema])
 
 
 def _schema(*columns: tuple[str, pa.DataType, bool]) -> pa.Schema:

@@ -6,6 +6,7 @@ The store is listed before the references are read, so the references include al
 from dataclasses import replace
 
 import dagster as dg
+import pyarrow as pa
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -18,7 +19,6 @@ from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Made, Workbench, checked
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff, tells_no_time
-from retention_assets.core.frames import from_arrow
 from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS
 from retention_assets.icechunk.rules.reach import KINDS, chunks_of, manifests_of, refs_of
 from retention_assets.icechunk.source.history import history_notes, history_rows
@@ -40,7 +40,7 @@ from retention_assets.icechunk.sweep.planning import (
     scene_of,
 )
 from retention_assets.icechunk.sweep.reach import holders, others
-from retention_assets.inventory.unusual import unusual_names
+from retention_assets.inventory.unusual import unusual_counts, unusual_names
 from retention_assets.objectstore.listing import list_objects, unlisted
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.policy.snapshot_table import snapshot_policy_rows
@@ -74,16 +74,16 @@ def policy_table(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the policy."""
 
     @bench.asset("policy_table")
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> Made:
+    def asset(context: dg.AssetExecutionContext) -> Made:
         """Every version of the policy that a run of this day saw, by `policy_hash` and run."""
         require_same_place(bench.warehouse, bench.repository)
         require_past(bench.warehouse, bench.name, bench.clock())
         withdraw_plan(bench.warehouse, bench.name, day_of(context))  # the plan's inputs are made again
         day, policy, run_id = day_of(context), bench.open_icechunk().policy(), context.run_id
         rows = snapshot_policy_rows(policy, day, run_id)
-        frame = with_earlier_runs(session(pyspark), bench.warehouse, bench.name, day, rows, run_id)
+        versions = with_earlier_runs(bench.warehouse, bench.name, day, rows, run_id)
         notes = {POLICY_HASH: policy.policy_hash, POLICY_RUN: run_id}
-        return checked(Rows(frame, bench.clock(), notes), numbers=notes)
+        return checked(Rows(versions, bench.clock(), notes), numbers=notes)
 
     return asset
 
@@ -100,13 +100,14 @@ def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
         reader = ObjectReader(access)
         places = icechunk_prefixes(reader)
         listed = Rows(list_objects(session(pyspark), access, places), taken_at)
-        rows = bench.write("storage_inventory", day_of(context), listed)
+        seen = F.collect_set(top_of(F.col("address"))).alias("places")
+        rows, counted = bench.write("storage_inventory", day_of(context), listed, [seen, *unusual_counts()])
         check_results = [
-            guards.listing_complete(unlisted(rows.frame, places, reader, top_of)),
+            guards.listing_complete(unlisted(counted["places"], places, reader)),
             guards.namespaces_apart(bench.name, bench.places()),
             clocks(bench.repository, opened.access, bench.clock),
         ]
-        notes = unusual_names(rows.frame)
+        notes = unusual_names(counted)
         return checked(replace(rows, notes=notes), check_results, notes)
 
     return asset
@@ -116,13 +117,13 @@ def repository_history(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the snapshots and references."""
 
     @bench.asset("repository_history", after=["policy_table", "storage_inventory"])
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> Made:
+    def asset(context: dg.AssetExecutionContext) -> Made:
         """Every snapshot with its parent and the branches and tags that name or reach it, as of one instant."""
         state = bench.open_icechunk().source.state()
         listed = bench.warehouse.facts(bench.name, "storage_inventory", day_of(context)).taken_at
         cutoff = min(listed, state.taken_at) - bench.repository.settings.grace
         notes = {**history_notes(state), CUTOFF: cutoff.isoformat()}
-        rows = Rows(from_arrow(session(pyspark), history_rows(state)), state.taken_at, notes)
+        rows = Rows(history_rows(state), state.taken_at, notes)
         history = state.history
         numbers = {
             "format": state.format,
@@ -139,10 +140,10 @@ def expired_snapshots(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the policy's decision on each snapshot."""
 
     @bench.asset("expired_snapshots", reads=["repository_history"])
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, repository_history: Rows) -> Made:
+    def asset(context: dg.AssetExecutionContext, repository_history: Rows) -> Made:
         """Every snapshot: kept, released by the policy or dropped since nothing reaches it; and why."""
         scene = _scene(bench, context, repository_history)
-        rows = from_arrow(session(pyspark), decision_rows(scene.state, scene.stand))
+        rows = decision_rows(scene.state, scene.stand)
         edits = scene.edits
         names = ("released", "dropped", "deleted_branches", "deleted_tags")
         return checked(_of(bench, context, scene, rows), numbers={name: len(getattr(edits, name)) for name in names})
@@ -261,7 +262,7 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
         inputs = IcechunkPlanInputs(storage_inventory, reachable_manifests, reachable_chunks, others)
         require_one_origin(terms, scene, inputs)
         planned = make_plan(spark, bench.warehouse, terms, scene, inputs)
-        rows = Rows(planned.candidates, storage_inventory.taken_at)
+        rows = bench.write_planned(day, planned, storage_inventory.taken_at)
         return checked(rows, planned.check_results, planned.numbers(), version=planned.version)
 
     return asset
@@ -272,7 +273,7 @@ def _scene(bench: Workbench, context: dg.AssetExecutionContext, history: Rows) -
     return scene_of(history, bench.snapshot_policy(day), day)
 
 
-def _of(bench: Workbench, context: dg.AssetExecutionContext, scene: Scene, frame: DataFrame) -> Rows:
+def _of(bench: Workbench, context: dg.AssetExecutionContext, scene: Scene, rows: DataFrame | pa.Table) -> Rows:
     """Return rows with notes that identify their policy and history."""
     policy_hash = bench.snapshot_policy(day_of(context)).policy_hash
-    return Rows(frame, scene.state.taken_at, {POLICY_HASH: policy_hash, **origin_of(scene)})
+    return Rows(rows, scene.state.taken_at, {POLICY_HASH: policy_hash, **origin_of(scene)})

@@ -8,7 +8,6 @@ from retention_assets.assets.options import SweepOptions
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Made, Workbench, checked
-from retention_assets.core.frames import from_arrow
 from retention_assets.icechunk.sweep import verification as proof
 from retention_assets.icechunk.sweep.sweeping import IcechunkSweep, report
 from retention_assets.state.warehouse import Rows
@@ -43,7 +42,7 @@ def deletion_proof(bench: Workbench) -> dg.AssetsDefinition:
         began, check_results = bench.clock(), proof.verify(_sweep(bench, context, pyspark))
         rows = [{"check": one.guard, "passed": one.passed, "saw": one.detail} for one in check_results]
         table = pa.Table.from_pylist(rows, schema=DELETION_PROOF.schema)
-        return checked(Rows(from_arrow(session(pyspark), table), began), by_check(check_results, proof.CHECKS))
+        return checked(Rows(table, began), by_check(check_results, proof.CHECKS))
 
     return asset
 

@@ -3,7 +3,9 @@
 import time
 
 import dagster as dg
+import pyarrow as pa
 from dagster_pyspark import LazyPySparkResource
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from retention_assets.assets.descriptions import column_description
@@ -26,7 +28,7 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
         repository, name = context.asset_key.path
         day = day_of(context)
         warehouse = Warehouse(self.root)
-        written = obj.written or write_rows(obj.frame, warehouse, repository, name, day, shared=self.shared)
+        written = obj.written or write_rows(obj.data, warehouse, repository, name, day, shared=self.shared)
         warehouse.write_facts(repository, name, day, Facts(obj.taken_at, written.rows, context.run_id, obj.notes))
         metadata = _metadata(obj, f"{repository}.{name}", warehouse.partition(repository, name, day), written)
         if obj.began is not None:  # Spark makes most rows only when they are written, so this counts writing too
@@ -41,15 +43,16 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
 
 
 def _metadata(obj: Rows, table: str, target: str, written: Written) -> dict[str, dg.MetadataValue]:
+    schema = from_arrow_schema(obj.data.schema) if isinstance(obj.data, pa.Table) else obj.data.schema
     metadata: dict[str, dg.MetadataValue] = {
         "dagster/row_count": dg.MetadataValue.int(written.rows),
         "dagster/partition_row_count": dg.MetadataValue.int(written.rows),
-        "dagster/column_schema": dg.MetadataValue.table_schema(_column_schema(obj.frame.schema, table)),
+        "dagster/column_schema": dg.MetadataValue.table_schema(_column_schema(schema, table)),
         "dagster/table_name": dg.MetadataValue.text(table),
         "dagster/uri": dg.MetadataValue.text(target),
         "taken_at": dg.MetadataValue.timestamp(obj.taken_at),
     }
-    if "size" in obj.frame.columns:
+    if "size" in schema.names:
         metadata["bytes"] = dg.MetadataValue.int(written.size)
     return metadata
 

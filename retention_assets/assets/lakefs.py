@@ -13,9 +13,9 @@ from retention_assets.assets.partitions import day_of
 from retention_assets.assets.reporting import retention_report
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Made, Workbench, checked
-from retention_assets.core.frames import from_arrow
 from retention_assets.lakefs.rules.addresses import addresses as pairs_of
 from retention_assets.lakefs.rules.addresses import canonical
+from retention_assets.lakefs.rules.legacy_names import LEGACY_KINDS, kinds_counted, kinds_of
 from retention_assets.lakefs.rules.ranges import active_ranges as ranges_of
 from retention_assets.lakefs.rules.tables import references_of
 from retention_assets.lakefs.source.ranges import metaranges, ranges
@@ -70,19 +70,17 @@ def potential_commits(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the commits, with the retention of each."""
 
     @bench.asset("potential_commits", reads=["commit_graph", "current_rules"])
-    def asset(
-        context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, commit_graph: Rows, current_rules: Rows
-    ) -> Made:
+    def asset(context: dg.AssetExecutionContext, commit_graph: Rows, current_rules: Rows) -> Made:
         """Every commit: kept by retention (`active`), by a tag or hold (`protected`), or due since when.
 
         `potential`: may hold what lifecycle rules made due since they were last carried out whole.
         """
-        references = references_of(commit_graph.frame.toArrow(), commit_graph.taken_at)
+        references = references_of(commit_graph.table, commit_graph.taken_at)
         query = LivenessQuery(bench.open(), bench.policy(day_of(context)), day_of(context), bench.memory())
-        commits = commits_now(query, references, current_rules_of(current_rules.frame.toArrow()))
+        commits = commits_now(query, references, current_rules_of(current_rules.table))
         counts = {name: pc.sum(commits[name]).as_py() or 0 for name in ("active", "protected", "potential")}
         origin = {POLICY_HASH: query.policy.policy_hash, REFERENCES_HASH: commit_graph.notes[REFERENCES_HASH]}
-        rows = Rows(from_arrow(session(pyspark), commits), commit_graph.taken_at, origin)
+        rows = Rows(commits, commit_graph.taken_at, origin)
         return checked(rows, numbers=counts)
 
     return asset
@@ -124,7 +122,11 @@ def addresses(bench: Workbench) -> dg.AssetsDefinition:
         of_commits = known.known_rows(named, metaranges())  # `active_ranges` was made of these metaranges
         check_result = ranges_complete(of_commits, entries, active_ranges.frame)
         pairs = pairs_of(active_ranges.frame, canonical(entries, bench.open().inside))
-        rows = Rows(pairs, active_ranges.taken_at, active_ranges.notes)
+        rows, counted = bench.write(
+            "addresses", day_of(context), Rows(pairs, active_ranges.taken_at, active_ranges.notes), kinds_counted()
+        )
+        kinds = " ".join(sorted(kinds_of(counted)))
+        rows = replace(rows, notes={**rows.notes, LEGACY_KINDS: kinds})
         return checked(rows, [check_result], {"ranges_read": reading.files, "range_bytes": reading.bytes})
 
     return asset
@@ -172,7 +174,7 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
         planned = make_plan(session(pyspark), bench.warehouse, terms, taken)
         if settings.write_results and planned.plan:
             write_results(bench.open().access, planned.candidates, day, context.run_id)
-        rows = Rows(planned.candidates, taken.oldest)
+        rows = bench.write_planned(day, planned, taken.oldest)
         return checked(rows, planned.check_results, planned.numbers(), version=planned.version)
 
     return asset
@@ -226,6 +228,6 @@ def deletion_proof(bench: Workbench) -> dg.AssetsDefinition:
         check_results = proof.verify(verification_inputs(sweep), liveness_query(sweep, sweep.opened.policy()))
         rows = [{"check": one.guard, "passed": one.passed, "saw": one.detail} for one in check_results]
         table = pa.Table.from_pylist(rows, schema=DELETION_PROOF.schema)
-        return checked(Rows(from_arrow(spark, table), began), by_check(check_results, proof.CHECKS))
+        return checked(Rows(table, began), by_check(check_results, proof.CHECKS))
 
     return asset

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
+from pyspark.sql import functions as F
 
 from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Made, Workbench, checked
 from retention_assets.core import guards
-from retention_assets.core.frames import from_arrow
-from retention_assets.inventory.unusual import unusual_names
+from retention_assets.inventory.unusual import unusual_counts, unusual_names
 from retention_assets.lakefs.rules.committed import commit_graph as graph_of
 from retention_assets.lakefs.rules.references import references_hash
 from retention_assets.lakefs.rules.tables import commit_graph_rows
@@ -36,13 +36,13 @@ def policy_table(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the policy."""
 
     @bench.asset("policy_table")
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> Made:
+    def asset(context: dg.AssetExecutionContext) -> Made:
         """Every version of the policy that a run of this day saw, by `policy_hash` and run. Source: seed 002."""
         require_same_place(bench.warehouse, bench.repository)
         require_past(bench.warehouse, bench.name, bench.clock())
         withdraw_plan(bench.warehouse, bench.name, day_of(context))  # the plan's inputs are made again
-        spark, day, policy = session(pyspark), day_of(context), bench.open().policy()
-        rows = policy_versions(spark, bench.warehouse, bench.name, day, policy, context.run_id)
+        day, policy = day_of(context), bench.open().policy()
+        rows = policy_versions(bench.warehouse, bench.name, day, policy, context.run_id)
         notes = {POLICY_HASH: policy.policy_hash, POLICY_RUN: context.run_id}
         return checked(Rows(rows, bench.clock(), notes), numbers=notes)
 
@@ -53,9 +53,9 @@ def current_rules(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the lifecycle rules in force."""
 
     @bench.asset("current_rules", reads=["policy_table"])
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, policy_table: Rows) -> Made:
+    def asset(policy_table: Rows) -> Made:
         """Each lifecycle rule of now, and up to which day it was last carried out whole. Source: seed 002."""
-        rows = rules_in_force(session(pyspark), bench.warehouse, bench.name, policy_table)
+        rows = rules_in_force(bench.warehouse, bench.name, policy_table)
         return checked(Rows(rows, policy_table.taken_at))
 
     return asset
@@ -70,10 +70,12 @@ def storage_inventory(bench: Workbench) -> dg.AssetsDefinition:
         withdraw_plan(bench.warehouse, bench.name, day_of(context))  # the plan's inputs are made again
         spark, opened = session(pyspark), bench.open()
         picture = take_snapshot(InventoryContext(spark, opened, bench.warehouse, day_of(context), bench.clock))
-        rows = bench.write("storage_inventory", day_of(context), Rows(picture.frame, picture.taken_at))
-        listed, notes = rows.frame, {**picture.notes, **unusual_names(rows.frame)}
+        listed = Rows(picture.frame, picture.taken_at)
+        seen = F.collect_set(place_of(F.col("address"))).alias("places")
+        rows, counted = bench.write("storage_inventory", day_of(context), listed, [seen, *unusual_counts()])
+        notes = {**picture.notes, **unusual_names(counted)}
         check_results = [
-            guards.listing_complete(unlisted(listed, picture.places, ObjectReader(opened.access), place_of)),
+            guards.listing_complete(unlisted(counted["places"], picture.places, ObjectReader(opened.access))),
             guards.namespaces_apart(bench.name, bench.places()),
             clocks(bench.repository, opened.access, bench.clock),
         ]
@@ -100,7 +102,7 @@ def uncommitted_objects(bench: Workbench) -> dg.AssetsDefinition:
         notes = {KNOWN: str(staged is not None).lower()}
         rows = Rows(frame, staged.taken_at if staged else bench.clock(), notes)
         if staged is not None:
-            rows = bench.write("uncommitted_objects", day_of(context), rows)  # `release` removes the list
+            rows, _ = bench.write("uncommitted_objects", day_of(context), rows)  # `release` removes the list
             opened.source.release(staged)
         return checked(rows, numbers=notes)
 
@@ -111,12 +113,11 @@ def commit_graph(bench: Workbench) -> dg.AssetsDefinition:
     """Return the asset of the commits."""
 
     @bench.asset("commit_graph", after=["uncommitted_objects"], checks=["heads_present"])
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> Made:
+    def asset() -> Made:
         """Every commit, dangling ones too, with the branches and tags that name or reach it."""
         references = bench.open().source.references()
-        frame = from_arrow(session(pyspark), commit_graph_rows(graph_of(references)))
         notes = {REFERENCES_HASH: references_hash(references), INSTANCE: references.instance or ""}
-        rows = Rows(frame, references.taken_at, notes)
+        rows = Rows(commit_graph_rows(graph_of(references)), references.taken_at, notes)
         numbers = {"branches": len(references.branches), "tags": len(references.tags)}
         return checked(rows, [heads_present(references)], numbers)
 

@@ -6,14 +6,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import date
+from datetime import date, datetime
 from functools import cache, wraps
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
 import retention_assets
 from retention_assets.assets.descriptions import CHECKS
@@ -35,14 +35,16 @@ from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.state.acknowledged import acknowledged_addresses, note_missing
-from retention_assets.state.plan import POLICY_HASH
+from retention_assets.state.plan import PLANNED_OBJECTS, POLICY_HASH, Planned
 from retention_assets.state.table_cache import TableCache
 from retention_assets.state.table_writer import write_rows
-from retention_assets.state.warehouse import CHECK_RESULTS, REFUSED, Rows, Warehouse
+from retention_assets.state.warehouse import CHECK_RESULTS, REFUSED, Rows, Warehouse, Written
+from retention_assets.tables import DELETION_CANDIDATES
 
 ROWS = dg.PythonObjectDagsterType(Rows, name="Rows")
 TABLES = "retention_tables"  # the key of the IO manager: a project's own `io_manager` stays its own
 Made = dg.MaterializeResult[Rows]  # what an asset returns
+Observed = Mapping[str, Any]  # values of aggregates by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +85,31 @@ class Workbench:
         access = open_store(self.repository)
         return TableCache(session(pyspark), self.warehouse, self.name, access, context.run_id, full=full, lost=lost)
 
-    def write(self, table: str, day: date, rows: Rows) -> Rows:
+    def write(self, table: str, day: date, rows: Rows, observe: Sequence[Column] = ()) -> tuple[Rows, Observed]:
         """Write rows to their partition now, and return them as they are read back.
 
         Until then Spark may read their source again for each use, and find something else each time.
+
+        `observe`: aggregates, with names. Their values are returned too: Spark computes them while it writes.
         """
         shared = self.configuration.shared_warehouse
-        written = write_rows(rows.frame, self.warehouse, self.name, table, day, shared=shared)
+        written = write_rows(rows.frame, self.warehouse, self.name, table, day, shared=shared, observe=observe)
         frame = self.warehouse.frame(rows.frame.sparkSession, self.name, table, day.isoformat())
-        return replace(rows, frame=frame, written=written)
+        return replace(rows, data=frame, written=written), written.observed
+
+    def write_planned(self, day: date, planned: Planned, taken_at: datetime) -> Rows:
+        """Return the rows of `deletion_candidates`. The candidates of a plan are copied from where the plan has them.
+
+        If a guard refused, no rows are written yet.
+        """
+        if planned.plan is None:
+            return Rows(planned.candidates, taken_at)
+        table, amount = DELETION_CANDIDATES.name, planned.plan.candidates
+        self.warehouse.copy_table(
+            (self.name, PLANNED_OBJECTS, planned.plan.plan_hash), (self.name, table, day.isoformat())
+        )
+        self.warehouse.require_rows(self.name, table, day, amount.objects)
+        return Rows(planned.candidates, taken_at, written=Written(amount.objects, amount.bytes))
 
     def policy(self, day: date) -> Policy:
         """Return the policy of the day's `policy_table`. Errors: GuardRefused if the policy changed since."""

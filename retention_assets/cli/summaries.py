@@ -1,5 +1,6 @@
 """The summary of a plan: amounts by reason, top prefix and branch, and objects that only a duplicate keeps."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
 from functools import reduce
@@ -13,9 +14,9 @@ from rich.text import Text
 from retention_assets.assets.partitions import as_of
 from retention_assets.assets.resources import session, spark_resource
 from retention_assets.cli.rendering import AS_IT_IS, human_bytes, print_amounts
-from retention_assets.cli.tables import open_table
 from retention_assets.config.configuration import Configuration
 from retention_assets.config.timestamps import utc_now
+from retention_assets.core.frames import collect_together
 from retention_assets.core.states import CANDIDATE, WAITING
 from retention_assets.core.summary import (
     BRANCH,
@@ -33,6 +34,7 @@ from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 from retention_assets.lakefs.source.opening import open_repository
 from retention_assets.state.memory import due_objects_of
 from retention_assets.state.plan import Plan, load_plan
+from retention_assets.state.reading import read_directory
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import ADDRESSES, COMMIT_GRAPH, DELETION_CANDIDATES
 
@@ -127,17 +129,26 @@ def summary_of(configuration: Configuration, repository: str, day: date) -> Summ
         named = due_objects_of(spark, warehouse, plan).join(candidates.select("address"), "address", "left_anti")
         parts.append(named.select(*_GROUPED, F.lit(WAITING).alias("part")))
     place = directory() if is_icechunk else top_prefix()  # the array path of a chunk is unknown
-    found = _groups(largest_groups(reduce(DataFrame.unionByName, parts), "part", F.col("reason"), place, _MOST))
+    largest = largest_groups(reduce(DataFrame.unionByName, parts), "part", F.col("reason"), place, _MOST)
+    asked = {"groups": largest}
+    if not is_icechunk:
+        asked["duplicates"] = _duplicates(spark, configuration, repository, day)
+    rows = collect_together(asked)
+    found = _groups(rows["groups"])
     waiting = found.get(WAITING, _NONE) if plan.first_wait_ends else None
     if is_icechunk:
         return Summary(found.get(CANDIDATE, _NONE), waiting, (), planned_edits(warehouse, plan))
-    return Summary(found.get(CANDIDATE, _NONE), waiting, _duplicates(spark, configuration, repository, day))
+    duplicates = (
+        Duplicate(row["address"], ", ".join(row["let_go"][:_FEW]), ", ".join(row["kept_by"][:_FEW]))
+        for row in sorted(rows["duplicates"], key=lambda row: (-row["size"], row["address"]))
+    )
+    return Summary(found.get(CANDIDATE, _NONE), waiting, tuple(duplicates))
 
 
-def _groups(rows: DataFrame) -> dict[str, Groups]:
+def _groups(rows: Iterable[Mapping[str, Any]]) -> dict[str, Groups]:
     """Return the groups of each part (candidates, waiting objects)."""
     found: dict[str, dict[str, Amounts]] = {}
-    for row in rows.collect():
+    for row in sorted(rows, key=lambda row: (-row["bytes"], row["name"])):
         amounts = found.setdefault(row["part"], {REASON: [], PREFIX: [], BRANCH: [], TOTAL: []})
         amounts[row["by"]].append((row["name"], row["objects"], row["bytes"]))
     return {part: Groups(by[REASON], by[PREFIX], by[BRANCH]) for part, by in found.items()}
@@ -167,14 +178,13 @@ def _show_edits(screen: Console, plan: Plan, edits: PlannedEdits) -> None:
             screen.print(f"  and {len(names) - _MOST:,} more of that kind", **AS_IT_IS)
 
 
-def _duplicates(spark: SparkSession, configuration: Configuration, repository: str, day: date) -> tuple[Duplicate, ...]:
+def _duplicates(spark: SparkSession, configuration: Configuration, repository: str, day: date) -> DataFrame:
     """Return a few of the addresses that only a duplicate keeps."""
     warehouse = Warehouse(configuration.warehouse)
     policy = open_repository(configuration.repository(repository), utc_now).policy()
-    heads = open_table(warehouse, repository, COMMIT_GRAPH.name, day)["head_of"].combine_chunks().flatten()
+    place = repository, COMMIT_GRAPH.name, day.isoformat()
+    graph = read_directory(warehouse, *place, schema=COMMIT_GRAPH.schema, columns=["head_of"])
+    heads = graph["head_of"].combine_chunks().flatten()
     pairs = warehouse.rows(spark, repository, ADDRESSES.name, day).frame
     kept = kept_by_duplicates(with_lifecycle(pairs, policy.lifecycle, heads.to_pylist(), as_of(day)))
-    return tuple(
-        Duplicate(row["address"], ", ".join(row["let_go"][:_FEW]), ", ".join(row["kept_by"][:_FEW]))
-        for row in kept.orderBy(F.col("size").desc(), "address").limit(_FEW).collect()
-    )
+    return kept.orderBy(F.col("size").desc(), "address").limit(_FEW)

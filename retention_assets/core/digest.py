@@ -1,6 +1,8 @@
 """The hash of a set of candidates, computed on the executors. Source: DESIGN.md, Decisions (Plan hash)."""
 
 import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -16,13 +18,21 @@ def candidates_digest(candidates: DataFrame) -> str:
     Each row is hashed as canonical JSON (timestamps in UTC). Rows are grouped into buckets by their hash, and each
     bucket is hashed in sorted order. The driver then hashes the digests of the buckets.
     """
+    return digest_of(row.asDict() for row in digested_buckets(candidates).collect())
+
+
+def digested_buckets(candidates: DataFrame) -> DataFrame:
+    """Return (bucket, digest) of each bucket of rows; see `candidates_digest`."""
     columns = sorted(candidates.columns)
     row = F.sha2(F.to_json(F.struct(*columns), _CANONICAL), 256)
-    buckets = (
+    return (
         candidates.select(row.alias("row"))
         .groupBy(F.substring("row", 1, _BUCKET_DIGITS).alias("bucket"))
         .agg(F.sha2(F.array_join(F.array_sort(F.collect_list("row")), ""), 256).alias("digest"))
-        .collect()
     )
+
+
+def digest_of(buckets: Iterable[Mapping[str, Any]]) -> str:
+    """Return the digest of rows from their `digested_buckets`."""
     parts = sorted((bucket["bucket"], bucket["digest"]) for bucket in buckets)
     return hashlib.sha256("".join(digest for _, digest in parts).encode()).hexdigest()

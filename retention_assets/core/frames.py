@@ -1,7 +1,9 @@
 """What everything that uses Spark shares: frames in its cache, functions on executors, and how many tasks there are."""
 
-from collections.abc import Callable, Iterator
-from typing import Self
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
+from typing import Any, Self
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -11,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from retention_assets.config.settings import READ_TASKS, SWEEP_WORKERS
 from retention_assets.errors import RetentionError, WorkerError
 
+_WITH_NULLS = {"ignoreNullFields": "false"}
 Batches = Iterator[pa.RecordBatch]
 
 
@@ -72,6 +75,22 @@ class CachedFrames:
         """Release one frame before the end of the block."""
         self._frames.remove(frame)
         frame.unpersist()
+
+
+def collect_together(frames: Mapping[str, DataFrame]) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of several frames by the frame's name, collected by one execution of Spark.
+
+    Each execution has a fixed cost, so a small plan takes as long as it has executions. The frames must be small, and
+    have columns of numbers, texts, booleans and lists of them only: rows pass as JSON.
+    """
+    rows = [
+        frame.select(F.lit(name).alias("name"), F.to_json(F.struct(*frame.columns), _WITH_NULLS).alias("row"))
+        for name, frame in frames.items()
+    ]
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in frames}
+    for row in reduce(DataFrame.unionAll, rows).collect():
+        found[row["name"]].append(json.loads(row["row"]))
+    return found
 
 
 def on_workers(frame: DataFrame, function: Callable[[Batches], Batches], schema: pa.Schema) -> DataFrame:

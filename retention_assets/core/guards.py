@@ -7,6 +7,7 @@ Source: DESIGN.md, Invariants.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame
@@ -73,7 +74,10 @@ class LiveListed:
     check_result: CheckResult
     collected: int  # live addresses that are not listed, but that an earlier sweep accounts for
     lost: int  # live addresses that are not listed, but that a person acknowledged as lost
-    missing: DataFrame  # the other live addresses that are not listed, in one column; the guard fails for them
+    missing: DataFrame | None  # the other live addresses that are not listed, in one column; None: there are none
+
+
+ALL_LISTED = LiveListed(CheckResult("live_listed", True, "every live address is listed", 0), 0, 0, None)
 
 
 def unlisted_live(live: DataFrame, inventory: DataFrame, listed_at: AgeCutoff) -> DataFrame:
@@ -165,7 +169,7 @@ def live_not_shrunk(live: int, before: int | None, most: float) -> CheckResult:
     return CheckResult("live_not_shrunk", lost <= most, detail, lost, most)
 
 
-def candidates_allowed(
+def violations_of(
     candidates: DataFrame,
     live: DataFrame,
     age_cutoff: AgeCutoff,
@@ -173,8 +177,8 @@ def candidates_allowed(
     *,
     staged_known: bool,
     generated: Callable[[Column], Column],
-) -> tuple[CheckResult, ...]:
-    """Return the results of the guards that check each candidate.
+) -> DataFrame:
+    """Return one row with the number of violations of each guard of candidates, for `candidates_allowed_of`.
 
     Every candidate must be old enough, have a name that the system generates, not be live, and be listed exactly once
     with the size and time in the plan. An unreferenced candidate also needs a known staged list.
@@ -195,13 +199,6 @@ def candidates_allowed(
         "nothing_live": F.col("is_live").isNotNull(),
         "only_listed": ~F.coalesce(as_planned, F.lit(False)),
     }
-    violations = {
-        "nothing_young": "younger than the grace period",
-        "only_generated_names": "not of a name that the system generates",
-        "nothing_live": "live",
-        "nothing_unknown": "in no commit while nobody knows what is staged",
-        "only_listed": "not in the listing as they are in the plan, once",
-    }
     listed = inventory.select(
         "address",
         F.col("size").alias("listed_size"),
@@ -216,18 +213,30 @@ def candidates_allowed(
     seen = seen.withColumn("only_listed", F.col("only_listed") | (F.col("times") > 1))
     aggregates = [F.count_if(name).alias(name) for name in marks]
     firsts = [F.min(F.when(F.col(name), F.col("address"))).alias(f"first_{name}") for name in marks]
-    row = seen.agg(F.coalesce(F.sum("times"), F.lit(0)).alias("rows"), *aggregates, *firsts).first()
-    assert row is not None
+    return seen.agg(F.coalesce(F.sum("times"), F.lit(0)).alias("rows"), *aggregates, *firsts)
+
+
+_VIOLATIONS = {
+    "nothing_young": "younger than the grace period",
+    "nothing_unknown": "in no commit while nobody knows what is staged",
+    "only_generated_names": "not of a name that the system generates",
+    "nothing_live": "live",
+    "only_listed": "not in the listing as they are in the plan, once",
+}
+
+
+def candidates_allowed_of(row: Mapping[str, Any]) -> tuple[CheckResult, ...]:
+    """Return the results of the guards that check each candidate. `row`: of `violations_of`."""
     return tuple(
         CheckResult(
             name,
             not row[name],
-            f"{row[name]:,} of {row['rows']:,} candidates, {row[f'first_{name}']} first, are {violations[name]}"
+            f"{row[name]:,} of {row['rows']:,} candidates, {row[f'first_{name}']} first, are {violation}"
             if row[name]
-            else f"none of {row['rows']:,} candidates is {violations[name]}",
+            else f"none of {row['rows']:,} candidates is {violation}",
             row[name],
         )
-        for name in marks
+        for name, violation in _VIOLATIONS.items()
     )
 
 

@@ -1,21 +1,14 @@
 """Totals of classified objects: objects and bytes by state, and until when objects wait."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from retention_assets.core.amounts import Amount
 from retention_assets.core.states import STATES, WAITING
-
-
-def waits_of(due_objects: DataFrame) -> tuple[datetime | None, datetime | None]:
-    """Return when the first and the last waiting object will have settled (UTC); None if no object waits."""
-    row = due_objects.where(F.col("state") == WAITING).agg(*_wait_ends()).first()
-    assert row is not None
-    return _instant(row["first"]), _instant(row["last"])
 
 
 def _wait_ends() -> tuple[Column, Column]:
@@ -27,25 +20,31 @@ def _instant(micros: int | None) -> datetime | None:
     return None if micros is None else datetime.fromtimestamp(micros / 1e6, UTC)
 
 
-def totals_of(objects: DataFrame) -> tuple[Mapping[str, Amount], datetime | None, datetime | None]:
-    """Return objects and bytes by state, and when the first and the last waiting object will have settled (UTC)."""
-    settling = "waits_until" in objects.columns
-    amounts = F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes")
-    rows = objects.groupBy("state").agg(*amounts, *(_wait_ends() if settling else ())).collect()
-    totals = {row["state"]: Amount(row["objects"], row["bytes"]) for row in sorted(rows)}
-    waits = next((row for row in rows if row["state"] == WAITING and settling), {"first": None, "last": None})
+def counted_by_state(objects: DataFrame) -> DataFrame:
+    """Return one row per state, for `totals_of`."""
+    waits = (
+        _wait_ends() if "waits_until" in objects.columns else (F.lit(None).alias("first"), F.lit(None).alias("last"))
+    )
+    return objects.groupBy("state").agg(F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes"), *waits)
+
+
+def totals_of(
+    by_state: Sequence[Mapping[str, Any]],
+) -> tuple[Mapping[str, Amount], datetime | None, datetime | None]:
+    """Return objects and bytes by state, and when the first and the last waiting object will have settled (UTC).
+
+    `by_state`: the rows of `counted_by_state`.
+    """
+    rows = {row["state"]: row for row in by_state}
+    totals = {state: Amount(row["objects"], row["bytes"]) for state, row in sorted(rows.items())}
+    waits = rows.get(WAITING, {"first": None, "last": None})
     return totals, _instant(waits["first"]), _instant(waits["last"])
 
 
-def _amounts_of(**tables: DataFrame) -> Mapping[str, Amount]:
-    """Return objects and bytes of several tables, counted by one Spark job. A table without sizes has 0 bytes."""
-    parts = [
-        table.select(F.lit(name).alias("name"), (F.col("size") if "size" in table.columns else F.lit(0)).alias("size"))
-        for name, table in tables.items()
-    ]
-    summed = F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes")
-    rows = reduce(DataFrame.unionAll, parts).groupBy("name").agg(*summed).collect()
-    return dict.fromkeys(tables, Amount()) | {row["name"]: Amount(row["objects"], row["bytes"] or 0) for row in rows}
+def counted(table: DataFrame) -> DataFrame:
+    """Return one row with the `objects` of a table and their `bytes`. A table without sizes has 0 bytes."""
+    size = F.sum("size") if "size" in table.columns else F.lit(None)
+    return table.agg(F.count(F.lit(1)).alias("objects"), F.coalesce(size, F.lit(0)).alias("bytes"))
 
 
 def counts_of_states() -> list[Column]:
@@ -58,15 +57,8 @@ def counts_of_states() -> list[Column]:
     ]
 
 
-def totals_counted(counted: Observation) -> Mapping[str, Amount]:
+def totals_counted(observed: Observation) -> Mapping[str, Amount]:
     """Return objects and bytes by state, as Spark counted them while it computed the rows; no rows are cached."""
-    row = counted.get
+    row = observed.get
     totals = {state: Amount(row[f"{state}_objects"], row[f"{state}_bytes"] or 0) for state in sorted(STATES)}
     return {state: amount for state, amount in totals.items() if amount.objects}
-
-
-def amount_of(chosen: DataFrame) -> Amount:
-    """Return the number of objects and their bytes."""
-    row = chosen.agg(F.count(F.lit(1)).alias("objects"), F.coalesce(F.sum("size"), F.lit(0)).alias("bytes")).first()
-    assert row is not None
-    return Amount(row["objects"], row["bytes"])

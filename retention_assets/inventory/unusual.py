@@ -1,6 +1,9 @@
 """Finds storage keys that are not valid paths. They are classified as foreign and are never deleted."""
 
-from pyspark.sql import Column, DataFrame
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from retention_assets.core.paths import END
@@ -13,16 +16,23 @@ def is_unusual(address: Column) -> Column:
 
 
 UNUSUAL = "unusual_names"  # key of a note in an inventory's notes
+_NUMBER, _FIRST = "unusual_keys", "first_unusual_key"
 
 
-def unusual_names(listed: DataFrame) -> dict[str, str]:
-    """Return a note with the number of keys that are not paths and the first of them; {} when there are none."""
+def unusual_counts() -> list[Column]:
+    """Return the aggregates of listed objects from which `unusual_names` makes its note."""
     unusual = F.when(is_unusual(F.col("address")), F.col("address"))
-    row = listed.agg(F.count(unusual).alias("number"), F.min(unusual).alias("first")).first()
-    assert row is not None
-    if not row["number"]:
+    return [F.count(unusual).alias(_NUMBER), F.min(unusual).alias(_FIRST)]
+
+
+def unusual_names(counted: Mapping[str, Any]) -> dict[str, str]:
+    """Return a note with the number of keys that are not paths and the first of them; {} when there are none.
+
+    `counted`: the values of `unusual_counts`, by name.
+    """
+    if not counted[_NUMBER]:
         return {}
-    return {UNUSUAL: f"{row['number']:,} keys, {row['first']!r} first, have a name that is no path"}
+    return {UNUSUAL: f"{counted[_NUMBER]:,} keys, {counted[_FIRST]!r} first, have a name that is no path"}
 
 
 def name_warnings(inventory: Rows) -> list[str]:

@@ -1,13 +1,13 @@
 """Lists the objects of a namespace on executors, one task per slice. Source: lakeFS facts 1.1; DESIGN.md, Tables."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.core.frames import from_arrow, on_workers, read_tasks
@@ -114,13 +114,10 @@ def _in_parts(reader: ObjectReader, access: StoreAccess, place: str, parts: Part
         yield batch.filter(pa.array(parts.cover(paths)))
 
 
-def unlisted(
-    inventory: DataFrame, places: Prefixes, reader: ObjectReader, place: Callable[[Column], Column]
-) -> list[str]:
-    """Return the prefixes that have no objects in the inventory although the store has objects there."""
-    directories = sorted({*places.deep, *(span.directory for span in places.spans)})
-    named = from_arrow(inventory.sparkSession, pa.table({"place": pa.array(directories, pa.string())}))
-    unseen = named.join(
-        inventory.select(place(F.col("address")).alias("place")).distinct(), on="place", how="left_anti"
-    ).collect()
-    return sorted(row["place"] for row in unseen if reader.holds_objects(row["place"]))
+def unlisted(seen: Collection[str], places: Prefixes, reader: ObjectReader) -> list[str]:
+    """Return the prefixes that have no objects in the inventory although the store has objects there.
+
+    `seen`: the prefixes that have objects in the inventory.
+    """
+    unseen = {*places.deep, *(span.directory for span in places.spans)}.difference(seen)
+    return sorted(place for place in unseen if reader.holds_objects(place))

@@ -110,6 +110,8 @@ def note_found(
     spark: "SparkSession", warehouse: Warehouse, repository: str, inventory: "DataFrame", run_id: str, at: datetime
 ) -> None:
     """Store which of the objects acknowledged as lost are in the listing again."""
+    if not known_addresses(warehouse, repository):
+        return
     again = acknowledged_addresses(spark, warehouse, repository).join(inventory, on="address", how="left_semi")
     addresses = sorted(row["address"] for row in again.collect())
     if addresses:

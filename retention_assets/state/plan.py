@@ -104,10 +104,12 @@ def keep_planned(warehouse: Warehouse, plan: Plan, candidates: "DataFrame", head
 
     Errors: TableContractError when the stored rows are not as many as the plan has candidates.
     """
+    from retention_assets.state.table_writer import conform
+
     place = plan.repository, PLANNED_OBJECTS, plan.plan_hash
     planned = plan.candidates.objects
     if not warehouse.is_complete(*place) or warehouse.row_count(*place) != planned:
-        candidates.write.mode("overwrite").parquet(warehouse.location(*place))
+        conform(candidates, DELETION_CANDIDATES).write.mode("overwrite").parquet(warehouse.location(*place))
     if (found := warehouse.row_count(*place)) != planned:
         raise TableContractError(
             f"{plan.repository} {plan.day}: {warehouse.location(*place)} has {found:,} rows, and {planned:,} were "

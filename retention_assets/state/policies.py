@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from datetime import date
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow.compute as pc
 
-from retention_assets.core.frames import from_arrow
 from retention_assets.policy.rules import HOLD_IDS, RETENTION_IDS, Policy
 from retention_assets.policy.rules_in_force import CurrentRule, RuleRow, current_rules
 from retention_assets.policy.table import policy_rows
+from retention_assets.state.reading import read_directory
 from retention_assets.state.warehouse import Rows, Warehouse
 from retention_assets.tables import CURRENT_RULES, POLICY_TABLE
 
@@ -21,39 +21,35 @@ _COMPLETED = "completed"  # has one document for each completed plan
 _RULE_COLUMNS = ["run_id", "prefix", "branch", "date_to_be_deleted"]
 
 
-def policy_versions(
-    spark: SparkSession, warehouse: Warehouse, repository: str, day: date, policy: Policy, run_id: str
-) -> DataFrame:
+def policy_versions(warehouse: Warehouse, repository: str, day: date, policy: Policy, run_id: str) -> pa.Table:
     """Return the day's rows of `policy_table`: those of earlier runs, and those of this run, made from `policy`.
 
     Source: seed 002, policy table.
     """
-    return with_earlier_runs(spark, warehouse, repository, day, policy_rows(policy, day, run_id), run_id)
+    return with_earlier_runs(warehouse, repository, day, policy_rows(policy, day, run_id), run_id)
 
 
-def with_earlier_runs(
-    spark: SparkSession, warehouse: Warehouse, repository: str, day: date, rows: pa.Table, run_id: str
-) -> DataFrame:
+def with_earlier_runs(warehouse: Warehouse, repository: str, day: date, rows: pa.Table, run_id: str) -> pa.Table:
     """Return the day's rows of `policy_table` and `rows`. If the run has rows already, `rows` replaces them."""
     if warehouse.is_complete(repository, POLICY_TABLE.name, day.isoformat()):
-        before = warehouse.frame(spark, repository, POLICY_TABLE.name, day.isoformat())
-        earlier = before.where(before["run_id"] != run_id).select(*POLICY_TABLE.schema.names).toArrow()
+        before = read_directory(warehouse, repository, POLICY_TABLE.name, day.isoformat(), schema=POLICY_TABLE.schema)
+        earlier = before.filter(pc.not_equal(before["run_id"], run_id))
         rows = pa.concat_tables([earlier.cast(POLICY_TABLE.schema), rows])
-    return from_arrow(spark, rows)
+    return rows
 
 
-def rules_in_force(spark: SparkSession, warehouse: Warehouse, repository: str, policy_table: Rows) -> DataFrame:
+def rules_in_force(warehouse: Warehouse, repository: str, policy_table: Rows) -> pa.Table:
     """Return the rows of `current_rules`: the lifecycle rules of the current run, with the history of all days."""
     days = [
-        warehouse.partition(repository, POLICY_TABLE.name, date.fromisoformat(day))
+        read_directory(warehouse, repository, POLICY_TABLE.name, day, schema=POLICY_TABLE.schema)
         for day in warehouse.directories(repository, POLICY_TABLE.name)
         if warehouse.is_complete(repository, POLICY_TABLE.name, day)
     ]
-    history = _rule_rows(spark.read.schema(policy_table.frame.schema).parquet(*days))
+    history = [row for day in days for row in _rule_rows(day)]
     now = [row for row in history if row.run_id == policy_table.notes[POLICY_RUN]]
     rules = current_rules(now, history, completed_runs(warehouse, repository))
     columns = [[getattr(rule, name) for rule in rules] for name in CURRENT_RULES.schema.names]
-    return from_arrow(spark, pa.table(columns, schema=CURRENT_RULES.schema))
+    return pa.table(columns, schema=CURRENT_RULES.schema)
 
 
 def current_rules_of(table: pa.Table) -> list[CurrentRule]:
@@ -72,9 +68,9 @@ def completed_runs(warehouse: Warehouse, repository: str) -> frozenset[str]:
     return frozenset(document["policy_run"] for document in warehouse.read_documents(repository, _COMPLETED))
 
 
-def _rule_rows(frame: DataFrame) -> list[RuleRow]:
-    table = frame.select("rule_id", *_RULE_COLUMNS).toArrow()
-    return [RuleRow(*(row[name] for name in _RULE_COLUMNS)) for row in _lifecycle(table.to_pylist())]
+def _rule_rows(table: pa.Table) -> list[RuleRow]:
+    rows = table.select(["rule_id", *_RULE_COLUMNS]).to_pylist()
+    return [RuleRow(*(row[name] for name in _RULE_COLUMNS)) for row in _lifecycle(rows)]
 
 
 def _lifecycle(rows: Iterable[dict]) -> list[dict]:

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from retention_assets.core.frames import from_arrow, on_workers, read_tasks
+from retention_assets.core.frames import CachedFrames, from_arrow, on_workers, read_tasks
 from retention_assets.errors import TableContractError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
@@ -125,16 +125,18 @@ class TableCache:
         """
         if are_many(self._batches(kind)) and not self._full:  # a full run reads its own batches only
             merge_batches(self._warehouse, self._repository, kind.name, self._run_id)
-        missing = self.unread(ids, kind)
+        is_empty = not self._batches(kind)
+        missing = ids.select(kind.id_column).distinct() if is_empty else self.unread(ids, kind)
         if self._gone is not None:
             name = F.substring_index("address", "/", -1).alias(kind.id_column)
             lost = self._gone.where(F.col("address").startswith(f"{kind.folder}/")).select(name)
             missing = missing.join(lost, on=kind.id_column, how="left_anti")
-        missing = missing.cache()
-        files = missing.count()
-        size = self._fetch(missing, kind, files) if files else 0
-        missing.unpersist()
-        return self.known_rows(ids, kind), Reading(files, size)
+        with CachedFrames() as frames:
+            frames.cache(missing)
+            width = read_tasks(self._spark)
+            files = width if is_empty else missing.count()  # all are missing: they are counted when they are fetched
+            reading = self._fetch(missing, kind, min(files, width)) if files else Reading(0, 0)
+        return self.known_rows(ids, kind), reading
 
     def unread(self, ids: DataFrame, kind: Kind) -> DataFrame:
         """Return those of `ids` (column `kind.id_column`, distinct) whose files are not in the cache."""
@@ -149,34 +151,35 @@ class TableCache:
         rows = self._read(kind.name, [*kind.schema, BATCH], [batch.name for batch in batches])
         return rows.join(read, on=[kind.id_column, BATCH.name], how="left_semi")
 
-    def _fetch(self, missing: DataFrame, kind: Kind, files: int) -> int:
-        """Fetch the files named in `missing`, store their rows as a new batch, and return the bytes fetched.
+    def _fetch(self, missing: DataFrame, kind: Kind, width: int) -> Reading:
+        """Fetch the files named in `missing` in `width` tasks, and store their rows as a new batch.
 
-        `files` is the number of files. The rows are counted when they are decoded, and again after the batch is
-        written. Errors: TableContractError when the counts differ. The batch is then not used, and later runs fetch the
+        The rows are counted when they are decoded, in the footers of the files written, and again as they are read
+        back. Errors: TableContractError when the counts differ. The batch is then not used, and later runs fetch the
         files again.
         """
-        width = min(files, read_tasks(self._spark))
         batch = F.lit(name := self._next_batch(kind)).alias(BATCH.name)
-        observed = Observation()
+        decoded, named = Observation(), Observation()
         rows = read_tables(missing.repartition(width), kind, self._access).select("*", batch)
-        decoded = F.count(F.lit(1)).alias(ROWS.name), F.sum(_share(kind)).alias("shares")
-        counted = rows.observe(observed, F.sum(FILE_BYTES.name).alias("bytes"), *decoded)
-        counted.write.mode("error").parquet(self._place(kind.name, name))
-        there = self._counts(kind, [name]).drop(BATCH.name).cache()
-        shares = F.sum(F.col(ROWS.name) * _share(kind)).alias("shares")
-        found = there.agg(F.coalesce(F.sum(ROWS.name), F.lit(0)).alias(ROWS.name), shares).first()
-        assert found is not None
-        if (observed.get[ROWS.name], observed.get["shares"]) != (found[ROWS.name], found["shares"]):
-            raise self._lost(kind.name, name, observed.get[ROWS.name], found[ROWS.name])
-        written = missing.join(there, on=kind.id_column, how="left")
-        ids = written.select(kind.id_column, batch, F.coalesce(ROWS.name, F.lit(0)).alias(ROWS.name))
-        ids.coalesce(1).write.mode("error").parquet(self._place(ids_of(kind.name), name))
-        there.unpersist()
-        if (named := self._warehouse.row_count(self._repository, ids_of(kind.name), name)) != files:
-            raise self._lost(ids_of(kind.name), name, files, named)
+        size = F.coalesce(F.sum(FILE_BYTES.name), F.lit(0)).alias("bytes")
+        counts = F.count(F.lit(1)).alias(ROWS.name), F.coalesce(F.sum(_share(kind)), F.lit(0)).alias("shares")
+        rows.observe(decoded, size, *counts).write.mode("error").parquet(self._place(kind.name, name))
+        written, found = decoded.get[ROWS.name], self._warehouse.row_count(self._repository, kind.name, name)
+        if found != written:
+            raise self._lost(kind.name, name, written, found)
+        there = missing.join(self._counts(kind, [name]).drop(BATCH.name), on=kind.id_column, how="left")
+        ids = there.select(kind.id_column, batch, F.coalesce(ROWS.name, F.lit(0)).alias(ROWS.name)).coalesce(1)
+        files = F.count(F.lit(1)).alias("files")
+        read = F.coalesce(F.sum(ROWS.name), F.lit(0)).alias(ROWS.name)
+        shares = F.coalesce(F.sum(F.col(ROWS.name) * _share(kind)), F.lit(0)).alias("shares")
+        ids.observe(named, files, read, shares).write.mode("error").parquet(self._place(ids_of(kind.name), name))
+        if any(decoded.get[one] != named.get[one] for one in (ROWS.name, "shares")):
+            self._warehouse.remove_directory(self._repository, ids_of(kind.name), name)
+            raise self._lost(kind.name, name, written, named.get[ROWS.name])
+        if (found := self._warehouse.row_count(self._repository, ids_of(kind.name), name)) != named.get["files"]:
+            raise self._lost(ids_of(kind.name), name, named.get["files"], found)
         write_manifest(self._warehouse, self._repository, kind.name, name)
-        return observed.get["bytes"] or 0
+        return Reading(named.get["files"], decoded.get["bytes"])
 
     def _lost(self, table: str, batch: str, written: int, found: int) -> TableContractError:
         return TableContractError(

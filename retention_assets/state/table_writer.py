@@ -1,9 +1,12 @@
 """Writes the rows of a partition: the columns of its table, in their order, with their types."""
 
+from collections.abc import Sequence
 from datetime import date
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -17,28 +20,49 @@ _FAULT = "This is a fault of retention_assets: report it with the policy and the
 
 
 def write_rows(
-    frame: DataFrame, warehouse: Warehouse, repository: str, table: str, day: date, *, shared: bool
+    rows: DataFrame | pa.Table,
+    warehouse: Warehouse,
+    repository: str,
+    table: str,
+    day: date,
+    *,
+    shared: bool,
+    observe: Sequence[Column] = (),
 ) -> Written:
-    """Overwrite a partition with the rows of `frame`. It is complete when its metadata (`Facts`) are written too.
+    """Overwrite a partition with `rows`. It is complete when its metadata (`Facts`) are written too.
+
+    The driver writes the rows of an Arrow table itself, so these tables cost no Spark job.
 
     `shared`: whether all machines see a warehouse that is a directory (`shared_warehouse` of the configuration).
+    `observe`: aggregates, with names, that Spark computes of a frame's rows while it writes them.
     Errors: TableContractError when the rows do not fit the table, or when not all of them can be read back.
     """
-    if not shared:  # an existing session may have another master than the configuration
-        spark = frame.sparkSession
-        master = "Spark Connect" if is_connect(spark) else spark.conf.get("spark.master", "local") or "local"
-        require_seen_by_executors(warehouse.root, [master])
-    written = _write(conform(frame, TABLES[table]), warehouse.partition(repository, table, day))
+    if isinstance(rows, pa.Table):
+        warehouse.write_table(_stored(rows, TABLES[table]), repository, table, day.isoformat())
+        written = Written(rows.num_rows, pc.sum(rows["size"]).as_py() or 0 if "size" in rows.column_names else 0)
+    else:
+        if not shared:  # an existing session may have another master than the configuration
+            spark = rows.sparkSession
+            master = "Spark Connect" if is_connect(spark) else spark.conf.get("spark.master", "local") or "local"
+            require_seen_by_executors(warehouse.root, [master])
+        written = _write(conform(rows, TABLES[table]), warehouse.partition(repository, table, day), observe)
     warehouse.require_rows(repository, table, day, written.rows)
     return written
 
 
-def _write(rows: DataFrame, target: str) -> Written:
+def _write(rows: DataFrame, target: str, observe: Sequence[Column]) -> Written:
     observed = Observation()
     size = F.sum("size") if "size" in rows.columns else F.lit(None).cast("long")
-    counted = rows.observe(observed, F.count(F.lit(1)).alias("rows"), size.alias("bytes"))
+    counted = rows.observe(observed, F.count(F.lit(1)).alias("rows"), size.alias("bytes"), *observe)
     counted.write.mode("overwrite").parquet(target)
-    return Written(observed.get["rows"], observed.get["bytes"] or 0)
+    return Written(observed.get["rows"], observed.get["bytes"] or 0, observed.get)
+
+
+def _stored(rows: pa.Table, table: Table) -> pa.Table:
+    """Return rows of the schema of `table` with the schema of its files. Errors: TableContractError."""
+    if not rows.schema.equals(table.schema):
+        raise TableContractError(f"{table.name}: the rows have the schema {rows.schema}, and not {table.schema}")
+    return rows.cast(table.stored)
 
 
 def conform(frame: DataFrame, table: Table) -> DataFrame:

@@ -6,7 +6,7 @@ its rows, and reads and writes small JSON documents.
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
@@ -35,6 +35,7 @@ _KNOWN_LAYOUTS: set[str] = set()  # the roots whose layout this process has read
 REFUSED = "refused"  # note of a partition: the guards that refused it; its rows are still written, for inspection
 FACTS = "_facts.json"  # Spark ignores names that begin with an underscore
 SUCCESS = "_SUCCESS"  # the marker with which Spark ends a table
+_PART = "part-00000.parquet"  # the file of a table that the driver writes
 _FOOTER = 2**16  # bytes read from the end of a Parquet file: our footers are smaller; a longer one takes a second read
 _AT_ONCE = 16  # footers or documents read at the same time
 _CONDITIONS = "_conditions"  # scratch file that tests whether the store honours conditional writes
@@ -52,10 +53,14 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """How much was written: rows, and bytes of the objects that they name."""
+    """How much was written: rows, and bytes of the objects that they name.
+
+    `observed`: further figures of these rows by name, which Spark counted while it wrote them.
+    """
 
     rows: int
     size: int
+    observed: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +73,35 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of one partition, with the time of the data (UTC) and the notes of the partition. See `Facts`."""
+    """The rows of one partition, with the time of the data (UTC) and the notes of the partition. See `Facts`.
 
-    frame: "DataFrame"
+    Spark has the rows that grow with the objects. The driver makes and reads the few rows of policies and commits.
+    """
+
+    data: "DataFrame | pa.Table"
     taken_at: datetime
     notes: Mapping[str, str] = field(default_factory=dict)
-    written: Written | None = None  # None: `frame` is not written to the partition yet
+    written: Written | None = None  # None: `data` is not written to the partition yet
     began: float | None = None  # when the asset began to make the rows, in seconds of `time.monotonic`
+    read: Callable[[], pa.Table] | None = None  # reads the rows of the partition without Spark; None: not written yet
+
+    @property
+    def frame(self) -> "DataFrame":
+        """The rows for Spark."""
+        if not isinstance(self.data, pa.Table):
+            return self.data
+        from pyspark.sql import SparkSession
+
+        from retention_assets.core.frames import from_arrow
+
+        return from_arrow(SparkSession.active(), self.data)
+
+    @property
+    def table(self) -> pa.Table:
+        """The rows for the driver, which holds all of them."""
+        if isinstance(self.data, pa.Table):
+            return self.data
+        return self.read() if self.read else self.data.toArrow()
 
 
 class Warehouse:
@@ -162,7 +189,14 @@ class Warehouse:
         if needed is None:
             needed = TABLES[table].schema.names if table in TABLES else []
         self._require_columns(files, needed, repository, table, day)
-        return Rows(self._frame(spark, files, repository, table, day.isoformat()), facts.taken_at, facts.notes)
+        place = repository, table, day.isoformat()
+
+        def read() -> pa.Table:
+            from retention_assets.state.reading import read_directory
+
+            return read_directory(self, *place, schema=TABLES[table].schema)
+
+        return Rows(self._frame(spark, files, *place), facts.taken_at, facts.notes, read=read)
 
     def frame(self, spark: "SparkSession", *parts: str) -> "DataFrame":
         """Return the rows of a directory that Spark wrote, with the columns of its files."""
@@ -210,11 +244,17 @@ class Warehouse:
         return sum(file.num_rows for file in self._footers(*parts))
 
     def _footers(self, *parts: str) -> list[pq.FileMetaData]:
-        listed = self._store.list_with_delimiter("/".join(parts))["objects"]
-        files = {one["path"]: one["size"] for one in listed}
-        tables = [path for path in files if path.endswith(".parquet") and path.rpartition("/")[2][0] not in "._"]
+        files = self._table_files(*parts)
+        if len(files) == 1:
+            return [self._footer_of(*files[0])]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return list(pool.map(lambda path: self._footer_of(path, files[path]), tables))
+            return list(pool.map(lambda file: self._footer_of(*file), files))
+
+    def _table_files(self, *parts: str) -> list[tuple[str, int]]:
+        """Return path and size of the Parquet files in a directory."""
+        listed = self._store.list_with_delimiter("/".join(parts))["objects"]
+        files = [(one["path"], one["size"]) for one in listed if one["path"].endswith(".parquet")]
+        return sorted((path, size) for path, size in files if path.rpartition("/")[2][0] not in "._")
 
     def _footer_of(self, path: str, size: int) -> pq.FileMetaData:
         def end(length: int) -> bytes:
@@ -309,8 +349,33 @@ class Warehouse:
         """Mark a directory as complete, as Spark does when it has written all rows."""
         self._store.put("/".join((*parts, SUCCESS)), b"")
 
+    def write_table(self, rows: pa.Table, *parts: str) -> None:
+        """Replace a directory with one Parquet file of these rows, as Spark's overwrite does.
+
+        Errors: AccessDenied or StoreError when the file may not have been written.
+        """
+        self.remove_directory(*parts)
+        target = BytesIO()
+        pq.write_table(rows, target, store_schema=False)
+        self._store.put("/".join((*parts, _PART)), target.getvalue())
+        self.mark_complete(*parts)
+
+    def copy_table(self, source: Sequence[str], target: Sequence[str]) -> None:
+        """Replace the directory `target` with a copy of the table files in `source`. A store copies its objects itself.
+
+        Errors: of the store. The target is then not complete.
+        """
+        self.remove_directory(*target)
+        for path, _ in self._table_files(*source):
+            copy = "/".join((*target, path.rpartition("/")[2]))
+            if self.is_local:  # a store in a directory makes a link, and both tables would share one file
+                self._store.put(copy, self._store.get(path).bytes())
+            else:
+                self._store.copy(path, copy)
+        self.mark_complete(*target)
+
     def read_rows(self, *parts: str) -> pa.Table:
-        """Return the rows of a file that `append_rows` wrote.
+        """Return the rows of one Parquet file.
 
         Errors: TableContractError when the file is missing or incomplete.
         """

@@ -2,14 +2,14 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
 from retention_assets.assets import plan_inputs as pictures
 from retention_assets.errors import ConfigurationError
@@ -162,8 +162,8 @@ def test_a_table_of_which_a_part_cannot_be_read_back_is_not_complete(
 ) -> None:
     write = table_writer._write
 
-    def partly(frame: DataFrame, target: str) -> Written:
-        written = write(frame, target)
+    def partly(frame: DataFrame, target: str, observe: Sequence[Column]) -> Written:
+        written = write(frame, target, observe)
         part_of(lake, "addresses").unlink()
         return written
 

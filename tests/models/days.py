@@ -154,9 +154,9 @@ class Day:
         write_ledger(self.warehouse, NAME, self.date, plan.plan_hash, outcomes, self.world.now, size=SIZE)
 
     def _rules_in_force(self, opened: OpenRepository) -> tuple[CurrentRule, ...]:
-        versions = policy_versions(self.spark, self.warehouse, NAME, self.date, opened.policy(), self.run_id)
+        versions = policy_versions(self.warehouse, NAME, self.date, opened.policy(), self.run_id)
         table = self._keep(POLICY_TABLE.name, Rows(versions, self.world.now, {POLICY_RUN: self.run_id}))
-        return tuple(current_rules_of(rules_in_force(self.spark, self.warehouse, NAME, table).toArrow()))
+        return tuple(current_rules_of(rules_in_force(self.warehouse, NAME, table)))
 
     def _pictures(self, opened: OpenRepository) -> tuple[PlanInputs, int]:
         context = InventoryContext(self.spark, opened, self.warehouse, self.date, lambda: self.world.now)

@@ -365,7 +365,6 @@ def test_an_object_that_is_listed_twice_is_refused(spark: SparkSession, warehous
 def test_a_candidate_of_unknown_age_is_young_to_the_guard(spark: SparkSession) -> None:
     chosen = frames.candidates(spark, frames.Candidate(DEAD)).withColumn("last_modified", F.lit(None).cast("timestamp"))
     inventory, none_live = frames.inventory(spark, Listed(DEAD)), live(spark, LIVE, OLD)
-    check_results = guards.candidates_allowed(
-        chosen, none_live, HORIZON, inventory, staged_known=True, generated=is_generated
-    )
+    found = guards.violations_of(chosen, none_live, HORIZON, inventory, staged_known=True, generated=is_generated)
+    check_results = guards.candidates_allowed_of(found.first().asDict())
     assert "nothing_young" in {check_result.guard for check_result in guards.refusals(check_results)}

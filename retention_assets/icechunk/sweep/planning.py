@@ -10,11 +10,13 @@ from pyspark.sql import functions as F
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff, tells_no_time
 from retention_assets.core.amounts import Amount
+from retention_assets.core.digest import digest_of, digested_buckets
+from retention_assets.core.frames import collect_together
 from retention_assets.core.guards import CheckResult
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
 from retention_assets.core.settle import settled
 from retention_assets.core.states import CANDIDATE
-from retention_assets.core.totals import amount_of, counts_of_states, totals_counted, waits_of
+from retention_assets.core.totals import counted, counted_by_state, counts_of_states, totals_counted, totals_of
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.edits.stored import hash_with_edits, keep_edits
 from retention_assets.icechunk.formats.ids import encode_id
@@ -35,10 +37,10 @@ from retention_assets.state.plan import (
     Heads,
     Plan,
     Planned,
-    hash_of_plan,
     keep_plan,
     keep_planned,
     last_plan,
+    plan_hash,
     withdraw_plan,
 )
 from retention_assets.state.warehouse import Rows, Warehouse
@@ -120,7 +122,7 @@ def scene_of(history: Rows, policy: SnapshotPolicy, day: date) -> Scene:
     The function only collects the rows of `history` and computes, so every asset that calls it gets the same result.
     Errors: as `stand_of`.
     """
-    state = state_of(history.frame.toArrow(), history.notes, history.taken_at)
+    state = state_of(history.table, history.notes, history.taken_at)
     as_of = datetime(day.year, day.month, day.day, tzinfo=UTC)
     cutoff = datetime.fromisoformat(history.notes[CUTOFF])
     stand = stand_of(state, policy, as_of, cutoff)
@@ -174,6 +176,9 @@ class _Examined:
     totals: Mapping[str, Amount]
     live: int
     check_results: Sequence[CheckResult]
+    digest: str  # of the candidates, without their ETags
+    first_wait_ends: datetime | None  # when the first and the last waiting object have settled; None: none waits
+    last_wait_ends: datetime | None
 
 
 def make_plan(
@@ -190,11 +195,10 @@ def make_plan(
         return Planned(found.candidates.limit(0), None, found.check_results)
     of_history = history_hash(scene.state.history)
     references = hash_with_edits(of_history, scene.edits)
-    first_wait_ends, last_wait_ends = waits_of(found.due) if terms.settle else (None, None)
     plan = Plan(
         repository=terms.repository,
         day=terms.day,
-        plan_hash=hash_of_plan(terms.repository, terms.policy.policy_hash, references, found.candidates),
+        plan_hash=plan_hash(terms.repository, terms.policy.policy_hash, references, found.digest),
         policy_hash=terms.policy.policy_hash,
         policy_run=terms.policy_run,
         references_hash=references,
@@ -211,8 +215,8 @@ def make_plan(
         instance=None,
         made_at=terms.now,
         run_id=terms.run_id,
-        first_wait_ends=first_wait_ends,
-        last_wait_ends=last_wait_ends,
+        first_wait_ends=found.first_wait_ends,
+        last_wait_ends=found.last_wait_ends,
         terms=terms.settings,
         lost=inputs.lost,
     )
@@ -233,7 +237,7 @@ def _examined(
     stay = others(spark, scene.stand)
     gone = holders(spark, scene.stand, scene.stand.leaving(scene.state)).where("NOT live")
     holding = holding_of(manifests, chunks, stay, gone)
-    counted = Observation()
+    observed = Observation()
     objects = inputs.others.keep(classified(inventory, holding, scene.age_cutoff, terms.collect_overwritten))
     if inputs.unread:
         objects = hold_content(objects)
@@ -241,24 +245,36 @@ def _examined(
         earlier = due_objects(spark, warehouse, terms.repository)
         listed_at, read_at = inputs.inventory.taken_at, scene.state.taken_at
         objects = settled(objects, earlier, listed_at, read_at, terms.settle, settle_expired=True)
-    named = due(objects.observe(counted, *counts_of_states())).cache()
+    named = due(objects.observe(observed, *counts_of_states())).cache()
     chosen = named.where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)
     live = live_addresses(manifests, chunks, stay).cache()
-    amount, totals, live_count = amount_of(chosen), totals_counted(counted), live.count()
-    before = last_plan(warehouse, terms.repository, terms.day)
-    check_results = (
-        guards.live_not_empty(live_count, sum(total.objects for total in totals.values())),
-        guards.live_not_shrunk(live_count, before.live if before else None, terms.max_live_shrink),
-        *_allowed(chosen, live, scene.age_cutoff, inventory),
-        guards.totals_balance(totals, inventory.count(), amount),
+    violations = guards.violations_of(
+        chosen, live, scene.age_cutoff, inventory, staged_known=True, generated=is_generated
+    )
+    found = collect_together(
+        {
+            "inventory": counted(inventory),
+            "live": counted(live),
+            "candidates": counted(chosen),
+            "violations": violations,
+            "digest": digested_buckets(chosen.drop("etag")),
+            "states": counted_by_state(named),
+        }
     )
     live.unpersist()
-    return _Examined(chosen, named, amount, totals, live_count, check_results)
-
-
-def _allowed(chosen: DataFrame, live: DataFrame, age_cutoff: AgeCutoff, inventory: DataFrame) -> Sequence[CheckResult]:
-    asked = guards.candidates_allowed(chosen, live, age_cutoff, inventory, staged_known=True, generated=is_generated)
-    return [check_result for check_result in asked if check_result.guard != _NOT_ASKED]
+    (listed,), (live_now,), (planned,) = found["inventory"], found["live"], found["candidates"]
+    amount, totals = Amount(planned["objects"], planned["bytes"]), totals_counted(observed)
+    _, *waits = totals_of(found["states"])
+    before = last_plan(warehouse, terms.repository, terms.day)
+    allowed = guards.candidates_allowed_of(found["violations"][0])
+    check_results = (
+        guards.live_not_empty(live_now["objects"], sum(total.objects for total in totals.values())),
+        guards.live_not_shrunk(live_now["objects"], before.live if before else None, terms.max_live_shrink),
+        *(check_result for check_result in allowed if check_result.guard != _NOT_ASKED),
+        guards.totals_balance(totals, listed["objects"], amount),
+    )
+    digest = digest_of(found["digest"])
+    return _Examined(chosen, named, amount, totals, live_now["objects"], check_results, digest, *waits)
 
 
 def _warnings(terms: IcechunkTerms, scene: Scene, unread: int) -> list[str]:

@@ -4,8 +4,9 @@ Other systems use such names too, for example files named by their MD5. So an ob
 repository's own only if entries of the repository have names of the same kind. Source: lakeFS facts 1.1.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -17,14 +18,24 @@ from retention_assets.lakefs.rules.names import is_generated
 
 _PATTERNS = {"root": f"^{ROOT_OF_OLD}{END}", "linked": f"^{LINKED_OF_OLD}{END}"}
 KINDS = frozenset(_PATTERNS)
+LEGACY_KINDS = "legacy_kinds"  # note of `addresses`: the kinds that they have, separated by spaces
 
 
 def kinds_in_use(addresses: DataFrame) -> frozenset[str]:
     """Return the kinds of old names that occur in `addresses` (column `address`)."""
-    used = [F.bool_or(F.col("address").rlike(pattern)).alias(kind) for kind, pattern in _PATTERNS.items()]
-    row = addresses.agg(*used).first()
+    row = addresses.agg(*kinds_counted()).first()
     assert row is not None
-    return frozenset(kind for kind in KINDS if row[kind])
+    return kinds_of(row.asDict())
+
+
+def kinds_counted() -> list[Column]:
+    """Return the aggregates of addresses from which `kinds_of` tells the kinds of old names."""
+    return [F.bool_or(F.col("address").rlike(pattern)).alias(kind) for kind, pattern in _PATTERNS.items()]
+
+
+def kinds_of(counted: Mapping[str, Any]) -> frozenset[str]:
+    """Return the kinds of old names. `counted`: the values of `kinds_counted`, by name."""
+    return frozenset(kind for kind in KINDS if counted[kind])
 
 
 def is_own_name(address: Column, legacy: Collection[str]) -> Column:

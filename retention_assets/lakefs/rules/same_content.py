@@ -45,13 +45,13 @@ def at_risk(objects: DataFrame, contents: DataFrame) -> DataFrame:
     return unreferenced(objects).join(contents.select("size").distinct(), on="size", how="left_semi")
 
 
-def etags_differ(objects: DataFrame) -> bool:
-    """Return whether any committed object has an ETag that looks like an MD5 but differs from its entry's checksum.
+def differing_etags(objects: DataFrame) -> DataFrame:
+    """Return the committed objects whose ETag looks like an MD5 but differs from their entry's checksum.
 
     This happens in stores that encrypt objects. The ETags of such a store are not checksums of the content.
     """
     both = _matches(F.col("etag"), _MD5) & _matches(F.col("entry_etag"), _MD5)
-    return not objects.where(both & (F.col("etag") != F.col("entry_etag"))).isEmpty()
+    return objects.where(both & (F.col("etag") != F.col("entry_etag")))
 
 
 def unknown_content(risky: DataFrame, *, etags_are_checksums: bool) -> DataFrame:

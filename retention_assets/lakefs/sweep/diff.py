@@ -143,7 +143,7 @@ def outlook(
         warehouse.rows(spark, name, table.name, day) for table in (STORAGE_INVENTORY, UNCOMMITTED_OBJECTS, COMMIT_GRAPH)
     )
     _require_same_pictures(proposal.plan, inventory, graph)
-    references = references_of(graph.frame.toArrow(), graph.taken_at)
+    references = references_of(graph.table, graph.taken_at)
     commits, held = _contents(spark, warehouse, proposal, terms, references)
     pairs = Rows(held.pairs().cache(), graph.taken_at, graph.notes)
     inputs = PlanInputs(inventory, staged, graph, pairs, others)

@@ -11,24 +11,29 @@ from retention_assets.config.durations import format_duration
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.amounts import Amount
+from retention_assets.core.digest import digest_of, digested_buckets
+from retention_assets.core.frames import CachedFrames, collect_together
 from retention_assets.core.guards import CheckResult, LiveListed
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
 from retention_assets.core.settle import settled
-from retention_assets.core.totals import (
-    _amounts_of,
-    totals_of,
-)
+from retention_assets.core.totals import counted, counted_by_state, totals_of
 from retention_assets.errors import GuardRefused
 from retention_assets.inventory.unusual import name_warnings
 from retention_assets.lakefs.rules.candidates import candidates, classified, due, holders, live_addresses
-from retention_assets.lakefs.rules.legacy_names import KINDS, is_own_name, kinds_in_use, with_foreign_names
+from retention_assets.lakefs.rules.legacy_names import (
+    KINDS,
+    LEGACY_KINDS,
+    is_own_name,
+    kinds_in_use,
+    with_foreign_names,
+)
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 from retention_assets.lakefs.rules.names import issued_at
 from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory, SeenHead, counting_heads
 from retention_assets.lakefs.rules.same_content import (
     at_risk,
-    etags_differ,
+    differing_etags,
     head_contents,
     is_checksum_of,
     keep_same_content,
@@ -54,10 +59,10 @@ from retention_assets.state.plan import (
     Heads,
     Plan,
     Planned,
-    hash_of_plan,
     keep_plan,
     keep_planned,
     last_plan,
+    plan_hash,
     withdraw_plan,
 )
 from retention_assets.state.warehouse import Rows, Warehouse
@@ -67,6 +72,7 @@ KNOWN = "known"  # note of `uncommitted_objects`: whether there is a staged list
 _OLD_REFERENCES = timedelta(days=1)
 _LISTING = timedelta(hours=1)  # at most this much time between listing and staged list counts for `settle`
 _FEW = 5  # names in a message
+_BOTH = (True, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,12 @@ class PlanInputs:
 
     def references(self) -> References:
         """Return all commits, branches (hidden ones too) and tags of the commit graph."""
-        return references_of(self.graph.frame.toArrow(), self.graph.taken_at)
+        return references_of(self.graph.table, self.graph.taken_at)
+
+    def kinds_in_use(self) -> frozenset[str]:
+        """Return the kinds of old names that the addresses have; see `legacy_names`."""
+        noted = self.addresses.notes.get(LEGACY_KINDS)
+        return kinds_in_use(self.addresses.frame) if noted is None else frozenset(noted.split())
 
     @property
     def blocked(self) -> str | None:
@@ -188,6 +199,7 @@ class CheckSummary:
     live: int
     listed: LiveListed
     check_results: Sequence[CheckResult]
+    digest: str  # of the candidates, without their ETags
     first_wait_ends: datetime | None  # when the first and the last waiting object have settled; None: none waits
     last_wait_ends: datetime | None
 
@@ -215,14 +227,15 @@ def classify(
         inputs.addresses.frame, terms.policy.lifecycle, terms.memory.branch_names(references.branches), terms.as_of
     )
     known = inputs.staged_known
-    legacy = KINDS if terms.legacy_names else kinds_in_use(inputs.addresses.frame)
+    legacy = KINDS if terms.legacy_names else inputs.kinds_in_use()
     held = classified(inventory, holders(pairs, prefixes), staged, age_cutoff, staged_known=known)
-    held = inputs.others.keep(with_foreign_names(held, legacy)).cache()
+    objects = held = inputs.others.keep(with_foreign_names(held, legacy)).cache()
     if planned is None:
         hidden = _of_same_content(held, head_contents(pairs), terms.access)
     else:
         hidden = unreferenced(held).select("address").join(planned, on="address", how="left_anti")
-    objects = keep_same_content(held, hidden)
+    if hidden is not None:
+        objects = keep_same_content(held, hidden)
     if earlier is not None:
         objects = settled(
             objects,
@@ -234,17 +247,25 @@ def classify(
         )
     objects = objects.cache()
     live = live_addresses(pairs, staged, prefixes).cache()
-    return Classification(objects, candidates(objects).cache(), due(objects), live, references, age_cutoff, legacy)
+    return Classification(objects, candidates(objects), due(objects), live, references, age_cutoff, legacy)
 
 
-def _of_same_content(objects: DataFrame, contents: DataFrame, access: StoreAccess) -> DataFrame:
-    """Return the addresses of unreferenced candidates that may be staged. Only few objects are read for this."""
+def _of_same_content(objects: DataFrame, contents: DataFrame, access: StoreAccess) -> DataFrame | None:
+    """Return the addresses of unreferenced candidates that may be staged; None: there are none.
+
+    Only few objects are read for this.
+    """
     risky = at_risk(objects, contents)
-    believed = not etags_differ(objects)
+    # If ETags are no checksums, no head is proven.
+    unproven = {believed: unproven_heads(objects, risky, contents, etags_are_checksums=believed) for believed in _BOTH}
+    asked = {"risky": risky, "differing": differing_etags(objects), **{f"heads_{key}": unproven[key] for key in _BOTH}}
+    found = collect_together({name: frame.select("size").limit(1) for name, frame in asked.items()})
+    if not found["risky"]:
+        return None
+    believed = not found["differing"]
     unread = unknown_content(risky, etags_are_checksums=believed)
-    heads = unproven_heads(objects, risky, contents, etags_are_checksums=believed).cache()
-    if not heads.isEmpty() and _contents_agree(objects, access):
-        unread = unread.unionByName(heads)
+    if found[f"heads_{believed}"] and _contents_agree(objects, access):
+        unread = unread.unionByName(unproven[believed])
     return of_same_content(risky, md5_of(unread, access).cache(), contents)
 
 
@@ -264,35 +285,44 @@ def run_checks(
     """Run the guards on a classification and return their results. Reads earlier plans and ledgers; writes nothing."""
     inventory, live, chosen = inputs.inventory.frame, classification.live, classification.candidates
     inside = live.where("certain")
-    totals, *waits = totals_of(classification.objects)
-    amounts = _amounts_of(listed=inventory, live=inside, candidates=chosen)
-    amount, live_count = amounts["candidates"], amounts["live"].objects
+    listed_at = AgeCutoff(inputs.inventory.taken_at, terms.grace, issued=issued_at)
+    with CachedFrames() as frames:
+        unlisted = frames.cache(guards.unlisted_live(inside, inventory, listed_at))
+        asked = {
+            "states": counted_by_state(classification.objects),
+            "inventory": counted(inventory),
+            "live": counted(inside),
+            "candidates": counted(chosen),
+            "unlisted": counted(unlisted),
+            "violations": guards.violations_of(
+                chosen,
+                live,
+                classification.age_cutoff,
+                inventory,
+                staged_known=inputs.staged_known,
+                generated=partial(is_own_name, legacy=classification.legacy),
+            ),
+            "digest": digested_buckets(chosen.drop("etag")),
+        }
+        found = collect_together(asked)
+        listed_live = guards.ALL_LISTED
+        if found["unlisted"][0]["objects"]:
+            collected = collected_addresses(spark, warehouse, terms.repository, unlisted)
+            acknowledged = acknowledged_addresses(spark, warehouse, terms.repository)
+            listed_live = guards.live_listed(unlisted, inventory, collected, acknowledged)
+    (listed,), (live_now,), (planned,) = found["inventory"], found["live"], found["candidates"]
+    totals, *waits = totals_of(found["states"])
+    amount = Amount(planned["objects"], planned["bytes"])
     before = last_plan(warehouse, terms.repository, terms.day)
-    listed = AgeCutoff(inputs.inventory.taken_at, terms.grace, issued=issued_at)
-    unlisted = guards.unlisted_live(inside, inventory, listed).cache()
-    listed_live = guards.live_listed(
-        unlisted,
-        inventory,
-        collected_addresses(spark, warehouse, terms.repository, unlisted),
-        acknowledged_addresses(spark, warehouse, terms.repository),
-    )
-    unlisted.unpersist()
-    known = inputs.staged_known
     check_results = (
         listed_live.check_result,
-        guards.live_not_empty(live_count, sum(total.objects for total in totals.values())),
-        guards.live_not_shrunk(live_count, before.live if before else None, terms.max_live_shrink),
-        *guards.candidates_allowed(
-            chosen,
-            live,
-            classification.age_cutoff,
-            inventory,
-            staged_known=known,
-            generated=partial(is_own_name, legacy=classification.legacy),
-        ),
-        guards.totals_balance(totals, amounts["listed"].objects, amount),
+        guards.live_not_empty(live_now["objects"], sum(total.objects for total in totals.values())),
+        guards.live_not_shrunk(live_now["objects"], before.live if before else None, terms.max_live_shrink),
+        *guards.candidates_allowed_of(found["violations"][0]),
+        guards.totals_balance(totals, listed["objects"], amount),
     )
-    return CheckSummary(totals, amount, live_count, listed_live, check_results, *waits)
+    digest = digest_of(found["digest"])
+    return CheckSummary(totals, amount, live_now["objects"], listed_live, check_results, digest, *waits)
 
 
 def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, inputs: PlanInputs) -> Planned:
@@ -304,16 +334,16 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, inputs: P
     chosen, check_results = classification.candidates, checks_of_plan.check_results
     if guards.refusals(check_results):
         classification.objects.unpersist()
-        if not checks_of_plan.listed.check_result.passed:
-            missing = first_of(checks_of_plan.listed.missing)
-            note_missing(warehouse, terms.repository, "live_listed", missing, terms.now)
+        missing = checks_of_plan.listed.missing
+        if missing is not None and not checks_of_plan.listed.check_result.passed:
+            note_missing(warehouse, terms.repository, "live_listed", first_of(missing), terms.now)
         return Planned(chosen.limit(0), None, check_results)
     references = inputs.graph.notes[REFERENCES_HASH]
     seen = classification.references
     plan = Plan(
         repository=terms.repository,
         day=terms.day,
-        plan_hash=hash_of_plan(terms.repository, terms.policy.policy_hash, references, chosen),
+        plan_hash=plan_hash(terms.repository, terms.policy.policy_hash, references, checks_of_plan.digest),
         policy_hash=terms.policy.policy_hash,
         policy_run=terms.policy_run,
         references_hash=references,

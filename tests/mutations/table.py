@@ -271,6 +271,41 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="a plan from the future is approved",
+        breaks="a plan that was made while a clock was wrong is not executed",
+        file="retention_assets/state/approval.py",
+        old="    return -MARGIN <= now - at <= life\n",
+        new="    return now - at <= life\n",
+        caught_by=(
+            "tests/sweep/test_approval.py::test_a_plan_from_the_future_is_neither_approved_nor_carried_out",
+            "tests/assets/test_operations.py::test_a_plan_that_no_sweep_may_execute_is_not_swept[of the future]",
+        ),
+    ),
+    Mutation(
+        name="the memory of a plan from the future is followed",
+        breaks="every plan since named what goes, and what a plan sees is remembered (invariants 5 and 11)",
+        file="retention_assets/state/memory.py",
+        old="    if ahead:\n",
+        new="    if not found:\n",
+        caught_by=("tests/sweep/test_memory.py::test_no_plan_is_made_behind_one_from_the_future",),
+    ),
+    Mutation(
+        name="the quarantine of another location is purged",
+        breaks="the look before a purge is at the repository whose objects are in quarantine (invariant 1)",
+        file="retention_assets/sweep/undo.py",
+        old="    require_same_place(undo.warehouse, undo.repository)\n    require_clock(",
+        new="    require_clock(",
+        caught_by=("tests/sweep/test_undo.py::test_the_quarantine_of_another_location_is_neither_restored_nor_purged",),
+    ),
+    Mutation(
+        name="one location has tables under two names",
+        breaks="one owner per location (invariant 6)",
+        file="retention_assets/state/binding.py",
+        old="    _require_one_name(warehouse, repository, place)\n",
+        new="",
+        caught_by=("tests/sweep/test_binding.py::test_a_repository_that_is_renamed_does_not_begin_without_its_tables",),
+    ),
+    Mutation(
         name="a table that has lost rows is read",
         breaks="a table has as many rows as were written",
         file="retention_assets/state/warehouse.py",
@@ -463,7 +498,7 @@ KEEPING_BOOKS = (
         name="the cache counts the rows of a file as it reads them back",
         breaks="a file in the cache has as many rows as were decoded (invariant 3)",
         file="retention_assets/state/table_cache.py",
-        old='        if (observed.get[_ROWS.name], observed.get["shares"]) != (found[_ROWS.name], found["shares"]):\n',
+        old='        if (observed.get[ROWS.name], observed.get["shares"]) != (found[ROWS.name], found["shares"]):\n',
         new="        if found is None:\n",
         caught_by=(
             "tests/stores/test_ranges.py"

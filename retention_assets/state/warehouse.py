@@ -368,11 +368,15 @@ class Warehouse:
         self.remove_directory(*target)
         for path, _ in self._table_files(*source):
             copy = "/".join((*target, path.rpartition("/")[2]))
-            if self.is_local:  # a store in a directory makes a link, and both tables would share one file
-                self._store.put(copy, self._store.get(path).bytes())
+            if self.is_local:  # obstore would make a link, and both tables would share one file
+                Path(self._local(*target)).mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(self._local(path), self._local(copy))
             else:
                 self._store.copy(path, copy)
         self.mark_complete(*target)
+
+    def _local(self, *parts: str) -> str:
+        return self.location(*parts).removeprefix("file://")
 
     def read_rows(self, *parts: str) -> pa.Table:
         """Return the rows of one Parquet file.
@@ -443,7 +447,7 @@ class Warehouse:
 
     def is_link(self, *parts: str) -> bool:
         """Return whether a directory or file is a symbolic link: what it names may be outside the warehouse."""
-        return self.is_local and Path(self.location(*parts).removeprefix("file://")).is_symlink()
+        return self.is_local and Path(self._local(*parts)).is_symlink()
 
     def _exists(self, path: str) -> bool:
         try:

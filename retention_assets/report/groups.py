@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.core.amounts import NO_BRANCH, NO_PATH, Amount
+from retention_assets.errors import TableContractError
 from retention_assets.explain.plans import PlanTables
 from retention_assets.report.live_pairs import LIVE_PAIR, LivePairs
 from retention_assets.state.plan import PLANNED_OBJECTS, made_name
@@ -91,6 +92,11 @@ def groups_of(tables: PlanTables) -> PlanGroups:
     plan, warehouse, is_icechunk = tables.plan, tables.warehouse, tables.repository.is_icechunk
     candidates, named, listed, live = _Sums(), _Sums(), _Sums(), _Sums()
     planned = plan.repository, PLANNED_OBJECTS, plan.plan_hash
+    if not warehouse.is_complete(*planned):
+        raise TableContractError(
+            f"{plan.repository}: the objects of the plan of {plan.day} are not stored any more. No report was written. "
+            f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+        )
     for batch in scan_directory(warehouse, *planned, schema=DELETION_CANDIDATES.schema, columns=_DUE):
         candidates.add(_of_due(batch, plan.made_at, is_icechunk))
     due = plan.repository, DUE_OBJECTS.name, made_name(plan)

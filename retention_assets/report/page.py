@@ -20,7 +20,7 @@ from retention_assets.report.groups import Group
 from retention_assets.report.history import Node
 from retention_assets.state.plan import PAGE, PLANS, Plan, together
 
-_ROWS = 50  # of a table. All rows are in tables of the warehouse
+_ROWS = 500  # of a table: more than a plot has. All rows are in tables of the warehouse
 _DIGITS = 12  # of an id, as lakeFS's UI shows
 _SECURITY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 _TITLES = {"reason": "Reason", "rule": "Rule", "prefix": "Prefix", "branch": "Branch", "age": "Age"}
@@ -228,8 +228,8 @@ def _guards(guards: Sequence[Mapping[str, Any]], checks: Mapping[str, str]) -> s
         return _section("Guards", "<p>An earlier version made the plan: the values of its guards are not stored.</p>")
     rows = [
         (
-            "passed" if one["passed"] else "refused",
             one["guard"],
+            "passed" if one["passed"] else "refused",
             _number(one["value"]),
             "" if one["value"] is None else _number(one["limit"]),
             one["detail"],
@@ -239,7 +239,7 @@ def _guards(guards: Sequence[Mapping[str, Any]], checks: Mapping[str, str]) -> s
     ]
     passed = sum(one["passed"] for one in guards)
     text = f"<p>{passed} of {len(guards)} guards passed. A guard that refuses leaves no plan.</p>"
-    return _section("Guards", text + _table(("", "Guard", "Value", "Limit", "It saw", "It checks"), rows))
+    return _section("Guards", text + _table(("Guard", "Result", "Value", "Limit", "It saw", "It checks"), rows))
 
 
 def _terms(plan: Plan) -> str:

@@ -124,7 +124,7 @@
     const text = (parent, node, words, x, y, room) =>
       parent.append("text").attr("x", x).attr("y", y).attr("font-size", 12).text(cut(words, Math.max(1, Math.floor(room / 7))));
     for (const node of root.children || []) {
-      if (node.x1 - node.x0 > 30)
+      if (node.x1 - node.x0 > 30 && node.y1 - node.y0 > 22)
         text(svg, node, `${node.data.name} ${bytes(node.value)}`, node.x0 + 2, node.y0 + 14, node.x1 - node.x0).attr("fill", "currentColor");
     }
     for (const leaf of root.leaves()) {

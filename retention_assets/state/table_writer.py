@@ -61,7 +61,7 @@ def _write(rows: DataFrame, target: str, observe: Sequence[Column]) -> Written:
 def _stored(rows: pa.Table, table: Table) -> pa.Table:
     """Return rows of the schema of `table` with the schema of its files. Errors: TableContractError."""
     if not rows.schema.equals(table.schema):
-        raise TableContractError(f"{table.name}: the rows have the schema {rows.schema}, and not {table.schema}")
+        raise TableContractError(f"{table.name}: the rows have another schema than the table. {_FAULT}")
     return rows.cast(table.stored)
 
 

@@ -5,6 +5,7 @@ MkDocs calls `on_files` when it builds the site (`mkdocs.yml`), so no page can b
 
 import ast
 import inspect
+import json
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ import retention_assets
 from retention_assets import errors
 from retention_assets.assets.descriptions import CHECKS, column_description
 from retention_assets.cli.main import cli
+from retention_assets.cli.outputs import OUTPUTS
 from retention_assets.core.remedies import REMEDIES
 from retention_assets.errors import RetentionError
 from retention_assets.policy.schemas import OwnForm, SeedRule, ServerForm
@@ -49,6 +51,7 @@ def pages() -> dict[str, str]:
     """Return the text of each page by its path below `docs`."""
     return {
         "reference/commands.md": commands_page(),
+        "reference/json.md": json_page(),
         "reference/tables.md": tables_page(),
         "reference/policy.md": policy_page(),
         "reference/checks.md": checks_page(),
@@ -78,6 +81,22 @@ def commands_page() -> str:
     for name, command in commands():
         context = click.Context(command, info_name=name, max_content_width=_WIDTH, terminal_width=_WIDTH)
         lines += [f"## {name}", "", "```text", command.get_help(context), "```", ""]
+    return "\n".join(lines)
+
+
+def json_page() -> str:
+    """Return the page of the JSON schemas of commands."""
+    lines = [
+        "# JSON output",
+        "",
+        "Made from the code. With `--json`, a command prints one JSON document on standard output, and its progress on",
+        "standard error. These are the schemas of the documents. `retention show --format json` prints the rows of a",
+        "[table](tables.md). A version may add keys; keys that are renamed or removed are in the changelog.",
+        "",
+    ]
+    for name, output in OUTPUTS.items():
+        schema = json.dumps(output.json_schema(mode="serialization"), indent=1, ensure_ascii=False)
+        lines += [f"## retention {name} --json", "", "```json", schema, "```", ""]
     return "\n".join(lines)
 
 

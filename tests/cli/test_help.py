@@ -10,6 +10,7 @@ import click
 import pytest
 
 from tests.end_to_end.command import orchard, run
+from tests.outputs import checked
 from tests.test_docs import commands_in, parse, reference
 
 COMMANDS = dict(reference.commands())
@@ -62,8 +63,9 @@ def test_no_color_ends_colors_also_on_a_terminal(tmp_path: Path) -> None:
 
 def test_stopping_and_resuming_as_json_say_who_stopped_what(tmp_path: Path) -> None:
     place = orchard(tmp_path, str(tmp_path))
-    stopped = run("--config", place.file, "stop", "orchard", "--json").document()
+    stopped = checked("stop", run("--config", place.file, "stop", "orchard", "--json"))
     assert stopped["repository"] == "orchard"
     assert stopped["stopped_by"]
     assert stopped["was_sweeping"] is None
-    assert run("--config", place.file, "resume", "orchard", "--json").document()["stopped_by"] is None
+    assert checked("resume", run("--config", place.file, "resume", "orchard", "--json"))["stopped_by"] is None
+    assert checked("status", run("--config", place.file, "status", "--json"))[0]["plan"] is None

@@ -1,0 +1,28 @@
+"""Holds what commands print with `--json` against the schemas of the docs."""
+
+from typing import Any
+
+from retention_assets.cli.outputs import OUTPUTS
+from tests.end_to_end.command import Answer
+
+
+def checked(command: str, answer: Answer) -> Any:
+    """Return the document that a command printed. Fails if it does not fit the schema, or has keys beside it."""
+    document = answer.document()
+    output = OUTPUTS[command]
+    read = output.dump_python(output.validate_python(document, strict=False), mode="json")
+    unknown = _unknown(document, read, command)
+    assert not unknown
+    return document
+
+
+def _unknown(document: Any, read: Any, place: str) -> list[str]:
+    """Return the places of keys that a document has and that its schema did not read."""
+    if isinstance(document, dict) and isinstance(read, dict):
+        pairs = [(name, document[name], read.get(name)) for name in document]
+        found = [f"{place}.{name}" for name in document.keys() - read.keys()]
+    elif isinstance(document, list):
+        pairs, found = [(str(number), one, read[number]) for number, one in enumerate(document)], []
+    else:
+        return []
+    return found + [one for name, inner, seen in pairs for one in _unknown(inner, seen, f"{place}.{name}")]

@@ -277,7 +277,7 @@ SWEEPING = (
         old="    return -MARGIN <= now - at <= life\n",
         new="    return now - at <= life\n",
         caught_by=(
-            "tests/sweep/test_approval.py::test_a_plan_from_the_future_is_neither_approved_nor_carried_out",
+            "tests/sweep/test_approval.py::test_a_plan_from_the_future_is_neither_approved_nor_carried_out[a budget]",
             "tests/assets/test_operations.py::test_a_plan_that_no_sweep_may_execute_is_not_swept[of the future]",
         ),
     ),
@@ -303,7 +303,9 @@ SWEEPING = (
         file="retention_assets/state/binding.py",
         old="    _require_one_name(warehouse, repository, place)\n",
         new="",
-        caught_by=("tests/sweep/test_binding.py::test_a_repository_that_is_renamed_does_not_begin_without_its_tables",),
+        caught_by=(
+            "tests/sweep/test_binding.py::test_a_repository_that_is_renamed_does_not_begin_without_its_tables[storage]",
+        ),
     ),
     Mutation(
         name="a table that has lost rows is read",

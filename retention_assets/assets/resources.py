@@ -61,6 +61,7 @@ _OUT_OF_MEMORY = 3  # exit status of Java with -XX:+ExitOnOutOfMemoryError
 _ENDING = 1  # seconds that Java is given to end, after its sockets were closed
 _ONE_PROCESS = re.compile(r"local(\[.*\])?")  # masters whose driver is also the executor
 _PYTHON = "spark.pyspark.python"
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # a variable of drivers that `spark-submit` started, with a master and settings
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
@@ -109,7 +110,8 @@ def spark_resource(settings: Mapping[str, SparkValue]) -> SparkResource:
         if key not in secrets
     }
     is_remote = "spark.remote" in settings
-    is_local = not is_remote and bool(_ONE_PROCESS.fullmatch(given.get("spark.master", "local[*]")))
+    master = given.get("spark.master", "" if _SUBMITTED in os.environ else "local[*]")
+    is_local = not is_remote and bool(_ONE_PROCESS.fullmatch(master))
     defaults = {**_DEFAULTS, **(_local_defaults() if is_local else {})}
     if is_remote:  # the server's own settings hold for the rest
         defaults = {key: value for key, value in defaults.items() if key.startswith("spark.sql.")}

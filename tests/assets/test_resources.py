@@ -72,6 +72,21 @@ def test_a_cluster_takes_no_setting_that_is_meant_for_one_machine(
     assert os.environ["PYSPARK_PYTHON"] == "/opt/python3"
 
 
+def test_a_submitted_driver_takes_its_master_and_memory_from_the_submission(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert not {"spark.master", "spark.driver.memory"} & spark_resource({}).spark_config.keys()
+
+
+def test_a_session_that_may_run_a_task_twice_is_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = spark.conf.get
+    speculating = {"spark.speculation": "true"}
+    monkeypatch.setattr(
+        type(spark.conf), "get", lambda _, key, *default: speculating.get(key) or setting(key, *default)
+    )
+    with pytest.raises(ConfigurationError, match=r"spark\.speculation=true.*Start the cluster"):
+        session(spark_resource({}))
+
+
 def test_reading_tasks_and_sweep_workers_do_not_follow_the_shuffle_partitions_where_they_are_set(
     spark: SparkSession,
 ) -> None:

@@ -10,6 +10,7 @@ import logging
 import tempfile
 from pathlib import Path
 
+from growth import growth
 from lake import Lake
 from rich.console import Console
 from rich.table import Table
@@ -57,6 +58,10 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     parser.add_argument("--objects", type=int, default=50_000, help="objects of a commit")
     parser.add_argument("--history", type=int, default=8, help="days before; ten times as many in the second case")
+    parser.add_argument(
+        "--days", type=int, default=0, help="also compare plans with so many days of history, e.g. 1000"
+    )
+    parser.add_argument("--plans", type=int, default=3, help="plans of each kind whose median is compared")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
     spark = session(spark_resource({}))
@@ -74,6 +79,8 @@ def main() -> None:
         "reading_share": round(daily / full, 4),
         "growth_at_10x": round(daily_later / daily, 3),
     }
+    if arguments.days:
+        figures |= growth(arguments.days, arguments.plans)
     if arguments.json:
         print(json.dumps(figures))
         return
@@ -83,6 +90,7 @@ def main() -> None:
     for days, (whole, part) in runs.items():
         table.add_row(f"{days}", f"{whole:,} B", f"{part:,} B", f"{part / whole:.2%}")
     Console().print(table)
+    print(json.dumps({name: value for name, value in figures.items() if "days" in name}) if arguments.days else "")
     print(f"reading_share {daily / full:.2%} (at most 5 %), growth_at_10x {daily_later / daily:.3f} (at most 1.3)")
 
 

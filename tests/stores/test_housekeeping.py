@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import yaml
 
@@ -32,6 +33,7 @@ from retention_assets.state.warehouse import REFUSED, Facts, Warehouse
 from tests.end_to_end.command import run
 from tests.explain.test_status import a_plan, a_record
 from tests.ledgers import write_ledger
+from tests.stores.s3 import Bucket
 
 NAME, TODAY = "orchard", date(2026, 11, 1)
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -378,3 +380,21 @@ def test_leftovers_name_their_size(days: Days) -> None:
     size = sum(file.stat().st_size for file in folder.iterdir())
     at = NOW - timedelta(days=OLD)
     assert found[f"addresses/{day(OLD)}"] == Leftover(f"addresses/{day(OLD)}", "older than 90d", 3, size, at)
+
+
+def test_a_warehouse_in_a_bucket_is_kept_alike(days: Days, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT", bucket.endpoint)
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    warehouse = days.warehouse = Warehouse(f"s3a://{bucket.name}/tables")
+    rows = pa.table({"address": ["a"]})
+    for table in ("addresses", "policy_table"):
+        for age in (1, OLD):
+            of_day = TODAY - timedelta(days=age)
+            warehouse.append_rows(rows, NAME, table, of_day.isoformat(), "part-0.parquet")
+            warehouse.mark_complete(NAME, table, of_day.isoformat())
+            warehouse.write_facts(NAME, table, of_day, Facts(NOW - timedelta(days=age), 1, "a-run"))
+    warehouse.append_rows(rows, NAME, f"addresses/{day(OLD)}-not-this", "part-0.parquet")
+    a_year_later = datetime.now(UTC) + timedelta(days=365)
+    assert days.remove(a_year_later) == {f"addresses/{day(OLD)}"}
+    assert warehouse.directories(NAME, "addresses") == [f"{day(OLD)}-not-this", day(1)]
+    assert warehouse.directories(NAME, "policy_table") == [day(OLD), day(1)]

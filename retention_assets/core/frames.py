@@ -19,7 +19,8 @@ Batches = Iterator[pa.RecordBatch]
 
 def from_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
     """Return the rows of an Arrow table as a frame. Spark Connect takes an empty table only with its schema."""
-    return spark.createDataFrame(table, from_arrow_schema(table.schema))
+    # pyspark 4.3 loses rows that come after a chunk without rows.
+    return spark.createDataFrame(table.combine_chunks(), from_arrow_schema(table.schema))
 
 
 def is_connect(spark: SparkSession) -> bool:

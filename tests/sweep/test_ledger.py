@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from retention_assets.core.frames import from_arrow
 from retention_assets.errors import TableContractError
 from retention_assets.state import ledger
 from retention_assets.state.ledger import (
@@ -135,6 +136,21 @@ def test_many_addresses_are_looked_up_by_spark_with_the_same_result(
     sweep(warehouse, 1, a="deleted", b="failed")
     sweep(warehouse, 2, plan="b" * 64, c="quarantined")
     assert collected(spark, warehouse) == {"a", "c"}
+
+
+def test_addresses_that_few_of_many_plans_have_are_found(spark: SparkSession, warehouse: Warehouse) -> None:
+    for number in range(12):
+        write_ledger(warehouse, "orchard", DAY, f"{number:064x}", {f"at-{number}": "deleted"}, NOW, fence=number)
+    asked = pa.table({"address": ["at-0", "at-5", "at-11", "unknown"]})
+    found = collected_addresses(spark, warehouse, "orchard", spark.createDataFrame(asked))
+    assert {row["address"] for row in found.collect()} == {"at-0", "at-5", "at-11"}
+
+
+def test_an_arrow_table_with_chunks_without_rows_keeps_its_rows_in_spark(spark: SparkSession) -> None:
+    none, one = pa.record_batch({"a": pa.array([], pa.string())}), pa.record_batch({"a": ["x"]})
+    for chunks in ([none, one], [one, none, one], [none, none, one, one, none, one]):
+        table = pa.Table.from_batches(chunks)
+        assert from_arrow(spark, table).count() == table.num_rows
 
 
 def test_rows_of_some_plans_leave_out_those_of_others(spark: SparkSession, warehouse: Warehouse) -> None:

@@ -69,7 +69,9 @@ def _local_defaults() -> dict[str, str]:
     """Return the settings of a session whose driver is the only process. Other masters take none of them."""
     cores = str(max(2, os.cpu_count() or 1))
     return {
-        "spark.driver.extraJavaOptions": f"{LATE_COMPILER} -Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+        "spark.driver.extraJavaOptions": " ".join(
+            [LATE_COMPILER, f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *_class_archive()]
+        ),
         "spark.master": "local[*]",
         "spark.driver.memory": "1g",
         "spark.driver.host": "127.0.0.1",
@@ -78,6 +80,17 @@ def _local_defaults() -> dict[str, str]:
         READ_TASKS: cores,
         SWEEP_WORKERS: cores,
     }
+
+
+def _class_archive() -> list[str]:
+    """Return Java's options for the archive of classes that `make class-archive` wrote; empty when there is none.
+
+    Java checks that the archive is of its own version and of the same Spark, and else starts without it.
+    """
+    archive = Path(sys.prefix) / "spark.jsa"
+    if not archive.is_file() or " " in str(archive):
+        return []
+    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds*=off"]
 
 
 class SparkResource(LazyPySparkResource):

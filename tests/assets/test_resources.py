@@ -87,6 +87,15 @@ def test_a_session_that_may_run_a_task_twice_is_refused(spark: SparkSession, mon
         session(spark_resource({}))
 
 
+def test_java_starts_with_the_archive_of_classes_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    assert "SharedArchiveFile" not in spark_resource({}).spark_config["spark.driver.extraJavaOptions"]
+    (tmp_path / "spark.jsa").touch()
+    assert f"-XX:SharedArchiveFile={tmp_path}/" in spark_resource({}).spark_config["spark.driver.extraJavaOptions"]
+
+
 def test_reading_tasks_and_sweep_workers_do_not_follow_the_shuffle_partitions_where_they_are_set(
     spark: SparkSession,
 ) -> None:

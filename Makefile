@@ -12,7 +12,7 @@ help: ## List the targets
 
 setup: ## Make .venv; finds Python 3.12+ and Java 17 or 21 by itself
 	@bash scripts/setup
-	@$(if $(filter setup,$(MAKECMDGOALS)),echo "Next: $(VENV)/retention init, or make demo")
+	@$(if $(filter setup,$(MAKECMDGOALS)),echo "Next: $(VENV)/retention init (or make demo)")
 
 class-archive: setup ## Let Java start Spark some seconds faster: an archive of classes, 190 MB in .venv
 	@$(JAVA) bash scripts/class_archive

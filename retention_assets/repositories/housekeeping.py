@@ -225,7 +225,10 @@ def _documents_of_plans(
     for name in tables.of_table(APPROVALS):
         plan = name.removesuffix(".json")
         is_old = tables.written_at(APPROVALS, name) < now - keep.plans
-        if is_old and plan not in plans.swept and set(plans.documents_of(plan)) <= set(gone):
+        if not is_old or plan in plans.swept or not set(plans.documents_of(plan)) <= set(gone):
+            continue
+        document = tables.warehouse.read_document(tables.repository.name, APPROVALS, name)
+        if "withdrawn_by" not in (document or {}):  # a budget could approve the same plan again later
             yield f"{APPROVALS}/{name}", reason
 
 

@@ -137,6 +137,16 @@ def test_tables_and_objects_of_an_old_plan_that_nobody_swept_go(days: Days) -> N
     assert with_plans - days.leftovers() == {*documents, f"approvals/{old}.json"}
 
 
+def test_an_approval_that_was_withdrawn_stays_so_that_no_budget_approves_the_plan_again(days: Days) -> None:
+    days.plan(1)
+    old = days.plan(OLD)
+    days.warehouse.write_document(
+        {"plan_hash": old, "day": day(OLD), "withdrawn_by": "ada"}, NAME, "approvals", f"{old}.json"
+    )
+    days.date_files(NOW - timedelta(days=OLD))
+    assert f"approvals/{old}.json" not in days.leftovers(keep=KeepSettings(plans="100d"))
+
+
 def test_of_a_swept_plan_only_the_tables_of_its_day_go(days: Days) -> None:
     days.plan(1)
     days.plan(OLD, swept="deleted")

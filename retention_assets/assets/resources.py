@@ -57,6 +57,13 @@ LATE_COMPILER = (
     "-XX:+UseSerialGC -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=20000 "
     "-XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
 )
+# Few rows take less time than Spark needs to compile code for them and to replan a query after each of its stages.
+_FOR_FEW_OBJECTS: Mapping[str, tuple[str, str]] = {  # for few objects, and for more
+    "spark.sql.codegen.wholeStage": ("false", "true"),
+    "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
+    "spark.sql.adaptive.enabled": ("false", "true"),
+}
+_FEW_OBJECTS = 50_000
 _OUT_OF_MEMORY = 3  # exit status of Java with -XX:+ExitOnOutOfMemoryError
 _ENDING = 1  # seconds that Java is given to end, after its sockets were closed
 _ONE_PROCESS = re.compile(r"local(\[.*\])?")  # masters whose driver is also the executor
@@ -97,6 +104,7 @@ class SparkResource(LazyPySparkResource):
     """The session's configuration. `secrets` has the environment variable of each key with a secret value."""
 
     secrets: dict[str, str] = Field(default_factory=dict)
+    suits_few: bool = False  # whether `fit_to` may change the session's settings
 
     def _init_session(self) -> None:
         if self._spark_session is None:
@@ -129,7 +137,8 @@ def spark_resource(settings: Mapping[str, SparkValue]) -> SparkResource:
     if is_remote:  # the server's own settings hold for the rest
         defaults = {key: value for key, value in defaults.items() if key.startswith("spark.sql.")}
     _prepare_environment(given.get(_PYTHON) or (sys.executable if is_local else None))
-    return SparkResource(spark_config={**defaults, **given, **_PINNED}, secrets=secrets)
+    suits_few = is_local and not given.keys() & _FOR_FEW_OBJECTS.keys()
+    return SparkResource(spark_config={**defaults, **given, **_PINNED}, secrets=secrets, suits_few=suits_few)
 
 
 def lack_of_memory(error: BaseException) -> OutOfMemory | None:
@@ -179,6 +188,17 @@ def session(resource: LazyPySparkResource) -> SparkSession:
         if is_connect(spark) or not _ONE_PROCESS.fullmatch(spark.conf.get("spark.master", "") or ""):
             _ship(spark)
     return spark
+
+
+def fit_to(objects: int, resource: SparkResource) -> None:
+    """Set the session's SQL settings for a repository of this many listed objects.
+
+    Sessions on a cluster, of other projects, and with settings of their own for this stay as they are.
+    """
+    if resource.suits_few:
+        spark, is_large = session(resource), objects > _FEW_OBJECTS
+        for key, values in _FOR_FEW_OBJECTS.items():
+            spark.conf.set(key, values[is_large])
 
 
 def start_early(resource: LazyPySparkResource) -> None:

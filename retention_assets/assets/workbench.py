@@ -19,7 +19,7 @@ import retention_assets
 from retention_assets.assets.descriptions import CHECKS
 from retention_assets.assets.options import ReadOptions, SweepOptions
 from retention_assets.assets.partitions import daily
-from retention_assets.assets.resources import naming_lack_of_memory, session
+from retention_assets.assets.resources import SparkResource, fit_to, naming_lack_of_memory, session
 from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.config.timestamps import Clock, utc_now
 from retention_assets.core.guards import CheckResult, refusals
@@ -38,8 +38,8 @@ from retention_assets.state.acknowledged import acknowledged_addresses, note_mis
 from retention_assets.state.plan import PLANNED_OBJECTS, POLICY_HASH, Planned
 from retention_assets.state.table_cache import TableCache
 from retention_assets.state.table_writer import write_rows
-from retention_assets.state.warehouse import CHECK_RESULTS, REFUSED, Rows, Warehouse, Written
-from retention_assets.tables import DELETION_CANDIDATES
+from retention_assets.state.warehouse import CHECK_RESULTS, FACTS, REFUSED, Rows, Warehouse, Written
+from retention_assets.tables import DELETION_CANDIDATES, STORAGE_INVENTORY
 
 ROWS = dg.PythonObjectDagsterType(Rows, name="Rows")
 TABLES = "retention_tables"  # the key of the IO manager: a project's own `io_manager` stays its own
@@ -200,7 +200,28 @@ class Workbench:
             kinds={"pyspark", "parquet", system} if has_rows else {system},
             metadata={"namespace": self.repository.namespace},
         )
-        return lambda make: declared(_with_start(make) if has_rows else make)
+        return lambda make: declared(self._with_start(make) if has_rows else make)
+
+    def _with_start(self, make: Callable[..., Made]) -> Callable[..., Made]:
+        """Return `make` with Spark's settings for the repository's size; its rows note when it began."""
+        del make.__annotations__["return"]  # an asset with checks has several outputs: Dagster would expect a tuple
+
+        @wraps(make)
+        def timed(*arguments: object, **inputs: object) -> Made:
+            began = time.monotonic()
+            with naming_lack_of_memory():
+                if isinstance(spark := inputs.get("pyspark"), SparkResource):
+                    fit_to(self._objects_listed(), spark)
+                made = make(*arguments, **inputs)
+            return made._replace(value=replace(made.value, began=began))
+
+        return timed
+
+    def _objects_listed(self) -> int:
+        """Return the number of objects in the newest complete listing; 0 if there is none."""
+        place = self.name, STORAGE_INVENTORY.name
+        facts = (self.warehouse.read_document(*place, day, FACTS) for day in self.warehouse.directories(*place)[::-1])
+        return next((one["rows"] for one in facts if one), 0)
 
 
 def _check_spec(guard: str, asset: dg.AssetKey) -> dg.AssetCheckSpec:
@@ -245,20 +266,6 @@ def _plotted(check_result: CheckResult) -> Mapping[str, float]:
     """Return the numbers of a check that Dagster plots. A check that only passes or fails has the value 0 or 1."""
     value = float(not check_result.passed) if check_result.value is None else float(check_result.value)
     return {"value": value} | ({} if check_result.limit is None else {"limit": float(check_result.limit)})
-
-
-def _with_start(make: Callable[..., Made]) -> Callable[..., Made]:
-    """Return `make`, which notes in its rows when it began."""
-    del make.__annotations__["return"]  # an asset with checks has several outputs: Dagster would expect a tuple
-
-    @wraps(make)
-    def timed(*arguments: object, **inputs: object) -> Made:
-        began = time.monotonic()
-        with naming_lack_of_memory():
-            made = make(*arguments, **inputs)
-        return made._replace(value=replace(made.value, began=began))
-
-    return timed
 
 
 @cache

@@ -44,7 +44,7 @@ def java_home() -> str | None:
 def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Take the developer's settings out of the environment, and give Dagster a home of its own."""
     dagster_home = tmp_path_factory.mktemp("dagster_home")
-    (dagster_home / "dagster.yaml").write_text("telemetry: {enabled: false}\n", encoding="utf-8")
+    (dagster_home / "dagster.yaml").write_text(_DAGSTER, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
             if name.startswith(FOREIGN_PREFIXES) or name in FOREIGN_NAMES:
@@ -56,8 +56,14 @@ def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         yield
 
 
+# Nobody reads the output of these runs: capturing it would start four processes for each.
+_DAGSTER = """
+telemetry: {enabled: false}
+compute_logs: {module: dagster._core.storage.noop_compute_log_manager, class: NoOpComputeLogManager}
+"""
+
 # Queries over a dozen rows cost more to compile than to interpret: compiled, they take twice the processor time.
-# `tests/end_to_end/test_sweep.py` compiles, as users' runs do.
+# `tests/end_to_end/test_sweep.py` compiles, as runs with many objects do.
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

@@ -6,6 +6,7 @@ from itertools import count
 import pytest
 from pyspark.sql import SparkSession
 
+from retention_assets.assets import resources
 from tests.conftest import COMPILED, INTERPRETED
 from tests.end_to_end.approved import Approved, approve_orchard
 from tests.end_to_end.s3_server import Lake, S3Server, lake, s3_server
@@ -15,10 +16,12 @@ _NUMBERS = count()
 
 @pytest.fixture(scope="module")
 def compiled(spark: SparkSession) -> Iterator[None]:
-    """Let Spark compile its queries, as it does outside tests."""
+    """Let Spark compile its queries, as it does for repositories with many objects."""
     for name, value in COMPILED.items():
         spark.conf.set(name, value)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resources, "_FEW_OBJECTS", -1)
+        yield
     for name, value in INTERPRETED.items():
         spark.conf.set(name, value)
 

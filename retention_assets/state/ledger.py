@@ -5,7 +5,8 @@ Each file holds the rows of one chunk and is written atomically. Before the swee
 is not finished, and it may be gone.
 """
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TYPE_CHECKING
@@ -148,13 +149,17 @@ def _absent(rows: "DataFrame") -> "DataFrame":
 
 def plans_with_ledgers(warehouse: Warehouse, repository: str) -> list[tuple[str, str]]:
     """Return (day, hash) of every plan that has a ledger, sorted."""
-    return _plans_below(warehouse, repository, LEDGERS)
+    return _plans_of(_files_below(warehouse, repository, LEDGERS))
 
 
-def _plans_below(warehouse: Warehouse, *place: str) -> list[tuple[str, str]]:
-    """Return (day, hash) of every plan with rows in a directory of ledgers, sorted."""
-    files = (path.split("/") for path in warehouse.tree(*place) if path.endswith(_ROWS))
-    return sorted({(day, plan) for *_, day, plan, _, _ in files})
+def _files_below(warehouse: Warehouse, *place: str) -> list[str]:
+    """Return the paths of the files with rows in a directory of ledgers, sorted."""
+    return sorted(path for path in warehouse.tree(*place) if path.endswith(_ROWS))
+
+
+def _plans_of(files: Iterable[str]) -> list[tuple[str, str]]:
+    """Return (day, hash) of every plan with one of these files, sorted."""
+    return sorted({(day, plan) for *_, day, plan, _, _ in (path.split("/") for path in files)})
 
 
 def sweeps_of(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -> list[int]:
@@ -190,16 +195,18 @@ def read_ledgers(
 
     # Spark lists one directory with all ledgers faster than hundreds of its parts.
     place = (repository, tree, *plans[0]) if len(plans) == 1 else (repository, tree)
-    found = _plans_below(warehouse, *place) if plans else []
-    if not found:
+    paths = _files_below(warehouse, *place) if plans else []
+    if not paths:
         return from_arrow(spark, LEDGER.empty_table()).withColumn("plan_hash", F.lit(None).cast("string"))
     # An interrupted local write leaves a partial file with another ending beside the ledger files.
     files = spark.read.option("pathGlobFilter", f"*{_ROWS}").option("recursiveFileLookup", "true")
+    # Spark would take an earlier reading that is still cached for this one, and miss what sweeps wrote since.
+    files = files.option("retention.listed", hashlib.sha256("\n".join(paths).encode()).hexdigest())
     rows = files.schema(from_arrow_schema(LEDGER)).parquet(warehouse.location(*place))
     folders = F.split("_metadata.file_path", "/")
     day, plan = F.element_at(folders, -4), F.element_at(folders, -3)
     named = rows.select(*rows.columns, plan.alias("plan_hash"), F.concat_ws("/", day, plan).alias("plan"))
-    if set(found) - set(plans):
+    if set(_plans_of(paths)) - set(plans):
         named = named.where(F.col("plan").isin(*("/".join(one) for one in plans)))
     return named.drop("plan")
 

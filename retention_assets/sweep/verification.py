@@ -253,7 +253,8 @@ def by_check(check_results: Sequence[CheckResult], checks: Sequence[str]) -> lis
     merged = []
     for check in checks:
         alike = [check_result for check_result in check_results if check_result.guard.partition(" ")[0] == check]
-        failed = [f"{check_result.guard}: {check_result.detail}" for check_result in alike if not check_result.passed]
+        named = [(check_result.guard.removeprefix(check).strip(), check_result) for check_result in alike]
+        failed = [f"{plan}: {one.detail}" if plan else one.detail for plan, one in named if not one.passed]
         detail = alike[0].detail if len(alike) == 1 else f"{len(alike):,} plans"
         values = [check_result.value for check_result in alike if check_result.value is not None]
         merged.append(CheckResult(check, not failed, "; ".join(failed) or detail, sum(values) if values else None))

@@ -17,6 +17,7 @@ from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, 
 from retention_assets.lakefs.source.opening import open_repository
 from retention_assets.policy.documents import from_server
 from retention_assets.state import table_writer
+from retention_assets.state.cache_batches import MANIFEST
 from retention_assets.state.warehouse import Written
 from tests.assets.conftest import AFTER_TAGS, TwicePlanned
 from tests.assets.lake import DAY, NOW, SLICE, Lake, Run
@@ -102,6 +103,8 @@ def test_a_cache_that_lost_an_entry_and_knows_nothing_of_it_ends_the_run(lake: L
             ids.schema.get_field_index("rows"), "rows", pa.array([left[one] for one in ids["range_id"].to_pylist()])
         ),
     )
+    for manifest in (lake.root / "warehouse/orchard/range_entries.v2_ids").rglob(MANIFEST):
+        manifest.unlink()  # as of a batch of an earlier version
     run = lake.plan()
     assert refusing(run) == ["ranges_complete"]
     assert set(run.steps) == BEFORE_CANDIDATES

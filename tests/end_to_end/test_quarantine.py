@@ -321,8 +321,7 @@ def test_the_proof_finds_that_an_object_is_back(tampered: Tampered) -> None:
 
 def test_the_proof_finds_that_a_copy_is_gone_from_quarantine(tampered: Tampered) -> None:
     complaint = tampered.complaint("quarantine_is_whole")
-    assert "the first was moved to" in complaint
-    assert complaint.endswith(tampered.vanished)
+    assert re.search(f"the first was moved to .*{tampered.vanished}\\b", complaint)
 
 
 def test_the_proof_finds_that_a_ledger_was_edited(tampered: Tampered) -> None:

@@ -130,6 +130,6 @@ def test_verdicts_on_several_plans_become_one_that_names_those_that_failed() -> 
     ]
     merged = {check_result.guard: check_result for check_result in by_check(check_results, CHECKS)}
     assert list(merged) == list(CHECKS)
-    assert merged["totals_hold"] == CheckResult("totals_hold", False, "totals_hold 2026-11-02 bbbb: 1 + 1 is not 3")
+    assert merged["totals_hold"] == CheckResult("totals_hold", False, "2026-11-02 bbbb: 1 + 1 is not 3")
     assert merged["live_exist"] == CheckResult("live_exist", True, "fine")
     assert by_check(check_results[:-1], CHECKS)[CHECKS.index("totals_hold")].passed

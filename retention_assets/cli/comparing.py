@@ -20,6 +20,7 @@ from retention_assets.cli.group import (
     configuration_of,
     day_of,
     examples,
+    other_policy,
     program,
     progress,
     screen,
@@ -58,14 +59,7 @@ class _Wanted:
 )
 @click.argument("repository")
 @click.argument("plans", nargs=-1, metavar="[PLAN PLAN]")
-@click.option(
-    "--policy",
-    "files",
-    metavar="FILE",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="The whole other policy; once for each of its files.",
-)
+@other_policy
 @as_of
 @click.option("--price", type=click.FloatRange(min=0), help="Of a GB (10^9 bytes) and month; shows money.")
 @as_json

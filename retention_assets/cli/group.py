@@ -50,6 +50,14 @@ def day_option(told: str) -> Callable[[Command], Command]:
 
 
 as_of = day_option("The day that thresholds count from (UTC); default today.")
+other_policy = click.option(
+    "--policy",
+    "files",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="The whole other policy; once for each of its files.",
+)
 as_json = click.option("--json", "json_wanted", is_flag=True, help="One JSON document on standard output.")
 
 

@@ -11,7 +11,17 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from retention_assets.cli.group import as_json, cli, configuration_of, day_option, examples, program, progress, screen
+from retention_assets.cli.group import (
+    as_json,
+    cli,
+    configuration_of,
+    day_option,
+    examples,
+    other_policy,
+    program,
+    progress,
+    screen,
+)
 from retention_assets.cli.rendering import AS_IT_IS, print_amounts
 from retention_assets.config.configuration import Repository
 from retention_assets.core.amounts import Amount, human_bytes
@@ -33,14 +43,7 @@ _LONGEST = 3660  # days
 
 @cli.command(short_help="Forecast what comes due, also under another policy.", epilog=_EXAMPLES)
 @click.argument("repository")
-@click.option(
-    "--policy",
-    "files",
-    metavar="FILE",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="The whole other policy; once for each of its files.",
-)
+@other_policy
 @click.option("--days", type=click.IntRange(0, _LONGEST), default=30, show_default=True, help="How far to look ahead.")
 @day_option("The day whose plan the forecast begins with; default: the newest plan that stands.")
 @as_json

@@ -1,12 +1,14 @@
 """The `retention` command, run in this process, and the configuration files it is run with."""
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import yaml
@@ -38,12 +40,13 @@ class Answer:
 
 
 def run(*arguments: str | Path) -> Answer:
-    """Run `retention` with these arguments."""
+    """Run `retention` with these arguments, called by that name, whether or not it is on the PATH."""
+    called = ["retention", *map(str, arguments)]
     out, err = StringIO(), StringIO()
     status: int | str | None = 0
-    with redirect_stdout(out), redirect_stderr(err):
+    with redirect_stdout(out), redirect_stderr(err), patch.object(sys, "argv", called):
         try:
-            main([str(argument) for argument in arguments])
+            main(called[1:])
         except SystemExit as ended:
             status = ended.code
     assert isinstance(status, int)

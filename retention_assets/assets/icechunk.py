@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from retention_assets.assets.icechunk_sweep import deletion_proof, deletion_report
 from retention_assets.assets.options import ReadOptions
 from retention_assets.assets.partitions import day_of
+from retention_assets.assets.previews import plan_metadata
 from retention_assets.assets.reporting import retention_report
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Made, Workbench, checked
@@ -263,7 +264,8 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
         require_one_origin(terms, scene, inputs)
         planned = make_plan(spark, bench.warehouse, terms, scene, inputs)
         rows = bench.write_planned(day, planned, storage_inventory.taken_at)
-        return checked(rows, planned.check_results, planned.numbers(), version=planned.version)
+        metadata = plan_metadata(bench.warehouse, planned)
+        return checked(rows, planned.check_results, metadata, version=planned.version)
 
     return asset
 

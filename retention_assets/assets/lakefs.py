@@ -10,6 +10,7 @@ from dagster_pyspark import LazyPySparkResource
 from retention_assets.assets import plan_inputs
 from retention_assets.assets.options import ReadOptions, SweepOptions
 from retention_assets.assets.partitions import day_of
+from retention_assets.assets.previews import plan_metadata
 from retention_assets.assets.reporting import retention_report
 from retention_assets.assets.resources import session
 from retention_assets.assets.workbench import Made, Workbench, checked
@@ -175,7 +176,8 @@ def deletion_candidates(bench: Workbench) -> dg.AssetsDefinition:
         if settings.write_results and planned.plan:
             write_results(bench.open().access, planned.candidates, day, context.run_id)
         rows = bench.write_planned(day, planned, taken.oldest)
-        return checked(rows, planned.check_results, planned.numbers(), version=planned.version)
+        metadata = plan_metadata(bench.warehouse, planned)
+        return checked(rows, planned.check_results, metadata, version=planned.version)
 
     return asset
 

@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame
 
 import retention_assets
 from retention_assets.assets.descriptions import CHECKS
+from retention_assets.assets.lineage import column_lineage
 from retention_assets.assets.options import ReadOptions, SweepOptions
 from retention_assets.assets.partitions import daily
 from retention_assets.assets.resources import SparkResource, fit_to, naming_lack_of_memory, session
@@ -199,11 +200,22 @@ class Workbench:
             },
             kinds={"pyspark", "parquet", system} if has_rows else {system},
             metadata={"namespace": self.repository.namespace},
+            freshness_policy=self._freshness() if name == DELETION_CANDIDATES.name else None,
         )
-        return lambda make: declared(self._with_start(make) if has_rows else make)
+        lineage = column_lineage(system, self.name, name)
+        return lambda make: declared(self._with_start(make, lineage) if has_rows else make)
 
-    def _with_start(self, make: Callable[..., Made]) -> Callable[..., Made]:
-        """Return `make` with Spark's settings for the repository's size; its rows note when it began."""
+    def _freshness(self) -> dg.FreshnessPolicy | None:
+        within = self.repository.settings.schedule.plan_within
+        return dg.FreshnessPolicy.time_window(fail_window=within) if within else None
+
+    def _with_start(
+        self, make: Callable[..., Made], lineage: Mapping[str, dg.TableColumnLineage]
+    ) -> Callable[..., Made]:
+        """Return `make` with Spark's settings for the repository's size, and its result with the column lineage.
+
+        The rows note when the asset began.
+        """
         del make.__annotations__["return"]  # an asset with checks has several outputs: Dagster would expect a tuple
 
         @wraps(make)
@@ -213,7 +225,7 @@ class Workbench:
                 if isinstance(spark := inputs.get("pyspark"), SparkResource):
                     fit_to(self._objects_listed(), spark)
                 made = make(*arguments, **inputs)
-            return made._replace(value=replace(made.value, began=began))
+            return made._replace(value=replace(made.value, began=began), metadata={**(made.metadata or {}), **lineage})
 
         return timed
 
@@ -234,7 +246,7 @@ def _check_spec(guard: str, asset: dg.AssetKey) -> dg.AssetCheckSpec:
 def checked(
     rows: Rows,
     check_results: Iterable[CheckResult] = (),
-    numbers: Mapping[str, float | str] | None = None,
+    numbers: Mapping[str, dg.MetadataValue | float | str] | None = None,
     version: str | None = None,
 ) -> Made:
     """Return the asset's rows with its check results, numbers that Dagster plots, and the version of the data.

@@ -191,11 +191,15 @@ Owner = Annotated[str, AfterValidator(_owner)]
 
 
 class ScheduleSettings(Model):
-    """When Dagster's schedules start a run each day, as `HH:MM` (UTC). The schedules are off until switched on."""
+    """When Dagster's schedules start a run each day, as `HH:MM` (UTC), and how old a plan gets until it is overdue.
+
+    The schedules are off until switched on.
+    """
 
     plan: TimeOfDay = time(3)
     sweep: TimeOfDay = time(6)
     housekeeping: TimeOfDay = time(1)  # on Sundays
+    plan_within: Span | None = timedelta(days=2)  # Dagster shows a plan made earlier as overdue; None: never
 
 
 class CommonSettings(Limits):

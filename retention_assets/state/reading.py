@@ -4,6 +4,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from functools import reduce
 from operator import or_
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,6 +41,13 @@ def scan_directory(
     """Yield the rows of the Parquet files in a directory in batches, so that they are never all in memory."""
     files = _files_below(warehouse, *parts, schema=schema)
     yield from files.to_batches(columns=list(columns), batch_readahead=_READ_AHEAD, fragment_readahead=1)
+
+
+def first_rows(
+    warehouse: Warehouse, *parts: str, schema: pa.Schema, columns: Sequence[str], most: int
+) -> list[dict[str, Any]]:
+    """Return at most `most` rows of the Parquet files in a directory: those that are read first."""
+    return _files_below(warehouse, *parts, schema=schema).head(most, columns=list(columns)).to_pylist()
 
 
 def read_files(warehouse: Warehouse, files: Sequence[str], schema: pa.Schema, where: pc.Expression) -> pa.Table:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import pytest
 import yaml
 
 from retention_assets import definitions as module
+from retention_assets.assets.lineage import column_lineage
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.definitions import build_definitions
 from retention_assets.errors import ConfigurationError
+from retention_assets.tables import TABLES
 from tests.assets.graph import GOLDEN, configuration, snapshot, written
 
 
@@ -131,12 +134,51 @@ def test_without_one_the_demos_is_loaded() -> None:
     dg.Definitions.validate_loadable(module.defs())
 
 
-def test_repositories_of_both_kinds_stand_side_by_side(tmp_path: Path) -> None:
+def both_kinds(tmp_path: Path) -> dg.Definitions:
     made = configuration(tmp_path, "orchard")
     document = yaml.safe_load(made.file.read_text(encoding="utf-8"))
     document["repositories"]["field"] = {"kind": "icechunk", "storage": "s3://lake/field", "policy": "p.yaml"}
     made.file.write_text(yaml.safe_dump(document), encoding="utf-8")
-    definitions = build_definitions(load_configuration(made.file))
+    return build_definitions(load_configuration(made.file))
+
+
+@pytest.mark.parametrize(
+    ("system", "repository", "not_computed"),
+    [
+        pytest.param("lakefs", "orchard", {"outcome", "detail", "at"}, id="lakefs"),
+        pytest.param("icechunk", "field", {"outcome", "detail", "at", "paths"}, id="icechunk"),
+    ],
+)
+def test_columns_are_computed_from_columns_of_the_tables_above(
+    tmp_path: Path, system: str, repository: str, not_computed: set[str]
+) -> None:
+    graph = both_kinds(tmp_path).resolve_asset_graph()
+    lineage = {table: column_lineage(system, repository, table) for table in TABLES}
+    computed = {table: one["dagster/column_lineage"].deps_by_column for table, one in lineage.items() if one}
+    assert len(computed) >= 5
+    for table, columns in computed.items():
+        above = graph.get(dg.AssetKey([repository, table])).parent_keys
+        assert columns.keys() ^ set(TABLES[table].schema.names) <= not_computed, table
+        for column, sources in columns.items():
+            assert sources, column
+            assert {one.asset_key for one in sources} <= above, (table, column)
+            assert all(one.column_name in TABLES[one.asset_key.path[-1]].schema.names for one in sources), column
+
+
+def test_a_plan_is_overdue_after_two_days_or_as_configured(tmp_path: Path) -> None:
+    def policies(made: Configuration) -> dict[str, object]:
+        specs = build_definitions(made).resolve_all_asset_specs()
+        return {spec.key.path[-1]: spec.freshness_policy for spec in specs if spec.freshness_policy}
+
+    made = configuration(tmp_path, "orchard")
+    assert policies(made) == {"deletion_candidates": dg.FreshnessPolicy.time_window(timedelta(days=2))}
+    weekly = load_configuration(changed(made, schedule={"plan_within": "7d"}))
+    assert policies(weekly) == {"deletion_candidates": dg.FreshnessPolicy.time_window(timedelta(days=7))}
+    assert policies(load_configuration(changed(made, schedule={"plan_within": None}))) == {}
+
+
+def test_repositories_of_both_kinds_stand_side_by_side(tmp_path: Path) -> None:
+    definitions = both_kinds(tmp_path)
     dg.Definitions.validate_loadable(definitions)
     found = snapshot(definitions)
     field = {key.partition("/")[2]: asset for key, asset in found["assets"].items() if asset["group"] == "field"}

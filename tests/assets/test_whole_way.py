@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.assets.failures import failure_of
+from retention_assets.core.amounts import human_bytes
 from retention_assets.definitions import build_definitions
 from tests.assets.lake import DAY, NOW, Lake, new_lake
 
@@ -63,6 +64,16 @@ def test_a_plan_has_numbers_of_all_states_and_its_duration(planned: dict[str, An
     assert planned["kept_bytes"] > 0
     assert planned["waiting_objects"] == planned["waiting_bytes"] == 0
     assert planned["seconds"] > 0
+
+
+def test_the_page_of_a_plan_shows_its_totals_and_some_candidates(ui: Ui, planned: dict[str, Any]) -> None:
+    size = human_bytes(planned["candidate_bytes"])
+    assert f"| **candidate** | {planned['candidate_objects']} | {size} |" in planned["totals"]
+    shown = [record.data for record in planned["candidates"].records]
+    assert len(shown) == min(planned["candidate_objects"], 10)
+    files = {str(path.relative_to(ui.lake.namespace)): path.stat().st_size for path in files_of(ui.lake)}
+    assert {one["address"]: one["size"] for one in shown}.items() <= files.items()
+    assert {one["reason"] for one in shown} <= {"expired", "lifecycle", "unreferenced"}
 
 
 def test_an_approved_plan_is_swept_verified_and_undone_in_dagster(ui: Ui, planned: dict[str, Any]) -> None:

@@ -14,9 +14,9 @@ from retention_assets.explain.plans import newest_plan
 from retention_assets.report.groups import groups_of
 from retention_assets.state.warehouse import Warehouse
 from tests.acceptance.places import DAY
+from tests.browser import CHROMIUM, DRIVER, browser
 from tests.end_to_end.command import run
 from tests.explain.truth import Truth
-from tests.report.browser import CHROMIUM, DRIVER, browser
 from tests.report.planned import CASE, Planned, plan_icechunk, plan_lakefs
 from tests.repositories import listing
 
@@ -162,7 +162,7 @@ def test_the_page_fits_the_screen_and_asks_for_nothing(
     planned: Planned, width: int, height: int, is_dark: bool
 ) -> None:
     with browser(width, height, is_dark=is_dark) as opened:
-        opened.open(planned.page)
+        opened.open(planned.page.as_uri())
         assert opened.evaluate("innerWidth") == width
         for shown in ("closed", "open"):
             assert opened.evaluate("document.documentElement.scrollWidth") <= width, shown

@@ -6,8 +6,9 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,13 @@ _OPTIONS = (
 )
 _STARTED = re.compile(r"started successfully on port (\d+)")
 _PATIENCE = 120  # seconds for an answer: a busy machine starts Chromium slowly
+_PAUSE = 0.2  # seconds between two looks at a page
+_CLICK = """((label) => {
+  const found = [...document.querySelectorAll("button, a")].filter(
+    (one) => one.innerText.trim().startsWith(label) && !one.disabled)
+  found.at(-1)?.click()
+  return found.length
+})(arguments[0])"""
 
 
 @dataclass(frozen=True)
@@ -28,11 +36,32 @@ class Browser:
 
     session: str  # its URL
 
-    def open(self, file: Path) -> None:
-        _call("POST", f"{self.session}/url", {"url": file.as_uri()})
+    def open(self, url: str) -> None:
+        _call("POST", f"{self.session}/url", {"url": url})
 
-    def evaluate(self, expression: str) -> Any:
-        return _call("POST", f"{self.session}/execute/sync", {"script": f"return {expression}", "args": []})
+    def evaluate(self, expression: str, *arguments: str) -> Any:
+        """Return the value of an expression in the page, in which `arguments` has the arguments."""
+        return _call("POST", f"{self.session}/execute/sync", {"script": f"return {expression}", "args": arguments})
+
+    def text(self) -> str:
+        """Return the text that the page shows."""
+        return str(self.evaluate("document.body.innerText"))
+
+    def wait_for(self, text: str) -> str:
+        """Wait until the page shows a text, and return all its text."""
+        return self._wait(lambda: (shown := self.text()) and (shown if text in shown else None), text)
+
+    def click(self, label: str) -> None:
+        """Click the button that is not disabled and whose text begins with a label, when there is one."""
+        self._wait(lambda: self.evaluate(_CLICK, label), label)
+
+    def _wait(self, found: Callable[[], Any], what: str) -> Any:
+        end = time.monotonic() + _PATIENCE
+        while time.monotonic() < end:
+            if value := found():
+                return value
+            time.sleep(_PAUSE)
+        raise AssertionError(f"no {what!r} in {_PATIENCE} s. The page shows: {self.text()}")
 
     def console(self) -> list[str]:
         """Return what the console has shown since the last call."""
@@ -45,7 +74,9 @@ class Browser:
         return {one["params"]["request"]["url"] for one in events if one["method"] == "Network.requestWillBeSent"}
 
     def screenshot(self, file: Path) -> None:
-        file.write_bytes(base64.b64decode(_call("GET", f"{self.session}/screenshot")))
+        """Write what the window shows to a WebP file."""
+        wanted = {"cmd": "Page.captureScreenshot", "params": {"format": "webp", "quality": 80}}
+        file.write_bytes(base64.b64decode(_call("POST", f"{self.session}/goog/cdp/execute", wanted)["data"]))
 
 
 @contextmanager

@@ -5,7 +5,7 @@ VENV := .venv/bin
 JAVA = JAVA_HOME="$$(cat .venv/java_home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup class-archive test-servers demo test test-slow test-browser test-clusters mutations random-histories lint types imports definitions docs dist check bench dev lock protobuf clean
+.PHONY: help setup class-archive test-servers demo test test-real test-slow test-browser test-clusters mutations random-histories lint types imports definitions docs dist check bench dev lock protobuf clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -26,17 +26,23 @@ test-servers: ## Install the object stores that some tests talk to; without one 
 # Two workers: each that meets Spark starts a JVM (1 GB), and more would only share the same cores. A file stays on one
 # worker, so that what its tests share (a placed repository, a server) is made once. The folders with long tests come
 # first in the alphabet: begun first, they leave no worker idle at the end.
+PYTEST = $(JAVA) $(VENV)/python -m pytest
+REAL := lakefs_server or clusters or browser
+
 test: setup ## Run the tests (ARGS="…" goes to pytest); those of stores that test-servers installs are else skipped
-	$(JAVA) $(VENV)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" $(ARGS)
+	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not (slow or $(REAL))" $(ARGS)
+
+test-real: setup ## Run the tests on a real lakeFS server, on Spark clusters and in Chromium, where these are there
+	$(PYTEST) -n 2 --dist loadfile -m "($(REAL)) and not slow" $(ARGS)
 
 test-slow: setup ## Run the tests that take minutes, with more random examples
-	$(JAVA) $(VENV)/python -m pytest -n 2 --dist loadfile -m slow --timeout 1800 --hypothesis-profile thorough $(ARGS)
+	$(PYTEST) -n 2 --dist loadfile -m slow --timeout 1800 --hypothesis-profile thorough $(ARGS)
 
 test-clusters: setup ## Run the whole graph on a standalone Spark cluster and on a Spark Connect server (about 10 minutes)
-	$(JAVA) $(VENV)/python -m pytest -m clusters --timeout 1800 $(ARGS)
+	$(PYTEST) -m clusters --timeout 1800 $(ARGS)
 
 test-browser: setup ## Run the tests that look at pages in Chromium (Debian: chromium and chromium-driver)
-	$(JAVA) $(VENV)/python -m pytest -m browser $(ARGS)
+	$(PYTEST) -m browser $(ARGS)
 
 mutations: setup ## Break the package in many ways, one by one, and show which test notices (ARGS="part of a name")
 	$(JAVA) $(VENV)/python -m tests.mutations.run $(ARGS)
@@ -63,7 +69,7 @@ docs: setup ## Build the documentation site into .site; fails on a broken link
 dist: setup ## Build the source archive and the wheel into dist/
 	$(VENV)/python -m build --no-isolation
 
-check: lint types imports definitions docs dist test ## Everything that CI runs
+check: lint types imports definitions docs dist test test-real ## Everything that CI runs
 
 bench: setup ## Run the benchmarks
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(JAVA) $(VENV)/python "$$benchmark" || exit 1; done

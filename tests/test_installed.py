@@ -51,6 +51,7 @@ def run(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedP
     )
 
 
+@pytest.mark.slow
 def test_the_demo_lays_out_its_samples_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
     ended = run(installed, tmp_path, "-c", COMMAND, "demo", "--prepare")
     assert ended.returncode == 0, ended.stderr

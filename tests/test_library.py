@@ -38,6 +38,7 @@ def test_the_page_names_what_the_library_has() -> None:
     assert set(ra.__all__) == {"load", "Lake", "LakeRepository"}
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_and_agrees_with_itself(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

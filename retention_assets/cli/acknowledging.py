@@ -1,6 +1,5 @@
 """The command `acknowledge`: a person accepts that live objects are lost, and later plans go on without them."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +8,7 @@ from uuid import uuid4
 
 import click
 
-from retention_assets.cli.group import as_json, cli, configuration_of, examples, program, screen
+from retention_assets.cli.group import as_json, cli, configuration_of, examples, print_json, program, screen
 from retention_assets.cli.rendering import AS_IT_IS
 from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import utc_now
@@ -61,7 +60,10 @@ def acknowledge(
     wanted = sorted(set(given) - known_addresses(warehouse, repository))
     if not wanted:
         known = "All of them are acknowledged already." if given else "No plan was refused for missing objects."
-        screen.print(f"{repository}: nothing to acknowledge. {known}", **AS_IT_IS)
+        if json_wanted:
+            print_json({"acknowledged_by": None, "at": None, "addresses": []})
+        else:
+            screen.print(f"{repository}: nothing to acknowledge. {known}", **AS_IT_IS)
         return
     _require_missing(configured, wanted)
     _require_single(configured, wanted, whole_slices=whole_slices)
@@ -75,7 +77,7 @@ def acknowledge(
     by, now = person(), utc_now()
     acknowledge_lost(warehouse, repository, wanted, by, now, str(uuid4()), seal_of(configured))
     if json_wanted:
-        click.echo(json.dumps({"acknowledged_by": by, "at": now.isoformat(), "addresses": wanted}, indent=2))
+        print_json({"acknowledged_by": by, "at": now.isoformat(), "addresses": wanted})
         return
     screen.print(
         f"Acknowledged by {by}: {len(wanted):,} objects of {repository} are lost.\n"

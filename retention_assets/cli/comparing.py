@@ -1,6 +1,5 @@
 """The command `diff`: compares two plans, or the day's plan with the effect of another policy."""
 
-import json
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from retention_assets.cli.group import (
     day_of,
     examples,
     other_policy,
+    print_json,
     program,
     progress,
     screen,
@@ -121,7 +121,7 @@ def _compare(configuration: Configuration, repository: str, plans: tuple[str, ..
         _print_csv(found.rows, wanted.limit)
     elif wanted.json:
         both = {"repository": repository, "first": plan_document(first), "second": plan_document(second)}
-        click.echo(json.dumps({**both, **difference_document(found, wanted.price)}, indent=2))
+        print_json({**both, **difference_document(found, wanted.price)})
     else:
         show_plans(screen, first, second)
         show_difference(screen, found, wanted.price)
@@ -139,7 +139,7 @@ def _propose(
     if wanted.csv:
         _print_csv(found.difference.rows, wanted.limit)
     elif wanted.json:
-        click.echo(json.dumps(outlook_document(found, proposal, wanted.price), indent=2))
+        print_json(outlook_document(found, proposal, wanted.price))
     else:
         show_outlook(screen, found, proposal, wanted.price)
         policies = " ".join(f"--policy {shlex.quote(str(file))}" for file in files)

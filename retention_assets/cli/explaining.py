@@ -1,13 +1,12 @@
 """The command `explain`: why something is kept or gone, and until when."""
 
-import json
 import shlex
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 
 import click
 
-from retention_assets.cli.group import as_json, cli, configuration_of, day_option, examples, program, screen
+from retention_assets.cli.group import as_json, cli, configuration_of, day_option, examples, print_json, program, screen
 from retention_assets.cli.rendering import AS_IT_IS, human_bytes
 from retention_assets.config.timestamps import utc_now
 from retention_assets.explain.answers import GONE, Answer, CommitSeen, ObjectAnswer, Removal
@@ -53,7 +52,7 @@ def explain(context: click.Context, repository: str, asked: str, given: datetime
 
     answer = answer_of(configuration_of(context), repository, asked, given.date() if given else None)
     if json_wanted:
-        click.echo(json.dumps(answer.document(), indent=2, ensure_ascii=False))
+        print_json(answer.document())
         return
     for line in lines_of(answer, utc_now()):
         screen.print(line, **AS_IT_IS)

@@ -1,13 +1,12 @@
 """The command that removes what the warehouse no longer needs."""
 
-import json
 from dataclasses import asdict
 from itertools import groupby
 from uuid import uuid4
 
 import click
 
-from retention_assets.cli.group import as_json, cli, configuration_of, examples, program, progress, screen
+from retention_assets.cli.group import as_json, cli, configuration_of, examples, print_json, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS, human_bytes
 from retention_assets.config.timestamps import utc_now
 from retention_assets.state.warehouse import Warehouse
@@ -43,8 +42,13 @@ def housekeeping(context: click.Context, repository: str | None, execute: bool, 
         else:
             found[one.name] = leftovers(warehouse, one, keep, utc_now())
     if json_wanted:
-        rows = [{"repository": name, **asdict(one)} for name, those in found.items() for one in those]
-        click.echo(json.dumps(rows, default=str, indent=2))
+        print_json(
+            [
+                {"repository": name, **asdict(one), "written_at": one.written_at.isoformat()}
+                for name, those in found.items()
+                for one in those
+            ]
+        )
         return
     for name, those in found.items():
         for (table, reason), group in groupby(those, key=lambda one: (one.path.partition("/")[0], one.reason)):

@@ -1,6 +1,5 @@
 """The commands on Icechunk repositories: branches, tags, status, log, upgrade."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from enum import Enum
@@ -120,7 +119,7 @@ def status(context: click.Context, wanted: str | None, reason: str | None, json_
         return
     found = _standing(_repository(context))
     if json_wanted:
-        click.echo(json.dumps(found, indent=2))
+        print_json(found)
         return
     for name, value in found.items():
         screen.print(f"{name}: {', '.join(value) if isinstance(value, list) else value}", **AS_IT_IS)
@@ -147,7 +146,7 @@ def log(context: click.Context, limit: int, json_wanted: bool) -> None:
         raise ConfigurationError(f"{access.url}: a repository of format 1 keeps no log. Upgrade it to have one.")
     entries = [_told(asdict(update)) for update in islice(ops_log(ObjectReader(access), found.repo), limit)]
     if json_wanted:
-        click.echo(json.dumps(entries, indent=2))
+        print_json(entries)
         return
     for entry in entries:
         told = " ".join(f"{name}={value}" for name, value in entry.items() if name not in ("updated_at", "kind"))

@@ -1,6 +1,5 @@
 """The commands `init`, which writes a first configuration, and `access`, which says what the credentials may do."""
 
-import json
 import os
 import re
 import shlex
@@ -15,7 +14,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from retention_assets.cli.group import as_json, cli, configuration_of, examples, program, progress, screen
+from retention_assets.cli.group import as_json, cli, configuration_of, examples, print_json, program, progress, screen
 from retention_assets.cli.rendering import AS_IT_IS
 from retention_assets.config.configuration import configuration_in
 from retention_assets.config.durations import parse_span, span_of_days
@@ -97,7 +96,7 @@ def init(
     with progress.status(f"{starter.name}: trying the connection"):
         found = permissions_of(configured, try_writes=try_writes)
     if json_wanted:
-        click.echo(json.dumps({"files": [str(file), str(policy)], **found.document()}, indent=2))
+        print_json({"files": [str(file), str(policy)], **found.document()})
     else:
         screen.print(f"Written: {file}, {policy}. Nothing else was changed.", **AS_IT_IS)
         _show(found)
@@ -117,7 +116,7 @@ def access(context: click.Context, repository: str, try_writes: bool, json_wante
     with progress.status(f"{repository}: trying the connection"):
         found = permissions_of(configured, try_writes=try_writes)
     if json_wanted:
-        click.echo(json.dumps(found.document(), indent=2))
+        print_json(found.document())
     else:
         _show(found)
     _require_readable(found, program())

@@ -1,6 +1,5 @@
 """The commands. Exit status: 0 done, 1 a guard refused, 2 usage or configuration, 3 a source or store failed."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -65,7 +64,7 @@ def lint(context: click.Context, repositories: tuple[str, ...], json_wanted: boo
     names = repositories or tuple(configuration.repositories)
     found = {name: findings_of(configuration.repository(name), configuration.others(name)) for name in names}
     if json_wanted:
-        click.echo(json.dumps({name: [asdict(one) for one in findings] for name, findings in found.items()}, indent=2))
+        print_json({name: [asdict(one) for one in findings] for name, findings in found.items()})
     else:
         _print_findings(found)
     if any(finding.severity == "error" for findings in found.values() for finding in findings):
@@ -114,7 +113,7 @@ def _plan(
     for warning in made.warnings:
         progress.print(f"warning: {warning}", style="yellow", **AS_IT_IS)
     if json_wanted:
-        click.echo(json.dumps({**made.document(), "summary": summary.document()}, indent=2))
+        print_json({**made.document(), "summary": summary.document()})
         return
     summary.show(screen, made)
     screen.print(f"plan {made.plan_hash}", **AS_IT_IS)
@@ -296,7 +295,7 @@ def verify(context: click.Context, repository: str, given: datetime | None, json
     run_job(configuration, verify_job(repository), day, progress)
     rows = open_table(Warehouse(configuration.warehouse), repository, PROOF, day).to_pylist()
     if json_wanted:
-        click.echo(json.dumps(rows, indent=2))
+        print_json(rows)
         return
     for row in rows:
         screen.print(f"holds: {row['check']}: {row['saw']}", **AS_IT_IS)

@@ -171,17 +171,241 @@ class StatusOutput(Model):
     needs: list[str]
 
 
+class AmountOutput(Model):
+    """Objects, bytes and their cost per month; null without a price."""
+
+    objects: int
+    bytes: int
+    per_month: float | None
+
+
+class NamedAmount(AmountOutput):
+    """The amount of a reason, a prefix or a branch."""
+
+    name: str
+
+
+class ChangeOutput(AmountOutput):
+    """The objects that a change is about, by three kinds of groups."""
+
+    by_reason: list[NamedAmount]
+    by_top_prefix: list[NamedAmount]
+    by_branch: list[NamedAmount]
+
+
+class PlanNamed(Model):
+    """What distinguishes a plan from another."""
+
+    plan_hash: str
+    day: date
+    made_at: datetime
+    policy_hash: str
+    references_hash: str
+    candidates: Amount
+
+
+class Changes(Model):
+    """What only the second plan frees, what only the first frees, and what both do, for another or the same reason."""
+
+    repository: str
+    price_per_gb_month: float | None
+    newly_freed: ChangeOutput
+    no_longer_freed: ChangeOutput
+    freed_otherwise: ChangeOutput
+    freed_alike: ChangeOutput
+
+
+class PlansDiffOutput(Changes):
+    """What differs between two plans."""
+
+    first: PlanNamed
+    second: PlanNamed
+
+
+class Endangered(AmountOutput):
+    """What only the other policy would free, and which of it a head of a branch shows."""
+
+    at_heads: AmountOutput
+    by_head: list[NamedAmount]
+
+
+class GuardSeen(Model):
+    """What a guard would say of the plan under the other policy."""
+
+    guard: str
+    passed: bool
+    saw: str
+
+
+class PolicyDiffOutput(Changes):
+    """What another policy would change."""
+
+    day: date
+    plan: PlanNamed
+    policy_hash: str
+    endangered: Endangered
+    refused_by: list[str]
+    guards: list[GuardSeen]
+    blocked: str | None
+    findings: list[Finding]
+
+
+class PlanOfForecast(Model):
+    """The plan that a forecast begins with."""
+
+    plan_hash: str
+    day: date
+
+
+class DueDay(Model):
+    """What comes due on a day."""
+
+    day: date
+    objects: int
+    bytes: int
+    by_prefix: list[Group]
+
+
+class ForecastOutput(Model):
+    """What comes due until the day `last`, what comes due later, and for what no day is known."""
+
+    policy_hash: str
+    first: date
+    last: date
+    days: list[DueDay]
+    later: Amount
+    never: Amount
+
+
+class SimulateOutput(Model):
+    """What comes due, under the policy of the plan and under another one."""
+
+    repository: str
+    plan: PlanOfForecast
+    current: ForecastOutput
+    proposed: ForecastOutput | None
+
+
+class CheckOutput(Model):
+    """What a check of the verification saw."""
+
+    check: str
+    passed: bool
+    saw: str
+
+
+class QuarantinedOutput(Model):
+    """Copies in quarantine. `surplus`: their originals are still there; `unknown`: no ledger names them."""
+
+    plan: str  # its day and hash
+    objects: int
+    bytes: int
+    surplus: bool = False
+    unknown: bool = False
+
+
+class UndoneOutput(Model):
+    """What was restored or purged. `outcomes`: what the ledgers of the plans say now."""
+
+    repository: str
+    done: Literal["restored", "purged"]
+    failed: int
+    outcomes: dict[str, Amount]
+
+
+class DueForPurgeOutput(Model):
+    """What a purge would delete for good. `approve`: the digest that approves it; null: nothing is due."""
+
+    repository: str
+    due: Amount
+    surplus: Amount
+    plans_without_copies: int
+    approve: str | None
+    keeps_versions: bool
+
+
+class AcknowledgedOutput(Model):
+    """Which objects were acknowledged as lost, by whom. Without objects, nobody had to."""
+
+    acknowledged_by: str | None
+    at: datetime | None
+    addresses: list[str]
+
+
+class LeftoverOutput(Model):
+    """A directory or document that the warehouse no longer needs. `files`: how many it has."""
+
+    repository: str
+    path: str
+    reason: str
+    files: int
+    bytes: int
+    written_at: datetime
+
+
+class IcechunkStatusOutput(Model):
+    """The references of an Icechunk repository; a repository of format 1 has no status."""
+
+    format: int
+    snapshots: int
+    branches: list[str]
+    tags: list[str]
+    deleted_tags: list[str]
+    status: str | None = None
+    reason: str | None = None
+
+
+class LoggedUpdate(Model):
+    """An entry of an Icechunk repository's own log: only what its kind has."""
+
+    updated_at: datetime
+    kind: str
+    backup_path: str | None = None
+    name: str | None = None
+    previous_snapshot_id: str | None = None
+    new_snapshot_id: str | None = None
+    from_version: int | None = None
+    to_version: int | None = None
+    flag_id: int | None = None
+    flag_value: bool | None = None
+    status: dict[str, Any] | None = None
+
+
+class UpgradeOutput(Model):
+    """What an upgrade to format 2 did, or would do."""
+
+    repository: str
+    dry_run: bool
+    snapshots: int
+    branches: int
+    tags: int
+    left_out: int
+    removed: list[str]
+    was_half_done: bool
+
+
 OUTPUTS: Mapping[str, TypeAdapter[Any]] = {
     "access": TypeAdapter(AccessOutput),
+    "acknowledge": TypeAdapter(AcknowledgedOutput),
     "approve": TypeAdapter(ApprovalOutput),
+    "diff": TypeAdapter(PlansDiffOutput | PolicyDiffOutput),
     "explain": TypeAdapter(Answer),
+    "housekeeping": TypeAdapter(list[LeftoverOutput]),
+    "icechunk log": TypeAdapter(list[LoggedUpdate]),
+    "icechunk status": TypeAdapter(IcechunkStatusOutput),
+    "icechunk upgrade": TypeAdapter(UpgradeOutput),
     "init": TypeAdapter(InitOutput),
     "lint": TypeAdapter(dict[str, list[Finding]]),
     "plan": TypeAdapter(PlanOutput),
+    "purge": TypeAdapter(DueForPurgeOutput | UndoneOutput),
+    "quarantined": TypeAdapter(list[QuarantinedOutput]),
     "report": TypeAdapter(ReportOutput),
+    "restore": TypeAdapter(UndoneOutput),
     "resume": TypeAdapter(StopOutput),
+    "simulate": TypeAdapter(SimulateOutput),
     "status": TypeAdapter(list[StatusOutput]),
     "stop": TypeAdapter(StopOutput),
     "sweep": TypeAdapter(ReportOutput),
+    "verify": TypeAdapter(list[CheckOutput]),
     "withdraw": TypeAdapter(WithdrawalOutput),
 }

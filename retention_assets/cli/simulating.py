@@ -1,6 +1,5 @@
 """The command `simulate`: what comes due on the coming days, under the policy of now and under another one."""
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from retention_assets.cli.group import (
     day_option,
     examples,
     other_policy,
+    print_json,
     program,
     progress,
     screen,
@@ -73,7 +73,7 @@ def simulate(
     if json_wanted:
         plan = {"plan_hash": tables.plan.plan_hash, "day": tables.plan.day.isoformat()}
         both = {"current": now.document(), "proposed": other and other.document()}
-        click.echo(json.dumps({"repository": repository, "plan": plan, **both}, indent=2, ensure_ascii=False))
+        print_json({"repository": repository, "plan": plan, **both})
         return
     _show(tables.plan, now, other)
     if files and not configured.is_icechunk:

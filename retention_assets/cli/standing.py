@@ -1,6 +1,5 @@
 """The command `status`: all repositories on one screen."""
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -9,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from retention_assets.cli.group import as_json, cli, configuration_of, examples, program, screen
+from retention_assets.cli.group import as_json, cli, configuration_of, examples, print_json, program, screen
 from retention_assets.cli.rendering import AS_IT_IS, human_bytes, human_cost
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount
@@ -37,7 +36,7 @@ def status(context: click.Context, repositories: tuple[str, ...], json_wanted: b
     found = statuses(configuration, repositories or tuple(configuration.repositories), now)
     if json_wanted:
         documents = [_with_program(one.document()) for one in found]
-        click.echo(json.dumps(documents, indent=2, ensure_ascii=False))
+        print_json(documents)
         return
     screen.print(_table(found, now))
     for one in found:

@@ -1,6 +1,5 @@
 """The commands that stop and resume sweeps, and those for the quarantine: show, restore, purge."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -81,7 +80,7 @@ def quarantined(context: click.Context, repository: str, json_wanted: bool) -> N
             (unknown, {"unknown": True}),
         ]
         rows = [{"plan": name, **asdict(amount), **kind} for found, kind in kinds for name, amount in found]
-        click.echo(json.dumps(rows))
+        print_json(rows)
         return
     if held:
         _print_amounts(f"{repository}: in quarantine", held)

@@ -118,6 +118,7 @@ def test_the_expected_candidates_are_found_and_no_other(known: Known, case: Case
 
 @pytest.mark.parametrize("file_format", FORMATS)
 @pytest.mark.parametrize("name", REPOSITORIES)
+@pytest.mark.slow
 def test_an_inventory_of_each_format_shows_what_the_listing_shows(known: Known, file_format: str) -> None:
     configuration = known.place.configure(["gc_rules"], inventory=known.place.deliver(file_format))
     picture = known.run(configuration).picture()
@@ -144,6 +145,7 @@ def test_an_optimized_run_shows_what_the_listing_shows_and_lists_no_old_slice(kn
 
 @pytest.mark.parametrize("commits", COMMITS, ids=["every_commit", "retention", "retention_and_tags"])
 @pytest.mark.parametrize("name", REPOSITORIES)
+@pytest.mark.slow
 def test_a_run_that_believes_no_earlier_reading_finds_the_same_pairs(known: Known, commits: tuple[bool, str]) -> None:
     run = known.run(known.configure(commits), run_id=f"full-{commits[0]}-{commits[1]}")
     full = run.addresses(run.open().policy(), known.references, full=True)

@@ -75,6 +75,7 @@ def stored(place: BuiltRepository) -> set[tuple[str, int, datetime]]:
     return {(name, SIZE, at) for name, at in OBJECTS.items() if (place.lake / name).exists()}
 
 
+@pytest.mark.slow
 def test_objects_written_since_are_found_by_listing_the_open_slices(
     spark: SparkSession, place: BuiltRepository
 ) -> None:
@@ -85,6 +86,7 @@ def test_objects_written_since_are_found_by_listing_the_open_slices(
     assert not {HELD, DEAD, ALSO_DEAD} & listed
 
 
+@pytest.mark.slow
 def test_nothing_is_judged_that_was_young_when_the_inventory_was_made(
     spark: SparkSession, place: BuiltRepository
 ) -> None:
@@ -133,6 +135,7 @@ def test_old_versions_and_delete_markers_are_no_objects(
         pytest.param(Outcome.SKIPPED, True, id="skipped"),
     ],
 )
+@pytest.mark.slow
 def test_what_a_sweep_of_ours_deleted_since_is_not_planned_again(
     spark: SparkSession, place: BuiltRepository, outcome: str, is_planned_again: bool
 ) -> None:

@@ -161,6 +161,7 @@ def compare(spark: SparkSession, directory: Path, seed: int, runs: int) -> list[
 
 
 @pytest.mark.parametrize("seed", range(1))
+@pytest.mark.slow
 def test_an_optimized_run_sees_what_a_clean_run_sees(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     assert sum(compare(spark, tmp_path, seed, runs=5)) > 0
 

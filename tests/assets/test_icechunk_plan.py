@@ -151,6 +151,7 @@ def test_a_table_has_the_columns_of_its_contract_and_a_key(either: Planned, tabl
 
 
 @pytest.mark.parametrize("what", [pytest.param("manifests", marks=pytest.mark.slow), "chunks", "snapshots"])
+@pytest.mark.slow
 def test_a_file_that_must_stay_and_is_missing_ends_the_run_without_a_plan(
     second: Planned, tmp_path: Path, what: str
 ) -> None:

@@ -33,6 +33,7 @@ def warnings(lake: IcechunkLake) -> str:
     return " ".join(document["warnings"])
 
 
+@pytest.mark.slow
 def test_a_chunk_that_another_repository_names_stays(spark: SparkSession, tmp_path: Path) -> None:
     lake, _ = new_icechunk_lake(tmp_path, 2, COMMITS, {"main": "c"})
     lake.configure(**SWEPT)

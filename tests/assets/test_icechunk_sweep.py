@@ -183,6 +183,7 @@ def test_a_plan_after_it_has_nothing_to_do(swept: Swept, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("swept", [2], indirect=True, ids=["format_2"])
+@pytest.mark.slow
 def test_a_kept_file_that_is_lost_does_not_pass(swept: Swept, tmp_path: Path) -> None:
     field = swept.field.copy(tmp_path)
     lost = next(path for path in sorted(field.directory.glob("chunks/*")) if path.name != Path(FOREIGN).name)
@@ -239,6 +240,7 @@ def test_random_histories_end_with_the_files_that_icechunk_leaves(
 # ---- between the plan and its end
 
 
+@pytest.mark.slow
 def test_an_attempt_that_was_cut_off_after_it_had_published_is_taken_up_again(planned: Planned, tmp_path: Path) -> None:
     field, plan_hash = planned.copy(2, tmp_path)
     configuration = load_configuration(field.place.file)
@@ -269,6 +271,7 @@ def test_a_tag_that_somebody_puts_on_a_snapshot_that_is_to_go_ends_the_sweep(
 # ---- quarantine
 
 
+@pytest.mark.slow
 def test_what_was_quarantined_comes_back_as_it_was(planned: Planned, tmp_path: Path) -> None:
     field, plan_hash = planned.copy(2, tmp_path, mode="quarantine")
     names = ("snapshots", "transactions", "manifests", "chunks")

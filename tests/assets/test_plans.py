@@ -133,6 +133,7 @@ ORDER = (
 )
 
 
+@pytest.mark.slow
 def test_assets_made_again_one_at_a_time_make_the_same_plan(orchard: TwicePlanned, again: Lake) -> None:
     plan = again.plan_document()
     assert plan is not None
@@ -141,6 +142,7 @@ def test_assets_made_again_one_at_a_time_make_the_same_plan(orchard: TwicePlanne
     assert plan["run_id"] != orchard.tags_protected.plan["run_id"]
 
 
+@pytest.mark.slow
 def test_a_batch_whose_ids_were_not_written_whole_is_read_again(again: Lake) -> None:
     before = again.table("addresses").num_rows
     ids = again.root / "warehouse" / "orchard" / "range_entries.v2_ids"

@@ -18,7 +18,7 @@ from retention_assets.policy.lint import Finding
 from tests.end_to_end.command import DAY, Answer, Json, Place, files_below, orchard_on_disk, run
 from tests.repositories import api, objects_by_commit
 
-pytestmark = pytest.mark.usefixtures("spark")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark")]
 
 # Something of each kind: main is kept shorter, other branches longer, and part of raw goes by a rule of its own.
 PROPOSED = """

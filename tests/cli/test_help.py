@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
+from retention_assets.cli.outputs import OUTPUTS
 from tests.end_to_end.command import orchard, run
-from tests.outputs import checked
 from tests.test_docs import commands_in, parse, reference
 
 COMMANDS = dict(reference.commands())
@@ -39,6 +39,7 @@ def test_the_help_has_examples_that_parse(name: str) -> None:
 def test_a_command_gives_its_facts_as_json(name: str) -> None:
     options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
     assert options & {"--json", "--format"}
+    assert ("--json" in options) is (name.removeprefix("retention ") in OUTPUTS)
 
 
 def test_no_color_ends_colors_also_on_a_terminal(tmp_path: Path) -> None:
@@ -63,9 +64,9 @@ def test_no_color_ends_colors_also_on_a_terminal(tmp_path: Path) -> None:
 
 def test_stopping_and_resuming_as_json_say_who_stopped_what(tmp_path: Path) -> None:
     place = orchard(tmp_path, str(tmp_path))
-    stopped = checked("stop", run("--config", place.file, "stop", "orchard", "--json"))
+    stopped = run("--config", place.file, "stop", "orchard", "--json").document()
     assert stopped["repository"] == "orchard"
     assert stopped["stopped_by"]
     assert stopped["was_sweeping"] is None
-    assert checked("resume", run("--config", place.file, "resume", "orchard", "--json"))["stopped_by"] is None
-    assert checked("status", run("--config", place.file, "status", "--json"))[0]["plan"] is None
+    assert run("--config", place.file, "resume", "orchard", "--json").document()["stopped_by"] is None
+    assert run("--config", place.file, "status", "--json").document()[0]["plan"] is None

@@ -15,7 +15,6 @@ from retention_assets.config.starter import options_of_environment
 from tests.end_to_end.command import Answer, environment, files_below, run
 from tests.end_to_end.s3_server import Lake, S3Server, error, is_listing, lake, s3_server
 from tests.icechunk_repositories import create_repository
-from tests.outputs import checked
 from tests.repositories import api, place_repository
 from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, LakeFSServer, serving
 from tests.stores.lakefs_server import Answer as ServerAnswer
@@ -55,8 +54,8 @@ def init(server: LakeFSServer, bucket: Lake, *arguments: str, **variables: str) 
         return run("init", "orchard", "--server", server.url, *arguments)
 
 
-def states(answer: Answer, command: str = "access") -> dict[str, str]:
-    return {f"{one['place']} {one['permission']}": one["state"] for one in checked(command, answer)["checks"]}
+def states(answer: Answer) -> dict[str, str]:
+    return {f"{one['place']} {one['permission']}": one["state"] for one in answer.document()["checks"]}
 
 
 def test_a_server_and_a_bucket_need_nothing_but_credentials(
@@ -187,7 +186,7 @@ def test_a_denied_permission_is_named_with_the_modes_that_need_it(
     before = bucket.listing()
     with bucket.server.answering(deny):
         answer = init(server, bucket, "--json", "--try-writes")
-    assert states(answer, "init")[denied] == "refused"
+    assert states(answer)[denied] == "refused"
     modes = {mode for mode, of in answer.document()["modes"].items() if denied.replace(" ", ": ") in of["lacking"]}
     assert modes == NEEDED[denied]
     assert answer.status == (3 if "plan" in modes else 0)
@@ -231,7 +230,7 @@ def test_a_dump_over_local_files_needs_no_server(empty_folder: Path) -> None:
     answer = run("--config", "conf/retention.yaml", "init", "orchard", *where)
     assert answer.status == 0, answer.out + answer.err
     assert "Next: retention --config conf/retention.yaml lint" in answer.out
-    assert checked("lint", run("--config", "conf/retention.yaml", "lint", "--json")).keys() == {"orchard"}
+    assert run("--config", "conf/retention.yaml", "lint", "--json").document().keys() == {"orchard"}
     assert files_below(empty_folder / "lake") == before
 
 
@@ -240,7 +239,7 @@ def test_an_icechunk_repository_is_read(empty_folder: Path) -> None:
     create_repository(storage)
     answer = run("init", "field", "--kind", "icechunk", "--storage", str(storage), "--json")
     assert answer.status == 0, answer.out + answer.err
-    assert states(answer, "init")["storage is an Icechunk repository"] == "allowed"
+    assert states(answer)["storage is an Icechunk repository"] == "allowed"
     assert run("lint").status == 0
     refused = run("init", "field", "--kind", "icechunk", "--storage", str(empty_folder), "--overwrite")
     assert refused.status == 3

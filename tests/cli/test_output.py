@@ -18,7 +18,6 @@ from click.testing import CliRunner
 from retention_assets.cli.group import cli
 from retention_assets.tables import TABLES
 from tests.end_to_end.command import DAY, MADE_BY_A_PLAN, Answer, Place, orchard_on_disk, run
-from tests.outputs import checked
 from tests.repositories import expected, listing
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -187,6 +186,7 @@ def test_every_command_explains_itself(command: str | None) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_demo_works_from_a_clean_copy(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     for name in ("retention_assets", "demo"):
@@ -216,14 +216,14 @@ def test_approving_and_withdrawing_as_json_name_the_plan_and_the_person(
     copy = Place(tmp_path / "copy", {**planned[0].settings})
     copy.write(mode="quarantine")
     copy.adopt()
-    plan = checked("plan", planned[1])
-    approved = checked("approve", copy.run("approve", plan["plan_hash"], "--json"))
+    plan = planned[1].document()
+    approved = copy.run("approve", plan["plan_hash"], "--json").document()
     assert approved["plan_hash"] == plan["plan_hash"]
     assert {name: approved[name] for name in ("objects", "bytes")} == plan["candidates"]
     assert approved["settings"]["mode"] == "quarantine"
-    (status,) = checked("status", run("--config", copy.file, "status", "--json"))
+    (status,) = run("--config", copy.file, "status", "--json").document()
     assert status["plan"]["plan_hash"] == plan["plan_hash"]
     assert status["approved_by"] == approved["approved_by"]
     address = copy.rows("deletion_candidates")[0]["address"]
-    assert checked("explain", copy.run("explain", address, "--json"))["objects"][0]["state"] == "candidate"
-    assert checked("withdraw", copy.run("withdraw", "--json"))["withdrawn_by"] == approved["approved_by"]
+    assert copy.run("explain", address, "--json").document()["objects"][0]["state"] == "candidate"
+    assert copy.run("withdraw", "--json").document()["withdrawn_by"] == approved["approved_by"]

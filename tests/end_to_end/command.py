@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
@@ -17,6 +17,7 @@ from retention_assets.cli.main import main
 from retention_assets.config.configuration import load_configuration
 from retention_assets.state.approval import approved_terms, planned_terms
 from retention_assets.tables import TABLES
+from tests.outputs import checked
 from tests.repositories import AS_OF, DATA, api, place_repository, policy_file
 
 DAY = AS_OF.date().isoformat()
@@ -33,10 +34,11 @@ class Answer:
     status: int
     out: str
     err: str
+    command: str = ""
 
     def document(self) -> Any:
-        """Return standard output, which must be one JSON document."""
-        return json.loads(self.out)
+        """Return standard output, which must be one JSON document; of most commands, one that its schema describes."""
+        return checked(self.command, json.loads(self.out))
 
 
 def run(*arguments: str | Path) -> Answer:
@@ -50,7 +52,13 @@ def run(*arguments: str | Path) -> Answer:
         except SystemExit as ended:
             status = ended.code
     assert isinstance(status, int)
-    return Answer(status, out.getvalue(), err.getvalue())
+    return Answer(status, out.getvalue(), err.getvalue(), _command(called[1:]))
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """Return the name of a command, as the schemas of outputs have it."""
+    named = list(arguments[2:] if arguments[:1] == ["--config"] else arguments)
+    return " ".join(named[:1] if named[0] != "icechunk" else [named[0], *named[2:3]])
 
 
 @dataclass(slots=True)

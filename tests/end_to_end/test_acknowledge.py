@@ -13,7 +13,7 @@ from retention_assets.config.configuration import load_configuration
 from retention_assets.state.records import seal_of
 from tests.end_to_end.command import Place, orchard_on_disk, run
 
-pytestmark = pytest.mark.usefixtures("spark", "forgetful")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark", "forgetful")]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from tests.end_to_end.approved import Approved, commit, copied, held_by, staged_
 from tests.end_to_end.command import Answer, Json, staged_folder
 from tests.end_to_end.s3_server import Lake, Listing, busy_once, denying_deletion_of, noting_deletions
 
-pytestmark = pytest.mark.usefixtures("spark")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark")]
 OLD_COMMIT = commit("week 0")
 
 

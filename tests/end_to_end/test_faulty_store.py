@@ -133,6 +133,7 @@ TROUBLES = [
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.slow
 def test_what_is_left_is_what_a_sweep_without_faults_leaves(faulty: Faulty, trouble: Trouble) -> None:
     world = faulty.world
     world.place.write(storage_options=options(faulty.proxy.endpoint, **trouble.options))
@@ -155,6 +156,7 @@ MOVING = [
 
 
 @pytest.mark.parametrize("trouble", MOVING)
+@pytest.mark.slow
 def test_what_is_moved_lies_whole_in_quarantine(faulty: Faulty, trouble: Trouble) -> None:
     world = faulty.world
     world.place.write(mode="quarantine", storage_options=options(faulty.proxy.endpoint, **trouble.options))
@@ -172,6 +174,7 @@ def test_what_is_moved_lies_whole_in_quarantine(faulty: Faulty, trouble: Trouble
     assert copies == {address: sample(address) for address in world.planned}
 
 
+@pytest.mark.slow
 def test_keys_that_fail_once_are_deleted_and_a_key_that_always_fails_is_named(faulty: Faulty) -> None:
     world = faulty.world
     denied, unnamed, busy, broken, *_ = sorted(world.planned)
@@ -206,6 +209,7 @@ def test_a_listing_that_claims_to_be_whole_and_is_not_makes_a_sweep_keep_more(fa
     assert faulty.touched() == faulty.world.planned - kept
 
 
+@pytest.mark.slow
 def test_a_plan_by_a_listing_that_claims_to_be_whole_and_is_not_is_refused(faulty: Faulty) -> None:
     place = faulty.world.place
     faulty.proxy.faults = Faults(page=2, ends_early=True)

@@ -29,12 +29,14 @@ def planned(place: Place) -> set[str]:
     return {str(row["address"]) for row in place.rows("deletion_candidates")}
 
 
+@pytest.mark.slow
 def test_a_name_of_old_that_no_entry_has_is_foreign(place: Place) -> None:
     place.plan()
     assert len(planned(place)) > 10
     assert MD5 not in planned(place)
 
 
+@pytest.mark.slow
 def test_a_sweep_refuses_a_plan_that_names_such_a_file(place: Place) -> None:
     place.write(legacy_names=True)
     plan_hash = place.plan()

@@ -170,6 +170,7 @@ NOBODY = "http://127.0.0.1:9"  # the port of `discard`, where nobody listens
         pytest.param(server_speaks_html, ["JSON", "source.api.url"], id="not a server of lakeFS"),
     ],
 )
+@pytest.mark.slow
 def test_a_plan_ends_in_one_line_that_names_the_thing_and_the_remedy(
     world: World, trouble: Trouble, names: list[str]
 ) -> None:

@@ -100,10 +100,12 @@ def spellings(secret: str) -> list[bytes]:
     return [secret.encode(), quote(secret, safe="").encode(), quote(secret).encode()]
 
 
+@pytest.mark.slow
 def test_three_runs_fail_as_they_should_and_one_does_not(left: Left) -> None:
     assert left.statuses == ["3", "3", "3", "0"], left.output
 
 
+@pytest.mark.slow
 def test_the_output_holds_no_secret_and_no_traceback(left: Left) -> None:
     for secret in SECRETS.values():
         assert not any(spelling.decode() in left.output for spelling in spellings(secret))
@@ -111,6 +113,7 @@ def test_the_output_holds_no_secret_and_no_traceback(left: Left) -> None:
     assert "Exception" not in left.output
 
 
+@pytest.mark.slow
 def test_each_failure_is_told_once_in_one_line(left: Left) -> None:
     errors = [line for line in left.output.splitlines() if line.startswith("error: ")]
     assert len(errors) == 3
@@ -119,18 +122,21 @@ def test_each_failure_is_told_once_in_one_line(left: Left) -> None:
     assert "401" in errors[2]
 
 
+@pytest.mark.slow
 def test_no_file_holds_a_secret(left: Left) -> None:
     for name, content in left.files.items():
         for secret in SECRETS.values():
             assert not any(spelling in content for spelling in spellings(secret)), name
 
 
+@pytest.mark.slow
 def test_the_files_that_were_searched_are_those_of_the_runs(left: Left) -> None:
     assert any(name.endswith(".db") and b"s3:GetObject" in content for name, content in left.files.items())
     assert any("/plans/" in name for name in left.files)
     assert any("/deletion_candidates/" in name and name.endswith(".parquet") for name in left.files)
 
 
+@pytest.mark.slow
 def test_nothing_that_others_print_is_in_the_output(left: Left) -> None:
     noise = ("Telemetry", "log4j", "WARN ", "INFO ", "Setting", "SPARK_LOCAL_IP", "dagster.yaml")
     assert [line for line in left.output.splitlines() if any(word in line for word in noise)] == []

@@ -251,6 +251,7 @@ def test_a_sweep_by_a_clock_that_differs_from_the_store_s_is_refused(world: Worl
         require_refused(world, world.place.run("sweep"), "clock_agrees", "300 s is the most", "Nothing was deleted")
 
 
+@pytest.mark.slow
 def test_a_stop_ends_a_sweep_within_its_round_and_after_resume_it_comes_to_its_end(new_world: NewWorld) -> None:
     with new_world(sweep=IN_ROUNDS) as world:
         before = world.lake.listing()
@@ -297,6 +298,7 @@ def created_again(world: World) -> None:
         pytest.param(created_again, "created again under its name", id="the repository is created again"),
     ],
 )
+@pytest.mark.slow
 def test_a_sweep_ends_with_its_round_when_what_it_stands_on_is_gone(
     new_world: NewWorld, act: Callable[[World], None], words: str
 ) -> None:

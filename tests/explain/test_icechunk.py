@@ -1,6 +1,5 @@
 """`explain` is right for every file of an Icechunk repository. icechunk's collection on later days is the oracle."""
 
-import json
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -166,7 +165,7 @@ def test_a_snapshot_is_explained_with_its_files_and_its_decision(explained: Expl
 def test_the_command_tells_of_a_chunk_by_its_id(explained: Explained) -> None:
     one = next(one for name, one in explained.answers.items() if name.startswith("chunks/") and one.state == "kept")
     command = ["--config", explained.lake.root / "retention.yaml", "explain", NAME, one.address.removeprefix("chunks/")]
-    text, document = run(*command), json.loads(run(*command, "--json").out)
+    text, document = run(*command), run(*command, "--json").document()
     assert text.status == 0, text.err
     assert "is kept" in text.out
     assert document["kind"] == "chunk"

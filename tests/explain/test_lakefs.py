@@ -1,6 +1,5 @@
 """`explain` is right for every object of the saved lakeFS repositories, against brute force."""
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -141,7 +140,7 @@ def test_a_path_is_explained_by_all_objects_that_were_ever_at_it(explained: Expl
 def test_the_command_tells_of_an_address_in_text_and_in_json(explained: Explained) -> None:
     one = next(one for one in explained.answers.values() if one.state == "kept" and one.goes_on)
     command = ["--config", explained.configuration.file, "explain", explained.case.repository, one.address]
-    text, document = run(*command), json.loads(run(*command, "--json").out)
+    text, document = run(*command), run(*command, "--json").document()
     assert text.status == 0, text.err
     assert "is kept" in text.out
     assert str(one.goes_on) in text.out

@@ -1,6 +1,5 @@
 """What `simulate` calls due on a day is what brute force and a plan of that day find, under any policy."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -123,6 +122,7 @@ def test_each_day_of_orchard_is_what_brute_force_finds_due(orchard: Place, case:
 
 
 @pytest.mark.parametrize("case", [CURRENT, pytest.param(OTHERS[1], marks=pytest.mark.slow)], ids=str)
+@pytest.mark.slow
 def test_a_later_plan_of_orchard_finds_due_what_was_foreseen(orchard: Place, case: Case) -> None:
     foreseen = orchard.forecast(() if case is CURRENT else policies(orchard, case))
     document = yaml.safe_load(orchard.configuration.file.read_text("utf-8"))
@@ -135,6 +135,7 @@ def test_a_later_plan_of_orchard_finds_due_what_was_foreseen(orchard: Place, cas
 
 
 @pytest.mark.parametrize("policy", [None, SHORTER], ids=["policy_of_now", "other_policy"])
+@pytest.mark.slow
 def test_a_later_plan_of_icechunk_finds_due_what_was_foreseen(field: Place, policy: object, tmp_path: Path) -> None:
     (tmp_path / "other.yaml").write_text(yaml.safe_dump(policy or icechunk_lake.POLICY), encoding="utf-8")
     foreseen = field.forecast([tmp_path / "other.yaml"] if policy else ())
@@ -152,7 +153,7 @@ def test_a_later_plan_of_icechunk_finds_due_what_was_foreseen(field: Place, poli
 def test_the_command_shows_both_policies_in_text_and_in_json(orchard: Place) -> None:
     files = [part for file in policies(orchard, OTHERS[0]) for part in ("--policy", file)]
     command = ["--config", orchard.configuration.file, "simulate", "orchard", "--days", str(DAYS), *files]
-    text, document = run(*command), json.loads(run(*command, "--json").out)
+    text, document = run(*command), run(*command, "--json").document()
     assert text.status == 0, text.err
     now, other = orchard.forecast(), orchard.forecast(policies(orchard, OTHERS[0]))
     assert (document["current"], document["proposed"]) == (now.document(), other.document())

@@ -55,6 +55,7 @@ def read_there(shipped: Path, environment: dict[str, str]) -> tuple[int, str, in
     return int(rows), content_id, int(hits)
 
 
+@pytest.mark.slow
 def test_a_worker_of_another_application_reads_with_the_code_that_the_first_compiled(
     shipped: Path, tmp_path: Path
 ) -> None:
@@ -76,5 +77,6 @@ def test_a_worker_of_another_application_reads_with_the_code_that_the_first_comp
         pytest.param({"HOME": "/dev/null", "NUMBA_CACHE_DIR": "/dev/null/cache"}, id="a_cache_that_cannot_be_written"),
     ],
 )
+@pytest.mark.slow
 def test_a_worker_that_can_keep_no_compiled_code_reads_all_the_same(shipped: Path, environment: dict[str, str]) -> None:
     assert read_there(shipped, environment) == (13_868, BENCH_ID, 0)

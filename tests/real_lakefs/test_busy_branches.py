@@ -149,6 +149,7 @@ def busy(repository: Repository) -> Iterator[list[int]]:
         yield times
 
 
+@pytest.mark.slow
 def test_eight_deleted_branches_a_second_refuse_no_look_at_what_is_live(repository: Repository) -> None:
     wanted, source = with_staged(repository), source_of(repository)
     with busy(repository) as times:
@@ -160,6 +161,7 @@ def test_eight_deleted_branches_a_second_refuse_no_look_at_what_is_live(reposito
             assert references.commits.keys() >= {*references.branches.values(), *references.tags.values()}
 
 
+@pytest.mark.slow
 def test_a_plan_is_made_and_swept_while_branches_come_and_go(lakefs_on_s3: Server, tmp_path: Path) -> None:
     repository = with_branch_ahead(lakefs_on_s3)
     replaced = repository.upload_and_commit("main", "b", b"1")

@@ -84,6 +84,7 @@ def test_a_sweep_refuses_when_the_other_plan_is_too_old(lakefs: Server, tmp_path
     assert {shared, alone} <= first.stored().keys()
 
 
+@pytest.mark.slow
 def test_what_the_other_repository_let_go_goes_here(lakefs: Server, tmp_path: Path) -> None:
     first, second, shared, _ = share(lakefs)
     second.delete("main", "theirs")

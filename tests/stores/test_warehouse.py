@@ -57,12 +57,12 @@ _ENDS_RIGHT_AFTER_READING = """
 import os, sys
 import pyarrow.dataset  # once, not in each child
 from retention_assets.state.warehouse import Warehouse
-for _ in range(40):
+for _ in range(40):  # what is not flushed is printed by each child too
     child = os.fork()
     if not child:
         Warehouse(sys.argv[1]).read_rows(*sys.argv[2:])
         sys.exit(3)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 

@@ -107,6 +107,7 @@ def files(world: World) -> set[str]:
     return {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
 
 
+@pytest.mark.slow
 def test_copies_of_one_object_under_two_plans_go_together_and_none_is_left(spark: SparkSession, tmp_path: Path) -> None:
     world = a_world(tmp_path)
     first, second = another_plan(world, 1), another_plan(world, 2)
@@ -192,6 +193,7 @@ def test_while_a_sweep_has_the_lease_nothing_is_purged(spark: SparkSession, tmp_
 
 
 @pytest.mark.parametrize("answer", [Outcome.FAILED, Outcome.DELETED, Outcome.MISSING, Outcome.RESTORED, None])
+@pytest.mark.slow
 def test_a_copy_that_holds_the_last_bytes_can_be_brought_back_whatever_the_ledger_says(
     spark: SparkSession, tmp_path: Path, answer: str | None
 ) -> None:
@@ -412,6 +414,7 @@ def versioned(
     return Versioned(spark, BucketWorld(tmp_path / "world", bucket=made))
 
 
+@pytest.mark.slow
 def test_after_a_purge_a_bucket_that_keeps_versions_stores_nothing_of_the_quarantine(versioned: Versioned) -> None:
     world = versioned.world
     sweep(world, "quarantine")
@@ -430,6 +433,7 @@ def test_after_a_purge_a_bucket_that_keeps_versions_stores_nothing_of_the_quaran
     assert not noncurrent & ({*DEAD} - {"b"})
 
 
+@pytest.mark.slow
 def test_versions_that_the_purge_of_an_older_version_left_are_found_and_go(versioned: Versioned) -> None:
     """It deleted copies without their versions, and called them purged."""
     world = versioned.world

@@ -153,6 +153,7 @@ def test_a_dump_that_is_older_than_an_hour_is_swept_from_when_asked_to_and_the_r
     assert record["dump"] == {"taken_at": datetime.fromtimestamp(taken_at, UTC).isoformat(), "dump_age": "3650d"}
 
 
+@pytest.mark.slow
 def test_a_plan_from_an_old_dump_is_made_and_warns_that_the_sweep_refuses(place: Place) -> None:
     place.write(source={"dump": "dump.json"})
     planned = place.run("plan", "--json")
@@ -201,6 +202,7 @@ def test_a_plan_without_a_staged_list_to_rely_on_warns_and_cannot_be_approved(pl
     assert lake(place) == before
 
 
+@pytest.mark.slow
 def test_an_attempt_that_was_cut_off_is_taken_up_again(place: Place) -> None:
     assert place.run("sweep").status == 0
     after, planned = lake(place), {row["address"] for row in place.rows("deletion_candidates")}
@@ -246,6 +248,7 @@ def write_records_anew(place: Place) -> None:
     lease.write_text(json.dumps(named), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_records_that_were_written_anew_hold_without_protection_and_not_with_it(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

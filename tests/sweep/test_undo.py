@@ -100,6 +100,7 @@ def cached(spark: SparkSession) -> int:
     return int(context._jsc.getPersistentRDDs().size())
 
 
+@pytest.mark.slow
 def test_a_restore_or_purge_releases_all_frames_that_it_cached_also_after_an_error(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ class BucketWorld(World):
 
 @pytest.mark.parametrize("kind", ["delete", "quarantine"])
 @pytest.mark.parametrize("which", ["half_way", pytest.param("all", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_death_beside_a_deletion_of_many_keys_loses_nothing(
     kind: str, which: str, bucket: Bucket, tmp_path: Path
 ) -> None:

@@ -110,6 +110,7 @@ def requires_a_good_end(place: Place, mode: str, to_delete: set[str], gone: set[
         assert {address for address, outcome in outcomes.items() if outcome == Outcome.MISSING} <= gone
 
 
+@pytest.mark.slow
 def test_run_after_run_dies_in_the_middle_of_the_job_and_the_last_one_ends_well(
     approved: Place, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from retention_assets.config.settings import Mode, Model
 from retention_assets.core.amounts import Amount
@@ -229,12 +229,17 @@ class Endangered(AmountOutput):
     by_head: list[NamedAmount]
 
 
-class GuardSeen(Model):
+class _Checked(Model):
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    passed: bool
+    detail: str = Field(alias="saw")
+
+
+class GuardOutput(_Checked):
     """What a guard would say of the plan under the other policy."""
 
     guard: str
-    passed: bool
-    saw: str
 
 
 class PolicyDiffOutput(Changes):
@@ -245,7 +250,7 @@ class PolicyDiffOutput(Changes):
     policy_hash: str
     endangered: Endangered
     refused_by: list[str]
-    guards: list[GuardSeen]
+    guards: list[GuardOutput]
     blocked: str | None
     findings: list[Finding]
 
@@ -286,12 +291,10 @@ class SimulateOutput(Model):
     proposed: ForecastOutput | None
 
 
-class CheckOutput(Model):
-    """What a check of the verification saw."""
+class CheckOutput(_Checked):
+    """What a check of the verification found."""
 
     check: str
-    passed: bool
-    saw: str
 
 
 class QuarantinedOutput(Model):

@@ -211,12 +211,14 @@ def _desk(context: click.Context, repository: Repository):  # type: ignore[no-un
     from retention_assets.icechunk.administration.recorded import Desk
     from retention_assets.objectstore.access import open_store
     from retention_assets.state.approval import person
+    from retention_assets.state.binding import require_same_place
     from retention_assets.state.lease import require_seen_by_all
     from retention_assets.state.records import seal_of
     from retention_assets.state.warehouse import Warehouse
 
     warehouse = Warehouse(configuration_of(context).warehouse)
     sweep = repository.settings.sweep
+    require_same_place(warehouse, repository)  # the lease of another name excludes nobody
     require_seen_by_all(warehouse, repository.name, open_store(repository), single_machine=sweep.single_machine)
     return Desk(warehouse, repository.name, person(), str(uuid4()), sweep.lease, utc_now, seal_of(repository))
 

@@ -107,6 +107,16 @@ def test_a_repository_is_upgraded_after_a_dry_run(tmp_path: Path):
     assert command("upgrade").status == 1
 
 
+def test_a_repository_that_was_renamed_is_left_alone(tmp_path: Path):
+    command = Command(tmp_path, 2)
+    assert command("tag", "delete", "v1").status == 0
+    command.file.write_text(command.file.read_text("utf-8").replace("  field:", "  renamed:"), encoding="utf-8")
+    before = command.place.files()
+    refused = command("branch", "delete", "dev", repository="renamed")
+    assert (refused.status, command.place.files()) == (1, before)
+    assert "under the name field" in " ".join(refused.err.split())
+
+
 def test_nothing_is_done_while_a_sweep_runs(tmp_path: Path):
     command = Command(tmp_path, 2)
     take_lease(command.warehouse, "field", "a sweep", datetime.now(UTC), timedelta(minutes=30))

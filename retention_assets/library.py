@@ -152,6 +152,6 @@ class LakeRepository:
         return Warehouse(self.configuration.warehouse)
 
     def _session(self) -> "SparkSession":
-        from retention_assets.assets.resources import session, spark_resource
+        from retention_assets.core.sessions import spark_settings, started
 
-        return session(spark_resource(self.configuration.spark))
+        return started(spark_settings(self.configuration.spark))

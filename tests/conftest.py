@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
-from retention_assets.assets.resources import LATE_COMPILER
+from retention_assets.core.sessions import LATE_COMPILER
 
 # What a developer's shell may carry and a test must not see: credentials, endpoints, other Sparks, other instances.
 FOREIGN_PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "LAKECTL_", "LAKEFS_", "RETENTION_", "DAGSTER_", "SPARK_", "PYSPARK_")

@@ -10,7 +10,8 @@ from pyspark.sql.types import StructType
 
 from retention_assets.assets.descriptions import column_description
 from retention_assets.assets.partitions import day_of
-from retention_assets.assets.resources import naming_lack_of_memory, session
+from retention_assets.assets.resources import session
+from retention_assets.core.sessions import naming_lack_of_memory
 from retention_assets.state.table_writer import write_rows
 from retention_assets.state.warehouse import Facts, Rows, Warehouse, Written
 

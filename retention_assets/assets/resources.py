@@ -1,103 +1,17 @@
-"""The Spark session as dagster-pyspark's lazy resource, with defaults for local runs and this package for executors.
+"""The Spark session as dagster-pyspark's lazy resource.
 
 Dagster shows and stores a resource's configuration, so secrets stay names of environment variables until the session
 starts.
 """
 
-import contextlib
-import os
-import re
-import subprocess
-import sys
-import tempfile
-import threading
-from collections.abc import Iterator, Mapping
-from functools import cache
-from pathlib import Path
-from zipfile import ZIP_DEFLATED, ZipFile
+from collections.abc import Mapping
 
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
-from pyspark.conf import SparkConf
-from pyspark.core.context import SparkContext
 from pyspark.sql import SparkSession
 
-import retention_assets
-from retention_assets.config.settings import READ_TASKS, SWEEP_WORKERS, FromEnvironment, SparkValue
-from retention_assets.core.frames import is_connect
-from retention_assets.errors import ConfigurationError, OutOfMemory, RetentionError
-
-_DEFAULTS: Mapping[str, str] = {
-    "spark.app.name": "retention_assets",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "32m",  # smaller joins use hashing and skip sorting
-    # With Spark's default of 100, one worker of a sweep gets 5 % more objects than the others.
-    "spark.sql.execution.rangeExchange.sampleSizePerPartition": "2000",
-    "spark.python.sql.dataFrameDebugging.enabled": "false",  # else each column asks Java for its source line
-    "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",  # else threads wait for ones that died of it
-    "spark.speculation": "false",  # else a deletion could run twice
-    # Spark hides the values of options with these names in its logs and its UI.
-    "spark.redaction.regex": "(?i)secret|passw|passphrase|token|credential|[._-]?key|sas|signature",
-}
-
-
-# A skipped file means missing rows, and so missing live addresses. Many clusters set the first two options to true.
-_PINNED: Mapping[str, str] = {
-    "spark.sql.files.ignoreCorruptFiles": "false",
-    "spark.sql.files.ignoreMissingFiles": "false",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # other readers take Spark's own type for local time
-}
-
-# Java's optimizing compiler (tier 4) starts late: with its default thresholds, it doubles the processor time of a small
-# plan. Without this compiler, aggregates of 500,000 rows take more than twice as long. The quick compiler alone also
-# stops when its 48 MB of code are full.
-LATE_COMPILER = (
-    "-XX:+UseSerialGC -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=20000 "
-    "-XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
-)
-# Few rows take less time than Spark needs to compile code for them and to replan a query after each of its stages.
-_FOR_FEW_OBJECTS: Mapping[str, tuple[str, str]] = {  # for few objects, and for more
-    "spark.sql.codegen.wholeStage": ("false", "true"),
-    "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
-    "spark.sql.adaptive.enabled": ("false", "true"),
-}
-_FEW_OBJECTS = 50_000
-_OUT_OF_MEMORY = 3  # exit status of Java with -XX:+ExitOnOutOfMemoryError
-_ENDING = 1  # seconds that Java is given to end, after its sockets were closed
-_ONE_PROCESS = re.compile(r"local(\[.*\])?")  # masters whose driver is also the executor
-_PYTHON = "spark.pyspark.python"
-_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # a variable of drivers that `spark-submit` started, with a master and settings
-_LOGGING = Path(__file__).with_name("log4j2.properties")
-
-
-def _local_defaults() -> dict[str, str]:
-    """Return the settings of a session whose driver is the only process. Other masters take none of them."""
-    cores = str(max(2, os.cpu_count() or 1))
-    return {
-        "spark.driver.extraJavaOptions": " ".join(
-            [LATE_COMPILER, f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *_class_archive()]
-        ),
-        "spark.master": "local[*]",
-        "spark.driver.memory": "1g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": cores,
-        READ_TASKS: cores,
-        SWEEP_WORKERS: cores,
-    }
-
-
-def _class_archive() -> list[str]:
-    """Return Java's options for the archive of classes that `make class-archive` wrote; empty when there is none.
-
-    Java checks that the archive is of its own version and of the same Spark, and else starts without it.
-    """
-    archive = Path(sys.prefix) / "spark.jsa"
-    if not archive.is_file() or " " in str(archive):
-        return []
-    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds*=off"]
+from retention_assets.config.settings import SparkValue
+from retention_assets.core.sessions import SparkSettings, fit_to, prepared, spark_settings
 
 
 class SparkResource(LazyPySparkResource):
@@ -108,145 +22,23 @@ class SparkResource(LazyPySparkResource):
 
     def _init_session(self) -> None:
         if self._spark_session is None:
-            found = {key: FromEnvironment(env=name).resolve(f"spark.{key}") for key, name in self.secrets.items()}
-            self._spark_session = _started(self.spark_config, found)
+            self._spark_session = SparkSettings(self.spark_config, self.secrets, self.suits_few).start()
 
+    def fit_to(self, objects: int) -> None:
+        """Set the session's SQL settings for a repository of this many listed objects.
 
-def _started(plain: Mapping[str, str], secrets: Mapping[str, str]) -> SparkSession:
-    """Return a session. The Java process starts without `secrets`: every user can see a process's arguments."""
-    if secrets and not {"spark.remote"} & {*plain, *secrets}:
-        SparkContext._ensure_initialized(conf=SparkConf().setAll(list(plain.items())))
-    builder = SparkSession.builder
-    for key, value in {**plain, **secrets}.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+        Sessions on a cluster, of other projects, and with settings of their own for this stay as they are.
+        """
+        if self.suits_few:
+            fit_to(objects, session(self))
 
 
 def spark_resource(settings: Mapping[str, SparkValue]) -> SparkResource:
     """Return the lazy Spark resource for `spark:` of the configuration. Use one per process: the session is global."""
-    secrets = {key: value.env for key, value in settings.items() if isinstance(value, FromEnvironment)}
-    given = {
-        key: str(value).lower() if isinstance(value, bool) else str(value)
-        for key, value in settings.items()
-        if key not in secrets
-    }
-    is_remote = "spark.remote" in settings
-    master = given.get("spark.master", "" if _SUBMITTED in os.environ else "local[*]")
-    is_local = not is_remote and bool(_ONE_PROCESS.fullmatch(master))
-    defaults = {**_DEFAULTS, **(_local_defaults() if is_local else {})}
-    if is_remote:  # the server's own settings hold for the rest
-        defaults = {key: value for key, value in defaults.items() if key.startswith("spark.sql.")}
-    _prepare_environment(given.get(_PYTHON) or (sys.executable if is_local else None))
-    suits_few = is_local and not given.keys() & _FOR_FEW_OBJECTS.keys()
-    return SparkResource(spark_config={**defaults, **given, **_PINNED}, secrets=secrets, suits_few=suits_few)
-
-
-def lack_of_memory(error: BaseException) -> OutOfMemory | None:
-    """Return the error to show in place of `error` if Java used up its memory; None if it did not."""
-    status, process = None, getattr(SparkContext._gateway, "proc", None)
-    if process is not None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            status = process.wait(_ENDING)
-    if status != _OUT_OF_MEMORY and "OutOfMemoryError" not in str(error):
-        return None
-    return OutOfMemory(
-        "Java used up its memory, so this run ended. Nothing more was done. Give it more in the configuration, such as "
-        "`spark: {spark.driver.memory: 4g}` (the default is 1g; on a cluster, spark.executor.memory too). Then run the "
-        "same again: a sweep goes on from its ledger."
-    )
-
-
-@contextlib.contextmanager
-def naming_lack_of_memory() -> Iterator[None]:
-    """Replace an error of the block that follows from a lack of memory in Java. Errors: OutOfMemory."""
-    try:
-        yield
-    except Exception as error:
-        if named := None if isinstance(error, RetentionError) else lack_of_memory(error):
-            raise named from error
-        raise
-
-
-_starting = threading.Lock()
+    wanted = spark_settings(settings)
+    return SparkResource(spark_config=dict(wanted.plain), secrets=dict(wanted.secrets), suits_few=wanted.suits_few)
 
 
 def session(resource: LazyPySparkResource) -> SparkSession:
-    """Return the session. If executors run in other processes, send this package to them.
-
-    Errors: ConfigurationError when an existing or remote session may run a task twice at the same time.
-    """
-    with _starting:
-        spark = resource.spark_session
-        for key, value in _PINNED.items():  # an existing or remote session may have other values
-            if spark.conf.get(key, "") != value:
-                spark.conf.set(key, value)
-        if spark.conf.get("spark.speculation", "false") == "true":
-            raise ConfigurationError(
-                "The Spark session has spark.speculation=true, so a task of a sweep could run twice. Nothing was read "
-                "or deleted. Start the cluster or its Spark Connect server with spark.speculation=false."
-            )
-        if is_connect(spark) or not _ONE_PROCESS.fullmatch(spark.conf.get("spark.master", "") or ""):
-            _ship(spark)
-    return spark
-
-
-def fit_to(objects: int, resource: SparkResource) -> None:
-    """Set the session's SQL settings for a repository of this many listed objects.
-
-    Sessions on a cluster, of other projects, and with settings of their own for this stay as they are.
-    """
-    if resource.suits_few:
-        spark, is_large = session(resource), objects > _FEW_OBJECTS
-        for key, values in _FOR_FEW_OBJECTS.items():
-            spark.conf.set(key, values[is_large])
-
-
-def start_early(resource: LazyPySparkResource) -> None:
-    """Start the session in the background: the start of Java takes half of a short run.
-
-    If the start fails, the error appears where the session is first used.
-    """
-
-    def start() -> None:
-        with contextlib.suppress(Exception):
-            session(resource)
-
-    threading.Thread(target=start, daemon=True, name="spark-start").start()
-
-
-def _prepare_environment(python: str | None) -> None:
-    """Make Spark use this Python for its workers, and the Java that set-up recorded in `java_home`, if any.
-
-    `python`: None for executors on other machines, where this Python may not exist: they use their own `python3`.
-    A Python that the environment names is used in its place. Spark reads the setting only when `spark-submit` starts
-    the driver.
-    """
-    if python:
-        os.environ.setdefault("PYSPARK_PYTHON", python)
-    noted = Path(sys.prefix) / "java_home"
-    if noted.is_file():
-        os.environ["JAVA_HOME"] = noted.read_text(encoding="utf-8").strip()
-
-
-_shipped: set[int] = set()
-
-
-def _ship(spark: SparkSession) -> None:
-    if id(spark) in _shipped:
-        return
-    spark.addArtifacts(str(package_archive()), pyfile=True)
-    _shipped.add(id(spark))
-
-
-_directory = cache(lambda: tempfile.TemporaryDirectory(prefix="retention-assets-"))  # removed when the process ends
-
-
-@cache
-def package_archive() -> Path:
-    """Return the path of a zip with this package's modules, which executors import."""
-    root = Path(retention_assets.__file__).parent
-    archive = Path(_directory().name) / "retention_assets.zip"
-    with ZipFile(archive, "w", ZIP_DEFLATED) as target:
-        for module in sorted(root.rglob("*.py")):
-            target.write(module, module.relative_to(root.parent))
-    return archive
+    """Return the session. Errors: as of `prepared`."""
+    return prepared(lambda: resource.spark_session)

@@ -20,11 +20,12 @@ from retention_assets.assets.descriptions import CHECKS
 from retention_assets.assets.lineage import column_lineage
 from retention_assets.assets.options import ReadOptions, SweepOptions
 from retention_assets.assets.partitions import daily
-from retention_assets.assets.resources import SparkResource, fit_to, naming_lack_of_memory, session
+from retention_assets.assets.resources import SparkResource, session
 from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.config.timestamps import Clock, utc_now
 from retention_assets.core.guards import CheckResult, refusals
 from retention_assets.core.other_references import OtherReferences
+from retention_assets.core.sessions import naming_lack_of_memory
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.source.opening import OpenIcechunk, open_icechunk
 from retention_assets.icechunk.sweep.guards import Referenced
@@ -223,7 +224,7 @@ class Workbench:
             began = time.monotonic()
             with naming_lack_of_memory():
                 if isinstance(spark := inputs.get("pyspark"), SparkResource):
-                    fit_to(self._objects_listed(), spark)
+                    spark.fit_to(self._objects_listed())
                 made = make(*arguments, **inputs)
             return made._replace(value=replace(made.value, began=began), metadata={**(made.metadata or {}), **lineage})
 

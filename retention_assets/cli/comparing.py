@@ -167,9 +167,9 @@ def outlook_of(
 
 
 def _session(configuration: Configuration) -> "SparkSession":
-    from retention_assets.assets.resources import session, spark_resource
+    from retention_assets.core.sessions import spark_settings, started
 
-    return session(spark_resource(configuration.spark))
+    return started(spark_settings(configuration.spark))
 
 
 def _print_csv(rows: "DataFrame", limit: int | None) -> None:

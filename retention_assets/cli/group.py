@@ -4,16 +4,19 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 from rich.console import Console
 
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.config.timestamps import utc_now
+
+if TYPE_CHECKING:
+    from retention_assets.cli.runs import FinishedRun
 
 Command = TypeVar("Command", bound=Callable[..., object])
 _DAY = click.DateTime(["%Y-%m-%d"])
@@ -59,6 +62,16 @@ other_policy = click.option(
     help="The whole other policy; once for each of its files.",
 )
 as_json = click.option("--json", "json_wanted", is_flag=True, help="One JSON document on standard output.")
+
+
+def run_job(configuration: Configuration, job: str, day: date, tags: Mapping[str, str] | None = None) -> "FinishedRun":
+    """Run a job of Dagster, as `runs.run_job`. Java starts while Dagster is imported: each takes seconds."""
+    from retention_assets.core.sessions import spark_settings, start_early
+
+    start_early(spark_settings(configuration.spark))
+    from retention_assets.cli import runs
+
+    return runs.run_job(configuration, job, day, progress, tags)
 
 
 def examples(*commands: str, more: str = "") -> str:

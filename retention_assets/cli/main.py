@@ -28,7 +28,7 @@ from retention_assets.errors import OutOfMemory, own_error
 def _lack_of_memory(error: Exception) -> OutOfMemory | None:
     if "pyspark" not in sys.modules:  # importing Spark takes seconds
         return None
-    from retention_assets.assets.resources import lack_of_memory
+    from retention_assets.core.sessions import lack_of_memory
 
     return lack_of_memory(error)
 

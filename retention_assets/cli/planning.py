@@ -18,6 +18,7 @@ from retention_assets.cli.group import (
     print_json,
     program,
     progress,
+    run_job,
     screen,
 )
 from retention_assets.cli.rendering import AS_IT_IS, column_order, print_rows
@@ -83,13 +84,12 @@ def _plan(
 ) -> None:
     from retention_assets.assets.jobs import plan_job
     from retention_assets.assets.options import FULL
-    from retention_assets.cli.runs import run_job
     from retention_assets.cli.summaries import summary_of
     from retention_assets.report.page import page_of_plan
     from retention_assets.state.plan import load_plan
 
     configuration.repository(repository)
-    run = run_job(configuration, plan_job(repository), day, progress, {FULL: "true"} if full else None)
+    run = run_job(configuration, plan_job(repository), day, {FULL: "true"} if full else None)
     made = load_plan(Warehouse(configuration.warehouse), repository, day)
     summary = summary_of(configuration, repository, day)
     for warning in made.warnings:

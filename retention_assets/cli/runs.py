@@ -16,7 +16,6 @@ from rich.status import Status
 
 from retention_assets.assets.failures import failure_of
 from retention_assets.assets.partitions import daily
-from retention_assets.assets.resources import spark_resource, start_early
 from retention_assets.config.configuration import Configuration
 from retention_assets.definitions import build_definitions
 from retention_assets.errors import ConfigurationError
@@ -37,7 +36,6 @@ def run_job(
 ) -> FinishedRun:
     """Run `job` for `day`. Errors: the RetentionError that ended the run, or GuardRefused with all failed checks."""
     _require_partition(day)
-    start_early(spark_resource(configuration.spark))
     with _instance(configuration) as (instance, ui), console.status(f"{job} {day}: starting") as status:
         definitions = build_definitions(configuration, loggers={_PROGRESS: _progress_logger(status, job, day)})
         result = definitions.resolve_job_def(job).execute_in_process(

@@ -17,6 +17,7 @@ from retention_assets.cli.group import (
     print_json,
     program,
     progress,
+    run_job,
     screen,
 )
 from retention_assets.cli.rendering import AS_IT_IS, human_bytes, print_amounts
@@ -112,7 +113,6 @@ def sweep(
 ) -> None:
     """Carry out the approved plan of REPOSITORY: its mode is `quarantine` or `delete`."""
     from retention_assets.assets.jobs import sweep_job
-    from retention_assets.cli.runs import run_job
 
     configuration = configuration_of(context)
     if configuration.repository(repository).settings.mode == "plan":
@@ -123,7 +123,7 @@ def sweep(
     if dump_age is not None:
         configuration = configuration.with_dump_age(repository, _dump_age(dump_age))
     day = day_of(given)
-    run_job(configuration, sweep_job(repository), day, progress)
+    run_job(configuration, sweep_job(repository), day)
     failed, left = _report(configuration, repository, day, json_wanted=json_wanted)
     if failed:
         rest = f"{left:,} were not tried after that" if left else "the rest of the plan was carried out"
@@ -155,14 +155,13 @@ def verify(context: click.Context, repository: str, given: datetime | None, json
     Exit status 1 when anything that is held does not exist, or anything else does not fit.
     """
     from retention_assets.assets.jobs import verify_job
-    from retention_assets.cli.runs import run_job
     from retention_assets.cli.tables import open_table
     from retention_assets.definitions import PROOF
 
     configuration = configuration_of(context)
     configuration.repository(repository)
     day = day_of(given)
-    run_job(configuration, verify_job(repository), day, progress)
+    run_job(configuration, verify_job(repository), day)
     rows = open_table(Warehouse(configuration.warehouse), repository, PROOF, day).to_pylist()
     if json_wanted:
         print_json(rows)

@@ -95,6 +95,7 @@ def test_nothing_is_judged_that_was_young_when_the_inventory_was_made(
     assert {name for name, _, _ in found} == {DEAD, ALSO_DEAD, NEARLY_YOUNG}
 
 
+@pytest.mark.slow
 def test_two_inventories_of_two_prefixes_count_as_one_and_what_both_list_counts_once_by_its_newest_row(
     spark: SparkSession, place: BuiltRepository
 ) -> None:

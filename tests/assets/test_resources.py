@@ -10,7 +10,7 @@ import yaml
 from dagster._core.remote_representation.external_data import RepositorySnap
 from pyspark.sql import SparkSession
 
-from retention_assets.assets.resources import fit_to, session, spark_resource
+from retention_assets.assets.resources import session, spark_resource
 from retention_assets.config.configuration import load_configuration
 from retention_assets.config.settings import READ_TASKS, SWEEP_WORKERS, FromEnvironment, SparkValue
 from retention_assets.core.frames import read_tasks, sweep_workers
@@ -63,10 +63,10 @@ def test_a_local_session_compiles_for_many_objects_only_and_keeps_settings_of_th
     compiles = "spark.sql.codegen.wholeStage"
     before = spark.conf.get(compiles)
     for objects, expected in ((500, "false"), (5_000_000, "true"), (500, "false")):
-        fit_to(objects, spark_resource({}))
+        spark_resource({}).fit_to(objects)
         assert spark.conf.get(compiles) == expected
-    fit_to(5_000_000, spark_resource({compiles: False}))
-    fit_to(5_000_000, spark_resource({"spark.master": "spark://a:7077"}))
+    spark_resource({compiles: False}).fit_to(5_000_000)
+    spark_resource({"spark.master": "spark://a:7077"}).fit_to(5_000_000)
     assert spark.conf.get(compiles) == before == "false"
 
 

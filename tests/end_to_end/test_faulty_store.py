@@ -198,6 +198,7 @@ def test_keys_that_fail_once_are_deleted_and_a_key_that_always_fails_is_named(fa
     assert faulty.touched() == world.planned
 
 
+@pytest.mark.slow
 def test_a_listing_that_claims_to_be_whole_and_is_not_makes_a_sweep_keep_more(faulty: Faulty) -> None:
     answers = [faulty.sweep(Faults(page=2, ends_early=True)), faulty.sweep(Faults())]
     assert [answer.status for answer in answers] == [0, 0]

@@ -51,6 +51,7 @@ def test_a_sweep_refuses_a_plan_that_names_such_a_file(place: Place) -> None:
     assert theirs(place).read_bytes() == b"theirs"
 
 
+@pytest.mark.slow
 def test_with_legacy_names_such_a_file_goes(place: Place) -> None:
     place.write(legacy_names=True)
     place.adopt()

@@ -55,6 +55,7 @@ def on_s3(jars: list[Path], s3: S3Server, tmp_path: Path) -> Callable[[str], Jso
     return seen
 
 
+@pytest.mark.clusters
 def test_a_table_on_s3_is_written_by_spark_and_read_by_spark_and_arrow(on_s3: Callable[[str], Json]) -> None:
     seen = on_s3("tables")
     assert seen["spark"] == seen["arrow"] == ["data/a", "data/b"]

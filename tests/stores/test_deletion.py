@@ -126,6 +126,7 @@ class TestAzure:
             pytest.param(500, "the store failed (status 500)", id="broken"),
         ],
     )
+    @pytest.mark.slow
     def test_what_may_pass_is_tried_again_and_then_has_failed(self, status: int, detail: str) -> None:
         clock = FakeClock()
         rate_limiter = RateLimiter(clock=clock, sleep=clock.sleep)

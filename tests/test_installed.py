@@ -119,6 +119,7 @@ def test_a_dagster_project_gets_a_repository_from_ten_lines(installed: Path, pro
     assert sorted(path.name for path in project.iterdir()) == ["lake", "pyproject.toml"]
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_succeed(installed: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exported, *commands = blocks_of_page()[4].splitlines()
     monkeypatch.setenv(exported.removeprefix("export ").split("=")[0], SECRET_KEY)

@@ -105,8 +105,17 @@ def rows_of(pairs: DataFrame) -> list[dict[str, object]]:
     return pairs.drop("range_id").toArrow().sort_by([("address", "ascending"), ("key", "ascending")]).to_pylist()
 
 
+def is_short(case: Case) -> bool:
+    """Return whether `make test` has a case: all of orchard, and of the others one with both kinds of rules."""
+    return case.repository == "orchard" or case.stem == "lifecycle-1_and_retention_tags_protect"
+
+
 @pytest.mark.parametrize(
-    ("name", "case"), [(case.repository, case) for case in CASES], ids=[str(case) for case in CASES]
+    ("name", "case"),
+    [
+        pytest.param(case.repository, case, id=str(case), marks=[] if is_short(case) else pytest.mark.slow)
+        for case in CASES
+    ],
 )
 def test_the_expected_candidates_are_found_and_no_other(known: Known, case: Case) -> None:
     run = known.run(known.place.of_case(case))

@@ -226,6 +226,7 @@ def plan(place: BuiltRepository) -> Answer:
 
 
 @pytest.mark.parametrize("fault", [pytest.param(fault, id=fault.name) for fault in FAULTS])
+@pytest.mark.slow
 def test_an_unusable_inventory_ends_in_one_clear_error_and_no_plan(
     spark: SparkSession, place: BuiltRepository, fault: Fault
 ) -> None:

@@ -150,7 +150,7 @@ def test_a_table_has_the_columns_of_its_contract_and_a_key(either: Planned, tabl
         assert column.nullable or found[column.name].null_count == 0, column.name
 
 
-@pytest.mark.parametrize("what", [pytest.param("manifests", marks=pytest.mark.slow), "chunks", "snapshots"])
+@pytest.mark.parametrize("what", ["manifests", "chunks", "snapshots"])
 @pytest.mark.slow
 def test_a_file_that_must_stay_and_is_missing_ends_the_run_without_a_plan(
     second: Planned, tmp_path: Path, what: str

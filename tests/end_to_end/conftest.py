@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.assets import resources
+from retention_assets.core import sessions
 from tests.conftest import COMPILED, INTERPRETED
 from tests.end_to_end.approved import Approved, approve_orchard
 from tests.end_to_end.s3_server import Lake, S3Server, lake, s3_server
@@ -20,7 +20,7 @@ def compiled(spark: SparkSession) -> Iterator[None]:
     for name, value in COMPILED.items():
         spark.conf.set(name, value)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resources, "_FEW_OBJECTS", -1)
+        patch.setattr(sessions, "_FEW_OBJECTS", -1)
         yield
     for name, value in INTERPRETED.items():
         spark.conf.set(name, value)

@@ -112,6 +112,7 @@ def brute_force(case: Case, day: date) -> Amount:
 
 
 @pytest.mark.parametrize("case", [CURRENT, *OTHERS], ids=str)
+@pytest.mark.slow
 def test_each_day_of_orchard_is_what_brute_force_finds_due(orchard: Place, case: Case) -> None:
     forecast = orchard.forecast(() if case is CURRENT else policies(orchard, case))
     days = [DAY + timedelta(days=days) for days in range(DAYS + 1)]

@@ -106,8 +106,10 @@ def rows_of(pairs: DataFrame) -> list[dict[str, object]]:
 
 
 def is_short(case: Case) -> bool:
-    """Return whether `make test` has a case: all of orchard, and of the others one with both kinds of rules."""
-    return case.repository == "orchard" or case.stem == "lifecycle-1_and_retention_tags_protect"
+    """Return whether `make test` has a case: those of orchard and, of the others, one with all kinds of rules."""
+    if case.repository == "orchard":
+        return case.stem not in {"lifecycle-2_alone", "lifecycle-3_alone", "lifecycle-2_and_retention", "retention"}
+    return case.stem == "lifecycle-1_and_retention_tags_protect"
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,7 @@ def test_a_later_plan_of_icechunk_finds_due_what_was_foreseen(field: Place, poli
     assert plan(configuration, field.name, day, noon(day)) == foreseen.due_until(day) != foreseen.due_until(FIRST)
 
 
+@pytest.mark.slow
 def test_the_command_shows_both_policies_in_text_and_in_json(orchard: Place) -> None:
     files = [part for file in policies(orchard, OTHERS[0]) for part in ("--policy", file)]
     command = ["--config", orchard.configuration.file, "simulate", "orchard", "--days", str(DAYS), *files]

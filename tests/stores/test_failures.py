@@ -127,6 +127,7 @@ class TestDeletion:
         assert [done.outcome for done in deletions] == [Outcome.FAILED, Outcome.FAILED]
         assert "without saying that the object is absent" in str(deletions[0].detail)
 
+    @pytest.mark.slow
     def test_an_unreachable_store_is_given_up_at_once(self, bucket: Bucket) -> None:
         started = time.monotonic()
         paths = [f"data/{number}" for number in range(500)]

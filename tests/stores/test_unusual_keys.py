@@ -63,7 +63,13 @@ def by_places(reader: ObjectReader) -> list[str]:
     return [*deep, *(path for batch in flat for path in batch.column(0).to_pylist())]
 
 
-@pytest.mark.parametrize("prefix", ["", "name space/"], ids=["top_of_the_bucket", "below_a_prefix"])
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        pytest.param("", id="top_of_the_bucket", marks=pytest.mark.slow),
+        pytest.param("name space/", id="below_a_prefix"),
+    ],
+)
 @pytest.mark.parametrize("key", UNUSUAL_KEYS)
 def test_a_key_that_is_no_path_is_listed_once_and_ends_no_listing(bucket: Bucket, prefix: str, key: str) -> None:
     put(bucket, prefix, *USUAL, key)

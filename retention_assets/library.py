@@ -152,6 +152,6 @@ class LakeRepository:
         return Warehouse(self.configuration.warehouse)
 
     def _session(self) -> "SparkSession":
-        from retention_assets.core.sessions import spark_settings, started
+        from retention_assets.core.sessions import started
 
-        return started(spark_settings(self.configuration.spark))
+        return started(self.configuration.spark)

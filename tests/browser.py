@@ -21,7 +21,7 @@ _OPTIONS = (
 )
 _STARTED = re.compile(r"started successfully on port (\d+)")
 _PATIENCE = 120  # seconds for an answer: a busy machine starts Chromium slowly
-_PAUSE = 0.2  # seconds between two looks at a page
+_PAUSE = 0.2  # seconds between two questions
 _CLICK = """((label) => {
   const found = [...document.querySelectorAll("button, a")].filter(
     (one) => one.innerText.trim().startsWith(label) && !one.disabled)
@@ -56,12 +56,7 @@ class Browser:
         self._wait(lambda: self.evaluate(_CLICK, label), label)
 
     def _wait(self, found: Callable[[], Any], what: str) -> Any:
-        end = time.monotonic() + _PATIENCE
-        while time.monotonic() < end:
-            if value := found():
-                return value
-            time.sleep(_PAUSE)
-        raise AssertionError(f"no {what!r} in {_PATIENCE} s. The page shows: {self.text()}")
+        return wait_until(found, _PATIENCE, lambda: f"no {what!r}. The page shows: {self.text()}")
 
     def console(self) -> list[str]:
         """Return what the console has shown since the last call."""
@@ -77,6 +72,16 @@ class Browser:
         """Write what the window shows to a WebP file."""
         wanted = {"cmd": "Page.captureScreenshot", "params": {"format": "webp", "quality": 80}}
         file.write_bytes(base64.b64decode(_call("POST", f"{self.session}/goog/cdp/execute", wanted)["data"]))
+
+
+def wait_until(found: Callable[[], Any], seconds: float, what_is: Callable[[], str]) -> Any:
+    """Ask until the answer is true, and return it. Fails after so many seconds, and says what is instead."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if value := found():
+            return value
+        time.sleep(_PAUSE)
+    raise AssertionError(f"after {seconds} s: {what_is()}")
 
 
 @contextmanager

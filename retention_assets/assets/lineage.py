@@ -7,13 +7,6 @@ import dagster as dg
 _SAME = "="  # the column has the same name there
 
 # Column: the columns that it is computed from. Tables that come from outside the asset graph are not here.
-_RELEASED = {
-    "active": "potential_commits.=",
-    "potential": "potential_commits.=",
-    "protected": "potential_commits.=",
-    "due_since": "potential_commits.= potential_commits.active",
-    "left_branches": "potential_commits.=",
-}
 _LAKEFS: Mapping[str, Mapping[str, str]] = {
     "current_rules": {
         "prefix": "policy_table.=",
@@ -39,7 +32,11 @@ _LAKEFS: Mapping[str, Mapping[str, str]] = {
         "range_id": "potential_commits.metarange_id",
         "branches": "potential_commits.=",
         "first_added_at": "potential_commits.created_at",
-        **_RELEASED,
+        "active": "potential_commits.=",
+        "potential": "potential_commits.=",
+        "protected": "potential_commits.=",
+        "due_since": "potential_commits.= potential_commits.active",
+        "left_branches": "potential_commits.=",
         "rule_ids": "potential_commits.rule_id",
         "last_held_at": "potential_commits.created_at",
         "at_head": "potential_commits.is_head",

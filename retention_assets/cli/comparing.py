@@ -167,9 +167,9 @@ def outlook_of(
 
 
 def _session(configuration: Configuration) -> "SparkSession":
-    from retention_assets.core.sessions import spark_settings, started
+    from retention_assets.core.sessions import started
 
-    return started(spark_settings(configuration.spark))
+    return started(configuration.spark)
 
 
 def _print_csv(rows: "DataFrame", limit: int | None) -> None:

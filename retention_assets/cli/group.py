@@ -66,9 +66,9 @@ as_json = click.option("--json", "json_wanted", is_flag=True, help="One JSON doc
 
 def run_job(configuration: Configuration, job: str, day: date, tags: Mapping[str, str] | None = None) -> "FinishedRun":
     """Run a job of Dagster, as `runs.run_job`. Java starts while Dagster is imported: each takes seconds."""
-    from retention_assets.core.sessions import spark_settings, start_early
+    from retention_assets.core.sessions import start_early
 
-    start_early(spark_settings(configuration.spark))
+    start_early(configuration.spark)
     from retention_assets.cli import runs
 
     return runs.run_job(configuration, job, day, progress, tags)

@@ -16,7 +16,7 @@ from retention_assets.cli.rendering import AS_IT_IS, human_bytes, print_amounts
 from retention_assets.config.configuration import Configuration
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.frames import collect_together
-from retention_assets.core.sessions import spark_settings, started
+from retention_assets.core.sessions import started
 from retention_assets.core.states import CANDIDATE, WAITING
 from retention_assets.core.summary import (
     BRANCH,
@@ -119,7 +119,7 @@ class Summary:
 
 def summary_of(configuration: Configuration, repository: str, day: date) -> Summary:
     """Return the summary of the day's candidates, computed by Spark."""
-    spark = started(spark_settings(configuration.spark))
+    spark = started(configuration.spark)
     candidates = Warehouse(configuration.warehouse).rows(spark, repository, DELETION_CANDIDATES.name, day).frame
     is_icechunk = configuration.repository(repository).is_icechunk
     warehouse = Warehouse(configuration.warehouse)

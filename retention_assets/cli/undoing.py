@@ -203,12 +203,12 @@ def _told(amount: Amount) -> str:
 
 
 def _undo(configuration: Configuration, repository: str):  # type: ignore[no-untyped-def]  # Spark is imported late
-    from retention_assets.core.sessions import spark_settings, started
+    from retention_assets.core.sessions import started
     from retention_assets.sweep.undo import Undo
 
     configured = configuration.repository(repository)
     with progress.status("starting Spark"):
-        spark = started(spark_settings(configuration.spark))
+        spark = started(configuration.spark)
 
     def log(line: str) -> None:
         progress.print(line, style="dim", **AS_IT_IS)

@@ -168,9 +168,9 @@ def naming_lack_of_memory() -> Iterator[None]:
 _starting = threading.RLock()
 
 
-def started(settings: SparkSettings) -> SparkSession:
-    """Return the session of this process with these settings. Errors: as of `prepared`."""
-    return prepared(settings.start)
+def started(settings: Mapping[str, SparkValue]) -> SparkSession:
+    """Return the session of this process for `spark:` of the configuration. Errors: as of `prepared`."""
+    return prepared(spark_settings(settings).start)
 
 
 def prepared(start: Callable[[], SparkSession]) -> SparkSession:
@@ -200,15 +200,16 @@ def fit_to(objects: int, spark: SparkSession) -> None:
         spark.conf.set(key, values[is_large])
 
 
-def start_early(settings: SparkSettings) -> None:
+def start_early(settings: Mapping[str, SparkValue]) -> None:
     """Start the session in the background: the start of Java takes half of a short run.
 
     If the start fails, the error appears where the session is first used.
     """
+    wanted = spark_settings(settings)
 
     def start() -> None:
         with contextlib.suppress(Exception):
-            started(settings)
+            prepared(wanted.start)
 
     threading.Thread(target=start, daemon=True, name="spark-start").start()
 

@@ -5,22 +5,21 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from socket import socket
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 import yaml
 
-from tests.browser import CHROMIUM, DRIVER, Browser, browser
+from tests.browser import CHROMIUM, DRIVER, Browser, browser, wait_until
 from tests.end_to_end.command import files_below, orchard_on_disk
+from tests.stores.programs import free_port
 
 pytestmark = [
     pytest.mark.browser,
@@ -57,13 +56,14 @@ class Ui:
 
     def finished(self, number: int) -> dict[str, str]:
         """Wait until there are so many runs and the newest is finished, and return it."""
-        end = time.monotonic() + _PATIENCE
-        while time.monotonic() < end:
+
+        def newest() -> dict[str, str] | None:
             runs = self.runs()
-            if len(runs) == number and runs[0]["status"] in {"SUCCESS", "FAILURE", "CANCELED"}:
-                return runs[0]
-            time.sleep(1)
-        raise AssertionError(f"run {number} is not finished after {_PATIENCE} s: {self.runs()}")
+            is_finished = len(runs) == number and runs[0]["status"] in {"SUCCESS", "FAILURE", "CANCELED"}
+            return runs[0] if is_finished else None
+
+        run: dict[str, str] = wait_until(newest, _PATIENCE, lambda: f"run {number} is not finished: {self.runs()}")
+        return run
 
     def materialize(self, job: str) -> dict[str, str]:
         """Materialize the newest partition on the page of a job, and return the run when it is finished."""
@@ -86,9 +86,7 @@ def ui(tmp_path: Path) -> Iterator[Ui]:
     home.mkdir()
     settings = {"telemetry": {"enabled": False}, "nux": {"enabled": False}}
     (home / "dagster.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
-    with closing(socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "dagster", "dev", "-m", "retention_assets.definitions", "-p", str(port)]
     environment = {**os.environ, "DAGSTER_HOME": str(home), "RETENTION_CONFIG": str(place.file)}
     pictures = Path(SCREENSHOTS) if SCREENSHOTS else tmp_path
@@ -105,15 +103,13 @@ def ui(tmp_path: Path) -> Iterator[Ui]:
 
 def _loaded(ui: Ui) -> Ui:
     """Wait until the web server has loaded the definitions."""
-    end = time.monotonic() + _PATIENCE
-    while time.monotonic() < end:
-        try:
-            if ui.ask(_LOADED)["repositoriesOrError"].get("nodes"):
-                return ui
-        except OSError:
-            pass
-        time.sleep(1)
-    raise AssertionError(f"dagster dev did not start in {_PATIENCE} s")
+
+    def locations() -> Any:
+        with suppress(OSError):
+            return ui.ask(_LOADED)["repositoriesOrError"].get("nodes")
+
+    wait_until(locations, _PATIENCE, lambda: "dagster dev has not started")
+    return ui
 
 
 def test_a_person_plans_looks_approves_and_sweeps_on_dagsters_pages(ui: Ui, tmp_path: Path) -> None:

@@ -172,6 +172,7 @@ def test_what_was_done_is_proved(swept: Swept) -> None:
 @pytest.mark.parametrize("swept", [2], indirect=True, ids=["format_2"])
 def test_a_plan_after_it_has_nothing_to_do(swept: Swept, tmp_path: Path) -> None:
     field = swept.field.copy(tmp_path)
+    field.place.adopt()
     answer = field.place.run("plan", "--json")
     assert answer.status == 0, answer.err
     assert answer.document()["candidates"] == {"objects": 0, "bytes": 0}

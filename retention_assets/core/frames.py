@@ -1,6 +1,7 @@
 """What everything that uses Spark shares: frames in its cache, functions on executors, and how many tasks there are."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from typing import Any, Self
@@ -13,6 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from retention_assets.config.settings import READ_TASKS, SWEEP_WORKERS
 from retention_assets.errors import RetentionError, WorkerError
 
+_ONE_PROCESS = re.compile(r"local(\[.*\])?")
 _WITH_NULLS = {"ignoreNullFields": "false"}
 Batches = Iterator[pa.RecordBatch]
 
@@ -26,6 +28,16 @@ def from_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
 def is_connect(spark: SparkSession) -> bool:
     """Return whether the session is one of a Spark Connect server. Such a session has no Java process of its own."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def is_one_process(spark: SparkSession) -> bool:
+    """Return whether the driver is also the executor."""
+    return not is_connect(spark) and is_local_master(spark.conf.get("spark.master", "") or "")
+
+
+def is_local_master(master: str) -> bool:
+    """Return whether a Spark master is this process itself."""
+    return bool(_ONE_PROCESS.fullmatch(master))
 
 
 def read_tasks(spark: SparkSession) -> int:
@@ -76,6 +88,14 @@ class CachedFrames:
         """Release one frame before the end of the block."""
         self._frames.remove(frame)
         frame.unpersist()
+
+    def compute(self, frame: DataFrame) -> DataFrame:
+        """Return the rows of the frame, computed once.
+
+        In one process they are computed now, and Spark plans later queries without the way to them. On a cluster the
+        rows could be lost with an executor, so there they are cached, and computed again if that happens.
+        """
+        return frame.localCheckpoint() if is_one_process(frame.sparkSession) else self.cache(frame)
 
 
 def collect_together(frames: Mapping[str, DataFrame]) -> dict[str, list[dict[str, Any]]]:

@@ -4,7 +4,7 @@ Each guard checks the finished tables, not the steps that made them. So the guar
 Source: DESIGN.md, Invariants.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.amounts import Amount
 from retention_assets.core.remedies import REMEDIES
-from retention_assets.core.states import CANDIDATE, STATES, UNREFERENCED
+from retention_assets.core.states import CANDIDATE, STATES
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,13 @@ def unlisted_live(live: DataFrame, inventory: DataFrame, listed_at: AgeCutoff) -
 
     An address that is younger than the age cutoff `listed_at` is left out: it may have been written after the listing.
     """
+    return live.where(must_be_listed(listed_at)).select("address").join(inventory, on="address", how="left_anti")
+
+
+def must_be_listed(listed_at: AgeCutoff) -> Column:
+    """Return whether a live address (columns `address`, `last_modified`) was there when the store was listed."""
     known_since = F.coalesce(listed_at.issued(F.col("address")), F.col("last_modified"))
-    must_be_there = known_since.isNull() | listed_at.is_older(known_since)  # check an unknown age too
-    return live.where(must_be_there).select("address").join(inventory, on="address", how="left_anti")
+    return known_since.isNull() | listed_at.is_older(known_since)  # check an unknown age too
 
 
 def live_listed(
@@ -169,53 +173,6 @@ def live_not_shrunk(live: int, before: int | None, most: float) -> CheckResult:
     return CheckResult("live_not_shrunk", lost <= most, detail, lost, most)
 
 
-def violations_of(
-    candidates: DataFrame,
-    live: DataFrame,
-    age_cutoff: AgeCutoff,
-    inventory: DataFrame,
-    *,
-    staged_known: bool,
-    generated: Callable[[Column], Column],
-) -> DataFrame:
-    """Return one row with the number of violations of each guard of candidates, for `candidates_allowed_of`.
-
-    Every candidate must be old enough, have a name that the system generates, not be live, and be listed exactly once
-    with the size and time in the plan. An unreferenced candidate also needs a known staged list.
-
-    Args:
-        candidates: the candidates of the plan.
-        live: the live addresses.
-        age_cutoff: the age rule of the plan.
-        inventory: the listed objects.
-        staged_known: whether the staged list is known.
-        generated: returns whether the system generates names like that of an address.
-    """
-    as_planned = (F.col("size") == F.col("listed_size")) & (F.col("last_modified") == F.col("listed_at"))
-    marks = {
-        "nothing_young": ~age_cutoff.is_eligible(F.col("reason")),
-        "nothing_unknown": (F.col("reason") == UNREFERENCED) & F.lit(not staged_known),
-        "only_generated_names": ~generated(F.col("address")),
-        "nothing_live": F.col("is_live").isNotNull(),
-        "only_listed": ~F.coalesce(as_planned, F.lit(False)),
-    }
-    listed = inventory.select(
-        "address",
-        F.col("size").alias("listed_size"),
-        F.col("last_modified").alias("listed_at"),
-    )
-    joined = candidates.join(live.select("address", F.lit(True).alias("is_live")), on="address", how="left").join(
-        listed, on="address", how="left"
-    )
-    seen = joined.groupBy("address").agg(
-        F.count(F.lit(1)).alias("times"), *(F.max(mark).alias(name) for name, mark in marks.items())
-    )
-    seen = seen.withColumn("only_listed", F.col("only_listed") | (F.col("times") > 1))
-    aggregates = [F.count_if(name).alias(name) for name in marks]
-    firsts = [F.min(F.when(F.col(name), F.col("address"))).alias(f"first_{name}") for name in marks]
-    return seen.agg(F.coalesce(F.sum("times"), F.lit(0)).alias("rows"), *aggregates, *firsts)
-
-
 _VIOLATIONS = {
     "nothing_young": "younger than the grace period",
     "nothing_unknown": "in no commit while nobody knows what is staged",
@@ -226,14 +183,14 @@ _VIOLATIONS = {
 
 
 def candidates_allowed_of(row: Mapping[str, Any]) -> tuple[CheckResult, ...]:
-    """Return the results of the guards that check each candidate. `row`: of `violations_of`."""
+    """Return the results of the guards that check each candidate. `row`: of `tally`."""
     return tuple(
         CheckResult(
             name,
             not row[name],
-            f"{row[name]:,} of {row['rows']:,} candidates, {row[f'first_{name}']} first, are {violation}"
+            f"{row[name]:,} of {row['candidates']:,} candidates, {row[f'first_{name}']} first, are {violation}"
             if row[name]
-            else f"none of {row['rows']:,} candidates is {violation}",
+            else f"none of {row['candidates']:,} candidates is {violation}",
             row[name],
         )
         for name, violation in _VIOLATIONS.items()

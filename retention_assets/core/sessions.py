@@ -5,7 +5,6 @@ Nothing here imports Dagster, whose import takes seconds: meanwhile, Java can st
 
 import contextlib
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from pyspark.sql import SparkSession
 
 import retention_assets
 from retention_assets.config.settings import READ_TASKS, SWEEP_WORKERS, FromEnvironment, SparkValue
-from retention_assets.core.frames import is_connect
+from retention_assets.core.frames import is_local_master, is_one_process
 from retention_assets.errors import ConfigurationError, OutOfMemory, RetentionError
 
 _DEFAULTS: Mapping[str, str] = {
@@ -50,9 +49,9 @@ _PINNED: Mapping[str, str] = {
 
 # Java's optimizing compiler (tier 4) starts late: with its default thresholds, it doubles the processor time of a small
 # plan. Without this compiler, aggregates of 500,000 rows take more than twice as long. The quick compiler alone also
-# stops when its 48 MB of code are full.
+# stops when its 48 MB of code are full. The room for classes is that of Spark: else Java collects garbage to grow it.
 LATE_COMPILER = (
-    "-XX:+UseSerialGC -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=20000 "
+    "-XX:+UseSerialGC -XX:MetaspaceSize=256m -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=20000 "
     "-XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
 )
 # Few rows take less time than Spark needs to compile code for them and to replan a query after each of its stages.
@@ -64,7 +63,6 @@ _FOR_FEW_OBJECTS: Mapping[str, tuple[str, str]] = {  # for few objects, and for 
 _FEW_OBJECTS = 50_000
 _OUT_OF_MEMORY = 3  # exit status of Java with -XX:+ExitOnOutOfMemoryError
 _ENDING = 1  # seconds that Java is given to end, after its sockets were closed
-_ONE_PROCESS = re.compile(r"local(\[.*\])?")  # masters whose driver is also the executor
 _PYTHON = "spark.pyspark.python"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # a variable of drivers that `spark-submit` started, with a master and settings
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -79,6 +77,7 @@ def _local_defaults() -> dict[str, str]:
         ),
         "spark.master": "local[*]",
         "spark.driver.memory": "1g",
+        "spark.buffer.pageSize": "2m",  # by default, each aggregate and join of a few rows takes 16 MB
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": cores,
@@ -130,7 +129,7 @@ def spark_settings(settings: Mapping[str, SparkValue]) -> SparkSettings:
     }
     is_remote = "spark.remote" in settings
     master = given.get("spark.master", "" if _SUBMITTED in os.environ else "local[*]")
-    is_local = not is_remote and bool(_ONE_PROCESS.fullmatch(master))
+    is_local = not is_remote and is_local_master(master)
     defaults = {**_DEFAULTS, **(_local_defaults() if is_local else {})}
     if is_remote:  # the server's own settings hold for the rest
         defaults = {key: value for key, value in defaults.items() if key.startswith("spark.sql.")}
@@ -188,7 +187,7 @@ def prepared(start: Callable[[], SparkSession]) -> SparkSession:
                 "The Spark session has spark.speculation=true, so a task of a sweep could run twice. Nothing was read "
                 "or deleted. Start the cluster or its Spark Connect server with spark.speculation=false."
             )
-        if is_connect(spark) or not _ONE_PROCESS.fullmatch(spark.conf.get("spark.master", "") or ""):
+        if not is_one_process(spark):
             _ship(spark)
     return spark
 

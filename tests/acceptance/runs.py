@@ -11,7 +11,7 @@ from retention_assets.config.configuration import Repository
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.states import UNREFERENCED
 from retention_assets.lakefs.rules.addresses import addresses, canonical
-from retention_assets.lakefs.rules.candidates import candidates, classified, holders
+from retention_assets.lakefs.rules.candidates import candidates, classified, due, holders
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 from retention_assets.lakefs.rules.names import issued_at
 from retention_assets.lakefs.rules.ranges import active_ranges
@@ -102,7 +102,7 @@ class Run:
         as_of = datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
         holding = holders(with_lifecycle(pairs, policy.lifecycle, branches, as_of), ())
         objects = classified(picture.frame, holding, staged, age_cutoff, staged_known=known)
-        return found_in(candidates(objects))
+        return found_in(candidates(due(objects)))
 
 
 def found_in(chosen: DataFrame) -> set[Found]:

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.core.age import AgeCutoff
-from retention_assets.lakefs.rules.candidates import candidates, classified, holders
+from retention_assets.lakefs.rules.candidates import candidates, classified, due, holders
 from retention_assets.lakefs.rules.names import issued_at
 from retention_assets.lakefs.source.inventory_snapshot import FELL_BACK, StoragePicture
 from retention_assets.objectstore.outcomes import Outcome
@@ -120,7 +120,7 @@ def judged_by(run: Run, picture: StoragePicture, lake: Lake) -> set[Found]:
     uncommitted = staged(run.spark, *(Staged(name) for name in sorted(lake.staged)))
     age_cutoff = AgeCutoff(picture.taken_at, GRACE, TOKEN_LIFE, issued=issued_at)
     holding = holders(pairs(run.spark, *held), ())
-    return found_in(candidates(classified(picture.frame, holding, uncommitted, age_cutoff, staged_known=True)))
+    return found_in(candidates(due(classified(picture.frame, holding, uncommitted, age_cutoff, staged_known=True))))
 
 
 def empty_lake(directory: Path, random: Random) -> Lake:

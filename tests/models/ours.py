@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.core.age import AgeCutoff
 from retention_assets.lakefs.rules.addresses import addresses
-from retention_assets.lakefs.rules.candidates import candidates, classified, holders, live_addresses
+from retention_assets.lakefs.rules.candidates import candidates, classified, due, holders, live_addresses
 from retention_assets.lakefs.rules.committed import activity, commit_graph, protected_commits
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 from retention_assets.lakefs.rules.names import issued_at
@@ -56,7 +56,7 @@ def found(spark: SparkSession, truths: Sequence[Truth]) -> Found:
     inventory = _inventory(spark, [truth.world for truth in truths])
     age_cutoff = AgeCutoff(now, rules.grace, rules.token_life, issued=issued_at)
     objects = classified(inventory, holders(pairs, prefixes), staged, age_cutoff, staged_known=True)
-    chosen = {row["address"]: row["reason"] for row in candidates(objects).select("address", "reason").collect()}
+    chosen = {row["address"]: row["reason"] for row in candidates(due(objects)).select("address", "reason").collect()}
     live = {row["address"] for row in live_addresses(pairs, staged, prefixes).select("address").collect()}
     pairs.unpersist()
     return Found(chosen, live)

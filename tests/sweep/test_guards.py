@@ -14,6 +14,7 @@ from retention_assets.assets.lakefs import PLAN_GUARDS
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.amounts import Amount
+from retention_assets.core.tally import tally
 from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.rules.names import is_generated, issued_at
 from retention_assets.lakefs.rules.references import Commit, References
@@ -364,7 +365,10 @@ def test_an_object_that_is_listed_twice_is_refused(spark: SparkSession, warehous
 
 def test_a_candidate_of_unknown_age_is_young_to_the_guard(spark: SparkSession) -> None:
     chosen = frames.candidates(spark, frames.Candidate(DEAD)).withColumn("last_modified", F.lit(None).cast("timestamp"))
-    inventory, none_live = frames.inventory(spark, Listed(DEAD)), live(spark, LIVE, OLD)
-    found = guards.violations_of(chosen, none_live, HORIZON, inventory, staged_known=True, generated=is_generated)
+    inventory, none_live = (
+        frames.inventory(spark, Listed(DEAD)),
+        live(spark, LIVE, OLD).withColumn("certain", F.lit(True)),
+    )
+    found = tally(chosen, none_live, inventory, HORIZON, listed_at=HORIZON, staged_known=True, generated=is_generated)
     check_results = guards.candidates_allowed_of(found.first().asDict())
     assert "nothing_young" in {check_result.guard for check_result in guards.refusals(check_results)}

@@ -164,7 +164,7 @@ def test_a_candidate_tells_every_path_branch_and_rule_behind_it(spark: SparkSess
     made = classified(
         frames.inventory(spark, Listed(name, 33)), holding, frames.staged(spark), HORIZON, staged_known=True
     )
-    assert as_dicts(judging.candidates(made), "address") == [
+    assert as_dicts(judging.candidates(judging.due(made)), "address") == [
         {
             "address": name,
             "size": 33,
@@ -184,7 +184,7 @@ def test_a_candidate_tells_every_path_branch_and_rule_behind_it(spark: SparkSess
 def test_a_candidate_that_no_commit_holds_has_no_paths_rules_or_dates(spark: SparkSession) -> None:
     listed = frames.inventory(spark, Listed(GENERATED["in_no_commit"]))
     made = classified(listed, holders(frames.pairs(spark), ()), frames.staged(spark), HORIZON, staged_known=True)
-    (row,) = as_dicts(judging.candidates(made), "address")
+    (row,) = as_dicts(judging.candidates(judging.due(made)), "address")
     assert row["reason"] == "unreferenced"
     assert (row["paths"], row["branches"], row["rule_ids"]) == ([], [], [])
     assert (row["due_since"], row["first_committed_at"], row["last_committed_at"]) == (None, None, None)

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.core.age import AgeCutoff, tells_no_time
 from retention_assets.icechunk.formats.paths import Backup, Original
-from retention_assets.icechunk.rules.candidates import candidates, classified, holding_of
+from retention_assets.icechunk.rules.candidates import candidates, classified, due, holding_of
 from retention_assets.icechunk.rules.reach import chunks_of, manifests_of, refs_of
 from retention_assets.icechunk.source.tables import MANIFEST_CHUNKS, SNAPSHOT_MANIFESTS
 from retention_assets.icechunk.sweep.guards import manifests_whole
@@ -164,7 +164,7 @@ def test_every_listed_object_has_one_state(
         expected |= {name: "kept" for name in expected if name.startswith("overwritten/repo.")}
         expected |= {name: "kept" for name in expected if name.startswith("overwritten/config.yaml.")}
     assert states == expected
-    rows = by_address(candidates(objects))
+    rows = by_address(candidates(due(objects)))
     assert rows.keys() == {address for address, state in expected.items() if state == "candidate"}
     assert rows[f"snapshots/{id_of('B')}"]["reason"] == "expired"
     assert rows[f"manifests/{id_of('N')}"]["rule_ids"] == ["rule B", "rule C"]

@@ -94,9 +94,9 @@ def hold_content(objects: DataFrame) -> DataFrame:
     return objects.withColumn("state", state)
 
 
-def candidates(judged_objects: DataFrame) -> DataFrame:
-    """Return the candidates among the classified objects, one row per address."""
-    return due(judged_objects).where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)
+def candidates(named: DataFrame) -> DataFrame:
+    """Return the candidates among the objects that `due` returns, one row per address."""
+    return named.where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)
 
 
 def due(judged_objects: DataFrame) -> DataFrame:

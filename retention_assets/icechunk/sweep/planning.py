@@ -4,23 +4,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff, tells_no_time
 from retention_assets.core.amounts import Amount
 from retention_assets.core.digest import digest_of, digested_buckets
-from retention_assets.core.frames import collect_together
+from retention_assets.core.frames import CachedFrames, collect_together
 from retention_assets.core.guards import CheckResult
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
 from retention_assets.core.settle import settled
-from retention_assets.core.states import CANDIDATE
-from retention_assets.core.totals import counted, counted_by_state, counts_of_states, totals_counted, totals_of
+from retention_assets.core.tally import tally
+from retention_assets.core.totals import Totals, totals_counted, with_totals
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.edits.stored import hash_with_edits, keep_edits
 from retention_assets.icechunk.formats.ids import encode_id
-from retention_assets.icechunk.rules.candidates import classified, due, hold_content, holding_of, is_generated
+from retention_assets.icechunk.rules.candidates import (
+    candidates,
+    classified,
+    due,
+    hold_content,
+    holding_of,
+    is_generated,
+)
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.source.history import AVAILABILITY, LIMITS, TAGS_DELETABLE, history_hash, state_of
 from retention_assets.icechunk.source.repository import IcechunkState
@@ -44,7 +51,6 @@ from retention_assets.state.plan import (
     withdraw_plan,
 )
 from retention_assets.state.warehouse import Rows, Warehouse
-from retention_assets.tables import DELETION_CANDIDATES
 
 LOST, UNREAD = "lost", "unread"  # notes: number of files acknowledged as lost, and of those that no run ever read
 CUTOFF = "cutoff"  # note of `repository_history`: files that the store wrote before this time may be deleted
@@ -173,12 +179,10 @@ class _Examined:
     candidates: DataFrame
     due: DataFrame  # the candidates and the waiting objects
     amount: Amount
-    totals: Mapping[str, Amount]
+    totals: Totals
     live: int
     check_results: Sequence[CheckResult]
     digest: str  # of the candidates, without their ETags
-    first_wait_ends: datetime | None  # when the first and the last waiting object have settled; None: none waits
-    last_wait_ends: datetime | None
 
 
 def make_plan(
@@ -190,7 +194,19 @@ def make_plan(
     """
     withdraw_plan(warehouse, terms.repository, terms.day)
     require_past(warehouse, terms.repository, terms.now)
-    found = _examined(spark, warehouse, terms, scene, inputs)
+    with CachedFrames() as frames:
+        return _keep(spark, warehouse, terms, scene, inputs, _examined(spark, warehouse, terms, scene, inputs, frames))
+
+
+def _keep(
+    spark: SparkSession,
+    warehouse: Warehouse,
+    terms: IcechunkTerms,
+    scene: Scene,
+    inputs: IcechunkPlanInputs,
+    found: _Examined,
+) -> Planned:
+    """Store the plan with its edits if no check refuses it."""
     if guards.refusals(found.check_results):
         return Planned(found.candidates.limit(0), None, found.check_results)
     of_history = history_hash(scene.state.history)
@@ -203,7 +219,7 @@ def make_plan(
         policy_run=terms.policy_run,
         references_hash=references,
         candidates=found.amount,
-        totals=found.totals,
+        totals=found.totals.by_state,
         live=found.live,
         collected=0,
         warnings=(
@@ -215,8 +231,8 @@ def make_plan(
         instance=None,
         made_at=terms.now,
         run_id=terms.run_id,
-        first_wait_ends=found.first_wait_ends,
-        last_wait_ends=found.last_wait_ends,
+        first_wait_ends=found.totals.first_wait_ends,
+        last_wait_ends=found.totals.last_wait_ends,
         terms=terms.settings,
         lost=inputs.lost,
     )
@@ -231,13 +247,17 @@ def make_plan(
 
 
 def _examined(
-    spark: SparkSession, warehouse: Warehouse, terms: IcechunkTerms, scene: Scene, inputs: IcechunkPlanInputs
+    spark: SparkSession,
+    warehouse: Warehouse,
+    terms: IcechunkTerms,
+    scene: Scene,
+    inputs: IcechunkPlanInputs,
+    frames: CachedFrames,
 ) -> _Examined:
     inventory, manifests, chunks = inputs.inventory.frame, inputs.manifests.frame, inputs.chunks.frame
     stay = others(spark, scene.stand)
     gone = holders(spark, scene.stand, scene.stand.leaving(scene.state)).where("NOT live")
     holding = holding_of(manifests, chunks, stay, gone)
-    observed = Observation()
     objects = inputs.others.keep(classified(inventory, holding, scene.age_cutoff, terms.collect_overwritten))
     if inputs.unread:
         objects = hold_content(objects)
@@ -245,36 +265,28 @@ def _examined(
         earlier = due_objects(spark, warehouse, terms.repository)
         listed_at, read_at = inputs.inventory.taken_at, scene.state.taken_at
         objects = settled(objects, earlier, listed_at, read_at, terms.settle, settle_expired=True)
-    named = due(objects.observe(observed, *counts_of_states())).cache()
-    chosen = named.where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)
-    live = live_addresses(manifests, chunks, stay).cache()
-    violations = guards.violations_of(
-        chosen, live, scene.age_cutoff, inventory, staged_known=True, generated=is_generated
+    objects, observed = with_totals(objects)
+    named = frames.compute(due(objects))
+    chosen = candidates(named)
+    live = live_addresses(manifests, chunks, stay).withColumns(
+        {"last_modified": F.lit(None).cast("timestamp"), "certain": F.lit(True)}
     )
-    found = collect_together(
-        {
-            "inventory": counted(inventory),
-            "live": counted(live),
-            "candidates": counted(chosen),
-            "violations": violations,
-            "digest": digested_buckets(chosen.drop("etag")),
-            "states": counted_by_state(named),
-        }
+    compared = tally(
+        chosen, live, inventory, scene.age_cutoff, listed_at=None, staged_known=True, generated=is_generated
     )
-    live.unpersist()
-    (listed,), (live_now,), (planned,) = found["inventory"], found["live"], found["candidates"]
-    amount, totals = Amount(planned["objects"], planned["bytes"]), totals_counted(observed)
-    _, *waits = totals_of(found["states"])
+    found = collect_together({"tally": compared, "digest": digested_buckets(chosen.drop("etag"))})
+    (counted,) = found["tally"]
+    amount, totals = Amount(counted["candidates"], counted["candidate_bytes"]), totals_counted(observed)
     before = last_plan(warehouse, terms.repository, terms.day)
-    allowed = guards.candidates_allowed_of(found["violations"][0])
+    allowed = guards.candidates_allowed_of(counted)
     check_results = (
-        guards.live_not_empty(live_now["objects"], sum(total.objects for total in totals.values())),
-        guards.live_not_shrunk(live_now["objects"], before.live if before else None, terms.max_live_shrink),
+        guards.live_not_empty(counted["live"], totals.objects),
+        guards.live_not_shrunk(counted["live"], before.live if before else None, terms.max_live_shrink),
         *(check_result for check_result in allowed if check_result.guard != _NOT_ASKED),
-        guards.totals_balance(totals, listed["objects"], amount),
+        guards.totals_balance(totals.by_state, counted["listed"], amount),
     )
     digest = digest_of(found["digest"])
-    return _Examined(chosen, named, amount, totals, live_now["objects"], check_results, digest, *waits)
+    return _Examined(chosen, named, amount, totals, counted["live"], check_results, digest)
 
 
 def _warnings(terms: IcechunkTerms, scene: Scene, unread: int) -> list[str]:

@@ -82,9 +82,9 @@ def classified(
     return known.withColumn("reason", reason).withColumn("state", state)
 
 
-def candidates(judged_objects: DataFrame) -> DataFrame:
-    """Return the candidates among the classified objects, one row per address."""
-    return due(judged_objects).where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)
+def candidates(named: DataFrame) -> DataFrame:
+    """Return the candidates among the objects that `due` returns, one row per address."""
+    return named.where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)
 
 
 def due(judged_objects: DataFrame) -> DataFrame:
@@ -104,14 +104,25 @@ def due(judged_objects: DataFrame) -> DataFrame:
 
 
 def live_addresses(pairs: DataFrame, staged: DataFrame, held_prefixes: Collection[str]) -> DataFrame:
-    """Return the live addresses: `address`, `certain` and `last_modified` (the newest time of its entries).
+    """Return the live addresses, one row each; see `live_entries`."""
+    return one_by_address(live_entries(pairs, staged, held_prefixes))
+
+
+def one_by_address(entries: DataFrame) -> DataFrame:
+    """Return one row per address of `live_entries`: the newest `last_modified`, and whether any is `certain`."""
+    newest, certain = F.max("last_modified").alias("last_modified"), F.bool_or("certain").alias("certain")
+    return entries.groupBy("address").agg(newest, certain)
+
+
+def live_entries(pairs: DataFrame, staged: DataFrame, held_prefixes: Collection[str]) -> DataFrame:
+    """Return `address`, `last_modified` and `certain` of every live entry. An address may have several entries.
 
     An address is live in three cases: an active commit has a pair of it that is not due under a lifecycle rule; a tag
     or hold protects it; or it is staged. Source: DESIGN.md, invariant 1.
 
-    `certain` is true if an entry has the address inside the namespace. Then the object must be listed. Otherwise only
-    absolute addresses refer to the object. They can lie elsewhere, so the object need not be listed, but it is kept if
-    it is listed.
+    `certain` is true if the entry has the address inside the namespace. Then the object must be listed. If only
+    absolute addresses refer to the object, it can lie elsewhere, so it need not be listed, but it is kept if it is
+    listed.
 
     `pairs`: as in `holders`.
     """
@@ -120,9 +131,5 @@ def live_addresses(pairs: DataFrame, staged: DataFrame, held_prefixes: Collectio
     committed = pairs.where(kept).select("address", "last_modified")
     held = committed.unionByName(staged.select("address", F.col("created_at").alias("last_modified")))
     outside, name = is_outside(F.col("address")), stored_name(F.col("address"))
-    return (
-        held.select(name.alias("address"), "last_modified", (~outside).alias("certain"))
-        .where(~is_outside(F.col("address")))
-        .groupBy("address")
-        .agg(F.max("last_modified").alias("last_modified"), F.bool_or("certain").alias("certain"))
-    )
+    named = held.select(name.alias("address"), "last_modified", (~outside).alias("certain"))
+    return named.where(~is_outside(F.col("address")))

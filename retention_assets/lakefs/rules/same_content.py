@@ -45,13 +45,13 @@ def at_risk(objects: DataFrame, contents: DataFrame) -> DataFrame:
     return unreferenced(objects).join(contents.select("size").distinct(), on="size", how="left_semi")
 
 
-def differing_etags(objects: DataFrame) -> DataFrame:
-    """Return the committed objects whose ETag looks like an MD5 but differs from their entry's checksum.
+def etag_differs() -> Column:
+    """Return whether the ETag of a committed object looks like an MD5 but differs from its entry's checksum.
 
     This happens in stores that encrypt objects. The ETags of such a store are not checksums of the content.
     """
     both = _matches(F.col("etag"), _MD5) & _matches(F.col("entry_etag"), _MD5)
-    return objects.where(both & (F.col("etag") != F.col("entry_etag")))
+    return both & (F.col("etag") != F.col("entry_etag"))
 
 
 def unknown_content(risky: DataFrame, *, etags_are_checksums: bool) -> DataFrame:
@@ -60,21 +60,26 @@ def unknown_content(risky: DataFrame, *, etags_are_checksums: bool) -> DataFrame
     return unknown.select("address", "size")
 
 
-def unproven_heads(
-    objects: DataFrame, risky: DataFrame, contents: DataFrame, *, etags_are_checksums: bool
-) -> DataFrame:
-    """Return the objects of heads (address, size) whose checksum may differ from the MD5 of their content.
+def heads_of_sizes(objects: DataFrame, risky: DataFrame, contents: DataFrame) -> DataFrame:
+    """Return the objects of heads (address, size) that have the size of an object at risk and a checksum of a store.
 
-    Only sizes of objects at risk are included. The checksum of a multipart upload is not an MD5 of the content, and a
-    copy keeps the checksum of its source.
+    `is_proven`: their ETag looks like an MD5 and equals the checksum of their entry. This is the MD5 of their content
+    if the store's ETags are checksums. That of a multipart upload is not, and a copy keeps that of its source.
     """
     of_stores = contents.where(_matches(F.col("head_checksum"), _OF_STORES))
     heads = of_stores.join(risky.select("size").distinct(), on="size", how="left_semi").join(
         objects.select(F.col("address").alias("head_address"), "etag"), on="head_address", how="inner"
     )
-    etag = F.col("etag")
-    is_proven = _matches(etag, _MD5) & (etag == F.col("head_checksum")) & F.lit(etags_are_checksums)
-    return heads.where(~is_proven).select(F.col("head_address").alias("address"), "size").distinct()
+    is_proven = _matches(F.col("etag"), _MD5) & (F.col("etag") == F.col("head_checksum"))
+    return heads.select(F.col("head_address").alias("address"), "size", is_proven.alias("is_proven"))
+
+
+def unproven_heads(heads: DataFrame, *, etags_are_checksums: bool) -> DataFrame:
+    """Return the objects of heads (address, size) whose checksum may differ from the MD5 of their content.
+
+    `heads`: see `heads_of_sizes`.
+    """
+    return heads.where(~(F.col("is_proven") & F.lit(etags_are_checksums))).select("address", "size").distinct()
 
 
 def smallest_committed(objects: DataFrame) -> DataFrame:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from retention_assets.config.configuration import Repository
 from retention_assets.core.amounts import Amount
-from retention_assets.core.frames import from_arrow
+from retention_assets.core.frames import CachedFrames, from_arrow
 from retention_assets.core.guards import CheckResult
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
 from retention_assets.core.summary import BRANCH, PREFIX, REASON, TOTAL, directory, top_prefix
@@ -147,7 +147,7 @@ def outlook(
     commits, held = _contents(spark, warehouse, proposal, terms, references)
     pairs = Rows(held.pairs().cache(), graph.taken_at, graph.notes)
     inputs = PlanInputs(inventory, staged, graph, pairs, others)
-    classification = classify(terms, inputs, planned=planned)
+    classification = classify(terms, inputs, CachedFrames(), planned=planned)  # its rows are read after this
     checks_of_plan = run_checks(spark, warehouse, terms, inputs, classification)
     pairs_at_heads = held.pairs_of(at_heads(commits, graph.frame))
     difference = _difference(with_heads(compared(planned, classification.candidates), pairs_at_heads))

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
 
 from retention_assets.config.durations import format_duration
 from retention_assets.core import guards
@@ -16,10 +17,18 @@ from retention_assets.core.frames import CachedFrames, collect_together
 from retention_assets.core.guards import CheckResult, LiveListed
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
 from retention_assets.core.settle import settled
-from retention_assets.core.totals import counted, counted_by_state, totals_of
+from retention_assets.core.tally import tally
+from retention_assets.core.totals import Totals, totals_counted, with_totals
 from retention_assets.errors import GuardRefused
 from retention_assets.inventory.unusual import name_warnings
-from retention_assets.lakefs.rules.candidates import candidates, classified, due, holders, live_addresses
+from retention_assets.lakefs.rules.candidates import (
+    candidates,
+    classified,
+    due,
+    holders,
+    live_entries,
+    one_by_address,
+)
 from retention_assets.lakefs.rules.legacy_names import (
     KINDS,
     LEGACY_KINDS,
@@ -33,8 +42,9 @@ from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory, SeenHead, counting_heads
 from retention_assets.lakefs.rules.same_content import (
     at_risk,
-    differing_etags,
+    etag_differs,
     head_contents,
+    heads_of_sizes,
     is_checksum_of,
     keep_same_content,
     of_same_content,
@@ -66,13 +76,13 @@ from retention_assets.state.plan import (
     withdraw_plan,
 )
 from retention_assets.state.warehouse import Rows, Warehouse
+from retention_assets.tables import DUE_OBJECTS
 
 INSTANCE = "instance"  # note of `commit_graph`: identifies the repository, if the source knows it
 KNOWN = "known"  # note of `uncommitted_objects`: whether there is a staged list
 _OLD_REFERENCES = timedelta(days=1)
 _LISTING = timedelta(hours=1)  # at most this much time between listing and staged list counts for `settle`
 _FEW = 5  # names in a message
-_BOTH = (True, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,31 +191,38 @@ def require_one_origin(terms: Terms, inputs: PlanInputs) -> None:
 class Classification:
     """The listed objects, classified under a policy. No guard has run yet, and nothing is stored."""
 
-    objects: DataFrame  # every listed object with its state
-    candidates: DataFrame
     due: DataFrame  # the candidates and the waiting objects
-    live: DataFrame
+    totals: Observation  # of all listed objects: see `totals_counted`
+    live: DataFrame  # every live entry
     references: References
     age_cutoff: AgeCutoff
     legacy: frozenset[str]  # the kinds of old names that count as generated
+
+    @property
+    def candidates(self) -> DataFrame:
+        """The candidates, one row per address."""
+        return candidates(self.due)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckSummary:
     """The amounts in a classification, and the results of the guards."""
 
-    totals: Mapping[str, Amount]
+    totals: Totals
     candidates: Amount
     live: int
     listed: LiveListed
     check_results: Sequence[CheckResult]
     digest: str  # of the candidates, without their ETags
-    first_wait_ends: datetime | None  # when the first and the last waiting object have settled; None: none waits
-    last_wait_ends: datetime | None
 
 
 def classify(
-    terms: Terms, inputs: PlanInputs, *, earlier: DataFrame | None = None, planned: DataFrame | None = None
+    terms: Terms,
+    inputs: PlanInputs,
+    frames: CachedFrames,
+    *,
+    earlier: DataFrame | None = None,
+    planned: DataFrame | None = None,
 ) -> Classification:
     """Classify every listed object under the policy of `terms`. Nothing is written.
 
@@ -215,6 +232,7 @@ def classify(
     Args:
         terms: the parameters of the plan.
         inputs: the tables that the plan is made from.
+        frames: keeps what is cached until the caller has used the classification.
         earlier: for a plan, the `due_objects` of the last plan. An object that is not among them has to settle.
         planned: for another policy, the `due_objects` of the current plan. A policy does not change which objects are
             unreferenced, so the current plan decides which of them are kept, and no object is read.
@@ -229,9 +247,9 @@ def classify(
     known = inputs.staged_known
     legacy = KINDS if terms.legacy_names else inputs.kinds_in_use()
     held = classified(inventory, holders(pairs, prefixes), staged, age_cutoff, staged_known=known)
-    objects = held = inputs.others.keep(with_foreign_names(held, legacy)).cache()
+    objects = held = frames.cache(inputs.others.keep(with_foreign_names(held, legacy)))
     if planned is None:
-        hidden = _of_same_content(held, head_contents(pairs), terms.access)
+        hidden = _of_same_content(held, head_contents(pairs), terms.access, frames)
     else:
         hidden = unreferenced(held).select("address").join(planned, on="address", how="left_anti")
     if hidden is not None:
@@ -245,28 +263,38 @@ def classify(
             terms.settle,
             settle_expired=terms.settle_expired,
         )
-    objects = objects.cache()
-    live = live_addresses(pairs, staged, prefixes).cache()
-    return Classification(objects, candidates(objects), due(objects), live, references, age_cutoff, legacy)
+    objects, totals = with_totals(objects)
+    named = due(objects)
+    columns = [name for name in ("state", *DUE_OBJECTS.schema.names) if name in named.columns]
+    live = live_entries(pairs, staged, prefixes)
+    return Classification(frames.compute(named.select(*columns)), totals, live, references, age_cutoff, legacy)
 
 
-def _of_same_content(objects: DataFrame, contents: DataFrame, access: StoreAccess) -> DataFrame | None:
+def _of_same_content(
+    objects: DataFrame, contents: DataFrame, access: StoreAccess, frames: CachedFrames
+) -> DataFrame | None:
     """Return the addresses of unreferenced candidates that may be staged; None: there are none.
 
     Only few objects are read for this.
     """
-    risky = at_risk(objects, contents)
-    # If ETags are no checksums, no head is proven.
-    unproven = {believed: unproven_heads(objects, risky, contents, etags_are_checksums=believed) for believed in _BOTH}
-    asked = {"risky": risky, "differing": differing_etags(objects), **{f"heads_{key}": unproven[key] for key in _BOTH}}
-    found = collect_together({name: frame.select("size").limit(1) for name, frame in asked.items()})
-    if not found["risky"]:
+    contents = frames.cache(contents)
+    risky = frames.cache(at_risk(objects, contents))
+    heads = heads_of_sizes(objects, risky, contents)
+    found = collect_together(
+        {
+            "risky": risky.agg(F.count(F.lit(1)).alias("objects")),
+            "objects": objects.agg(F.count_if(etag_differs()).alias("differing")),
+            "heads": heads.agg(F.count(F.lit(1)).alias("all"), F.count_if(~F.col("is_proven")).alias("unproven")),
+        }
+    )
+    if not found["risky"][0]["objects"]:
         return None
-    believed = not found["differing"]
+    # If ETags are no checksums, no head is proven.
+    believed = not found["objects"][0]["differing"]
     unread = unknown_content(risky, etags_are_checksums=believed)
-    if found[f"heads_{believed}"] and _contents_agree(objects, access):
-        unread = unread.unionByName(unproven[believed])
-    return of_same_content(risky, md5_of(unread, access).cache(), contents)
+    if found["heads"][0]["unproven" if believed else "all"] and _contents_agree(objects, access):
+        unread = unread.unionByName(unproven_heads(heads, etags_are_checksums=believed))
+    return of_same_content(risky, frames.cache(md5_of(unread, access)), contents)
 
 
 def _contents_agree(objects: DataFrame, access: StoreAccess) -> bool:
@@ -284,56 +312,68 @@ def run_checks(
 ) -> CheckSummary:
     """Run the guards on a classification and return their results. Reads earlier plans and ledgers; writes nothing."""
     inventory, live, chosen = inputs.inventory.frame, classification.live, classification.candidates
-    inside = live.where("certain")
     listed_at = AgeCutoff(inputs.inventory.taken_at, terms.grace, issued=issued_at)
-    with CachedFrames() as frames:
-        unlisted = frames.cache(guards.unlisted_live(inside, inventory, listed_at))
-        asked = {
-            "states": counted_by_state(classification.objects),
-            "inventory": counted(inventory),
-            "live": counted(inside),
-            "candidates": counted(chosen),
-            "unlisted": counted(unlisted),
-            "violations": guards.violations_of(
-                chosen,
-                live,
-                classification.age_cutoff,
-                inventory,
-                staged_known=inputs.staged_known,
-                generated=partial(is_own_name, legacy=classification.legacy),
-            ),
-            "digest": digested_buckets(chosen.drop("etag")),
-        }
-        found = collect_together(asked)
-        listed_live = guards.ALL_LISTED
-        if found["unlisted"][0]["objects"]:
-            collected = collected_addresses(spark, warehouse, terms.repository, unlisted)
-            acknowledged = acknowledged_addresses(spark, warehouse, terms.repository)
-            listed_live = guards.live_listed(unlisted, inventory, collected, acknowledged)
-    (listed,), (live_now,), (planned,) = found["inventory"], found["live"], found["candidates"]
-    totals, *waits = totals_of(found["states"])
-    amount = Amount(planned["objects"], planned["bytes"])
+    compared = tally(
+        chosen,
+        live,
+        inventory,
+        classification.age_cutoff,
+        listed_at=listed_at,
+        staged_known=inputs.staged_known,
+        generated=partial(is_own_name, legacy=classification.legacy),
+    )
+    found = collect_together({"tally": compared, "digest": digested_buckets(chosen.drop("etag"))})
+    (counted,) = found["tally"]
+    listed_live = guards.ALL_LISTED
+    if counted["unlisted"]:
+        listed_live = _unlisted(spark, warehouse, terms, classification, inventory, listed_at)
+    totals = totals_counted(classification.totals)
+    amount = Amount(counted["candidates"], counted["candidate_bytes"])
     before = last_plan(warehouse, terms.repository, terms.day)
     check_results = (
         listed_live.check_result,
-        guards.live_not_empty(live_now["objects"], sum(total.objects for total in totals.values())),
-        guards.live_not_shrunk(live_now["objects"], before.live if before else None, terms.max_live_shrink),
-        *guards.candidates_allowed_of(found["violations"][0]),
-        guards.totals_balance(totals, listed["objects"], amount),
+        guards.live_not_empty(counted["live"], totals.objects),
+        guards.live_not_shrunk(counted["live"], before.live if before else None, terms.max_live_shrink),
+        *guards.candidates_allowed_of(counted),
+        guards.totals_balance(totals.by_state, counted["listed"], amount),
     )
     digest = digest_of(found["digest"])
-    return CheckSummary(totals, amount, live_now["objects"], listed_live, check_results, digest, *waits)
+    return CheckSummary(totals, amount, counted["live"], listed_live, check_results, digest)
+
+
+def _unlisted(
+    spark: SparkSession,
+    warehouse: Warehouse,
+    terms: Terms,
+    classification: Classification,
+    inventory: DataFrame,
+    listed_at: AgeCutoff,
+) -> guards.LiveListed:
+    """Return the result of `live_listed` when the listing lacks live addresses."""
+    live = one_by_address(classification.live).where("certain")
+    with CachedFrames() as frames:
+        unlisted = frames.cache(guards.unlisted_live(live, inventory, listed_at))
+        collected = collected_addresses(spark, warehouse, terms.repository, unlisted)
+        acknowledged = acknowledged_addresses(spark, warehouse, terms.repository)
+        return guards.live_listed(unlisted, inventory, collected, acknowledged)
 
 
 def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, inputs: PlanInputs) -> Planned:
     """Make the plan of `terms.day`, and store it if no guard refuses it. The day's earlier plan is always withdrawn."""
     withdraw_plan(warehouse, terms.repository, terms.day)
     require_past(warehouse, terms.repository, terms.now)
-    classification = classify(terms, inputs, earlier=due_objects(spark, warehouse, terms.repository))
+    with CachedFrames() as frames:
+        earlier = due_objects(spark, warehouse, terms.repository)
+        return _keep(spark, warehouse, terms, inputs, classify(terms, inputs, frames, earlier=earlier))
+
+
+def _keep(
+    spark: SparkSession, warehouse: Warehouse, terms: Terms, inputs: PlanInputs, classification: Classification
+) -> Planned:
+    """Run the guards, and store the plan if none refuses it."""
     checks_of_plan = run_checks(spark, warehouse, terms, inputs, classification)
     chosen, check_results = classification.candidates, checks_of_plan.check_results
     if guards.refusals(check_results):
-        classification.objects.unpersist()
         missing = checks_of_plan.listed.missing
         if missing is not None and not checks_of_plan.listed.check_result.passed:
             note_missing(warehouse, terms.repository, "live_listed", first_of(missing), terms.now)
@@ -348,7 +388,7 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, inputs: P
         policy_run=terms.policy_run,
         references_hash=references,
         candidates=checks_of_plan.candidates,
-        totals=checks_of_plan.totals,
+        totals=checks_of_plan.totals.by_state,
         live=checks_of_plan.live,
         collected=checks_of_plan.listed.collected,
         warnings=tuple(_warnings(terms, inputs, seen)),
@@ -357,8 +397,8 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, inputs: P
         made_at=terms.now,
         run_id=terms.run_id,
         terms=terms.settings,
-        first_wait_ends=checks_of_plan.first_wait_ends,
-        last_wait_ends=checks_of_plan.last_wait_ends,
+        first_wait_ends=checks_of_plan.totals.first_wait_ends,
+        last_wait_ends=checks_of_plan.totals.last_wait_ends,
         reflog=tuple(f"{head.kind} {head.name}" for head in terms.counting_heads(seen)),
         lost=checks_of_plan.listed.lost,
     )
@@ -368,7 +408,6 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, inputs: P
     keep_policy(warehouse, plan.repository, terms.policy)
     keep_plan(warehouse, plan)
     note_found(spark, warehouse, terms.repository, inputs.inventory.frame, terms.run_id, terms.now)
-    classification.objects.unpersist()
     return Planned(chosen, plan, check_results)
 
 

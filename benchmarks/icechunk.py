@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from retention_assets.assets.resources import session, spark_resource
-from retention_assets.cli.group import cli
+from retention_assets.cli.main import cli
 from retention_assets.config.configuration import load_configuration
 
 sys.path = [place for place in sys.path if Path(place).resolve() != Path(__file__).resolve().parent]

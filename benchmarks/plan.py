@@ -27,7 +27,7 @@ from rich.table import Table
 _RUN = """
 import json, sys
 from pathlib import Path
-from retention_assets.cli.group import cli
+from retention_assets.cli.main import cli
 cli.main(args=sys.argv[1:], standalone_mode=False)
 # Not getrusage: its peak begins with the parent's, which built the repository.
 def status(process):

@@ -15,7 +15,7 @@ import dagster as dg
 import pytest
 from click.testing import CliRunner
 
-from retention_assets.cli.group import cli
+from retention_assets.cli.main import cli
 from retention_assets.tables import TABLES
 from tests.end_to_end.command import DAY, MADE_BY_A_PLAN, Answer, Place, orchard_on_disk, run
 from tests.repositories import expected, listing

@@ -5,17 +5,15 @@ VENV := .venv/bin
 JAVA = JAVA_HOME="$$(cat .venv/java_home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup class-archive test-servers demo test test-real test-slow test-browser test-clusters mutations random-histories lint types imports definitions docs dist check bench dev lock protobuf clean
+.PHONY: help setup test-servers demo test test-real test-slow test-browser test-clusters mutations random-histories lint types imports definitions docs dist check bench dev lock protobuf clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Make .venv; finds Python 3.12+ and Java 17 or 21 by itself
 	@bash scripts/setup
-	@$(if $(filter setup,$(MAKECMDGOALS)),echo "Next: $(VENV)/retention init (or make demo)")
-
-class-archive: setup ## Let Java start Spark some seconds faster: an archive of classes, 190 MB in .venv
 	@$(JAVA) bash scripts/class_archive
+	@$(if $(filter setup,$(MAKECMDGOALS)),echo "Next: $(VENV)/retention init (or make demo)")
 
 demo: setup ## Plan the retention of the sample repository; deletes nothing
 	@sh scripts/demo

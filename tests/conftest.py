@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
-from retention_assets.core.sessions import LATE_COMPILER
+from retention_assets.core.sessions import LATE_COMPILER, class_archive
 
 # What a developer's shell may carry and a test must not see: credentials, endpoints, other Sparks, other instances.
 FOREIGN_PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "LAKECTL_", "LAKEFS_", "RETENTION_", "DAGSTER_", "SPARK_", "PYSPARK_")
@@ -92,7 +92,8 @@ def spark(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> 
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.python.sql.dataFrameDebugging.enabled", "false")
-        .config("spark.driver.extraJavaOptions", LATE_COMPILER)
+        .config("spark.buffer.pageSize", "2m")
+        .config("spark.driver.extraJavaOptions", " ".join([LATE_COMPILER, *class_archive()]))
         .config(map=INTERPRETED)
         .getOrCreate()
     )

@@ -73,7 +73,7 @@ def _local_defaults() -> dict[str, str]:
     cores = str(max(2, os.cpu_count() or 1))
     return {
         "spark.driver.extraJavaOptions": " ".join(
-            [LATE_COMPILER, f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *_class_archive()]
+            [LATE_COMPILER, f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *class_archive()]
         ),
         "spark.master": "local[*]",
         "spark.driver.memory": "1g",
@@ -86,8 +86,8 @@ def _local_defaults() -> dict[str, str]:
     }
 
 
-def _class_archive() -> list[str]:
-    """Return Java's options for the archive of classes that `make class-archive` wrote; empty when there is none.
+def class_archive() -> list[str]:
+    """Return Java's options for the archive of classes that set-up wrote; empty when there is none.
 
     Java checks that the archive is of its own version and of the same Spark, and else starts without it.
     """

@@ -24,7 +24,7 @@ from retention_assets.core.amounts import Amount
 from retention_assets.policy.rules import CommittedRetention, Policy
 from retention_assets.state.kept_policies import keep_policy
 from retention_assets.state.plan import Heads, Plan, keep_plan
-from retention_assets.state.warehouse import Facts, Warehouse
+from retention_assets.state.warehouse import PartitionMetadata, Warehouse
 from retention_assets.tables import (
     ADDRESSES,
     CACHED_METARANGES,
@@ -136,8 +136,8 @@ class Made:
             (UNCOMMITTED_OBJECTS, UNCOMMITTED_OBJECTS.schema.empty_table()),
         ):
             self._write(rows, table.name, NOW.date().isoformat())
-            facts = Facts(NOW, rows.num_rows, "a-run", {"known": "true"})
-            self.warehouse.write_facts(NAME, table.name, NOW.date(), facts)
+            metadata = PartitionMetadata(NOW, rows.num_rows, "a-run", {"known": "true"})
+            self.warehouse.write_metadata(NAME, table.name, NOW.date(), metadata)
 
     @staticmethod
     def _cast(columns: list[object], schema: pa.Schema) -> pa.Table:

@@ -14,8 +14,8 @@ from retention_assets.assets.io_manager import WarehouseIOManager
 from retention_assets.assets.jobs import HOUSEKEEPING, operation_job, plan_job, sweep_job, verify_job
 from retention_assets.assets.lakefs import lakefs_assets
 from retention_assets.assets.operations import operation_jobs
+from retention_assets.assets.repository_resource import TABLES, RepositoryResource
 from retention_assets.assets.resources import spark_resource
-from retention_assets.assets.workbench import TABLES, Workbench
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.config.settings import SparkValue
 from retention_assets.config.timestamps import Clock, utc_now
@@ -52,11 +52,15 @@ def build_definitions(
     if resources is None:
         warehouse, shared = configuration.warehouse, configuration.shared_warehouse
         resources = project_resources(warehouse, configuration.spark, shared=shared)
-    benches = [Workbench(configuration, repository, clock) for repository in configuration.repositories.values()]
-    inventory_sensors, watchers = _inventory_sensors([bench for bench in benches if _has_inventories(bench)])
-    parts = [_parts(bench) for bench in benches]
+    repositories = [
+        RepositoryResource(configuration, repository, clock) for repository in configuration.repositories.values()
+    ]
+    inventory_sensors, watchers = _inventory_sensors(
+        [resource for resource in repositories if _has_inventories(resource)]
+    )
+    parts = [_parts(resource) for resource in repositories]
     return dg.Definitions(
-        assets=[asset for bench in benches for asset in _assets(bench)],
+        assets=[asset for one in repositories for asset in _assets(one)],
         jobs=[job for part in parts for job in part.jobs],
         schedules=[schedule for part in parts for schedule in part.schedules],
         sensors=[*inventory_sensors, *(sensor for part in parts for sensor in part.sensors)],
@@ -72,28 +76,28 @@ def project_resources(warehouse: str, spark: Mapping[str, SparkValue], *, shared
     return {"pyspark": pyspark, TABLES: WarehouseIOManager(root=warehouse, pyspark=pyspark, shared=shared)}
 
 
-def _assets(bench: Workbench) -> list[dg.AssetsDefinition]:
-    if not bench.repository.is_icechunk:
-        return lakefs_assets(bench)
+def _assets(resource: RepositoryResource) -> list[dg.AssetsDefinition]:
+    if not resource.repository.is_icechunk:
+        return lakefs_assets(resource)
     from retention_assets.assets.icechunk import icechunk_assets
 
-    return icechunk_assets(bench)
+    return icechunk_assets(resource)
 
 
-def _has_inventories(bench: Workbench) -> bool:
-    return not bench.repository.is_icechunk and bool(bench.repository.lakefs.inventory)
+def _has_inventories(resource: RepositoryResource) -> bool:
+    return not resource.repository.is_icechunk and bool(resource.repository.lakefs.inventory)
 
 
 def _inventory_sensors(
-    watching: Sequence[Workbench],
+    watching: Sequence[RepositoryResource],
 ) -> tuple[list[dg.SensorDefinition], dict[str, Any]]:
     """Return the sensors of repositories whose store delivers inventories, and the resources of these sensors."""
     if not watching:
         return [], {}
     from retention_assets.assets.sensors import inventory_resources, inventory_sensor  # importing boto3 takes a second
 
-    resources = {key: resource for bench in watching for key, resource in inventory_resources(bench).items()}
-    return [inventory_sensor(bench, plan_job(bench.name)) for bench in watching], resources
+    resources = {key: client for one in watching for key, client in inventory_resources(one).items()}
+    return [inventory_sensor(one, plan_job(one.name)) for one in watching], resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,31 +109,31 @@ class _Parts:
     sensors: Sequence[dg.SensorDefinition]
 
 
-def _parts(bench: Workbench) -> _Parts:
+def _parts(resource: RepositoryResource) -> _Parts:
     """Return the jobs, schedules and sensors of a repository. Schedules and sensors are off until somebody starts them.
 
     A scheduled sweep is refused if nobody approved the plan and no budget covers the plan. In mode `plan` nothing
     starts a sweep.
     """
-    plan, sweep, verify = _jobs(bench.name)
-    jobs: list[Job] = [plan, sweep, verify, *operation_jobs(bench)]
-    settings = bench.repository.settings
+    plan, sweep, verify = _jobs(resource.name)
+    jobs: list[Job] = [plan, sweep, verify, *operation_jobs(resource)]
+    settings = resource.repository.settings
     times = [(plan, settings.schedule.plan)] + ([] if settings.mode == "plan" else [(sweep, settings.schedule.sweep)])
     schedules: list[Schedule] = [
         dg.build_schedule_from_partitioned_job(job, hour_of_day=at.hour, minute_of_hour=at.minute) for job, at in times
     ]
-    schedules.append(_housekeeping(bench))
-    return _Parts(jobs, schedules, repository_sensors(bench, [plan], jobs))
+    schedules.append(_housekeeping(resource))
+    return _Parts(jobs, schedules, repository_sensors(resource, [plan], jobs))
 
 
-def _housekeeping(bench: Workbench) -> dg.ScheduleDefinition:
+def _housekeeping(resource: RepositoryResource) -> dg.ScheduleDefinition:
     """Return the schedule that removes old tables once a week. Whoever switches it on wants them removed."""
-    at, name = bench.repository.settings.schedule.housekeeping, operation_job(HOUSEKEEPING, bench.name)
+    at, name = resource.repository.settings.schedule.housekeeping, operation_job(HOUSEKEEPING, resource.name)
     return dg.ScheduleDefinition(
         job_name=name,
         name=f"{name}_schedule",
         cron_schedule=f"{at.minute} {at.hour} * * 0",
-        run_config={"ops": {f"{HOUSEKEEPING}__{bench.name}": {"config": {"execute": True}}}},
+        run_config={"ops": {f"{HOUSEKEEPING}__{resource.name}": {"config": {"execute": True}}}},
     )
 
 

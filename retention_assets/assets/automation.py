@@ -13,7 +13,7 @@ import dagster as dg
 from retention_assets.assets.failures import failure_of
 from retention_assets.assets.jobs import operation_job, sweep_job
 from retention_assets.assets.messages import Message, send
-from retention_assets.assets.workbench import Workbench
+from retention_assets.assets.repository_resource import RepositoryResource
 from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.state.approval import Approval, is_recent, person_approval, waits_for_person
 from retention_assets.state.plan import PLANS, Plan, load_plan
@@ -28,57 +28,59 @@ _PARTITION = "dagster/partition"
 Jobs = Sequence["dg.JobDefinition | UnresolvedAssetJobDefinition"]
 
 
-def approved_sensor(bench: Workbench) -> dg.SensorDefinition:
+def approved_sensor(resource: RepositoryResource) -> dg.SensorDefinition:
     """Return the sensor that starts the sweep job for each plan that a person approved, once for each approval."""
 
     @dg.sensor(
-        name=f"{bench.name}_approved",
-        job_name=sweep_job(bench.name),
+        name=f"{resource.name}_approved",
+        job_name=sweep_job(resource.name),
         minimum_interval_seconds=_EVERY,
-        description=f"Sweeps {bench.name} when a person approved a plan of its newest {_DAYS} planned days.",
+        description=f"Sweeps {resource.name} when a person approved a plan of its newest {_DAYS} planned days.",
     )
     def sensor() -> dg.SensorResult | dg.SkipReason:
         requests = [
             dg.RunRequest(
                 run_key=f"{plan.plan_hash}:{approval.approved_at}",
                 partition_key=plan.day.isoformat(),
-                run_config=dg.RunConfig({f"{bench.name}__deletion_report": {"config": {"plan_hash": plan.plan_hash}}}),
+                run_config=dg.RunConfig(
+                    {f"{resource.name}__deletion_report": {"config": {"plan_hash": plan.plan_hash}}}
+                ),
                 tags={"retention/approved_by": _as_tag(approval.approved_by)},
             )
-            for plan, approval in _approved(bench)
+            for plan, approval in _approved(resource)
         ]
         return dg.SensorResult(run_requests=requests) if requests else dg.SkipReason("no approved plan")
 
     return sensor
 
 
-def _approved(bench: Workbench) -> Iterator[tuple[Plan, Approval]]:
+def _approved(resource: RepositoryResource) -> Iterator[tuple[Plan, Approval]]:
     """Yield the plans that a person approved and that are not too old, with their approvals."""
-    for day in sorted(bench.warehouse.directories(bench.name, PLANS))[-_DAYS:]:
+    for day in sorted(resource.warehouse.directories(resource.name, PLANS))[-_DAYS:]:
         # The day has no plan, its approval is damaged, or another version wrote it: a sweep would be refused too.
         with suppress(GuardRefused, TableContractError):
-            plan = load_plan(bench.warehouse, bench.name, date.fromisoformat(day))
-            approval = person_approval(bench.warehouse, plan)
-            if approval and is_recent(plan.made_at, bench.repository.settings.approval.life, bench.clock()):
+            plan = load_plan(resource.warehouse, resource.name, date.fromisoformat(day))
+            approval = person_approval(resource.warehouse, plan)
+            if approval and is_recent(plan.made_at, resource.repository.settings.approval.life, resource.clock()):
                 yield plan, approval
 
 
-def waiting_sensor(bench: Workbench, plans: Jobs) -> dg.SensorDefinition:
+def waiting_sensor(resource: RepositoryResource, plans: Jobs) -> dg.SensorDefinition:
     """Return the sensor that sends a message when a plan was made that a person must approve."""
 
     @dg.run_status_sensor(
         run_status=dg.DagsterRunStatus.SUCCESS,
-        name=f"{bench.name}_waiting",
+        name=f"{resource.name}_waiting",
         monitored_jobs=plans,
         minimum_interval_seconds=_EVERY,
-        description=f"Sends a message when a plan of {bench.name} waits for approval.",
+        description=f"Sends a message when a plan of {resource.name} waits for approval.",
     )
     def sensor(context: dg.RunStatusSensorContext) -> dg.SkipReason | None:
         run = context.dagster_run
-        plan = load_plan(bench.warehouse, bench.name, date.fromisoformat(run.tags[_PARTITION]))
+        plan = load_plan(resource.warehouse, resource.name, date.fromisoformat(run.tags[_PARTITION]))
         if plan.run_id != run.run_id:
             return dg.SkipReason(f"another run made the plan of {plan.day} again")
-        if not _waits(bench, plan):
+        if not _waits(resource, plan):
             return dg.SkipReason(f"the plan of {plan.day} waits for nobody")
         send(waiting_message(plan))
         return None
@@ -86,16 +88,18 @@ def waiting_sensor(bench: Workbench, plans: Jobs) -> dg.SensorDefinition:
     return sensor
 
 
-def _waits(bench: Workbench, plan: Plan) -> bool:
-    settings, beside = bench.repository.settings, 0
+def _waits(resource: RepositoryResource, plan: Plan) -> bool:
+    settings, beside = resource.repository.settings, 0
     if settings.mode == "plan":
         return False
-    if bench.repository.is_icechunk:
+    if resource.repository.is_icechunk:
         from retention_assets.icechunk.edits.stored import planned_edits  # most projects have no Icechunk repository
         from retention_assets.icechunk.sweep.sweeping import changes_beside
 
-        beside = changes_beside(planned_edits(bench.warehouse, plan))
-    return waits_for_person(bench.warehouse, plan, settings.approval, settings.budget, bench.clock(), beside=beside)
+        beside = changes_beside(planned_edits(resource.warehouse, plan))
+    return waits_for_person(
+        resource.warehouse, plan, settings.approval, settings.budget, resource.clock(), beside=beside
+    )
 
 
 def waiting_message(plan: Plan) -> Message:
@@ -117,14 +121,14 @@ def waiting_message(plan: Plan) -> Message:
     }
 
 
-def failure_sensor(bench: Workbench, jobs: Jobs) -> dg.SensorDefinition:
+def failure_sensor(resource: RepositoryResource, jobs: Jobs) -> dg.SensorDefinition:
     """Return the sensor that sends a message when a run of the repository was refused or failed."""
 
     @dg.run_failure_sensor(
-        name=f"{bench.name}_failed",
+        name=f"{resource.name}_failed",
         monitored_jobs=jobs,
         minimum_interval_seconds=_EVERY,
-        description=f"Sends a message when a run of {bench.name} was refused or failed.",
+        description=f"Sends a message when a run of {resource.name} was refused or failed.",
     )
     def sensor(context: dg.RunFailureSensorContext) -> None:
         run = context.dagster_run
@@ -132,9 +136,9 @@ def failure_sensor(bench: Workbench, jobs: Jobs) -> dg.SensorDefinition:
         error = failure_of(events, run.job_name, run.run_id)
         send(
             {
-                "text": f"{bench.name} {run.tags.get(_PARTITION, '')}: {error}\nRun {run.run_id}",
+                "text": f"{resource.name} {run.tags.get(_PARTITION, '')}: {error}\nRun {run.run_id}",
                 "kind": "refused" if isinstance(error, GuardRefused) else "failed",
-                "repository": bench.name,
+                "repository": resource.name,
                 "day": run.tags.get(_PARTITION, ""),
                 "job": run.job_name,
                 "run_id": run.run_id,
@@ -144,10 +148,10 @@ def failure_sensor(bench: Workbench, jobs: Jobs) -> dg.SensorDefinition:
     return sensor
 
 
-def repository_sensors(bench: Workbench, plan: Jobs, every: Jobs) -> list[dg.SensorDefinition]:
+def repository_sensors(resource: RepositoryResource, plan: Jobs, every: Jobs) -> list[dg.SensorDefinition]:
     """Return the sensors of a repository. One that never deletes anything has no sensor that sweeps."""
-    sweeping = [] if bench.repository.settings.mode == "plan" else [approved_sensor(bench)]
-    return [*sweeping, waiting_sensor(bench, plan), failure_sensor(bench, every)]
+    sweeping = [] if resource.repository.settings.mode == "plan" else [approved_sensor(resource)]
+    return [*sweeping, waiting_sensor(resource, plan), failure_sensor(resource, every)]
 
 
 def _as_tag(text: str) -> str:

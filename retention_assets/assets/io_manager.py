@@ -13,7 +13,7 @@ from retention_assets.assets.partitions import day_of
 from retention_assets.assets.resources import session
 from retention_assets.core.sessions import naming_lack_of_memory
 from retention_assets.state.table_writer import write_rows
-from retention_assets.state.warehouse import Facts, Rows, Warehouse, Written
+from retention_assets.state.warehouse import PartitionMetadata, Rows, Warehouse, Written
 
 
 class WarehouseIOManager(dg.ConfigurableIOManager):
@@ -25,12 +25,14 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
 
     @naming_lack_of_memory()
     def handle_output(self, context: dg.OutputContext, obj: Rows) -> None:
-        """Overwrite the partition, then write its metadata (`Facts`). Without metadata, a partition is incomplete."""
+        """Overwrite the partition, then write its metadata. Without metadata, a partition is incomplete."""
         repository, name = context.asset_key.path
         day = day_of(context)
         warehouse = Warehouse(self.root)
         written = obj.written or write_rows(obj.data, warehouse, repository, name, day, shared=self.shared)
-        warehouse.write_facts(repository, name, day, Facts(obj.taken_at, written.rows, context.run_id, obj.notes))
+        warehouse.write_metadata(
+            repository, name, day, PartitionMetadata(obj.taken_at, written.rows, context.run_id, obj.notes)
+        )
         metadata = _metadata(obj, f"{repository}.{name}", warehouse.partition(repository, name, day), written)
         if obj.began is not None:  # Spark makes most rows only when they are written, so this counts writing too
             metadata["seconds"] = dg.MetadataValue.float(round(time.monotonic() - obj.began, 3))

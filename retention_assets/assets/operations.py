@@ -13,8 +13,8 @@ from pydantic import Field
 
 from retention_assets.assets.jobs import HOUSEKEEPING, operation_job
 from retention_assets.assets.options import USER
+from retention_assets.assets.repository_resource import RepositoryResource
 from retention_assets.assets.resources import session
-from retention_assets.assets.workbench import Workbench
 from retention_assets.core.amounts import Amount, plot_numbers
 from retention_assets.errors import ConfigurationError
 from retention_assets.repositories.housekeeping import leftovers, remove_leftovers
@@ -74,19 +74,19 @@ class HousekeepingOptions(dg.Config):
     execute: bool = Field(default=False, description="Remove what is no longer needed. False: only log it.")
 
 
-def operation_jobs(bench: Workbench) -> list[dg.JobDefinition]:
+def operation_jobs(resource: RepositoryResource) -> list[dg.JobDefinition]:
     """Return the jobs of one repository."""
-    makers: list[Callable[[Workbench], dg.OpDefinition]] = [_withdraw, _stop, _resume, _restore, _housekeeping]
-    if bench.repository.settings.approval.in_dagster:
+    makers: list[Callable[[RepositoryResource], dg.OpDefinition]] = [_withdraw, _stop, _resume, _restore, _housekeeping]
+    if resource.repository.settings.approval.in_dagster:
         makers += [_approve, _purge]
-    return [_job(bench, make(bench)) for make in makers]
+    return [_job(resource, make(resource)) for make in makers]
 
 
-def _job(bench: Workbench, operation: dg.OpDefinition) -> dg.JobDefinition:
+def _job(resource: RepositoryResource, operation: dg.OpDefinition) -> dg.JobDefinition:
     """Return the job of one operation, which has another name: Dagster wants both unique. It is never retried."""
 
     @dg.job(
-        name=operation_job(operation.name.partition("__")[0], bench.name),
+        name=operation_job(operation.name.partition("__")[0], resource.name),
         description=operation.description,
         executor_def=dg.in_process_executor,
         tags={"dagster/max_retries": "0"},
@@ -97,61 +97,61 @@ def _job(bench: Workbench, operation: dg.OpDefinition) -> dg.JobDefinition:
     return job
 
 
-def _approve(bench: Workbench) -> dg.OpDefinition:
-    @dg.op(name=f"approve__{bench.name}")
+def _approve(resource: RepositoryResource) -> dg.OpDefinition:
+    @dg.op(name=f"approve__{resource.name}")
     def operation(context: dg.OpExecutionContext, config: ApproveOptions) -> None:
         """Approve the plan with this hash under the settings of now, so that a sweep may execute it."""
-        by, warehouse = config.person(context.run), bench.warehouse
-        day = find_plan(warehouse, bench.name, config.plan_hash.strip()).day
-        life, terms = bench.repository.settings.approval.life, approved_terms(bench.repository)
-        plan = approve(warehouse, bench.name, day, config.plan_hash.strip(), by, bench.clock(), life, terms)
+        by, warehouse = config.person(context.run), resource.warehouse
+        day = find_plan(warehouse, resource.name, config.plan_hash.strip()).day
+        life, terms = resource.repository.settings.approval.life, approved_terms(resource.repository)
+        plan = approve(warehouse, resource.name, day, config.plan_hash.strip(), by, resource.clock(), life, terms)
         until = f"{plan.made_at + life:%Y-%m-%d %H:%M} UTC"
         _report(context, f"{by} approved {plan.plan_hash} of {day} until {until}: {terms}", planned=plan.candidates)
 
     return operation
 
 
-def _withdraw(bench: Workbench) -> dg.OpDefinition:
-    @dg.op(name=f"withdraw__{bench.name}")
+def _withdraw(resource: RepositoryResource) -> dg.OpDefinition:
+    @dg.op(name=f"withdraw__{resource.name}")
     def operation(context: dg.OpExecutionContext, config: DayOptions) -> None:
         """Withdraw the approval of the day's plan. A budget does not give it again. A running sweep goes on."""
         by, day = config.person(context.run), _day(config.day)
-        plan = withdraw_approval(bench.warehouse, bench.name, day, by, bench.clock())
+        plan = withdraw_approval(resource.warehouse, resource.name, day, by, resource.clock())
         _report(context, f"{by} withdrew the approval of {plan.plan_hash} of {day}.", planned=plan.candidates)
 
     return operation
 
 
-def _stop(bench: Workbench) -> dg.OpDefinition:
-    @dg.op(name=f"stop__{bench.name}")
+def _stop(resource: RepositoryResource) -> dg.OpDefinition:
+    @dg.op(name=f"stop__{resource.name}")
     def operation(context: dg.OpExecutionContext, config: PersonOptions) -> None:
         """Stop the running sweep after its current batch. No other sweep starts until `resume`."""
-        stopped = stop_sweeps(bench.warehouse, bench.name, config.person(context.run), bench.clock())
+        stopped = stop_sweeps(resource.warehouse, resource.name, config.person(context.run), resource.clock())
         context.log.info(f"Run {stopped} stops after its current batch." if stopped else "No sweep was running.")
 
     return operation
 
 
-def _resume(bench: Workbench) -> dg.OpDefinition:
-    @dg.op(name=f"resume__{bench.name}")
+def _resume(resource: RepositoryResource) -> dg.OpDefinition:
+    @dg.op(name=f"resume__{resource.name}")
     def operation(context: dg.OpExecutionContext, config: PersonOptions) -> None:
         """Let sweeps start again after `stop`."""
         by = config.person(context.run)
-        resume_sweeps(bench.warehouse, bench.name, bench.clock())
+        resume_sweeps(resource.warehouse, resource.name, resource.clock())
         context.log.info(f"{by}: sweeps may start again.")
 
     return operation
 
 
-def _housekeeping(bench: Workbench) -> dg.OpDefinition:
-    @dg.op(name=f"{HOUSEKEEPING}__{bench.name}")
+def _housekeeping(resource: RepositoryResource) -> dg.OpDefinition:
+    @dg.op(name=f"{HOUSEKEEPING}__{resource.name}")
     def operation(context: dg.OpExecutionContext, config: HousekeepingOptions) -> None:
         """Log which old tables the warehouse no longer needs. With `execute: true`, remove them."""
-        keep, log = bench.configuration.warehouse_keep, context.log.info
+        keep, log = resource.configuration.warehouse_keep, context.log.info
         if config.execute:
-            found = remove_leftovers(bench.warehouse, bench.repository, keep, context.run_id, log, bench.clock)
+            found = remove_leftovers(resource.warehouse, resource.repository, keep, context.run_id, log, resource.clock)
         else:
-            found = leftovers(bench.warehouse, bench.repository, keep, bench.clock())
+            found = leftovers(resource.warehouse, resource.repository, keep, resource.clock())
         for leftover in found:
             log(f"{leftover.path}: {leftover.reason}")
         done = "removed" if config.execute else "would be removed"
@@ -161,47 +161,49 @@ def _housekeeping(bench: Workbench) -> dg.OpDefinition:
     return operation
 
 
-def _restore(bench: Workbench) -> dg.OpDefinition:
-    @dg.op(name=f"restore__{bench.name}")
+def _restore(resource: RepositoryResource) -> dg.OpDefinition:
+    @dg.op(name=f"restore__{resource.name}")
     def operation(context: dg.OpExecutionContext, config: RestoreOptions, pyspark: LazyPySparkResource) -> None:
         """Bring objects back from quarantine, where no other object took their place."""
         selection = Selection(config.plan_hash or None, config.path or None, config.address or None)
         if selection == Selection():
             raise ConfigurationError(
-                f"{bench.name}: nothing is selected. Nothing was changed. Set `plan_hash`, `path` or `address`."
+                f"{resource.name}: nothing is selected. Nothing was changed. Set `plan_hash`, `path` or `address`."
             )
-        undone = restore(_undo(bench, context, config, pyspark), selection)
+        undone = restore(_undo(resource, context, config, pyspark), selection)
         _report(context, "The ledgers of the plans by now: see the metadata.", **undone.ledgers)
-        undone.require_complete(bench.name, "restored")
+        undone.require_complete(resource.name, "restored")
 
     return operation
 
 
-def _purge(bench: Workbench) -> dg.OpDefinition:
-    @dg.op(name=f"purge__{bench.name}", tags={"retention/deletes": "true"})
+def _purge(resource: RepositoryResource) -> dg.OpDefinition:
+    @dg.op(name=f"purge__{resource.name}", tags={"retention/deletes": "true"})
     def operation(context: dg.OpExecutionContext, config: PurgeOptions, pyspark: LazyPySparkResource) -> None:
         """Show what may leave the quarantine. With the hash that this shows, delete it for good."""
-        undo = _undo(bench, context, config, pyspark)
+        undo = _undo(resource, context, config, pyspark)
         if not config.digest:
             with undo.frames:
                 due = due_for_purge(undo, versions=config.versions)
             told = f"Delete it with `digest: {due.digest}`." if due.is_anything else "Nothing is due."
             _report(context, told, due=due.amount, surplus=due.surplus)
             return
-        others = bench.configuration.others(bench.name)
+        others = resource.configuration.others(resource.name)
         with LiveNow(undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.log, undo.clock) as live:
             undone = purge(undo, config.digest, live, versions=config.versions)
         _report(context, "The ledgers of the plans by now: see the metadata.", **undone.ledgers)
-        undone.require_complete(bench.name, "purged")
+        undone.require_complete(resource.name, "purged")
 
     return operation
 
 
 def _undo(
-    bench: Workbench, context: dg.OpExecutionContext, config: PersonOptions, pyspark: LazyPySparkResource
+    resource: RepositoryResource, context: dg.OpExecutionContext, config: PersonOptions, pyspark: LazyPySparkResource
 ) -> Undo:
     by = config.person(context.run)
-    return Undo(session(pyspark), bench.warehouse, bench.repository, context.run_id, by, context.log.info, bench.clock)
+    return Undo(
+        session(pyspark), resource.warehouse, resource.repository, context.run_id, by, context.log.info, resource.clock
+    )
 
 
 def _report(context: dg.OpExecutionContext, told: str, **amounts: Amount) -> None:

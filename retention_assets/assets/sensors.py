@@ -7,7 +7,7 @@ import dagster as dg
 from dagster_aws.s3 import S3Resource
 
 from retention_assets.assets.arrivals import arrivals, recent
-from retention_assets.assets.workbench import Workbench
+from retention_assets.assets.repository_resource import RepositoryResource
 from retention_assets.config.settings import FromEnvironment, InventorySettings, Text
 from retention_assets.inventory.delivered import Inventory
 from retention_assets.inventory.deliveries import Deliveries, S3Deliveries
@@ -16,38 +16,38 @@ from retention_assets.objectstore.access import StoreAccess
 _EVERY = 300  # seconds between two ticks; inventories come daily or weekly
 
 
-def s3_key(bench: Workbench, place: int) -> str:
+def s3_key(resource: RepositoryResource, place: int) -> str:
     """Return the key of the S3 resource of the inventory with index `place`."""
-    return f"{bench.name}_inventory_{place}_s3"
+    return f"{resource.name}_inventory_{place}_s3"
 
 
-def inventory_resources(bench: Workbench) -> Mapping[str, S3Resource]:
+def inventory_resources(resource: RepositoryResource) -> Mapping[str, S3Resource]:
     """Return the S3 resources of the repository's inventories. Secrets stay names of environment variables."""
     return {
-        s3_key(bench, place): _s3_resource(bench.repository.settings.storage_options, inventory)
-        for place, inventory in enumerate(bench.repository.lakefs.inventory)
+        s3_key(resource, place): _s3_resource(resource.repository.settings.storage_options, inventory)
+        for place, inventory in enumerate(resource.repository.lakefs.inventory)
         if inventory.url.startswith("s3")
     }
 
 
-def inventory_sensor(bench: Workbench, job: str) -> dg.SensorDefinition:
+def inventory_sensor(resource: RepositoryResource, job: str) -> dg.SensorDefinition:
     """Return the sensor that starts `job` when inventories arrive. The sensor is off until somebody starts it."""
 
     @dg.sensor(
-        name=f"{bench.name}_inventory",
+        name=f"{resource.name}_inventory",
         job_name=job,
         minimum_interval_seconds=_EVERY,
-        required_resource_keys=set(inventory_resources(bench)),
-        description=f"Plans {bench.name} for a day when a complete storage inventory of it has arrived.",
+        required_resource_keys=set(inventory_resources(resource)),
+        description=f"Plans {resource.name} for a day when a complete storage inventory of it has arrived.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        complete = [_complete(deliveries) for deliveries in _watched(context, bench)]
+        complete = [_complete(deliveries) for deliveries in _watched(context, resource)]
         found = arrivals(complete, context.cursor)
         if not found.days:
             return dg.SensorResult(skip_reason="no inventory has arrived since", cursor=found.cursor or None)
         requests = [
             dg.RunRequest(
-                run_key=f"{bench.name}:{key}", partition_key=day.isoformat(), tags={"retention/inventory": key}
+                run_key=f"{resource.name}:{key}", partition_key=day.isoformat(), tags={"retention/inventory": key}
             )
             for day, key in found.days
         ]
@@ -56,11 +56,11 @@ def inventory_sensor(bench: Workbench, job: str) -> dg.SensorDefinition:
     return sensor
 
 
-def _watched(context: dg.SensorEvaluationContext, bench: Workbench) -> Sequence[Deliveries]:
+def _watched(context: dg.SensorEvaluationContext, resource: RepositoryResource) -> Sequence[Deliveries]:
     """Return the inventories to watch: in S3 through Dagster's resource, elsewhere through the object store."""
     watched: list[Deliveries] = []
-    for place, (_, url, options) in enumerate(bench.repository.inventories()):
-        client = getattr(context.resources, s3_key(bench, place), None)  # Dagster passes the resource's client
+    for place, (_, url, options) in enumerate(resource.repository.inventories()):
+        client = getattr(context.resources, s3_key(resource, place), None)  # Dagster passes the resource's client
         watched.append(S3Deliveries(client, url) if client else Inventory(StoreAccess(url, options)))
     return watched
 

@@ -241,7 +241,10 @@ def _report(configuration: Configuration, repository: str, day: date, *, json_wa
     outcomes = newest["outcomes"] if newest else {}  # of the whole ledger, also after a restore or an interrupted run
     amounts = results_of(made.candidates, {outcome: Amount(**of) for outcome, of in outcomes.items()})
     references = 0
-    if is_complete and warehouse.facts(repository, DELETION_REPORT.name, day).notes.get("plan_hash") == made.plan_hash:
+    if (
+        is_complete
+        and warehouse.metadata(repository, DELETION_REPORT.name, day).notes.get("plan_hash") == made.plan_hash
+    ):
         reported = open_table(warehouse, repository, DELETION_REPORT.name, day)
         references = reported.num_rows - without_references(reported).num_rows
     ended_early = newest.get("ended_early") if newest else None

@@ -17,7 +17,7 @@ def open_table(warehouse: Warehouse, repository: str, name: str, day: date) -> p
     if name == DUE_OBJECTS.name:
         place = due_objects_place(warehouse, load_plan(warehouse, repository, day))
     else:
-        warehouse.require_rows(repository, name, day, warehouse.facts(repository, name, day).rows)
+        warehouse.require_rows(repository, name, day, warehouse.metadata(repository, name, day).rows)
         place = warehouse.require(repository, name, day)
     table = read_directory(warehouse, place.removeprefix(f"{warehouse.root}/"), schema=SHOWN[name].schema)
     return table.sort_by([(column, "ascending") for column in SHOWN[name].key])

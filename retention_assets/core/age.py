@@ -27,7 +27,7 @@ class AgeCutoff:
     times must be older than the cutoff.
 
     Attributes:
-        oldest_picture: the time of the oldest plan input: listing, staged list or references (UTC).
+        oldest_input: the time of the oldest plan input: listing, staged list or references (UTC).
         grace: an object that is younger than this is kept.
         token_life: an unreferenced object that is younger than this is kept, because its upload may still be linked.
         issued: returns the time when an address was issued; null if the address does not contain it.
@@ -35,13 +35,13 @@ class AgeCutoff:
     Source: DESIGN.md, invariant 2; lakeFS facts 1.1 (link addresses).
     """
 
-    oldest_picture: datetime
+    oldest_input: datetime
     grace: timedelta
     token_life: timedelta = timedelta(0)
     issued: Callable[[Column], Column] = field(kw_only=True)
 
     def is_older(self, instant: Column) -> Column:
-        """Return whether `instant` + grace is before `oldest_picture`.
+        """Return whether `instant` + grace is before `oldest_input`.
 
         An `instant` without a fraction of a second may have been rounded down, so it counts as the end of its second.
         """
@@ -60,5 +60,5 @@ class AgeCutoff:
         micros = F.unix_micros(instant)
         whole = micros % F.lit(_WHOLE_SECOND) == 0
         end = F.when(whole, micros + F.lit(_WHOLE_SECOND)).otherwise(micros)
-        limit = F.unix_micros(F.lit(self.oldest_picture)) - F.lit(grace // timedelta(microseconds=1))
+        limit = F.unix_micros(F.lit(self.oldest_input)) - F.lit(grace // timedelta(microseconds=1))
         return F.coalesce(end < limit, F.lit(False))  # an unknown age counts as young

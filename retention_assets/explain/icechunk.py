@@ -88,14 +88,14 @@ class IcechunkExplainer:
 
     @cached_property
     def _forecast(self) -> Forecast:
-        facts = self.tables.facts(REPOSITORY_HISTORY.name)
+        metadata = self.tables.metadata(REPOSITORY_HISTORY.name)
         policy = self.policy or policy_of_plan(self.tables, SnapshotPolicy, snapshot_policy)
-        state = state_of(self._history, facts.notes, facts.taken_at)
+        state = state_of(self._history, metadata.notes, metadata.taken_at)
         return Forecast(state, policy, self.tables.plan.day, self._cutoff)
 
     @cached_property
     def _cutoff(self) -> datetime:
-        return datetime.fromisoformat(self.tables.facts(REPOSITORY_HISTORY.name).notes[_CUTOFF])
+        return datetime.fromisoformat(self.tables.metadata(REPOSITORY_HISTORY.name).notes[_CUTOFF])
 
     @cached_property
     def _decisions(self) -> Mapping[str, Row]:
@@ -185,11 +185,11 @@ class IcechunkExplainer:
         """Return the retained snapshots that need the file, the newest first."""
         if not _FILE.fullmatch(address):
             return ()
-        stand = self._forecast.stand()
-        if not (needs_file(address, {decode_id(one) for one in holders})(stand) or address in live):
+        retained = self._forecast.retained()
+        if not (needs_file(address, {decode_id(one) for one in holders})(retained) or address in live):
             return ()
         own = address.removeprefix(SNAPSHOTS).removeprefix(TRANSACTIONS)
-        kept = [one for one in (holders or {own}) if decode_id(one) in stand.snapshots]
+        kept = [one for one in (holders or {own}) if decode_id(one) in retained.snapshots]
         rows = sorted((self._decisions[one] for one in kept if one in self._decisions), key=self._flushed, reverse=True)
         found = [
             Keeper("snapshot", row["snapshot_id"], f"snapshot {row['snapshot_id']}: {row['reason']}", row["due_since"])
@@ -238,7 +238,7 @@ class IcechunkExplainer:
     def _has_unread(self) -> bool:
         """Whether snapshots or manifests are lost that no run ever read. Then no manifest and no chunk may go."""
         names = REACHABLE_MANIFESTS.name, REACHABLE_CHUNKS.name
-        return any(int(self.tables.facts(name).notes.get(_UNREAD, 0)) for name in names)
+        return any(int(self.tables.metadata(name).notes.get(_UNREAD, 0)) for name in names)
 
     def _backup(self, answer: ObjectAnswer) -> ObjectAnswer:
         """Return the answer for a backup below `overwritten/`, which is kept by its age alone."""

@@ -106,7 +106,7 @@ class LakeFSExplainer:
         graph = read_directory(
             warehouse, repository.name, COMMIT_GRAPH.name, self.tables.plan.day.isoformat(), schema=COMMIT_GRAPH.schema
         )
-        references = references_of(graph, self.tables.facts(COMMIT_GRAPH.name).taken_at)
+        references = references_of(graph, self.tables.metadata(COMMIT_GRAPH.name).taken_at)
         tags = self.tables.plan.terms.get("tags", repository.lakefs.tags)
         memory = read_memory(warehouse, repository.name, repository.lakefs)
         return kept_commits(policy, references, tags_protect=tags == "protect", as_of=self._as_of, memory=memory)
@@ -121,11 +121,11 @@ class LakeFSExplainer:
     @cached_property
     def _oldest_input(self) -> datetime:
         names = [STORAGE_INVENTORY.name, COMMIT_GRAPH.name, *([UNCOMMITTED_OBJECTS.name] if self._staged_known else [])]
-        return min(self.tables.facts(name).taken_at for name in names)
+        return min(self.tables.metadata(name).taken_at for name in names)
 
     @cached_property
     def _staged_known(self) -> bool:
-        return self.tables.facts(UNCOMMITTED_OBJECTS.name).notes[_KNOWN] == "true"
+        return self.tables.metadata(UNCOMMITTED_OBJECTS.name).notes[_KNOWN] == "true"
 
     def _entries(self, addresses: Sequence[str]) -> dict[str, list[Entry]]:
         """Return the entries of each address, with the commits that contain them."""
@@ -208,7 +208,7 @@ class LakeFSExplainer:
 
     @cached_property
     def _named_at(self) -> datetime:
-        return self.tables.facts(COMMIT_GRAPH.name).taken_at
+        return self.tables.metadata(COMMIT_GRAPH.name).taken_at
 
     def _classified(self, answer: ObjectAnswer, listed: Row, entries: Sequence[Entry]) -> ObjectAnswer:
         """Return the answer for an object that the plan did not name: kept, held, young, or perhaps staged."""

@@ -15,7 +15,7 @@ from retention_assets.explain.answers import PlanSeen
 from retention_assets.state.approval import APPROVALS
 from retention_assets.state.plan import PLANNED_OBJECTS, PLANS, Plan, load_plan, made_name
 from retention_assets.state.reading import one_of, read_directory, scan_directory
-from retention_assets.state.warehouse import Facts, Warehouse
+from retention_assets.state.warehouse import PartitionMetadata, Warehouse
 from retention_assets.tables import DELETION_CANDIDATES, DUE_OBJECTS, TABLES
 
 Row = Mapping[str, Any]
@@ -29,12 +29,12 @@ class PlanTables:
     repository: Repository
     plan: Plan
 
-    def facts(self, table: str) -> Facts:
+    def metadata(self, table: str) -> PartitionMetadata:
         """Return the metadata of a table of the plan's day. Errors: TableContractError when the table is missing."""
-        return self.warehouse.facts(self.repository.name, table, self.plan.day)
+        return self.warehouse.metadata(self.repository.name, table, self.plan.day)
 
     def rows(self, table: str, where: pc.Expression | None = None, columns: Sequence[str] | None = None) -> list[Row]:
-        """Return rows of a table of the plan's day, by default with all columns. Errors: as `facts`."""
+        """Return rows of a table of the plan's day, by default with all columns. Errors: as `metadata`."""
         self.warehouse.require(self.repository.name, table, self.plan.day)
         parts, schema = (self.repository.name, table, self.plan.day.isoformat()), TABLES[table].schema
         found: list[Row] = read_directory(
@@ -43,7 +43,7 @@ class PlanTables:
         return found
 
     def batches(self, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a table of the plan's day in batches. Errors: as `facts`."""
+        """Yield the rows of a table of the plan's day in batches. Errors: as `metadata`."""
         self.warehouse.require(self.repository.name, table, self.plan.day)
         parts, schema = (self.repository.name, table, self.plan.day.isoformat()), TABLES[table].schema
         yield from scan_directory(self.warehouse, *parts, schema=schema, columns=columns)
@@ -71,7 +71,7 @@ class PlanTables:
         """Return the plan for an answer. `references`: the table that has its references."""
         plan, document = self.plan, approval_of(self.warehouse, self.repository.name, self.plan.plan_hash)
         by = document.get("approved_by") if document else None
-        return PlanSeen(plan.day, plan.plan_hash, plan.made_at, self.facts(references).taken_at, by)
+        return PlanSeen(plan.day, plan.plan_hash, plan.made_at, self.metadata(references).taken_at, by)
 
 
 def newest_plan(warehouse: Warehouse, repository: Repository, day: date | None) -> tuple[PlanTables, list[str]]:

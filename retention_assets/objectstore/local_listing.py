@@ -51,7 +51,7 @@ def list_named(root: Path, directory: str, names: Names) -> Iterator[pa.RecordBa
     place = os.open(root / directory, os.O_RDONLY)
     try:
         for batch in names:
-            found = [(name, facts) for name in batch.astype(str).tolist() if (facts := _facts(place, name))]
+            found = [(name, status) for name in batch.astype(str).tolist() if (status := _status(place, name))]
             yield _batch(directory, found)
     finally:
         os.close(place)
@@ -61,7 +61,7 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
     return entry.is_file(follow_symlinks=False)
 
 
-def _facts(place: int, name: str) -> os.stat_result | None:
+def _status(place: int, name: str) -> os.stat_result | None:
     try:
         return os.stat(name, dir_fd=place, follow_symlinks=False)
     except FileNotFoundError:
@@ -71,8 +71,8 @@ def _facts(place: int, name: str) -> os.stat_result | None:
 def _batch(directory: str, found: Sequence[tuple[str, os.stat_result]]) -> pa.RecordBatch:
     columns = [
         pa.array([directory + name for name, _ in found], pa.string()),
-        pa.array([facts.st_mtime_ns // 1_000 for _, facts in found], LISTING.field("last_modified").type),
-        pa.array([facts.st_size for _, facts in found], pa.int64()),
+        pa.array([status.st_mtime_ns // 1_000 for _, status in found], LISTING.field("last_modified").type),
+        pa.array([status.st_size for _, status in found], pa.int64()),
         pa.nulls(len(found), pa.string()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=LISTING)

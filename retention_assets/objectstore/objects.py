@@ -18,7 +18,7 @@ from obstore.exceptions import BaseError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import LIST, READ, Action, Failure, Kind, failure_of
 
-__all__ = ["LISTING", "ObjectFacts", "ObjectReader", "OpenStore", "StoreAccess"]
+__all__ = ["LISTING", "ObjectMetadata", "ObjectReader", "OpenStore", "StoreAccess"]
 
 LISTING = pa.schema(
     (
@@ -37,7 +37,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectFacts:
+class ObjectMetadata:
     """The metadata of one object."""
 
     path: str
@@ -81,12 +81,12 @@ class ObjectReader(OpenStore):
         """Return the object's bytes."""
         return self._call(lambda: bytes(self._store.get(path).bytes()), path, READ)
 
-    def read_with_facts(self, path: str) -> tuple[bytes, ObjectFacts]:
+    def read_with_metadata(self, path: str) -> tuple[bytes, ObjectMetadata]:
         """Return the object's bytes and metadata, from the same response."""
 
-        def read() -> tuple[bytes, ObjectFacts]:
+        def read() -> tuple[bytes, ObjectMetadata]:
             found = self._store.get(path)
-            return bytes(found.bytes()), facts_of(found.meta)
+            return bytes(found.bytes()), metadata_of(found.meta)
 
         return self._call(read, path, READ)
 
@@ -101,9 +101,9 @@ class ObjectReader(OpenStore):
 
         return self._call(digest, path, READ)
 
-    def head(self, path: str) -> ObjectFacts:
+    def head(self, path: str) -> ObjectMetadata:
         """Return the object's metadata."""
-        return facts_of(self._call(lambda: self._store.head(path), path, READ))
+        return metadata_of(self._call(lambda: self._store.head(path), path, READ))
 
     def list(self, prefix: str = "") -> Iterator[pa.RecordBatch]:
         """Yield the objects below `prefix`, at any depth, as `LISTING`; nothing if there are none.
@@ -239,9 +239,9 @@ def _misnames(level: Mapping[str, Any]) -> bool:
     )
 
 
-def facts_of(meta: Mapping[str, Any]) -> ObjectFacts:
+def metadata_of(meta: Mapping[str, Any]) -> ObjectMetadata:
     """Return one object's metadata from obstore's."""
-    return ObjectFacts(meta["path"], meta["size"], meta["last_modified"], _unquoted(meta["e_tag"]))
+    return ObjectMetadata(meta["path"], meta["size"], meta["last_modified"], _unquoted(meta["e_tag"]))
 
 
 def _conformed(listed: pa.RecordBatch) -> pa.RecordBatch:

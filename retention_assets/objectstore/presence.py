@@ -27,7 +27,7 @@ def presence(addresses: DataFrame, access: StoreAccess) -> DataFrame:
     def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = ObjectReader(access)
 
-        def facts(address: str) -> tuple[datetime, int] | tuple[None, None]:
+        def metadata(address: str) -> tuple[datetime, int] | tuple[None, None]:
             try:
                 found = reader.head(address)
             except ObjectMissing:
@@ -37,7 +37,7 @@ def presence(addresses: DataFrame, access: StoreAccess) -> DataFrame:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for batch in batches:
                 for group in batched(batch.column(0).to_pylist(), _AT_ONCE):
-                    times, sizes = zip(*pool.map(facts, group), strict=True)
+                    times, sizes = zip(*pool.map(metadata, group), strict=True)
                     columns = [pa.array(group, pa.string()), pa.array(times, INSTANT), pa.array(sizes, pa.int64())]
                     yield pa.record_batch(columns, schema=PRESENCE)
 

@@ -23,7 +23,7 @@ from retention_assets.report.history import Node, history_of
 from retention_assets.state.ledger import results_of
 from retention_assets.state.plan import PLANS, Plan, load_plan, together
 from retention_assets.state.records import newest_of_plan
-from retention_assets.state.warehouse import CHECK_RESULTS, FACTS, Warehouse
+from retention_assets.state.warehouse import CHECK_RESULTS, METADATA, Warehouse
 from retention_assets.tables import TABLES
 
 FORECAST_DAYS = 60
@@ -125,9 +125,9 @@ def _plans(warehouse: Warehouse, name: str, days: Sequence[str]) -> list[Plan]:
 def _guards(tables: PlanTables) -> Iterator[Mapping[str, Any]]:
     """Yield the results of the guards of the plan's tables, in the order in which plans make these tables."""
     for table in TABLES:
-        place = tables.plan.repository, table, tables.plan.day.isoformat(), FACTS
-        facts = tables.warehouse.read_document(*place) or {"notes": {}}
-        for one in json.loads(facts["notes"].get(CHECK_RESULTS, "[]")):
+        place = tables.plan.repository, table, tables.plan.day.isoformat(), METADATA
+        metadata = tables.warehouse.read_document(*place) or {"notes": {}}
+        for one in json.loads(metadata["notes"].get(CHECK_RESULTS, "[]")):
             yield {"table": table, **one}
 
 

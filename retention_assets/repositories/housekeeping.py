@@ -21,7 +21,7 @@ from retention_assets.state.lease import MARGIN, release_lease, renew_lease, tak
 from retention_assets.state.ledger import LEDGERS, SURPLUS_LEDGERS
 from retention_assets.state.plan import CURRENT, PLANNED_HEADS, PLANNED_OBJECTS, PLANS, made_at_name
 from retention_assets.state.records import RECORDS
-from retention_assets.state.warehouse import FACTS, REFUSED, SUCCESS, StoredFile, Warehouse
+from retention_assets.state.warehouse import METADATA, REFUSED, SUCCESS, StoredFile, Warehouse
 from retention_assets.tables import (
     ADDRESSES,
     CACHED_MANIFESTS,
@@ -174,14 +174,14 @@ def _newest_days(tables: _Tables, now: datetime) -> Iterator[str]:
     complete: dict[str, list[str]] = {}
     for table, day in tables.entries:
         place = f"{table}/{day}"
-        if table in _DAILY and _is_day(day) and {f"{place}/{FACTS}", f"{place}/{SUCCESS}"} <= tables.files.keys():
+        if table in _DAILY and _is_day(day) and {f"{place}/{METADATA}", f"{place}/{SUCCESS}"} <= tables.files.keys():
             complete.setdefault(table, []).append(day)
     for table, days in complete.items():
         yield max(days)
         if table in _NEWEST_IS_READ:
             name = tables.repository.name
-            facts = {day: tables.warehouse.facts(name, table, date.fromisoformat(day)) for day in days}
-            usable = sorted((facts[day].taken_at, day) for day in days if REFUSED not in facts[day].notes)
+            metadata = {day: tables.warehouse.metadata(name, table, date.fromisoformat(day)) for day in days}
+            usable = sorted((metadata[day].taken_at, day) for day in days if REFUSED not in metadata[day].notes)
             yield from (day for _, day in usable[-1:])
             yield from [day for taken_at, day in usable if taken_at <= now + MARGIN][-1:]
 

@@ -31,7 +31,7 @@ from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.lease import MARGIN
 from retention_assets.state.plan import POLICY_HASH, REFERENCES_HASH
 from retention_assets.state.table_cache import TableCache
-from retention_assets.state.warehouse import FACTS, REFUSED, Warehouse
+from retention_assets.state.warehouse import METADATA, REFUSED, Warehouse
 from retention_assets.tables import (
     ADDRESSES,
     COMMIT_GRAPH,
@@ -185,7 +185,7 @@ class OtherRepositories:
 
         A table from the future is of a time when a clock was wrong. It would hide the tables that are made after it.
         """
-        document = self.warehouse.read_document(other.name, name, day.isoformat(), FACTS)
+        document = self.warehouse.read_document(other.name, name, day.isoformat(), METADATA)
         is_complete = self.warehouse.is_complete(other.name, name, day.isoformat())
         if document is None or not is_complete or REFUSED in document["notes"]:
             return None

@@ -29,7 +29,7 @@ def write_rows(
     shared: bool,
     observe: Sequence[Column] = (),
 ) -> Written:
-    """Overwrite a partition with `rows`. It is complete when its metadata (`Facts`) are written too.
+    """Overwrite a partition with `rows`. It is complete when its metadata (`PartitionMetadata`) are written too.
 
     The driver writes the rows of an Arrow table itself, so these tables cost no Spark job.
 

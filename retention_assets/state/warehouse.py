@@ -1,7 +1,7 @@
 """The warehouse: the project's own tables, one directory (partition) for each table and day.
 
-Spark writes and reads the rows. This module names the directories, stores the metadata of a partition (`Facts`) beside
-its rows, and reads and writes small JSON documents.
+Spark writes and reads the rows. This module names the directories, stores the metadata of a partition beside its rows,
+and reads and writes small JSON documents.
 """
 
 import json
@@ -33,7 +33,7 @@ LAYOUT = 1  # of the directories; a warehouse without the document has this one
 _LAYOUT = "warehouse.json"
 _KNOWN_LAYOUTS: set[str] = set()  # the roots whose layout this process has read
 REFUSED = "refused"  # note of a partition: the guards that refused it; its rows are still written, for inspection
-FACTS = "_facts.json"  # Spark ignores names that begin with an underscore
+METADATA = "_facts.json"  # Spark ignores names that begin with an underscore
 SUCCESS = "_SUCCESS"  # the marker with which Spark ends a table
 _PART = "part-00000.parquet"  # the file of a table that the driver writes
 _FOOTER = 2**16  # bytes read from the end of a Parquet file: our footers are smaller; a longer one takes a second read
@@ -42,7 +42,7 @@ _CONDITIONS = "_conditions"  # scratch file that tests whether the store honours
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class PartitionMetadata:
     """The metadata of a partition. Timestamps are UTC, by the clock of this machine unless stated otherwise."""
 
     taken_at: datetime  # the data in the table are not older than this
@@ -73,7 +73,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of one partition, with the time of the data (UTC) and the notes of the partition. See `Facts`.
+    """The rows of one partition, with the time of the data (UTC) and the notes of its `PartitionMetadata`.
 
     Spark has the rows that grow with the objects. The driver makes and reads the few rows of policies and commits.
     """
@@ -179,13 +179,13 @@ class Warehouse:
         rows than were written, or when columns are missing; the message names the command that makes the partition.
         GuardRefused when a guard refused the data in it.
         """
-        facts = self.facts(repository, table, day)
-        if refused := facts.notes.get(REFUSED):
+        metadata = self.metadata(repository, table, day)
+        if refused := metadata.notes.get(REFUSED):
             raise GuardRefused(
                 f"{repository}: {table} of {day} was refused by {refused}. Nothing was deleted. "
                 f"Make it again: `retention {_maker(table)} {repository} --as-of {day}`."
             )
-        files = self.require_rows(repository, table, day, facts.rows)
+        files = self.require_rows(repository, table, day, metadata.rows)
         if needed is None:
             needed = TABLES[table].schema.names if table in TABLES else []
         self._require_columns(files, needed, repository, table, day)
@@ -196,7 +196,7 @@ class Warehouse:
 
             return read_directory(self, *place, schema=TABLES[table].schema)
 
-        return Rows(self._frame(spark, files, *place), facts.taken_at, facts.notes, read=read)
+        return Rows(self._frame(spark, files, *place), metadata.taken_at, metadata.notes, read=read)
 
     def frame(self, spark: "SparkSession", *parts: str) -> "DataFrame":
         """Return the rows of a directory that Spark wrote, with the columns of its files."""
@@ -275,21 +275,21 @@ class Warehouse:
         found = self._store.list_with_delimiter(prefix)["common_prefixes"]
         return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in found)
 
-    def write_facts(self, repository: str, table: str, day: date, facts: Facts) -> None:
+    def write_metadata(self, repository: str, table: str, day: date, metadata: PartitionMetadata) -> None:
         """Write the metadata of a partition beside its rows. Call this after the rows are written."""
-        document = {**asdict(facts), "taken_at": facts.taken_at.isoformat()}
-        self.write_document(document, repository, table, day.isoformat(), FACTS)
+        document = {**asdict(metadata), "taken_at": metadata.taken_at.isoformat()}
+        self.write_document(document, repository, table, day.isoformat(), METADATA)
 
-    def facts(self, repository: str, table: str, day: date) -> Facts:
+    def metadata(self, repository: str, table: str, day: date) -> PartitionMetadata:
         """Return the metadata of a partition. Errors: TableContractError when the partition is incomplete."""
         self.require(repository, table, day)
-        document = self.read_document(repository, table, day.isoformat(), FACTS)
+        document = self.read_document(repository, table, day.isoformat(), METADATA)
         if document is None:
             raise TableContractError(
-                f"{repository}: {table} of {day} was written, its facts were not. Nothing was deleted. "
+                f"{repository}: {table} of {day} was written, its metadata were not. Nothing was deleted. "
                 f"Make it again: `retention {_maker(table)} {repository} --as-of {day}`."
             )
-        return Facts(
+        return PartitionMetadata(
             datetime.fromisoformat(document["taken_at"]).astimezone(UTC),
             document["rows"],
             document["run_id"],

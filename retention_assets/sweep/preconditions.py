@@ -56,11 +56,11 @@ class Preconditions:
 
     def _head(self, reader: ObjectReader, address: str) -> dict[str, object] | None:
         try:
-            facts = reader.head(address)
+            metadata = reader.head(address)
         except ObjectMissing:
             return None
-        e_tag = None if self.access.is_local else facts.e_tag  # a local ETag identifies the file, not its content
-        return {"path": address, "last_modified": facts.last_modified, "size": facts.size, "e_tag": e_tag}
+        e_tag = None if self.access.is_local else metadata.e_tag  # a local ETag identifies the file, not its content
+        return {"path": address, "last_modified": metadata.last_modified, "size": metadata.size, "e_tag": e_tag}
 
 
 @dataclass(frozen=True, slots=True)

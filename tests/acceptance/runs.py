@@ -17,7 +17,7 @@ from retention_assets.lakefs.rules.names import issued_at
 from retention_assets.lakefs.rules.ranges import active_ranges
 from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory
-from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, StoragePicture, take_snapshot
+from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, InventorySnapshot, take_snapshot
 from retention_assets.lakefs.source.opening import OpenRepository, open_repository
 from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.staged_objects import staged_objects
@@ -25,7 +25,7 @@ from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
 from retention_assets.policy.rules import Policy
 from retention_assets.state.table_cache import TableCache
 from retention_assets.state.table_writer import conform
-from retention_assets.state.warehouse import Facts, Warehouse
+from retention_assets.state.warehouse import PartitionMetadata, Warehouse
 from retention_assets.tables import STORAGE_INVENTORY
 from tests import ledgers
 
@@ -47,17 +47,19 @@ class Run:
         """Open the repository."""
         return open_repository(self.repository, lambda: self.now)
 
-    def picture(self) -> StoragePicture:
+    def snapshot(self) -> InventorySnapshot:
         """Take the picture of the store."""
         return take_snapshot(InventoryContext(self.spark, self.open(), self.warehouse, self.day, lambda: self.now))
 
-    def keep(self, picture: StoragePicture) -> DataFrame:
+    def keep(self, snapshot: InventorySnapshot) -> DataFrame:
         """Write the picture into the warehouse as the IO manager does; return it as it was written."""
         name, table = self.repository.name, STORAGE_INVENTORY.name
         target = self.warehouse.partition(name, table, self.day)
-        conform(picture.frame, STORAGE_INVENTORY).write.mode("overwrite").parquet(target)
+        conform(snapshot.frame, STORAGE_INVENTORY).write.mode("overwrite").parquet(target)
         count = self.warehouse.row_count(name, table, self.day.isoformat())
-        self.warehouse.write_facts(name, table, self.day, Facts(picture.taken_at, count, self.run_id, picture.notes))
+        self.warehouse.write_metadata(
+            name, table, self.day, PartitionMetadata(snapshot.taken_at, count, self.run_id, snapshot.notes)
+        )
         return self.spark.read.parquet(target)
 
     def addresses(self, policy: Policy, references: References, *, full: bool = False) -> DataFrame:
@@ -80,15 +82,15 @@ class Run:
         frame = staged_objects(self.spark, opened.access, files, opened.inside, shown)
         return frame, staged is not None, staged.taken_at if staged else self.now
 
-    def found(self, picture: StoragePicture) -> set[Found]:
+    def found(self, snapshot: InventorySnapshot) -> set[Found]:
         """Return the candidates of this moment by the whole policy and the given picture of the store."""
         references, policy = self.open().source.references(), self.open().policy()
         pairs = self.addresses(policy, references)
-        return self.found_among(picture, pairs, policy, references.branches, references.taken_at)
+        return self.found_among(snapshot, pairs, policy, references.branches, references.taken_at)
 
     def found_among(
         self,
-        picture: StoragePicture,
+        snapshot: InventorySnapshot,
         pairs: DataFrame,
         policy: Policy,
         branches: Mapping[str, str],
@@ -96,12 +98,12 @@ class Run:
     ) -> set[Found]:
         """Return the candidates by pairs that are known."""
         staged, known, staged_at = self.staged()
-        oldest = min([picture.taken_at, references_at] + ([staged_at] if known else []))
+        oldest = min([snapshot.taken_at, references_at] + ([staged_at] if known else []))
         settings = self.repository.settings
         age_cutoff = AgeCutoff(oldest, settings.grace, settings.token_life, issued=issued_at)
         as_of = datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
         holding = holders(with_lifecycle(pairs, policy.lifecycle, branches, as_of), ())
-        objects = classified(picture.frame, holding, staged, age_cutoff, staged_known=known)
+        objects = classified(snapshot.frame, holding, staged, age_cutoff, staged_known=known)
         return found_in(candidates(due(objects)))
 
 

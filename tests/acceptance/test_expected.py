@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config.configuration import Configuration
 from retention_assets.lakefs.rules.references import References
-from retention_assets.lakefs.source.inventory_snapshot import FELL_BACK, StoragePicture
+from retention_assets.lakefs.source.inventory_snapshot import FELL_BACK, InventorySnapshot
 from retention_assets.policy.lint import lint
 from retention_assets.policy.rules import Policy
 from retention_assets.state.warehouse import Warehouse
@@ -36,7 +36,7 @@ class Known:
 
     spark: SparkSession
     place: Place
-    picture: StoragePicture
+    snapshot: InventorySnapshot
     references: References
     pairs: dict[tuple[bool, str], DataFrame] = field(default_factory=dict)
 
@@ -73,9 +73,9 @@ def known_repositories(spark: SparkSession, tmp_path_factory: pytest.TempPathFac
         )
         references = run.open().source.references()
         run.addresses(run.open().policy(), halfway(references))
-        picture = run.picture()
-        picture.frame.cache()
-        made[name] = Known(spark, place, picture, references)
+        snapshot = run.snapshot()
+        snapshot.frame.cache()
+        made[name] = Known(spark, place, snapshot, references)
     yield made
     spark.catalog.clearCache()
 
@@ -123,7 +123,7 @@ def test_the_expected_candidates_are_found_and_no_other(known: Known, case: Case
     run = known.run(known.place.of_case(case))
     policy, references = run.open().policy(), known.references
     pairs = known.pairs_of(case.commits)
-    found = run.found_among(known.picture, pairs, policy, references.branches, references.taken_at)
+    found = run.found_among(known.snapshot, pairs, policy, references.branches, references.taken_at)
     assert kinds(found) == case.answer()
 
 
@@ -132,10 +132,10 @@ def test_the_expected_candidates_are_found_and_no_other(known: Known, case: Case
 @pytest.mark.slow
 def test_an_inventory_of_each_format_shows_what_the_listing_shows(known: Known, file_format: str) -> None:
     configuration = known.place.configure(["gc_rules"], inventory=known.place.deliver(file_format))
-    picture = known.run(configuration).picture()
-    assert objects_in(picture.frame) == objects_in(known.picture.frame)
-    assert picture.taken_at == SAVED_AT
-    sources = {row["source"] for row in picture.frame.where("address LIKE 'data/%'").select("source").collect()}
+    snapshot = known.run(configuration).snapshot()
+    assert objects_in(snapshot.frame) == objects_in(known.snapshot.frame)
+    assert snapshot.taken_at == SAVED_AT
+    sources = {row["source"] for row in snapshot.frame.where("address LIKE 'data/%'").select("source").collect()}
     assert sources == {"inventory"}
 
 
@@ -143,15 +143,15 @@ def test_an_inventory_of_each_format_shows_what_the_listing_shows(known: Known, 
 def test_an_optimized_run_shows_what_the_listing_shows_and_lists_no_old_slice(known: Known) -> None:
     run = known.run(known.place.configure(["gc_rules"], listing="optimized"), "optimized")
     before = replace(run, day=DAY - timedelta(days=1), now=NOW - timedelta(hours=12))
-    first = before.picture()
+    first = before.snapshot()
     assert FELL_BACK in first.notes
     assert first.listed == len(first.places.deep)
     before.keep(first)
-    second = run.picture()
+    second = run.snapshot()
     assert FELL_BACK not in second.notes
     assert second.listed == 0
-    assert objects_in(second.frame) == objects_in(known.picture.frame)
-    assert second.taken_at == known.picture.taken_at
+    assert objects_in(second.frame) == objects_in(known.snapshot.frame)
+    assert second.taken_at == known.snapshot.taken_at
 
 
 @pytest.mark.parametrize("commits", COMMITS, ids=["every_commit", "retention", "retention_and_tags"])
@@ -191,7 +191,7 @@ def test_a_server_leads_to_the_same_candidates(known: Known, stem: str, monkeypa
             known.references.branches,
             known.references.tags,
         )
-        assert kinds(run.found(known.picture)) == case.answer()
+        assert kinds(run.found(known.snapshot)) == case.answer()
 
 
 @pytest.mark.parametrize("name", ["orchard"])
@@ -203,7 +203,7 @@ def test_days_for_a_branch_that_is_not_there_are_a_warning_and_change_nothing(kn
     run = known.run(known.place.configure(["with-another-branch"], tags=case.tags))
     policy, references = run.open().policy(), known.references
     pairs = known.pairs_of(case.commits)
-    found = run.found_among(known.picture, pairs, policy, references.branches, references.taken_at)
+    found = run.found_among(known.snapshot, pairs, policy, references.branches, references.taken_at)
     assert kinds(found) == case.answer()
     assert ("warning", "there is no branch 'never-made'; its days do nothing") in findings(policy, references)
 

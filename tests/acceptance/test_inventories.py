@@ -79,9 +79,9 @@ def stored(place: BuiltRepository) -> set[tuple[str, int, datetime]]:
 def test_objects_written_since_are_found_by_listing_the_open_slices(
     spark: SparkSession, place: BuiltRepository
 ) -> None:
-    picture = a_run(spark, place, deliver(place)).picture()
-    assert objects_in(picture.frame) == stored(place)
-    listed = {found["address"] for found in picture.frame.where("source = 'listing'").select("address").collect()}
+    snapshot = a_run(spark, place, deliver(place)).snapshot()
+    assert objects_in(snapshot.frame) == stored(place)
+    listed = {found["address"] for found in snapshot.frame.where("source = 'listing'").select("address").collect()}
     assert {WRITTEN_SINCE, LATE} <= listed
     assert not {HELD, DEAD, ALSO_DEAD} & listed
 
@@ -91,7 +91,7 @@ def test_nothing_is_judged_that_was_young_when_the_inventory_was_made(
     spark: SparkSession, place: BuiltRepository
 ) -> None:
     run = a_run(spark, place, deliver(place))
-    found = run.found(run.picture())
+    found = run.found(run.snapshot())
     assert {name for name, _, _ in found} == {DEAD, ALSO_DEAD, NEARLY_YOUNG}
 
 
@@ -103,15 +103,15 @@ def test_two_inventories_of_two_prefixes_count_as_one_and_what_both_list_counts_
     first = deliver(place, [row(HELD), outdated], "one", config_id="one")
     others = [row(name, at) for name, at in THEN.items() if name != HELD]
     second = deliver(place, others, "two", config_id="two", created_at=DELIVERED - DAY)
-    picture = a_run(spark, place, first, second).picture()
-    assert objects_in(picture.frame) == stored(place)
-    assert picture.taken_at == DELIVERED - DAY
+    snapshot = a_run(spark, place, first, second).snapshot()
+    assert objects_in(snapshot.frame) == stored(place)
+    assert snapshot.taken_at == DELIVERED - DAY
 
 
 def test_an_inventory_of_another_bucket_beside_adds_nothing(spark: SparkSession, place: BuiltRepository) -> None:
     elsewhere = deliver(place, [row(address(OLD, 99))], "other", bucket="pond")
-    picture = a_run(spark, place, deliver(place), elsewhere).picture()
-    assert objects_in(picture.frame) == stored(place)
+    snapshot = a_run(spark, place, deliver(place), elsewhere).snapshot()
+    assert objects_in(snapshot.frame) == stored(place)
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
@@ -124,8 +124,8 @@ def test_old_versions_and_delete_markers_are_no_objects(
         row(GONE, OLD + HOUR, is_delete_marker=True, version_id="v2", size=None, etag=None),
     ]
     named = [replace(one, version_id="v9") for one in ROWS]
-    picture = a_run(spark, place, deliver(place, versions + named, versions=True, file_format=file_format)).picture()
-    assert objects_in(picture.frame) == stored(place)
+    snapshot = a_run(spark, place, deliver(place, versions + named, versions=True, file_format=file_format)).snapshot()
+    assert objects_in(snapshot.frame) == stored(place)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_what_a_sweep_of_ours_deleted_since_is_not_planned_again(
 ) -> None:
     run = a_run(spark, place, deliver(place))
     write_ledger(run, {DEAD: outcome}, NOW - DAY)
-    found = run.found(run.picture())
+    found = run.found(run.snapshot())
     assert (DEAD in {name for name, _, _ in found}) is is_planned_again
     assert ALSO_DEAD in {name for name, _, _ in found}
 
@@ -152,7 +152,7 @@ def test_what_is_gone_from_a_slice_that_holds_more_stays_in_the_picture_until_th
 ) -> None:
     run = a_run(spark, place, deliver(place))
     place.remove([ALSO_DEAD])
-    assert ALSO_DEAD in {name for name, _, _ in objects_in(run.picture().frame)}
+    assert ALSO_DEAD in {name for name, _, _ in objects_in(run.snapshot().frame)}
 
 
 # What makes an inventory unusable: each ends the plan with one error. Some change the delivery, some the settings.

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from retention_assets.core.age import AgeCutoff
 from retention_assets.lakefs.rules.candidates import candidates, classified, due, holders
 from retention_assets.lakefs.rules.names import issued_at
-from retention_assets.lakefs.source.inventory_snapshot import FELL_BACK, StoragePicture
+from retention_assets.lakefs.source.inventory_snapshot import FELL_BACK, InventorySnapshot
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.warehouse import Warehouse
 from tests.acceptance.runs import Found, Run, found_in, objects_in, write_ledger
@@ -113,14 +113,14 @@ class Lake:
         self.place.store({name: self.now}, SIZE)
 
 
-def judged_by(run: Run, picture: StoragePicture, lake: Lake) -> set[Found]:
+def judged_by(run: Run, snapshot: InventorySnapshot, lake: Lake) -> set[Found]:
     """Return the candidates by our code, for references that are the model's."""
     active = set().union(*lake.branches.values())
     held = [Pair(name, f"path/{name}", active=name in active) for name in sorted(active | lake.expired)]
     uncommitted = staged(run.spark, *(Staged(name) for name in sorted(lake.staged)))
-    age_cutoff = AgeCutoff(picture.taken_at, GRACE, TOKEN_LIFE, issued=issued_at)
+    age_cutoff = AgeCutoff(snapshot.taken_at, GRACE, TOKEN_LIFE, issued=issued_at)
     holding = holders(pairs(run.spark, *held), ())
-    return found_in(candidates(due(classified(picture.frame, holding, uncommitted, age_cutoff, staged_known=True))))
+    return found_in(candidates(due(classified(snapshot.frame, holding, uncommitted, age_cutoff, staged_known=True))))
 
 
 def empty_lake(directory: Path, random: Random) -> Lake:
@@ -128,7 +128,7 @@ def empty_lake(directory: Path, random: Random) -> Lake:
     return Lake(random, place)
 
 
-def weeks(spark: SparkSession, lake: Lake, runs: int) -> Iterator[tuple[Run, StoragePicture, StoragePicture]]:
+def weeks(spark: SparkSession, lake: Lake, runs: int) -> Iterator[tuple[Run, InventorySnapshot, InventorySnapshot]]:
     """Give, for each of several runs on later and later days, the run with its optimized and its clean picture."""
     own = lake.place.repository({"default_retention_days": 1, "branches": []}, listing="optimized", clean_every="14d")
     tables = Warehouse(str(lake.place.directory / "warehouse"))
@@ -137,9 +137,9 @@ def weeks(spark: SparkSession, lake: Lake, runs: int) -> Iterator[tuple[Run, Sto
             lake.step()
         run = Run(spark, own, tables, lake.now.date(), lake.now)
         clean = replace(run, repository=replace(own, settings=own.settings.model_copy(update={"listing": "clean"})))
-        optimized = run.picture()
+        optimized = run.snapshot()
         run.keep(optimized)
-        yield run, optimized, clean.picture()
+        yield run, optimized, clean.snapshot()
 
 
 def compare(spark: SparkSession, directory: Path, seed: int, runs: int) -> list[int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.lakefs.source.inventory_snapshot import StoragePicture
+from retention_assets.lakefs.source.inventory_snapshot import InventorySnapshot
 from retention_assets.state.warehouse import Warehouse
 from tests.acceptance.runs import Run
 from tests.worlds import BuiltRepository, Version, address, build_repository
@@ -97,7 +97,7 @@ def built(directory: Path, *, staged_known: bool) -> BuiltRepository:
 @dataclass(frozen=True)
 class Seen:
     run: Run
-    picture: StoragePicture
+    snapshot: InventorySnapshot
     reasons: dict[str, str]  # by address
 
 
@@ -108,8 +108,8 @@ def seen(
     place = built(tmp_path_factory.mktemp(request.param), staged_known=request.param == "staged_list")
     repository = place.repository(RETENTION, grace="24h", token_life="48h")
     run = Run(spark, repository, Warehouse(str(place.directory / "warehouse")), NOW.date(), NOW)
-    picture = run.picture()
-    yield Seen(run, picture, {name: reason for name, _, reason in run.found(picture)})
+    snapshot = run.snapshot()
+    yield Seen(run, snapshot, {name: reason for name, _, reason in run.found(snapshot)})
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name.replace(" ", "_")) for case in ALL])

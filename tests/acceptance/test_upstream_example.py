@@ -27,7 +27,7 @@ def due(
     built = build_repository(directory, commits, branches, taken_at=NOW + HOUR, objects=stored)
     repository = built.repository(RULES, *more, tags="ignore")
     run = Run(spark, repository, Warehouse(str(directory / "warehouse")), NOW.date(), NOW + 2 * HOUR)
-    found = run.found(run.picture())
+    found = run.found(run.snapshot())
     assert {reason for _, _, reason in found} <= {"lifecycle"}
     return {held[name] for name, _, _ in found}
 

@@ -171,4 +171,4 @@ def test_a_partition_without_its_facts_is_not_believed(orchard: TwicePlanned, tm
     (tmp_path / "warehouse/orchard/active_ranges/2026-11-01/_facts.json").unlink()
     run = lake.make("addresses")
     assert not run.success
-    assert "active_ranges of 2026-11-01 was written, its facts were not" in run.errors
+    assert "active_ranges of 2026-11-01 was written, its metadata were not" in run.errors

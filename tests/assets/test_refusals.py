@@ -11,9 +11,9 @@ import pytest
 import yaml
 from pyspark.sql import Column, DataFrame
 
-from retention_assets.assets import plan_inputs as pictures
+from retention_assets.assets import plan_inputs as snapshots
 from retention_assets.errors import ConfigurationError
-from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, StoragePicture, take_snapshot
+from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, InventorySnapshot, take_snapshot
 from retention_assets.lakefs.source.opening import open_repository
 from retention_assets.policy.documents import from_server
 from retention_assets.state import table_writer
@@ -64,12 +64,12 @@ def test_a_live_object_that_is_not_listed_ends_the_run_without_candidates(lake: 
 def test_a_listing_that_was_cut_ends_the_run_before_anything_is_judged(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def without_a_slice(context: InventoryContext) -> StoragePicture:
+    def without_a_slice(context: InventoryContext) -> InventorySnapshot:
         whole = take_snapshot(context)
         frame = whole.frame.where(~whole.frame["address"].startswith(f"data/{SLICE}/"))
-        return StoragePicture(frame, whole.taken_at, whole.places, whole.listed, whole.notes)
+        return InventorySnapshot(frame, whole.taken_at, whole.places, whole.listed, whole.notes)
 
-    monkeypatch.setattr(pictures, "take_snapshot", without_a_slice)
+    monkeypatch.setattr(snapshots, "take_snapshot", without_a_slice)
     run = lake.plan()
     assert refusing(run) == ["listing_complete"]
     assert set(run.steps) == {"policy_table", "current_rules", "storage_inventory"}
@@ -215,10 +215,10 @@ def test_candidates_are_not_made_of_addresses_found_under_another_policy(lake: L
 
 
 def test_candidates_are_not_made_of_addresses_found_from_other_references(lake: Lake) -> None:
-    facts = lake.root / "warehouse/orchard/addresses" / DAY / "_facts.json"
-    noted = json.loads(facts.read_text("utf-8"))
+    metadata = lake.root / "warehouse/orchard/addresses" / DAY / "_facts.json"
+    noted = json.loads(metadata.read_text("utf-8"))
     noted["notes"]["references_hash"] = "0" * 64
-    facts.write_text(json.dumps(noted), encoding="utf-8")
+    metadata.write_text(json.dumps(noted), encoding="utf-8")
     run = lake.make("deletion_candidates")
     assert "the addresses have another references_hash than the plan would name. Nothing was deleted" in run.errors
 

@@ -22,7 +22,7 @@ from retention_assets.cli.tables import open_table
 from retention_assets.config.configuration import load_configuration
 from retention_assets.core.frames import from_arrow
 from retention_assets.state.table_writer import write_rows
-from retention_assets.state.warehouse import Facts, Warehouse
+from retention_assets.state.warehouse import PartitionMetadata, Warehouse
 from retention_assets.tables import UNCOMMITTED_OBJECTS
 from tests.end_to_end.clusters import SECRETS
 from tests.end_to_end.command import DAY, Place, files_below, run
@@ -113,7 +113,7 @@ def tables(place: Place) -> dict[str, Any]:
     for addresses in (["old"], ["data/a", "data/b"]):
         rows = pa.table([addresses, [now] * len(addresses)], schema=UNCOMMITTED_OBJECTS.schema)
         written = write_rows(from_arrow(spark, rows), warehouse, *partition, shared=place.shared)
-        warehouse.write_facts(*partition, Facts(now, written.rows, "a-run"))
+        warehouse.write_metadata(*partition, PartitionMetadata(now, written.rows, "a-run"))
     read = warehouse.rows(spark, *partition).frame.toArrow()
     with_arrow = open_table(warehouse, *partition)
     return {"spark": sorted(read["address"].to_pylist()), "arrow": with_arrow["address"].to_pylist()}

@@ -28,7 +28,7 @@ from retention_assets.state.plan import Plan
 from retention_assets.state.policies import POLICY_RUN, current_rules_of, policy_versions, rules_in_force
 from retention_assets.state.table_cache import TableCache
 from retention_assets.state.table_writer import conform
-from retention_assets.state.warehouse import Facts, Rows, Warehouse
+from retention_assets.state.warehouse import PartitionMetadata, Rows, Warehouse
 from retention_assets.sweep.sweep_run import Sweep
 from retention_assets.tables import DELETION_CANDIDATES, POLICY_TABLE, STORAGE_INVENTORY, TABLES
 from tests.ledgers import write_ledger
@@ -160,8 +160,8 @@ class Day:
 
     def _pictures(self, opened: OpenRepository) -> tuple[PlanInputs, int]:
         context = InventoryContext(self.spark, opened, self.warehouse, self.date, lambda: self.world.now)
-        picture = take_snapshot(context)
-        inventory = self._keep(STORAGE_INVENTORY.name, Rows(picture.frame, picture.taken_at, picture.notes))
+        snapshot = take_snapshot(context)
+        inventory = self._keep(STORAGE_INVENTORY.name, Rows(snapshot.frame, snapshot.taken_at, snapshot.notes))
         staged = opened.source.staged()
         assert staged
         waiting = staged_objects(self.spark, opened.access, staged.files, opened.inside, staged.shown)
@@ -186,7 +186,9 @@ class Day:
         frame: DataFrame = conform(rows.frame, TABLES[table])
         frame.write.mode("overwrite").parquet(self.warehouse.partition(NAME, table, self.date))
         count = self.warehouse.row_count(NAME, table, self.date.isoformat())
-        self.warehouse.write_facts(NAME, table, self.date, Facts(rows.taken_at, count, self.run_id, rows.notes))
+        self.warehouse.write_metadata(
+            NAME, table, self.date, PartitionMetadata(rows.taken_at, count, self.run_id, rows.notes)
+        )
         return self.warehouse.rows(self.spark, NAME, table, self.date)
 
 

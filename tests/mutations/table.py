@@ -6,7 +6,7 @@ _CANDIDATES = "retention_assets/lakefs/rules/candidates.py"
 _JUDGED = "tests/transforms/test_candidates.py::test_an_object_is_judged_by_everything_that_may_keep_it"
 _PASSES = (
     "tests/transforms/test_candidates.py"
-    "::test_an_instant_passes_when_it_and_the_grace_period_lie_before_the_oldest_picture"
+    "::test_an_instant_passes_when_it_and_the_grace_period_lie_before_the_oldest_input"
 )
 _LOST_LEASE = "tests/sweep/test_worker.py::test_a_worker_whose_lease_is_lost_ends_with_the_group_in_its_hands"
 _LEFT_ALONE = "tests/sweep/test_engine.py::test_what_lives_again_is_left_alone"

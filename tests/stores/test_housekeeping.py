@@ -29,7 +29,7 @@ from retention_assets.state.lease import lease_in_force, take_lease
 from retention_assets.state.ledger import plans_with_ledgers
 from retention_assets.state.plan import find_plan, keep_plan, last_plan, withdraw_plan
 from retention_assets.state.records import Record, read_records, write_record
-from retention_assets.state.warehouse import REFUSED, Facts, Warehouse
+from retention_assets.state.warehouse import REFUSED, PartitionMetadata, Warehouse
 from tests.end_to_end.command import run
 from tests.explain.test_status import a_plan, a_record
 from tests.ledgers import write_ledger
@@ -73,7 +73,7 @@ class Days:
         for name in ("part-0.parquet", "_SUCCESS"):
             (folder / name).write_text(name)
         notes = {REFUSED: "a guard"} if refused else {}
-        self.warehouse.write_facts(NAME, table, day, Facts(taken_at or at, 1, "a-run", notes))
+        self.warehouse.write_metadata(NAME, table, day, PartitionMetadata(taken_at or at, 1, "a-run", notes))
 
     def plan(self, age: int, *, swept: str = "", tables: tuple[str, ...] = TABLES, withdrawn: bool = False) -> str:
         """Plan `age` days ago, and sweep the plan with this outcome if there is one. Return the hash."""
@@ -255,7 +255,7 @@ def test_no_other_run_is_beside_a_removal_and_a_failed_one_goes_on(days: Days, m
             table, name = path.split("/")
             if (days.root / path).is_dir() and table in TABLES and not days.warehouse.is_complete(NAME, table, name):
                 with pytest.raises(TableContractError, match="is not there"):
-                    days.warehouse.facts(NAME, table, date.fromisoformat(name))
+                    days.warehouse.metadata(NAME, table, date.fromisoformat(name))
     assert lease_in_force(days.warehouse, NAME, later) is None
     days.remove(later)
     assert not expected & days.entries()
@@ -326,7 +326,7 @@ def _read(days: Days) -> dict[str, Any]:
     assert last is not None
     try:
         standing = newest_plan(warehouse, days.repository, None)[0]
-        needed: Any = [standing.facts(table) for table in TABLES]
+        needed: Any = [standing.metadata(table) for table in TABLES]
         newest = standing.plan.day.isoformat()
     except GuardRefused:
         needed, newest = None, None
@@ -343,7 +343,9 @@ def _read(days: Days) -> dict[str, Any]:
         "status": status,
         "quarantine": [{"plan": {"day": of_day}} for of_day, _ in held],
         "held": [
-            warehouse.facts(NAME, table, date.fromisoformat(of_day)) for of_day, _ in sorted(held) for table in TABLES
+            warehouse.metadata(NAME, table, date.fromisoformat(of_day))
+            for of_day, _ in sorted(held)
+            for table in TABLES
         ],
         "records": list(read_records(warehouse, NAME)),
         "policies": _days_of(days, "policy_table"),
@@ -403,7 +405,7 @@ def test_a_warehouse_in_a_bucket_is_kept_alike(days: Days, bucket: Bucket, monke
             of_day = TODAY - timedelta(days=age)
             warehouse.append_rows(rows, NAME, table, of_day.isoformat(), "part-0.parquet")
             warehouse.mark_complete(NAME, table, of_day.isoformat())
-            warehouse.write_facts(NAME, table, of_day, Facts(NOW - timedelta(days=age), 1, "a-run"))
+            warehouse.write_metadata(NAME, table, of_day, PartitionMetadata(NOW - timedelta(days=age), 1, "a-run"))
     warehouse.append_rows(rows, NAME, f"addresses/{day(OLD)}-not-this", "part-0.parquet")
     a_year_later = datetime.now(UTC) + timedelta(days=365)
     assert days.remove(a_year_later) == {f"addresses/{day(OLD)}"}

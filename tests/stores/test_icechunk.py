@@ -335,10 +335,10 @@ class Counted(ObjectReader):
 
     read_ids: ClassVar[list[str]] = []
 
-    def read_with_facts(self, path: str):
+    def read_with_metadata(self, path: str):
         if path.startswith("snapshots/"):
             self.read_ids.append(path.removeprefix("snapshots/"))
-        return super().read_with_facts(path)
+        return super().read_with_metadata(path)
 
 
 def test_asked_again_it_reads_only_what_is_new_or_was_written_again(old, monkeypatch: pytest.MonkeyPatch):

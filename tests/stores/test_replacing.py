@@ -57,8 +57,8 @@ def test_of_many_who_replace_files_at_once_none_undoes_another(tmp_path: Path):
     def add(number: int) -> None:
         reader, replacer = ObjectReader(access), ObjectReplacer(access)
         while True:
-            content, facts = reader.read_with_facts("a")
-            if replacer.replace("a", content + b"%d\n" % number, facts.e_tag or ""):
+            content, metadata = reader.read_with_metadata("a")
+            if replacer.replace("a", content + b"%d\n" % number, metadata.e_tag or ""):
                 return
 
     with ThreadPoolExecutor(4) as pool:

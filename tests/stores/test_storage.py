@@ -13,11 +13,11 @@ from retention_assets.lakefs.source.inventory_snapshot import (
     FELL_BACK,
     BaseInventory,
     InventoryContext,
-    StoragePicture,
+    InventorySnapshot,
     _carried,
 )
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.state.warehouse import FACTS, Warehouse
+from retention_assets.state.warehouse import METADATA, Warehouse
 from retention_assets.tables import STORAGE_INVENTORY
 from tests.acceptance.runs import Run, objects_in, write_ledger
 from tests.worlds import NAME, BuiltRepository, Version, address, build_repository
@@ -46,36 +46,36 @@ def at(spark: SparkSession, place: Place, now: datetime, **settings: Any) -> Run
     return Run(spark, repository, Warehouse(str(place.directory / "warehouse")), now.date(), now)
 
 
-def keep(run: Run) -> StoragePicture:
-    picture = run.picture()
-    run.keep(picture)
-    return picture
+def keep(run: Run) -> InventorySnapshot:
+    snapshot = run.snapshot()
+    run.keep(snapshot)
+    return snapshot
 
 
-def addresses(picture: StoragePicture) -> set[str]:
-    return {name for name, _, _ in objects_in(picture.frame)}
+def addresses(snapshot: InventorySnapshot) -> set[str]:
+    return {name for name, _, _ in objects_in(snapshot.frame)}
 
 
 def test_a_clean_run_lists_everything_but_what_lakefs_keeps_for_itself(spark: SparkSession, place: Place) -> None:
     beside = {"1a2b": BEGAN, "data/direct": BEGAN, "elsewhere/deep/er": BEGAN, "data/no-slice/x": BEGAN}
     place.store(beside)
     now = BEGAN + 60 * DAY
-    picture = at(spark, place, now, listing="clean").picture()
+    snapshot = at(spark, place, now, listing="clean").snapshot()
     times = {**beside, FIRST: BEGAN + HOUR, SECOND: BEGAN + HOUR, OLDER: BEGAN - 30 * DAY}
-    assert objects_in(picture.frame) == {(name, SIZE, written_at) for name, written_at in times.items()}
-    assert (picture.listed, picture.taken_at) == (len(picture.places.deep), now)
-    assert FELL_BACK not in picture.notes
+    assert objects_in(snapshot.frame) == {(name, SIZE, written_at) for name, written_at in times.items()}
+    assert (snapshot.listed, snapshot.taken_at) == (len(snapshot.places.deep), now)
+    assert FELL_BACK not in snapshot.notes
 
 
 def test_a_second_listing_of_the_same_session_is_not_answered_from_the_cached_first(
     spark: SparkSession, place: Place
 ) -> None:
     run = at(spark, place, BEGAN + 60 * DAY, listing="clean")
-    first = run.picture()
+    first = run.snapshot()
     assert first.frame.cache().count() == 3
     place.remove([SECOND])  # the places are the same as before
     place.store({FIRST: BEGAN + 2 * HOUR})
-    assert objects_in(run.picture().frame) == {(FIRST, SIZE, BEGAN + 2 * HOUR), (OLDER, SIZE, BEGAN - 30 * DAY)}
+    assert objects_in(run.snapshot().frame) == {(FIRST, SIZE, BEGAN + 2 * HOUR), (OLDER, SIZE, BEGAN - 30 * DAY)}
     first.frame.unpersist()
 
 
@@ -84,9 +84,9 @@ def test_what_is_no_slice_is_listed_by_an_optimized_run_too(spark: SparkSession,
     keep(at(spark, place, now))
     beside = {"1a2b", "data/direct", "elsewhere/deep/er", "data/no-slice/x"}
     place.store(dict.fromkeys(beside, now))
-    picture = at(spark, place, now + DAY).picture()
-    assert addresses(picture) == {FIRST, SECOND, OLDER, *beside}
-    assert picture.listed == 2
+    snapshot = at(spark, place, now + DAY).snapshot()
+    assert addresses(snapshot) == {FIRST, SECOND, OLDER, *beside}
+    assert snapshot.listed == 2
 
 
 # Why an optimized run lists the whole store after all: what is done to the one earlier run, and what is said.
@@ -125,7 +125,7 @@ def _without_rows(run: Run) -> None:
 
 
 def _without_facts(run: Run) -> None:
-    _cut_off(run, FACTS)
+    _cut_off(run, METADATA)
 
 
 @pytest.mark.parametrize(
@@ -145,10 +145,10 @@ def test_an_optimized_run_that_cannot_build_on_another_lists_everything_and_says
 ) -> None:
     run = at(spark, place, BEGAN + 30 * DAY)
     earlier(run)
-    picture = run.picture()
-    assert picture.notes[FELL_BACK].startswith(reason)
-    assert picture.listed == len(picture.places.deep)
-    assert addresses(picture) == {FIRST, SECOND, OLDER}
+    snapshot = run.snapshot()
+    assert snapshot.notes[FELL_BACK].startswith(reason)
+    assert snapshot.listed == len(snapshot.places.deep)
+    assert addresses(snapshot) == {FIRST, SECOND, OLDER}
 
 
 def test_optimized_runs_list_everything_again_when_the_last_whole_listing_is_too_old(
@@ -164,7 +164,7 @@ def test_a_run_builds_on_the_picture_that_was_taken_last_whatever_its_day(spark:
     keep(at(spark, place, BEGAN + 2 * HOUR))
     again = at(spark, place, BEGAN + CLOSED)
     keep(replace(again, day=BEGAN.date() - 9 * DAY))
-    assert at(spark, place, BEGAN + CLOSED + HOUR).picture().listed == 0
+    assert at(spark, place, BEGAN + CLOSED + HOUR).snapshot().listed == 0
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_late_upload_into_a_slice_that_was_seen_before_is_found(
     before = keep(at(spark, place, BEGAN + written_after - HOUR, **settings))
     assert LATE not in addresses(before)
     place.store({LATE: BEGAN + written_after})
-    after = at(spark, place, BEGAN + written_after + DAY, **settings).picture()
+    after = at(spark, place, BEGAN + written_after + DAY, **settings).snapshot()
     assert FELL_BACK not in after.notes
     assert addresses(after) == {FIRST, SECOND, OLDER, LATE}
 
@@ -193,9 +193,9 @@ def test_what_our_sweeps_deleted_is_not_in_the_picture_since_its_slice_is_listed
     keep(run)
     write_ledger(run, {SECOND: Outcome.DELETED}, run.now)
     place.remove([SECOND])
-    picture = at(spark, place, BEGAN + CLOSED + DAY).picture()
-    assert picture.listed == 1
-    assert addresses(picture) == {FIRST, OLDER}
+    snapshot = at(spark, place, BEGAN + CLOSED + DAY).snapshot()
+    assert snapshot.listed == 1
+    assert addresses(snapshot) == {FIRST, OLDER}
 
 
 def test_what_was_put_back_by_hand_after_a_sweep_is_seen_by_every_later_optimized_run(
@@ -218,7 +218,7 @@ def test_of_an_older_picture_only_what_was_removed_after_it_is_taken_out(spark: 
     run = at(spark, place, BEGAN + CLOSED)
     write_ledger(run, {SECOND: Outcome.DELETED}, BEGAN + CLOSED)
     context = InventoryContext(spark, run.open(), run.warehouse, run.day, lambda: run.now)
-    frame = run.picture().frame.cache()
+    frame = run.snapshot().frame.cache()
     closed = [f"{SECOND.rpartition('/')[0]}/"]
     for taken_at, seen in ((BEGAN + CLOSED - HOUR, {FIRST}), (BEGAN + CLOSED + DAY, {FIRST, SECOND})):
         older = BaseInventory(frame, taken_at, taken_at, taken_at, delivered=True)
@@ -230,6 +230,6 @@ def test_an_old_slice_that_came_back_is_listed(spark: SparkSession, place: Place
     place.remove([OLDER])
     keep(at(spark, place, BEGAN + CLOSED))
     place.store({OLDER: BEGAN + CLOSED + HOUR})
-    picture = at(spark, place, BEGAN + CLOSED + DAY).picture()
-    assert picture.listed == 1
-    assert addresses(picture) == {FIRST, SECOND, OLDER}
+    snapshot = at(spark, place, BEGAN + CLOSED + DAY).snapshot()
+    assert snapshot.listed == 1
+    assert addresses(snapshot) == {FIRST, SECOND, OLDER}

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from retention_assets.errors import StoreError, TableContractError
 from retention_assets.state import warehouse as module
-from retention_assets.state.warehouse import Facts, Warehouse
+from retention_assets.state.warehouse import PartitionMetadata, Warehouse
 from tests.stores.s3 import Bucket
 
 PLACE = ("orchard", "leases", "00000001.json")
@@ -141,7 +141,7 @@ def test_a_table_that_lacks_columns_is_refused_with_the_command_that_makes_it(
     warehouse = Warehouse(str(tmp_path))
     write_parts(warehouse, 3, 40)
     tmp_path.joinpath(*TABLE, "_SUCCESS").touch()
-    warehouse.write_facts("orchard", "addresses", DAY, Facts(datetime.now(UTC), 43, "a-run"))
+    warehouse.write_metadata("orchard", "addresses", DAY, PartitionMetadata(datetime.now(UTC), 43, "a-run"))
     with pytest.raises(TableContractError) as refused:
         warehouse.rows(spark, "orchard", "addresses", DAY)
     told = str(refused.value)

@@ -17,7 +17,7 @@ from retention_assets.lakefs.source.opening import policy_of_files
 from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.state.plan import POLICY_HASH, REFERENCES_HASH
 from retention_assets.state.table_writer import conform
-from retention_assets.state.warehouse import Facts, Warehouse
+from retention_assets.state.warehouse import PartitionMetadata, Warehouse
 from retention_assets.tables import ADDRESSES
 from tests.transforms import frames
 from tests.transforms.frames import NOW, Pair, address
@@ -43,7 +43,7 @@ def others(spark: SparkSession, tmp_path: Path) -> OtherRepositories:
     target = warehouse.partition("there", ADDRESSES.name, DAY)
     conform(pairs, ADDRESSES).repartition(2).write.mode("overwrite").parquet(target)
     notes = {POLICY_HASH: "f" * 64, REFERENCES_HASH: "e" * 64}
-    warehouse.write_facts("there", ADDRESSES.name, DAY, Facts(NOW, len(HERE), "a-run", notes))
+    warehouse.write_metadata("there", ADDRESSES.name, DAY, PartitionMetadata(NOW, len(HERE), "a-run", notes))
     here, there = configuration.repositories.values()
     return OtherRepositories(spark, warehouse, here, [there], "a-run", lambda: NOW)
 
@@ -57,7 +57,7 @@ def test_references_count_that_a_table_of_an_older_version_has(others: OtherRepo
     for part in target.glob("*.parquet"):
         part.unlink()
     pq.write_table(rows, target / "part.parquet")
-    others.warehouse.write_facts("there", ADDRESSES.name, DAY, Facts(NOW, rows.num_rows, "a-run", notes))
+    others.warehouse.write_metadata("there", ADDRESSES.name, DAY, PartitionMetadata(NOW, rows.num_rows, "a-run", notes))
     parts = others.last_parts()
     assert parts is not None
     assert parts.distinct().count() == len(HERE)

@@ -115,7 +115,7 @@ def test_a_staged_list_newer_than_the_references_blocks(spark: SparkSession, war
 
 
 @pytest.mark.parametrize("older", ["listed_at", "staged_at", "references_at"])
-def test_the_oldest_picture_decides_what_is_young(spark: SparkSession, warehouse: Warehouse, older: str) -> None:
+def test_the_oldest_input_decides_what_is_young(spark: SparkSession, warehouse: Warehouse, older: str) -> None:
     """One second before everything's age plus the grace period: nothing is old enough."""
     early: dict[str, Any] = {older: OLD + WORLD.grace}
     world = replace(WORLD, **early)

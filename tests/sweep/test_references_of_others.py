@@ -15,7 +15,7 @@ from retention_assets.core.liveness import Liveness
 from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.source.opening import policy_of_files
 from retention_assets.repositories.other_repositories import OtherRepositories
-from retention_assets.state.warehouse import REFUSED, Facts, Warehouse
+from retention_assets.state.warehouse import REFUSED, PartitionMetadata, Warehouse
 from retention_assets.tables import COMMIT_GRAPH
 from tests.transforms import frames
 from tests.transforms.frames import DAY, NOW, Pair, Staged, address
@@ -67,7 +67,7 @@ class Pairing:
     def write(self, name: str, frame: DataFrame, at: datetime, notes: dict[str, str]) -> None:
         """Write one table of `there`, of the day of `at`."""
         frame.write.mode("overwrite").parquet(self.warehouse.partition("there", name, at.date()))
-        self.warehouse.write_facts("there", name, at.date(), Facts(at, frame.count(), "a-run", notes))
+        self.warehouse.write_metadata("there", name, at.date(), PartitionMetadata(at, frame.count(), "a-run", notes))
 
     def others(self, now: datetime = NOW) -> OtherRepositories:
         """Return what `here` asks of `there`."""

@@ -34,7 +34,7 @@ HALF = timedelta(milliseconds=500)
         pytest.param(None, False, id="unknown_is_young"),
     ],
 )
-def test_an_instant_passes_when_it_and_the_grace_period_lie_before_the_oldest_picture(
+def test_an_instant_passes_when_it_and_the_grace_period_lie_before_the_oldest_input(
     spark: SparkSession, instant: datetime | None, passed: bool
 ) -> None:
     assert of(spark, [instant], INSTANT, HORIZON.is_older) == [passed]

@@ -15,7 +15,7 @@ from retention_assets.icechunk.formats.paths import CONFIG, REPO, SNAPSHOTS
 from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.formats.values import upgraded_configuration, upgraded_metadata
 from retention_assets.icechunk.rules.upgrade import Upgrade, Version1, upgraded
-from retention_assets.icechunk.source.references import References, reference_facts
+from retention_assets.icechunk.source.references import References, reference_files
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
@@ -117,7 +117,7 @@ def _require_nobody_wrote(
 def _old_files(access: StoreAccess) -> list[DeleteTarget]:
     """Return the files that only format 1 needs."""
     reader = ObjectReader(access)
-    old = [DeleteTarget(one.path, one.e_tag) for one in reference_facts(reader)]
+    old = [DeleteTarget(one.path, one.e_tag) for one in reference_files(reader)]
     try:
         return [*old, DeleteTarget(CONFIG, reader.head(CONFIG).e_tag)]
     except ObjectMissing:

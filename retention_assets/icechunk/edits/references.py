@@ -106,8 +106,8 @@ class ReferenceFiles:
 
     def _branch_file(self, name: str) -> _Found:
         path = _branch_path(name)
-        content, facts = self._reader.read_with_facts(path)
-        return _Found(read_reference(content, self._reader.describe(path)), facts.e_tag or "")
+        content, metadata = self._reader.read_with_metadata(path)
+        return _Found(read_reference(content, self._reader.describe(path)), metadata.e_tag or "")
 
 
 def _branch_path(name: str) -> str:

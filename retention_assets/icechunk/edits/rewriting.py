@@ -92,7 +92,7 @@ class _Rewriter:
     def _reparented(self, edit: Reparented, history: History) -> bool:
         path = f"{SNAPSHOTS}{encode_id(edit.snapshot_id)}"
         where = self._reader.describe(path)
-        content, facts = self._reader.read_with_facts(path)
+        content, metadata = self._reader.read_with_metadata(path)
         if read_snapshot(content, where).parent_id != history.snapshots[edit.snapshot_id].parent_id:
             return False
-        return self._replacer.replace(path, with_parent(content, edit.parent_id, where), facts.e_tag or "")
+        return self._replacer.replace(path, with_parent(content, edit.parent_id, where), metadata.e_tag or "")

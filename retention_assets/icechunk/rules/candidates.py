@@ -99,10 +99,10 @@ def candidates(named: DataFrame) -> DataFrame:
     return named.where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)
 
 
-def due(judged_objects: DataFrame) -> DataFrame:
+def due(classified_objects: DataFrame) -> DataFrame:
     """Return the candidates and the waiting objects, with the columns of candidates added."""
     none = F.array().cast(_TEXTS)
-    return judged_objects.where(F.col("state").isin(CANDIDATE, WAITING)).withColumns(
+    return classified_objects.where(F.col("state").isin(CANDIDATE, WAITING)).withColumns(
         {
             "rule_ids": F.coalesce("rule_ids", none),
             "branches": F.coalesce("branches", none),

@@ -29,8 +29,8 @@ def manifests_of(snapshots: DataFrame, snapshot_manifests: DataFrame) -> DataFra
     held = snapshots.withColumns({"first_held_at": F.col("flushed_at"), "last_held_at": F.col("flushed_at")})
     files = snapshot_manifests.select("snapshot_id", "manifest_id", "size", "chunk_refs")
     rows = held.join(files, on="snapshot_id", how="inner")
-    facts = [F.count(F.lit(1)).alias("snapshots"), *(F.max(name).alias(name) for name in ("size", "chunk_refs"))]
-    found = _told(held_by(rows, "manifest_id", facts))
+    aggregates = [F.count(F.lit(1)).alias("snapshots"), *(F.max(name).alias(name) for name in ("size", "chunk_refs"))]
+    found = _told(held_by(rows, "manifest_id", aggregates))
     return found.withColumn("address", F.concat(F.lit(MANIFESTS), "manifest_id"))
 
 
@@ -49,7 +49,7 @@ def chunks_of(manifests: DataFrame, manifest_chunks: DataFrame, storage: str) ->
     certain = F.col("chunk_id").isNotNull() | F.coalesce(within == address, F.lit(False))
     named = manifest_chunks.select("manifest_id", address.alias("address"), certain.alias("certain"))
     held = manifests.drop("address").join(named.where("address IS NOT NULL"), on="manifest_id", how="inner")
-    found = held_by(held, facts=[F.max("certain").alias("certain")])
+    found = held_by(held, aggregates=[F.max("certain").alias("certain")])
     return _told(found).withColumn("chunk_id", F.nullif(F.regexp_extract("address", _OWN_CHUNK, 1), F.lit("")))
 
 
@@ -63,13 +63,13 @@ def lies_in(location: Column, place: str) -> Column:
     return F.coalesce(location.startswith(f"{place}/"), F.lit(False))
 
 
-def held_by(rows: DataFrame, key: str = "address", facts: Sequence[Column] = ()) -> DataFrame:
-    """Return one row per `key`, with the aggregates `facts` and with the holders of all `rows` merged.
+def held_by(rows: DataFrame, key: str = "address", aggregates: Sequence[Column] = ()) -> DataFrame:
+    """Return one row per `key`, with `aggregates` and with the holders of all `rows` merged.
 
     Spark uses hash aggregation only for fixed-size types, so the lists are aggregated separately, and only from rows
     whose lists are not empty.
     """
-    every = rows.groupBy(key).agg(*facts, *_held())
+    every = rows.groupBy(key).agg(*aggregates, *_held())
     lists = (
         rows.where((F.size("rule_ids") > 0) | (F.size("branches") > 0))
         .groupBy(key)

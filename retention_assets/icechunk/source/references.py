@@ -11,7 +11,7 @@ from retention_assets.icechunk.formats.paths import (
     read_reference,
     reference_file,
 )
-from retention_assets.objectstore.objects import ObjectFacts, ObjectReader
+from retention_assets.objectstore.objects import ObjectMetadata, ObjectReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def read_references(reader: ObjectReader) -> References:
     Errors: CorruptFile for a file that holds no id, or that does not belong below `refs/`; SourceError for a reference
     that disappears while it is read.
     """
-    paths = tuple(sorted(one.path for one in reference_facts(reader)))
+    paths = tuple(sorted(one.path for one in reference_files(reader)))
     files = [reference_file(path) for path in paths]
     deleted = {one.name for one in files if one.tombstone}
     branches: dict[str, bytes] = {}
@@ -49,11 +49,11 @@ def read_references(reader: ObjectReader) -> References:
     return References(branches, tags, named, paths)
 
 
-def reference_facts(reader: ObjectReader) -> Iterator[ObjectFacts]:
+def reference_files(reader: ObjectReader) -> Iterator[ObjectMetadata]:
     """Yield path, size, time and ETag of every file below `refs/`, of any kind."""
     for batch in reader.list(REFERENCES):
         for row in batch.to_pylist():
-            yield ObjectFacts(row["path"], row["size"], row["last_modified"], row["e_tag"])
+            yield ObjectMetadata(row["path"], row["size"], row["last_modified"], row["e_tag"])
 
 
 def _named(reader: ObjectReader, file: ReferenceFile, path: str) -> bytes:

@@ -29,7 +29,7 @@ from retention_assets.icechunk.rules.snapshots import (
     require_whole,
 )
 from retention_assets.icechunk.source.log import ops_log
-from retention_assets.icechunk.source.references import References, read_references, reference_facts
+from retention_assets.icechunk.source.references import References, read_references, reference_files
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 
@@ -108,16 +108,16 @@ class IcechunkSource:
     def repo_object(self) -> RepoObject | None:
         """Return the repo object, or None when there is none. Errors: CorruptFile, and errors of the store."""
         try:
-            content, facts = self._reader.read_with_facts(REPO)
+            content, metadata = self._reader.read_with_metadata(REPO)
         except ObjectMissing:
             return None
         where = self._reader.describe(REPO)
-        if not facts.e_tag:
+        if not metadata.e_tag:
             raise SourceError(
                 f"{where}: the store gives it no ETag. Nothing was changed. Copy the repository to a store that "
                 "gives ETags."
             )
-        return RepoObject(content, facts.e_tag, read_repo(content, where))
+        return RepoObject(content, metadata.e_tag, read_repo(content, where))
 
     def references(self) -> References:
         """Return the references of format 1. Errors: SourceError when there is no branch `main`; CorruptFile."""
@@ -153,10 +153,10 @@ class IcechunkSource:
     def _file(self, snapshot_id: bytes) -> tuple[SnapshotFile, str | None] | None:
         path = f"{SNAPSHOTS}{encode_id(snapshot_id)}"
         try:
-            content, facts = self._reader.read_with_facts(path)
+            content, metadata = self._reader.read_with_metadata(path)
         except ObjectMissing:
             return None
-        return read_snapshot(content, self._reader.describe(path)), facts.e_tag
+        return read_snapshot(content, self._reader.describe(path)), metadata.e_tag
 
     def _listed(self) -> dict[bytes, _Listed]:
         """Return the time and ETag of each snapshot file; ignore files whose names are not Icechunk ids."""
@@ -206,18 +206,18 @@ class IcechunkSource:
         A writer with an old icechunk version wrote such a reference. The repo object does not list what this writer
         commits, so its snapshots would be deleted as garbage.
         """
-        files = list(reference_facts(self._reader))
+        files = list(reference_files(self._reader))
         since = _upgraded_at(self._reader, repo) if files else None
-        for facts in files:
-            if (since is not None and facts.last_modified <= since) or reference_file(facts.path).tombstone:
+        for metadata in files:
+            if (since is not None and metadata.last_modified <= since) or reference_file(metadata.path).tombstone:
                 continue
-            tip = read_reference(self._reader.read(facts.path), self._reader.describe(facts.path))
+            tip = read_reference(self._reader.read(metadata.path), self._reader.describe(metadata.path))
             if tip not in repo.snapshots and tip in stored:
                 was = "it was written after the upgrade to format 2"
                 if since is None:
                     was = "it may have been written after the upgrade to format 2, which the log does not reach"
                 raise SourceError(
-                    f"{self._reader.describe(facts.path)}: {was}, and the repo object does not know its snapshot "
+                    f"{self._reader.describe(metadata.path)}: {was}, and the repo object does not know its snapshot "
                     f"{encode_id(tip)}: somebody writes with an old version. Nothing was changed or deleted. Stop that "
                     f"writer, save what it wrote, and remove this file, as also where there is no such writer."
                 )

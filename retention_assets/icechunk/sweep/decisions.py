@@ -7,7 +7,7 @@ import pyarrow as pa
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.retention import Decision
 from retention_assets.icechunk.source.repository import IcechunkState
-from retention_assets.icechunk.sweep.retained_set import Stand
+from retention_assets.icechunk.sweep.retained_set import RetainedSet
 from retention_assets.tables import EXPIRED_SNAPSHOTS
 
 KEPT, RELEASED, DROPPED = "kept", "released", "dropped"
@@ -17,17 +17,17 @@ _NAMED = "; it stays as long as a branch or tag, or a younger snapshot, needs it
 _UNREACHED = "; it goes since nothing reaches it and its file is old"
 
 
-def decision_rows(state: IcechunkState, stand: Stand) -> pa.Table:
+def decision_rows(state: IcechunkState, retained: RetainedSet) -> pa.Table:
     """Return `expired_snapshots`: one row for each snapshot of the history and for each other snapshot file."""
-    rows = [_row(stand, snapshot_id) for snapshot_id in sorted(state.history.snapshots.keys() | state.stored.keys())]
+    rows = [_row(retained, snapshot_id) for snapshot_id in sorted(state.history.snapshots.keys() | state.stored.keys())]
     return pa.Table.from_pylist(rows, schema=EXPIRED_SNAPSHOTS.schema)
 
 
-def _row(stand: Stand, snapshot_id: bytes) -> dict[str, Any]:
-    expiration = stand.expiration
+def _row(retained: RetainedSet, snapshot_id: bytes) -> dict[str, Any]:
+    expiration = retained.expiration
     assert expiration is not None  # a plan's retained set always has an expiration
     decision = expiration.selection.decisions.get(snapshot_id, _UNKNOWN)
-    released, stays = snapshot_id in expiration.released, snapshot_id in stand.snapshots
+    released, stays = snapshot_id in expiration.released, snapshot_id in retained.snapshots
     parent = expiration.reparented.get(snapshot_id)
     return {
         "snapshot_id": encode_id(snapshot_id),

@@ -1,6 +1,6 @@
 """Says on which day an Icechunk repository will no longer need a file, if nothing changes. Pure: from a state.
 
-Every day is computed with `stand_of`, the function that plans, sweeps and verifications use.
+Every day is computed with `retained_set_of`, the function that plans, sweeps and verifications use.
 """
 
 import re
@@ -12,13 +12,13 @@ from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.formats.paths import SNAPSHOTS, TRANSACTIONS
 from retention_assets.icechunk.rules.expiration import BranchDeleted, TagDeleted
 from retention_assets.icechunk.source.repository import IcechunkState
-from retention_assets.icechunk.sweep.retained_set import Stand, stand_of
+from retention_assets.icechunk.sweep.retained_set import RetainedSet, retained_set_of
 from retention_assets.policy.snapshots import SnapshotPolicy
 
 _REFERENCE = re.compile(r"refs/(branch|tag)\.(.+)/[^/]+", re.DOTALL)
 _LONGEST = 366 * 1000  # days: what is needed for a thousand years is needed for ever
 
-Needs = Callable[[Stand], bool]
+Needs = Callable[[RetainedSet], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,28 +29,30 @@ class Forecast:
     policy: SnapshotPolicy
     today: date
     cutoff: datetime
-    _stands: dict[int, Stand] = field(default_factory=dict)
+    _retained_sets: dict[int, RetainedSet] = field(default_factory=dict)
 
-    def stand(self, days: int = 0) -> Stand:
+    def retained(self, days: int = 0) -> RetainedSet:
         """Return the retained set as a plan finds it `days` after today."""
-        if days not in self._stands:
+        if days not in self._retained_sets:
             day = self.today + timedelta(days=days)
             as_of = datetime(day.year, day.month, day.day, tzinfo=UTC)
-            self._stands[days] = stand_of(self.state, self.policy, as_of, self.cutoff + timedelta(days=days))
-        return self._stands[days]
+            self._retained_sets[days] = retained_set_of(
+                self.state, self.policy, as_of, self.cutoff + timedelta(days=days)
+            )
+        return self._retained_sets[days]
 
     def released_on(self, needs: Needs) -> date | None:
         """Return the first day on which `needs` is false of the retained set; None: it is true for ever."""
-        if not needs(self.stand()):
+        if not needs(self.retained()):
             return self.today
         last, first = 0, 1  # needed after `last` days; not needed after `first` days
-        while needs(self.stand(first)):
+        while needs(self.retained(first)):
             last, first = first, first * 2
             if first > _LONGEST:
                 return None
         while first - last > 1:
             between = (last + first) // 2
-            last, first = (between, first) if needs(self.stand(between)) else (last, between)
+            last, first = (between, first) if needs(self.retained(between)) else (last, between)
         return self.today + timedelta(days=first)
 
 
@@ -58,8 +60,8 @@ def needs_reference(address: str) -> Needs:
     """Return whether a retained set needs this file of a branch or tag: it does unless the reference is deleted."""
     named = _REFERENCE.match(address)
 
-    def needed(stand: Stand) -> bool:
-        edits = stand.expiration.edits if stand.expiration else ()
+    def needed(retained: RetainedSet) -> bool:
+        edits = retained.expiration.edits if retained.expiration else ()
         deleted = {("branch", one.name) for one in edits if isinstance(one, BranchDeleted)}
         deleted |= {("tag", one.name) for one in edits if isinstance(one, TagDeleted)}
         return named is None or (named[1], named[2]) not in deleted
@@ -71,9 +73,9 @@ def needs_file(address: str, holders: Collection[bytes]) -> Needs:
     """Return whether a retained set needs the file. `holders`: the snapshots that reference a manifest or chunk."""
     if address.startswith(SNAPSHOTS):
         snapshot_id = decode_id(address.removeprefix(SNAPSHOTS))
-        return lambda stand: snapshot_id in stand.snapshots
+        return lambda retained: snapshot_id in retained.snapshots
     if address.startswith(TRANSACTIONS):
         log_id = decode_id(address.removeprefix(TRANSACTIONS))
-        return lambda stand: log_id in stand.transaction_logs
+        return lambda retained: log_id in retained.transaction_logs
     ids = frozenset(holders)
-    return lambda stand: not ids.isdisjoint(stand.snapshots)
+    return lambda retained: not ids.isdisjoint(retained.snapshots)

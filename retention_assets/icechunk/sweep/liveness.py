@@ -16,7 +16,7 @@ from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
 from retention_assets.icechunk.sweep.reach import reach_of
-from retention_assets.icechunk.sweep.retained_set import Stand, held_ids, stand_of, standing
+from retention_assets.icechunk.sweep.retained_set import RetainedSet, held_ids, retained_set_of, standing
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.plan import Heads, Plan
 from retention_assets.state.table_cache import TableCache
@@ -42,7 +42,7 @@ class IcechunkLiveness:
         self._cache = cache
         self._question = query
         self._clock = clock
-        self._last: tuple[Stand, Liveness] | None = None
+        self._last: tuple[RetainedSet, Liveness] | None = None
 
     def now(self) -> Liveness:
         """Return the files that must stay now. Errors: GuardRefused when this cannot be determined."""
@@ -55,7 +55,7 @@ class IcechunkLiveness:
         """Return the files that must stay once the planned edits are published. Errors: GuardRefused, as in `now`."""
         query = self._question
         checked_at, state, planned = self._clock(), self._state(), query.planned
-        return self._of(stand_of(state, query.policy, planned.as_of, planned.cutoff, planned), checked_at)
+        return self._of(retained_set_of(state, query.policy, planned.as_of, planned.cutoff, planned), checked_at)
 
     def require_same(self, plan: Plan, heads: Heads) -> None:
         """Refuse a repository that has another format than the planned one, was created again, or was rolled back.
@@ -82,21 +82,21 @@ class IcechunkLiveness:
     def _state(self) -> IcechunkState:
         return self._question.source.state()
 
-    def _of(self, stand: Stand, checked_at: datetime) -> Liveness:
-        """Return the files that `stand` reaches; use the last result while the same snapshots and logs stay."""
-        if self._last and _stays(self._last[0]) == _stays(stand):
+    def _of(self, retained: RetainedSet, checked_at: datetime) -> Liveness:
+        """Return the files that `retained` reaches; use the last result while the same snapshots and logs stay."""
+        if self._last and _stays(self._last[0]) == _stays(retained):
             known = self._last[1]
             return Liveness(known.live, known.committed, checked_at)
-        live = reach_of(self._spark, self._cache, stand).live().cache()
+        live = reach_of(self._spark, self._cache, retained).live().cache()
         if self._last:
             self._last[1].live.unpersist()
         found = Liveness(live, live, checked_at)  # `committed` is `live`: here unreferenced means not live
-        self._last = stand, found
+        self._last = retained, found
         return found
 
 
-def _stays(stand: Stand) -> tuple[frozenset[bytes], frozenset[bytes]]:
-    return stand.snapshots, stand.transaction_logs
+def _stays(retained: RetainedSet) -> tuple[frozenset[bytes], frozenset[bytes]]:
+    return retained.snapshots, retained.transaction_logs
 
 
 def _another(plan: Plan, why: str) -> GuardRefused:

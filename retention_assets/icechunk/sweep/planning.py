@@ -32,7 +32,7 @@ from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.source.history import AVAILABILITY, LIMITS, TAGS_DELETABLE, history_hash, state_of
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.reach import holders, live_addresses, others
-from retention_assets.icechunk.sweep.retained_set import Stand, edits_of, stand_of
+from retention_assets.icechunk.sweep.retained_set import RetainedSet, edits_of, retained_set_of
 from retention_assets.inventory.unusual import name_warnings
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.acknowledged import note_found
@@ -84,11 +84,11 @@ class IcechunkTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class PlanBasis:
     """The repository state that a plan is made from, its retained set, and the edits that lead to that set."""
 
     state: IcechunkState
-    stand: Stand
+    retained: RetainedSet
     edits: PlannedEdits
     history: Rows
 
@@ -122,17 +122,17 @@ class Scene:
         return Heads(branches, {name: encode_id(tip) for name, tip in history.tags.items()})
 
 
-def scene_of(history: Rows, policy: SnapshotPolicy, day: date) -> Scene:
+def plan_basis_of(history: Rows, policy: SnapshotPolicy, day: date) -> PlanBasis:
     """Return the state, its retained set and the edits under `policy`, as of the first instant of `day` (UTC).
 
     The function only collects the rows of `history` and computes, so every asset that calls it gets the same result.
-    Errors: as `stand_of`.
+    Errors: as `retained_set_of`.
     """
     state = state_of(history.table, history.notes, history.taken_at)
     as_of = datetime(day.year, day.month, day.day, tzinfo=UTC)
     cutoff = datetime.fromisoformat(history.notes[CUTOFF])
-    stand = stand_of(state, policy, as_of, cutoff)
-    return Scene(state, stand, edits_of(state, stand, as_of, cutoff), history)
+    retained = retained_set_of(state, policy, as_of, cutoff)
+    return PlanBasis(state, retained, edits_of(state, retained, as_of, cutoff), history)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +155,9 @@ class IcechunkPlanInputs:
         return int(self.manifests.notes.get(UNREAD, 0)) + int(self.chunks.notes.get(UNREAD, 0))
 
 
-def require_one_origin(terms: IcechunkTerms, scene: Scene, inputs: IcechunkPlanInputs) -> None:
+def require_one_origin(terms: IcechunkTerms, basis: PlanBasis, inputs: IcechunkPlanInputs) -> None:
     """Refuse manifests or chunks that were found under another policy, history or cutoff than the plan names."""
-    origin = {POLICY_HASH: terms.policy.policy_hash, **origin_of(scene)}
+    origin = {POLICY_HASH: terms.policy.policy_hash, **origin_of(basis)}
     for name, rows in (("reachable_manifests", inputs.manifests), ("reachable_chunks", inputs.chunks)):
         differing = sorted(key for key, value in origin.items() if rows.notes.get(key) != value)
         if differing:
@@ -167,9 +167,9 @@ def require_one_origin(terms: IcechunkTerms, scene: Scene, inputs: IcechunkPlanI
             )
 
 
-def origin_of(scene: Scene) -> dict[str, str]:
+def origin_of(basis: PlanBasis) -> dict[str, str]:
     """Return the notes that identify the origin of a table: the hash of the history and the cutoff."""
-    return {REFERENCES_HASH: history_hash(scene.state.history), CUTOFF: scene.cutoff.isoformat()}
+    return {REFERENCES_HASH: history_hash(basis.state.history), CUTOFF: basis.cutoff.isoformat()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class _Examined:
 
 
 def make_plan(
-    spark: SparkSession, warehouse: Warehouse, terms: IcechunkTerms, scene: Scene, inputs: IcechunkPlanInputs
+    spark: SparkSession, warehouse: Warehouse, terms: IcechunkTerms, basis: PlanBasis, inputs: IcechunkPlanInputs
 ) -> Planned:
     """Make the plan of `terms.day`, and store it with its edits if every check passes.
 
@@ -195,22 +195,22 @@ def make_plan(
     withdraw_plan(warehouse, terms.repository, terms.day)
     require_past(warehouse, terms.repository, terms.now)
     with CachedFrames() as frames:
-        return _keep(spark, warehouse, terms, scene, inputs, _examined(spark, warehouse, terms, scene, inputs, frames))
+        return _keep(spark, warehouse, terms, basis, inputs, _examined(spark, warehouse, terms, basis, inputs, frames))
 
 
 def _keep(
     spark: SparkSession,
     warehouse: Warehouse,
     terms: IcechunkTerms,
-    scene: Scene,
+    basis: PlanBasis,
     inputs: IcechunkPlanInputs,
     found: _Examined,
 ) -> Planned:
     """Store the plan with its edits if no check refuses it."""
     if guards.refusals(found.check_results):
         return Planned(found.candidates.limit(0), None, found.check_results)
-    of_history = history_hash(scene.state.history)
-    references = hash_with_edits(of_history, scene.edits)
+    of_history = history_hash(basis.state.history)
+    references = hash_with_edits(of_history, basis.edits)
     plan = Plan(
         repository=terms.repository,
         day=terms.day,
@@ -223,11 +223,11 @@ def _keep(
         live=found.live,
         collected=0,
         warnings=(
-            *_warnings(terms, scene, inputs.unread),
+            *_warnings(terms, basis, inputs.unread),
             *name_warnings(inputs.inventory),
             *inputs.others.warnings,
         ),
-        blocked=scene.blocked,
+        blocked=basis.blocked,
         instance=None,
         made_at=terms.now,
         run_id=terms.run_id,
@@ -236,8 +236,8 @@ def _keep(
         terms=terms.settings,
         lost=inputs.lost,
     )
-    keep_planned(warehouse, plan, found.candidates, scene.heads())
-    keep_edits(warehouse, terms.repository, plan.plan_hash, of_history, scene.edits)
+    keep_planned(warehouse, plan, found.candidates, basis.heads())
+    keep_edits(warehouse, terms.repository, plan.plan_hash, of_history, basis.edits)
     if terms.settle:
         keep_due(warehouse, plan, found.due)
     keep_policy(warehouse, plan.repository, terms.policy)
@@ -250,20 +250,20 @@ def _examined(
     spark: SparkSession,
     warehouse: Warehouse,
     terms: IcechunkTerms,
-    scene: Scene,
+    basis: PlanBasis,
     inputs: IcechunkPlanInputs,
     frames: CachedFrames,
 ) -> _Examined:
     inventory, manifests, chunks = inputs.inventory.frame, inputs.manifests.frame, inputs.chunks.frame
-    stay = others(spark, scene.stand)
-    gone = holders(spark, scene.stand, scene.stand.leaving(scene.state)).where("NOT live")
+    stay = others(spark, basis.retained)
+    gone = holders(spark, basis.retained, basis.retained.leaving(basis.state)).where("NOT live")
     holding = holding_of(manifests, chunks, stay, gone)
-    objects = inputs.others.keep(classified(inventory, holding, scene.age_cutoff, terms.collect_overwritten))
+    objects = inputs.others.keep(classified(inventory, holding, basis.age_cutoff, terms.collect_overwritten))
     if inputs.unread:
         objects = hold_content(objects)
     if terms.settle:
         earlier = due_objects(spark, warehouse, terms.repository)
-        listed_at, read_at = inputs.inventory.taken_at, scene.state.taken_at
+        listed_at, read_at = inputs.inventory.taken_at, basis.state.taken_at
         objects = settled(objects, earlier, listed_at, read_at, terms.settle, settle_expired=True)
     objects, observed = with_totals(objects)
     named = frames.compute(due(objects))
@@ -272,7 +272,7 @@ def _examined(
         {"last_modified": F.lit(None).cast("timestamp"), "certain": F.lit(True)}
     )
     compared = tally(
-        chosen, live, inventory, scene.age_cutoff, listed_at=None, staged_known=True, generated=is_generated
+        chosen, live, inventory, basis.age_cutoff, listed_at=None, staged_known=True, generated=is_generated
     )
     found = collect_together({"tally": compared, "digest": digested_buckets(chosen.drop("etag"))})
     (counted,) = found["tally"]
@@ -289,15 +289,15 @@ def _examined(
     return _Examined(chosen, named, amount, totals, counted["live"], check_results, digest)
 
 
-def _warnings(terms: IcechunkTerms, scene: Scene, unread: int) -> list[str]:
+def _warnings(terms: IcechunkTerms, basis: PlanBasis, unread: int) -> list[str]:
     warnings = []
     if unread:
         warnings.append(
             f"{unread:,} snapshots or manifests that must stay are lost and were never read. What they name is not "
             "known, so no manifest and no chunk is deleted."
         )
-    if scene.blocked:
-        warnings.append(f"This plan cannot be carried out: {scene.blocked}")
+    if basis.blocked:
+        warnings.append(f"This plan cannot be carried out: {basis.blocked}")
     if not terms.grace:
         warnings.append("The grace period is zero: what an open session has written and not yet committed can go.")
     return warnings

@@ -16,7 +16,7 @@ from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS, TRANSACTIONS
 from retention_assets.icechunk.rules.reach import chunks_of, manifests_of
 from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
-from retention_assets.icechunk.sweep.retained_set import Stand
+from retention_assets.icechunk.sweep.retained_set import RetainedSet
 from retention_assets.state.table_cache import TableCache
 from retention_assets.tables import INSTANT, STRINGS
 
@@ -54,16 +54,16 @@ class Reach:
         return live_addresses(self.manifests, self.chunks, self.others)
 
 
-def reach_of(spark: SparkSession, cache: TableCache, stand: Stand) -> Reach:
-    """Return the files that the retained set `stand` reaches; executors fetch files that no earlier run has read.
+def reach_of(spark: SparkSession, cache: TableCache, retained: RetainedSet) -> Reach:
+    """Return the files that the retained set `retained` reaches; executors fetch files that no earlier run has read.
 
     Errors: errors of the files and the store, as executors raise them, also for a missing snapshot or manifest.
     """
-    snapshots = holders(spark, stand, ())
+    snapshots = holders(spark, retained, ())
     of_snapshots, _ = cache.rows(snapshots, snapshot_manifests())
     manifests = manifests_of(snapshots, of_snapshots)
     of_manifests, _ = cache.rows(manifests, manifest_chunks())
-    return Reach(manifests, chunks_of(manifests, of_manifests, cache.place), others(spark, stand))
+    return Reach(manifests, chunks_of(manifests, of_manifests, cache.place), others(spark, retained))
 
 
 def live_addresses(manifests: DataFrame, chunks: DataFrame, others: DataFrame) -> DataFrame:
@@ -74,24 +74,27 @@ def live_addresses(manifests: DataFrame, chunks: DataFrame, others: DataFrame) -
     return live_chunks.where(of_chunks).unionByName(few)
 
 
-def holders(spark: SparkSession, stand: Stand, leaving: Iterable[bytes]) -> DataFrame:
+def holders(spark: SparkSession, retained: RetainedSet, leaving: Iterable[bytes]) -> DataFrame:
     """Return one row per snapshot that stays or is `leaving`: the columns that its manifests and chunks inherit."""
-    rows = [*_holders(stand, sorted(stand.snapshots), live=True), *_holders(stand, sorted(leaving), live=False)]
+    rows = [
+        *_holders(retained, sorted(retained.snapshots), live=True),
+        *_holders(retained, sorted(leaving), live=False),
+    ]
     return from_arrow(spark, pa.Table.from_pylist(rows, schema=_HOLDERS))
 
 
-def others(spark: SparkSession, stand: Stand) -> DataFrame:
+def others(spark: SparkSession, retained: RetainedSet) -> DataFrame:
     """Return `address` of the snapshots and transaction logs that stay."""
-    names = [SNAPSHOTS + encode_id(one) for one in stand.snapshots]
-    names += [TRANSACTIONS + encode_id(one) for one in stand.transaction_logs]
+    names = [SNAPSHOTS + encode_id(one) for one in retained.snapshots]
+    names += [TRANSACTIONS + encode_id(one) for one in retained.transaction_logs]
     return from_arrow(spark, pa.table([sorted(names)], schema=_ADDRESSES))
 
 
-def _holders(stand: Stand, ids: Iterable[bytes], *, live: bool) -> Iterator[Mapping[str, object]]:
+def _holders(retained: RetainedSet, ids: Iterable[bytes], *, live: bool) -> Iterator[Mapping[str, object]]:
     for snapshot_id in ids:
-        decision = stand.expiration and stand.expiration.selection.decisions.get(snapshot_id)
+        decision = retained.expiration and retained.expiration.selection.decisions.get(snapshot_id)
         reference = (decision.reference or "") if decision else ""
-        known = stand.before.snapshots.get(snapshot_id)
+        known = retained.before.snapshots.get(snapshot_id)
         yield {
             "snapshot_id": encode_id(snapshot_id),
             "live": live,

@@ -24,7 +24,7 @@ from retention_assets.policy.snapshots import SnapshotPolicy
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class RetainedSet:
     """The retained set of a repository.
 
     `before` is the current history, `after` the history after the expiration. The `snapshots` stay with everything that
@@ -50,13 +50,13 @@ def held_ids(state: IcechunkState, policy: SnapshotPolicy, as_of: datetime) -> f
     return frozenset(held_snapshots(state.history, policy, as_of))
 
 
-def stand_of(
+def retained_set_of(
     state: IcechunkState,
     policy: SnapshotPolicy,
     as_of: datetime,
     cutoff: datetime,
     planned: PlannedEdits | None = None,
-) -> Stand:
+) -> RetainedSet:
     """Return what stays of `state` after an expiration under `policy` at `as_of` and a collection before `cutoff`.
 
     With `planned`, only snapshots and references that the plan names are released or deleted.
@@ -78,7 +78,7 @@ def _within(planned: PlannedEdits | None, history: History, expire: Callable[[Un
     return expire(unapproved(planned, history, expire) if planned else NOTHING_UNAPPROVED)
 
 
-def standing(state: IcechunkState, cutoff: datetime, held: Collection[bytes]) -> Stand:
+def standing(state: IcechunkState, cutoff: datetime, held: Collection[bytes]) -> RetainedSet:
     """Return what stays of `state` without any edit: no snapshot expires, and every listed one stays.
 
     A listed snapshot is one that the repo object names and that has a file. The sweep and the verification use this
@@ -100,14 +100,14 @@ def _stand(
     snapshots: frozenset[bytes],
     expiration: Expiration | None,
     repo: Repo | None,
-) -> Stand:
+) -> RetainedSet:
     logs = kept_transaction_logs(repo, kept) | snapshots
-    return Stand(before, after, kept, snapshots, logs, expiration)
+    return RetainedSet(before, after, kept, snapshots, logs, expiration)
 
 
-def edits_of(state: IcechunkState, stand: Stand, as_of: datetime, cutoff: datetime) -> PlannedEdits:
-    """Return the edits that lead from `state` to the retained set `stand`."""
-    expiration = stand.expiration
+def edits_of(state: IcechunkState, retained: RetainedSet, as_of: datetime, cutoff: datetime) -> PlannedEdits:
+    """Return the edits that lead from `state` to the retained set `retained`."""
+    expiration = retained.expiration
     edits = expiration.edits if expiration else ()
     return PlannedEdits(
         format=state.format,
@@ -115,7 +115,7 @@ def edits_of(state: IcechunkState, stand: Stand, as_of: datetime, cutoff: dateti
         cutoff=cutoff,
         seen=_texts(state.history.snapshots),
         released=_texts(expiration.released if expiration else ()),
-        dropped=_texts(stand.kept.dropped),
+        dropped=_texts(retained.kept.dropped),
         deleted_branches=tuple(sorted(edit.name for edit in edits if isinstance(edit, BranchDeleted))),
         deleted_tags=tuple(sorted(edit.name for edit in edits if isinstance(edit, TagDeleted))),
     )

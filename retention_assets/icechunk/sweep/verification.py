@@ -18,7 +18,7 @@ from retention_assets.icechunk.source.places import icechunk_prefixes
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
 from retention_assets.icechunk.sweep.reach import reach_of
-from retention_assets.icechunk.sweep.retained_set import Stand, held_ids, standing
+from retention_assets.icechunk.sweep.retained_set import RetainedSet, held_ids, standing
 from retention_assets.icechunk.sweep.sweeping import IcechunkSweep
 from retention_assets.objectstore.listing import list_objects
 from retention_assets.objectstore.objects import ObjectReader
@@ -102,7 +102,7 @@ def files_to_spare(sweep: IcechunkSweep) -> DataFrame:
     return reach.live()
 
 
-def _stand_of(sweep: IcechunkSweep, state: IcechunkState) -> Stand:
+def _stand_of(sweep: IcechunkSweep, state: IcechunkState) -> RetainedSet:
     held = held_ids(state, sweep.opened.policy(), datetime(sweep.day.year, sweep.day.month, sweep.day.day, tzinfo=UTC))
     return standing(state, datetime.max.replace(tzinfo=UTC), held)
 

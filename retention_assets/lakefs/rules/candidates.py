@@ -87,13 +87,13 @@ def candidates(named: DataFrame) -> DataFrame:
     return named.where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)
 
 
-def due(judged_objects: DataFrame) -> DataFrame:
+def due(classified_objects: DataFrame) -> DataFrame:
     """Return the candidates and the waiting objects, with the columns of `deletion_candidates` added."""
     by_lifecycle = F.col("reason") == LIFECYCLE
     rules = F.when(by_lifecycle, F.col("lifecycle_rules")).otherwise(F.col("retention_rules"))
     since = F.when(by_lifecycle, F.col("lifecycle_since")).otherwise(F.col("expired_since"))
     none = F.array().cast(_TEXTS)
-    return judged_objects.where(F.col("state").isin(CANDIDATE, WAITING)).withColumns(
+    return classified_objects.where(F.col("state").isin(CANDIDATE, WAITING)).withColumns(
         {
             "rule_ids": F.coalesce(rules, none),
             "paths": F.coalesce("paths", none),

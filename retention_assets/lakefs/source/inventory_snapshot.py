@@ -22,7 +22,7 @@ from retention_assets.lakefs.source.slices import is_closed
 from retention_assets.objectstore.listing import Prefixes, list_objects
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.ledger import collected_since
-from retention_assets.state.warehouse import FACTS, REFUSED, Warehouse
+from retention_assets.state.warehouse import METADATA, REFUSED, Warehouse
 from retention_assets.tables import STORAGE_INVENTORY
 
 _STILL_LISTED = timedelta(hours=2)  # longer than a sweep's window: `attempted` is recorded before the delete
@@ -32,17 +32,17 @@ _DATA, _INTERNAL = "data/", "_lakefs/"  # Source: lakeFS facts 1.1
 
 @dataclass(frozen=True, slots=True)
 class BaseInventory:
-    """An older inventory. `clean_at`: time of the last full listing; `judged_at`: the time that its rows count as."""
+    """An older inventory. `clean_at`: time of the last full listing; `rows_taken_at`: what its rows count as."""
 
     frame: DataFrame
     taken_at: datetime
-    judged_at: datetime
+    rows_taken_at: datetime
     clean_at: datetime
     delivered: bool  # by the store; if it lacks a whole slice, the guard `listing_complete` refuses it
 
 
 @dataclass(frozen=True, slots=True)
-class StoragePicture:
+class InventorySnapshot:
     """The inventory snapshot of a namespace.
 
     `places`: all prefixes that the store lists. `notes`: metadata that is stored with the rows.
@@ -66,7 +66,7 @@ class InventoryContext:
     clock: Clock
 
 
-def take_snapshot(context: InventoryContext) -> StoragePicture:
+def take_snapshot(context: InventoryContext) -> InventorySnapshot:
     """Return a snapshot of the store, taken as the settings of the repository say.
 
     If an optimized run has no usable base inventory, the whole store is listed. `notes` has the reason as `fell_back`.
@@ -76,8 +76,8 @@ def take_snapshot(context: InventoryContext) -> StoragePicture:
     if settings.inventory:
         delivered = delivered_inventory(context.spark, context.opened.repository)
         at = delivered.created_at
-        older = BaseInventory(delivered.frame, taken_at=at, judged_at=at, clean_at=at, delivered=True)
-        return _completed(context, older, now, {})
+        base = BaseInventory(delivered.frame, taken_at=at, rows_taken_at=at, clean_at=at, delivered=True)
+        return _completed(context, base, now, {})
     if settings.listing == "clean":
         return _completed(context, None, now, {})
     found = _last_picture(context, now, settings.clean_every)
@@ -87,20 +87,20 @@ def take_snapshot(context: InventoryContext) -> StoragePicture:
 
 
 def _completed(
-    context: InventoryContext, older: BaseInventory | None, now: datetime, notes: Mapping[str, str]
-) -> StoragePicture:
+    context: InventoryContext, base: BaseInventory | None, now: datetime, notes: Mapping[str, str]
+) -> InventorySnapshot:
     places = prefixes(ObjectReader(context.opened.access))
-    closed = _unchanged(context, older, places) if older else frozenset()
+    closed = _unchanged(context, base, places) if base else frozenset()
     fresh = Prefixes(tuple(place for place in places.deep if place not in closed), places.flat)
     frame = list_objects(context.spark, context.opened.access, fresh)
-    if older:
-        frame = frame.unionByName(_carried(context, older, sorted(closed)))
-    clean_at = older.clean_at if older else now
+    if base:
+        frame = frame.unionByName(_carried(context, base, sorted(closed)))
+    clean_at = base.clean_at if base else now
     notes = {**notes, _CLEAN_AT: clean_at.isoformat(), _STORAGE: context.opened.repository.storage}
-    return StoragePicture(frame, older.judged_at if older else now, places, len(fresh.deep), notes)
+    return InventorySnapshot(frame, base.rows_taken_at if base else now, places, len(fresh.deep), notes)
 
 
-def _unchanged(context: InventoryContext, older: BaseInventory, places: Prefixes) -> frozenset[str]:
+def _unchanged(context: InventoryContext, base: BaseInventory, places: Prefixes) -> frozenset[str]:
     """Return the closed slices whose rows are taken from the base inventory.
 
     For a base inventory of our own, two kinds of closed slices are listed again. If the base inventory has no rows for
@@ -108,12 +108,12 @@ def _unchanged(context: InventoryContext, older: BaseInventory, places: Prefixes
     last full listing, someone may have put the object back.
     """
     token_life = context.opened.repository.lakefs.token_life
-    closed = frozenset(place for place in places.deep if is_closed(_name(place), older.taken_at, token_life))
-    if older.delivered or not closed:
+    closed = frozenset(place for place in places.deep if is_closed(_name(place), base.taken_at, token_life))
+    if base.delivered or not closed:
         return closed
     place = place_of(F.col("address")).alias("place")
-    seen = _carried(context, older, sorted(closed)).select(place).distinct()
-    swept = _removed_since(context, older.clean_at).select(place).distinct()
+    seen = _carried(context, base, sorted(closed)).select(place).distinct()
+    swept = _removed_since(context, base.clean_at).select(place).distinct()
     return frozenset(row["place"] for row in seen.join(swept, on="place", how="left_anti").collect())
 
 
@@ -127,13 +127,13 @@ def _removed_since(context: InventoryContext, taken_at: datetime) -> DataFrame:
     return collected.where(F.col("at") > F.lit(taken_at - _STILL_LISTED)).select("address")
 
 
-def _carried(context: InventoryContext, older: BaseInventory, closed: Sequence[str]) -> DataFrame:
+def _carried(context: InventoryContext, base: BaseInventory, closed: Sequence[str]) -> DataFrame:
     """Return the base inventory's rows of the slices `closed`, without the objects that our sweeps removed since."""
     kept = from_arrow(context.spark, pa.table({"place": pa.array(closed, pa.string())}))
     return (
-        older.frame.withColumn("place", place_of(F.col("address")))
+        base.frame.withColumn("place", place_of(F.col("address")))
         .join(kept, on="place", how="left_semi")
-        .join(_removed_since(context, older.taken_at), on="address", how="left_anti")
+        .join(_removed_since(context, base.taken_at), on="address", how="left_anti")
         .select(*STORAGE_INVENTORY.schema.names)
     )
 
@@ -146,7 +146,7 @@ def _last_picture(context: InventoryContext, now: datetime, most: timedelta) -> 
     name, table = context.opened.repository.name, STORAGE_INVENTORY.name
     days = [date.fromisoformat(day) for day in context.warehouse.directories(name, table)]
     taken = {
-        day: context.warehouse.facts(name, table, day).taken_at
+        day: context.warehouse.metadata(name, table, day).taken_at
         for day in days
         if day != context.day and _is_whole(context.warehouse, name, table, day.isoformat())
     }
@@ -163,7 +163,7 @@ def _last_picture(context: InventoryContext, now: datetime, most: timedelta) -> 
         return f"the last inventory is of {rows.taken_at:%Y-%m-%d %H:%M} UTC, later than now: a clock is wrong, or was"
     if now - clean_at > most:
         return f"the store was last listed whole at {clean_at:%Y-%m-%d %H:%M} UTC, too long ago"
-    return BaseInventory(rows.frame, rows.taken_at, judged_at=now, clean_at=clean_at, delivered=False)
+    return BaseInventory(rows.frame, rows.taken_at, rows_taken_at=now, clean_at=clean_at, delivered=False)
 
 
 def _is_whole(warehouse: Warehouse, name: str, table: str, day: str) -> bool:
@@ -171,8 +171,8 @@ def _is_whole(warehouse: Warehouse, name: str, table: str, day: str) -> bool:
 
     An inventory without metadata was interrupted while it was written.
     """
-    facts = warehouse.read_document(name, table, day, FACTS) if warehouse.is_complete(name, table, day) else None
-    return facts is not None and REFUSED not in facts["notes"]
+    metadata = warehouse.read_document(name, table, day, METADATA) if warehouse.is_complete(name, table, day) else None
+    return metadata is not None and REFUSED not in metadata["notes"]
 
 
 def _name(place: str) -> str:

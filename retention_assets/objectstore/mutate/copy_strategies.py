@@ -11,7 +11,7 @@ from obstore.store import AzureStore, GCSStore
 
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import Failure, Kind, failure_of
-from retention_assets.objectstore.objects import ObjectFacts
+from retention_assets.objectstore.objects import ObjectMetadata
 from retention_assets.objectstore.s3 import S3_ERRORS, S3Bucket, failure_of_s3, is_s3, s3_bucket
 
 OTHER_OBJECT = Failure(Kind.OTHER, "another object was there by the time of the copy")
@@ -28,7 +28,7 @@ _OF_THE_BUCKET = ("bucket", "region", "default_region")
 class CopyStrategy(Protocol):
     """Copies objects between two stores."""
 
-    def copy_object(self, path: str, to: str, found: ObjectFacts) -> Failure | None:
+    def copy_object(self, path: str, to: str, found: ObjectMetadata) -> Failure | None:
         """Copy the object `found` at `path` to `to`, without retries; return the failure, or None for success.
 
         The failure is `OTHER_OBJECT` if the store refused because there is another object at `path` now. Not every
@@ -76,7 +76,7 @@ class _ByS3:
             multipart_threshold=one_request, multipart_chunksize=min(_PART, one_request), max_concurrency=2
         )
 
-    def copy_object(self, path: str, to: str, found: ObjectFacts) -> Failure | None:
+    def copy_object(self, path: str, to: str, found: ObjectMetadata) -> Failure | None:
         origin = {"Bucket": self._bucket, "Key": self._from + path}
         key = self._target.key(to)
         extra = dict(self._target.extra)
@@ -103,7 +103,7 @@ class _WithinContainer:
         self._from, self._to = _prefix(source), _prefix(target)
         self._access = access
 
-    def copy_object(self, path: str, to: str, found: ObjectFacts) -> Failure | None:
+    def copy_object(self, path: str, to: str, found: ObjectMetadata) -> Failure | None:
         try:
             self._root.copy(self._from + path, self._to + to)
         except (BaseError, OSError, ValueError) as error:
@@ -123,7 +123,7 @@ class _Streamed:
         self._source, self._target = source, target
         self._secrets = (*source_access.options.values(), *target_access.options.values())
 
-    def copy_object(self, path: str, to: str, found: ObjectFacts) -> Failure | None:
+    def copy_object(self, path: str, to: str, found: ObjectMetadata) -> Failure | None:
         condition = {"if_match": f'"{found.e_tag}"'} if found.e_tag else {}
         try:
             if found.size <= _CHUNK:

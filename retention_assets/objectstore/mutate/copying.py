@@ -12,7 +12,7 @@ from obstore.store import LocalStore, MemoryStore
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import Failure, Kind, failure_of
 from retention_assets.objectstore.mutate.copy_strategies import OTHER_OBJECT, copy_strategy
-from retention_assets.objectstore.objects import ObjectFacts, OpenStore, facts_of
+from retention_assets.objectstore.objects import ObjectMetadata, OpenStore, metadata_of
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import Patience, RateLimiter, Trials
 from retention_assets.objectstore.s3 import S3_ERRORS, is_s3, s3_bucket
@@ -134,7 +134,7 @@ class ObjectCopier:
             return VerifiedCopy(found.size, found.e_tag, there.e_tag, SIZE_AND_ETAG)
         return self._copy_object(copy, found) or self._verified(copy, found)
 
-    def _copy_object(self, copy: Copy, found: ObjectFacts) -> ObjectResult | Failure | None:
+    def _copy_object(self, copy: Copy, found: ObjectMetadata) -> ObjectResult | Failure | None:
         """Copy the object that was found. None means success."""
         failure = self._sent(copy, found)
         if failure is OTHER_OBJECT:
@@ -143,7 +143,7 @@ class ObjectCopier:
             return self._source.absent(copy.path) or ObjectResult(Outcome.MISSING)
         return failure
 
-    def _sent(self, copy: Copy, found: ObjectFacts) -> Failure | None:
+    def _sent(self, copy: Copy, found: ObjectMetadata) -> Failure | None:
         """Copy with retries. A copy that the store made without a response to us is made again."""
         trials = Trials(_PATIENCE, self._pace, self._random)
         while True:
@@ -158,7 +158,7 @@ class ObjectCopier:
             if not (failure.passing and trials.wait(throttled=failure.throttled)):
                 return failure
 
-    def _verified(self, copy: Copy, found: ObjectFacts) -> VerifiedCopy | ObjectResult | Failure:
+    def _verified(self, copy: Copy, found: ObjectMetadata) -> VerifiedCopy | ObjectResult | Failure:
         again = self._source.look(copy.path)
         if isinstance(again, Failure):
             return again
@@ -173,7 +173,7 @@ class ObjectCopier:
             return ObjectResult(Outcome.FAILED, f"copied from {_described(found)}, but at the target is {seen}")
         return VerifiedCopy(found.size, found.e_tag, there.e_tag, alike)
 
-    def _same_content(self, copy: Copy, found: ObjectFacts, there: ObjectFacts) -> str | None:
+    def _same_content(self, copy: Copy, found: ObjectMetadata, there: ObjectMetadata) -> str | None:
         """Return how the two objects were found to be the same, or None if they differ."""
         if there.size != found.size:
             return None
@@ -188,10 +188,10 @@ class ObjectCopier:
 class _Place(OpenStore):
     """A store, with the checks that copying needs."""
 
-    def look(self, path: str) -> ObjectFacts | Failure | None:
+    def look(self, path: str) -> ObjectMetadata | Failure | None:
         """Return the metadata of the object at `path`, None for a 404, or the failure of the request."""
         try:
-            return facts_of(self._store.head(path))
+            return metadata_of(self._store.head(path))
         except (BaseError, OSError, ValueError) as error:
             failure = failure_of(error, self._access.options.values())
         return None if failure.kind is Kind.OBJECT_MISSING else failure
@@ -222,7 +222,7 @@ def _is_plain(path: str) -> bool:
     return all(part not in ("", ".", "..") for part in path.split("/"))
 
 
-def _verified_before(earlier: VerifiedCopy | None, found: ObjectFacts, there: ObjectFacts) -> bool:
+def _verified_before(earlier: VerifiedCopy | None, found: ObjectMetadata, there: ObjectMetadata) -> bool:
     """Return whether an earlier attempt verified this same copy of this same object."""
     return earlier is not None and (earlier.size, earlier.e_tag, earlier.size, earlier.copy_e_tag) == (
         found.size,
@@ -232,5 +232,5 @@ def _verified_before(earlier: VerifiedCopy | None, found: ObjectFacts, there: Ob
     )
 
 
-def _described(facts: ObjectFacts) -> str:
-    return f"an object of {facts.size:,} bytes with ETag {facts.e_tag}"
+def _described(metadata: ObjectMetadata) -> str:
+    return f"an object of {metadata.size:,} bytes with ETag {metadata.e_tag}"

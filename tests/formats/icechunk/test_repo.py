@@ -137,7 +137,7 @@ def test_what_is_written_is_read_back(repo: Repo) -> None:
     assert read_repo(write_repo(repo), "x") == repo
 
 
-def picture(repository: ic.Repository) -> dict[str, Any]:
+def snapshot(repository: ic.Repository) -> dict[str, Any]:
     """Everything that icechunk tells of a repository."""
     info = repository.inspect_repo_info()
     del info["header"]
@@ -166,7 +166,7 @@ def rewritten(varied_2: Varied, tmp_path: Path) -> Path:
 
 
 def test_icechunk_reads_the_same_in_a_repo_object_that_we_wrote(varied_2: Varied, rewritten: Path) -> None:
-    assert picture(open_repository(rewritten)) == picture(varied_2.repository)
+    assert snapshot(open_repository(rewritten)) == snapshot(varied_2.repository)
 
 
 def test_icechunk_works_on_with_a_repo_object_that_we_wrote(rewritten: Path) -> None:

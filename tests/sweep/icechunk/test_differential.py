@@ -15,7 +15,7 @@ from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.rules.reachable import is_old
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
-from retention_assets.icechunk.sweep.retained_set import Stand, edits_of, held_ids, stand_of, standing
+from retention_assets.icechunk.sweep.retained_set import RetainedSet, edits_of, held_ids, retained_set_of, standing
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.outcomes import Outcome
@@ -41,9 +41,9 @@ def by_us(directory: Path, older_than: datetime, *, branches: bool, tags: bool) 
     source = IcechunkSource(access, now)
     policy = everything_older(delete_expired_branches=branches, delete_expired_tags=tags)
     state = source.state()
-    stand = stand_of(state, policy, older_than, CUTOFF)
-    planned = _dead(directory, stand)
-    planned_edits = edits_of(state, stand, older_than, CUTOFF)
+    retained = retained_set_of(state, policy, older_than, CUTOFF)
+    planned = _dead(directory, retained)
+    planned_edits = edits_of(state, retained, older_than, CUTOFF)
     publish(access, planned_edits, policy, now, lambda line: None)
     fresh = source.state()
     still_dead = _dead(directory, standing(fresh, CUTOFF, held_ids(fresh, policy, older_than)))
@@ -53,12 +53,12 @@ def by_us(directory: Path, older_than: datetime, *, branches: bool, tags: bool) 
     return planned_edits
 
 
-def _dead(directory: Path, stand: Stand) -> set[str]:
+def _dead(directory: Path, retained: RetainedSet) -> set[str]:
     """Return the files that are old and that nothing which stays reaches, by the readers of the package."""
-    live = {f"snapshots/{encode_id(one)}" for one in stand.snapshots}
-    live |= {f"transactions/{encode_id(one)}" for one in stand.transaction_logs}
+    live = {f"snapshots/{encode_id(one)}" for one in retained.snapshots}
+    live |= {f"transactions/{encode_id(one)}" for one in retained.transaction_logs}
     manifests: set[str] = set()
-    for one in map(encode_id, stand.snapshots):
+    for one in map(encode_id, retained.snapshots):
         content = (directory / "snapshots" / one).read_bytes()
         manifests |= set(snapshot_manifests().decode(content, one, one)["manifest_id"].to_pylist())
     live |= {f"manifests/{one}" for one in manifests}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.icechunk.sweep.planning import Scene
+from retention_assets.icechunk.sweep.planning import PlanBasis
 from retention_assets.state.warehouse import Rows
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -16,7 +16,7 @@ def blocked(tags: tuple[str, ...] = (), **notes: str) -> str | None:
     known = {"availability": "online", "limits": "", "tags_deletable": "true", **notes}
     nothing: Any = None
     edits = PlannedEdits(2, NOW, NOW, (), (), (), (), tags)
-    return Scene(nothing, nothing, edits, Rows(nothing, NOW, known)).blocked
+    return PlanBasis(nothing, nothing, edits, Rows(nothing, NOW, known)).blocked
 
 
 @pytest.mark.parametrize(

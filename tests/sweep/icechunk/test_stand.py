@@ -8,7 +8,7 @@ import pytest
 
 from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
-from retention_assets.icechunk.sweep.retained_set import Stand, edits_of, held_ids, stand_of, standing
+from retention_assets.icechunk.sweep.retained_set import RetainedSet, edits_of, held_ids, retained_set_of, standing
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.rules import Hold
 from retention_assets.policy.snapshots import Keep, SnapshotPolicy
@@ -33,26 +33,26 @@ def built(directory: Path, spec_version: Format) -> tuple[IcechunkState, dict[st
     return state, {"root": decode_id(INITIAL), **{name: decode_id(one) for name, one in ids.items()}}
 
 
-def staying(stand: Stand, ids: dict[str, bytes]) -> set[str]:
+def staying(retained: RetainedSet, ids: dict[str, bytes]) -> set[str]:
     names = {one: name for name, one in ids.items()}
-    return {names[one] for one in stand.snapshots}
+    return {names[one] for one in retained.snapshots}
 
 
 @both_formats
 def test_what_the_policy_releases_goes_and_the_rest_stays(tmp_path: Path, spec_version: Format) -> None:
     state, ids = built(tmp_path, spec_version)
-    stand = stand_of(state, TEN_DAYS, AS_OF, CUTOFF)
-    assert staying(stand, ids) == {"root", "c"}
-    assert stand.after.snapshots[ids["c"]].parent_id == ids["root"]
-    edits = edits_of(state, stand, AS_OF, CUTOFF)
+    retained = retained_set_of(state, TEN_DAYS, AS_OF, CUTOFF)
+    assert staying(retained, ids) == {"root", "c"}
+    assert retained.after.snapshots[ids["c"]].parent_id == ids["root"]
+    edits = edits_of(state, retained, AS_OF, CUTOFF)
     assert len(edits.released) == (2 if spec_version == 1 else 3)  # format 1 lists no snapshot that nothing reaches
-    assert stand.leaving(state) == {decode_id(one) for one in edits.released}
+    assert retained.leaving(state) == {decode_id(one) for one in edits.released}
 
 
 def test_logs_of_what_lies_between_stay_in_format_2(tmp_path: Path) -> None:
     state, ids = built(tmp_path, 2)
-    stand = stand_of(state, TEN_DAYS, AS_OF, CUTOFF)
-    assert stand.transaction_logs == {ids["root"], ids["a"], ids["b"], ids["c"]}
+    retained = retained_set_of(state, TEN_DAYS, AS_OF, CUTOFF)
+    assert retained.transaction_logs == {ids["root"], ids["a"], ids["b"], ids["c"]}
 
 
 @both_formats
@@ -60,19 +60,19 @@ def test_what_nothing_reaches_is_dropped_once_it_is_old_though_no_rule_speaks_of
     tmp_path: Path, spec_version: Format
 ) -> None:
     state, ids = built(tmp_path, spec_version)
-    stand = stand_of(state, SnapshotPolicy(), AS_OF, CUTOFF)
-    assert staying(stand, ids) == {"root", "a", "b", "c"}
-    assert stand.kept.dropped == (frozenset() if spec_version == 1 else {ids["lost"]})
-    assert not stand.leaving(state)
+    retained = retained_set_of(state, SnapshotPolicy(), AS_OF, CUTOFF)
+    assert staying(retained, ids) == {"root", "a", "b", "c"}
+    assert retained.kept.dropped == (frozenset() if spec_version == 1 else {ids["lost"]})
+    assert not retained.leaving(state)
 
 
 @both_formats
 def test_a_young_file_keeps_its_snapshot_though_the_policy_released_it(tmp_path: Path, spec_version: Format) -> None:
     state, ids = built(tmp_path, spec_version)
     young = replace(state, stored={**state.stored, ids["lost"]: CUTOFF})
-    stand = stand_of(young, TEN_DAYS, AS_OF, CUTOFF)
-    assert "lost" in staying(stand, ids)
-    assert ids["lost"] not in stand.leaving(young)
+    retained = retained_set_of(young, TEN_DAYS, AS_OF, CUTOFF)
+    assert "lost" in staying(retained, ids)
+    assert ids["lost"] not in retained.leaving(young)
 
 
 @both_formats
@@ -80,7 +80,7 @@ def test_a_held_snapshot_stays(tmp_path: Path, spec_version: Format) -> None:
     state, ids = built(tmp_path, spec_version)
     held = replace(TEN_DAYS, holds=(Hold("audit", "snapshot", encode_id(ids["b"]), "asked for", None),))
     assert held_ids(state, held, AS_OF) == {ids["b"]}
-    assert "b" in staying(stand_of(state, held, AS_OF, CUTOFF), ids)
+    assert "b" in staying(retained_set_of(state, held, AS_OF, CUTOFF), ids)
     assert "b" in staying(standing(state, CUTOFF, held_ids(state, held, AS_OF)), ids)
 
 
@@ -93,7 +93,7 @@ def test_before_deleting_everything_that_is_still_linked_stays(tmp_path: Path, s
 
 def test_after_the_edits_the_two_ways_of_asking_agree(tmp_path: Path) -> None:
     state, _ = built(tmp_path, 1)
-    planned = stand_of(state, TEN_DAYS, AS_OF, CUTOFF)
+    planned = retained_set_of(state, TEN_DAYS, AS_OF, CUTOFF)
     published = replace(state, history=planned.after)
     again = standing(published, CUTOFF, ())
     assert again.snapshots == planned.snapshots

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from retention_assets.assets.workbench import TABLES, Made, Workbench, checked, code_version
+from retention_assets.assets.repository_resource import TABLES, Made, RepositoryResource, checked, code_version
 from retention_assets.core.amounts import Amount
 from retention_assets.core.guards import CheckResult, live_not_shrunk
 from retention_assets.state.ledger import results_of
@@ -30,9 +30,9 @@ class Kept(dg.IOManager):
 
 def made(tmp_path: Path, *check_results: CheckResult, version: str | None = None):
     places = configuration(tmp_path, "orchard")
-    bench = Workbench(places, places.repository("orchard"))
+    resource = RepositoryResource(places, places.repository("orchard"))
 
-    @bench.asset("deletion_candidates", checks=[check_result.guard for check_result in check_results])
+    @resource.asset("deletion_candidates", checks=[check_result.guard for check_result in check_results])
     def asset(context: dg.AssetExecutionContext) -> Made:
         return checked(Rows(None, AT), check_results, {"plan_hash": "abc"}, version=version)  # type: ignore[arg-type]
 

@@ -40,7 +40,7 @@ from retention_assets.state.acknowledged import acknowledged_addresses, note_mis
 from retention_assets.state.plan import PLANNED_OBJECTS, POLICY_HASH, Planned
 from retention_assets.state.table_cache import TableCache
 from retention_assets.state.table_writer import write_rows
-from retention_assets.state.warehouse import CHECK_RESULTS, FACTS, REFUSED, Rows, Warehouse, Written
+from retention_assets.state.warehouse import CHECK_RESULTS, METADATA, REFUSED, Rows, Warehouse, Written
 from retention_assets.tables import DELETION_CANDIDATES, STORAGE_INVENTORY
 
 ROWS = dg.PythonObjectDagsterType(Rows, name="Rows")
@@ -50,7 +50,7 @@ Observed = Mapping[str, Any]  # values of aggregates by name
 
 
 @dataclass(frozen=True, slots=True)
-class Workbench:
+class RepositoryResource:
     """One repository of a configuration. Stores and sources are opened only when a run needs them."""
 
     configuration: Configuration
@@ -130,7 +130,7 @@ class Workbench:
         return policy
 
     def _require_policy(self, day: date, policy_hash: str) -> None:
-        noted = self.warehouse.facts(self.name, "policy_table", day).notes[POLICY_HASH]
+        noted = self.warehouse.metadata(self.name, "policy_table", day).notes[POLICY_HASH]
         if policy_hash != noted:
             raise GuardRefused(
                 f"{self.name} {day}: the policy changed since policy_table was made. Nothing was deleted. "
@@ -161,7 +161,7 @@ class Workbench:
         spark, others = session(pyspark), self.configuration.others(self.name)
         return OtherRepositories(spark, self.warehouse, self.repository, others, context.run_id, self.clock)
 
-    def with_options(self, options: SweepOptions) -> "Workbench":
+    def with_options(self, options: SweepOptions) -> "RepositoryResource":
         """Return the same for a run with these options."""
         configuration = options.applied_to(self.configuration, self.name)
         return replace(self, configuration=configuration, repository=configuration.repository(self.name))
@@ -233,8 +233,10 @@ class Workbench:
     def _objects_listed(self) -> int:
         """Return the number of objects in the newest complete listing; 0 if there is none."""
         place = self.name, STORAGE_INVENTORY.name
-        facts = (self.warehouse.read_document(*place, day, FACTS) for day in self.warehouse.directories(*place)[::-1])
-        return next((one["rows"] for one in facts if one), 0)
+        metadata = (
+            self.warehouse.read_document(*place, day, METADATA) for day in self.warehouse.directories(*place)[::-1]
+        )
+        return next((one["rows"] for one in metadata if one), 0)
 
 
 def _check_spec(guard: str, asset: dg.AssetKey) -> dg.AssetCheckSpec:

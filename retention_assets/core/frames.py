@@ -90,12 +90,17 @@ class CachedFrames:
         frame.unpersist()
 
     def compute(self, frame: DataFrame) -> DataFrame:
-        """Return the rows of the frame, computed once.
+        """Return the rows of the frame, computed now and once.
 
-        In one process they are computed now, and Spark plans later queries without the way to them. On a cluster the
-        rows could be lost with an executor, so there they are cached, and computed again if that happens.
+        In one process, Spark plans later queries without the way to the rows. On a cluster the rows could be lost with
+        an executor, so there they are cached, and computed again if that happens. Their count is a query of its own: if
+        two stages of one query computed them at the same time, Spark would observe some rows twice or not at all.
         """
-        return frame.localCheckpoint() if is_one_process(frame.sparkSession) else self.cache(frame)
+        if is_one_process(frame.sparkSession):
+            return frame.localCheckpoint()
+        cached = self.cache(frame)
+        cached.count()
+        return cached
 
 
 def collect_together(frames: Mapping[str, DataFrame]) -> dict[str, list[dict[str, Any]]]:

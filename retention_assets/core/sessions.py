@@ -63,7 +63,7 @@ _FOR_FEW_OBJECTS: Mapping[str, tuple[str, str]] = {  # for few objects, and for 
 _FEW_OBJECTS = 50_000
 _OUT_OF_MEMORY = 3  # exit status of Java with -XX:+ExitOnOutOfMemoryError
 _ENDING = 1  # seconds that Java is given to end, after its sockets were closed
-_PYTHON = "spark.pyspark.python"
+_PYTHON, _MEMORY = "spark.pyspark.python", "spark.driver.memory"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # a variable of drivers that `spark-submit` started, with a master and settings
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -76,8 +76,7 @@ def _local_defaults() -> dict[str, str]:
             [LATE_COMPILER, f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *class_archive()]
         ),
         "spark.master": "local[*]",
-        "spark.driver.memory": "1g",
-        "spark.buffer.pageSize": "2m",  # by default, each aggregate and join of a few rows takes 16 MB
+        _MEMORY: "1g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": cores,
@@ -133,6 +132,8 @@ def spark_settings(settings: Mapping[str, SparkValue]) -> SparkSettings:
     defaults = {**_DEFAULTS, **(_local_defaults() if is_local else {})}
     if is_remote:  # the server's own settings hold for the rest
         defaults = {key: value for key, value in defaults.items() if key.startswith("spark.sql.")}
+    if is_local and _MEMORY not in given:  # a task has at most 8,192 pages, too few for a much larger memory
+        defaults["spark.buffer.pageSize"] = "2m"  # Spark's own are 16 MB, for each aggregate and join of a few rows
     _prepare_environment(given.get(_PYTHON) or (sys.executable if is_local else None))
     suits_few = is_local and not given.keys() & _FOR_FEW_OBJECTS.keys()
     return SparkSettings({**defaults, **given, **_PINNED}, secrets, suits_few)

@@ -47,7 +47,7 @@ def tally(
     marks = {
         "nothing_young": ~age_cutoff.is_eligible(F.col("reason")),
         "nothing_unknown": (F.col("reason") == UNREFERENCED) & F.lit(not staged_known),
-        "only_generated_names": ~generated(F.col("address")),
+        "only_generated_names": ~F.coalesce(generated(F.col("address")), F.lit(False)),
     }
     no, no_size = F.lit(False), F.lit(None).cast("bigint").alias("size")
     unmarked = [no.alias(name) for name in _OF_ONE]
@@ -69,6 +69,7 @@ def _by_address(rows: DataFrame) -> DataFrame:
     planned, listed, live = (F.col("of") == where for where in (_PLANNED, _LISTED, _LIVE))
     as_planned = (F.col("listed_size") == F.col("planned_size")) & (F.col("listed_time") == F.col("planned_time"))
     once = (F.col("times_planned") == 1) & (F.col("times_listed") == 1)
+    named = F.col("address").isNotNull()  # the group of rows without an address is no object
     return (
         rows.groupBy("address")
         .agg(
@@ -86,7 +87,7 @@ def _by_address(rows: DataFrame) -> DataFrame:
         .withColumns(
             {
                 "nothing_live": (F.col("times_planned") > 0) & F.col("is_live"),
-                "only_listed": (F.col("times_planned") > 0) & ~(once & F.coalesce(as_planned, F.lit(False))),
+                "only_listed": (F.col("times_planned") > 0) & ~(once & named & F.coalesce(as_planned, F.lit(False))),
             }
         )
     )

@@ -100,6 +100,12 @@ def test_a_session_that_may_run_a_task_twice_is_refused(spark: SparkSession, mon
         session(spark_resource({}))
 
 
+def test_pages_are_small_unless_the_memory_is_set_because_a_task_has_a_limited_number_of_them() -> None:
+    assert spark_resource({}).spark_config["spark.buffer.pageSize"] == "2m"
+    for settings in ({"spark.driver.memory": "64g"}, {"spark.master": "spark://host:7077"}):
+        assert "spark.buffer.pageSize" not in spark_resource(settings).spark_config
+
+
 def test_java_starts_with_the_archive_of_classes_where_there_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -372,3 +372,13 @@ def test_a_candidate_of_unknown_age_is_young_to_the_guard(spark: SparkSession) -
     found = tally(chosen, none_live, inventory, HORIZON, listed_at=HORIZON, staged_known=True, generated=is_generated)
     check_results = guards.candidates_allowed_of(found.first().asDict())
     assert "nothing_young" in {check_result.guard for check_result in guards.refusals(check_results)}
+
+
+def test_a_candidate_without_an_address_is_refused_even_if_a_row_without_one_is_listed(spark: SparkSession) -> None:
+    nameless = {"address": F.lit(None).cast("string")}
+    chosen = frames.candidates(spark, frames.Candidate(DEAD)).withColumns(nameless)
+    inventory = frames.inventory(spark, Listed(DEAD)).withColumns(nameless)
+    none_live = live(spark, LIVE, OLD).withColumn("certain", F.lit(True))
+    found = tally(chosen, none_live, inventory, HORIZON, listed_at=HORIZON, staged_known=True, generated=is_generated)
+    refused = {one.guard for one in guards.refusals(guards.candidates_allowed_of(found.first().asDict()))}
+    assert refused >= {"only_generated_names", "only_listed"}

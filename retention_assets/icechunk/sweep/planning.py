@@ -39,6 +39,7 @@ from retention_assets.state.acknowledged import note_found
 from retention_assets.state.kept_policies import keep_policy
 from retention_assets.state.memory import due_objects, keep_due, require_past
 from retention_assets.state.plan import (
+    PLANNED_OBJECTS,
     POLICY_HASH,
     REFERENCES_HASH,
     Heads,
@@ -243,7 +244,8 @@ def _keep(
     keep_policy(warehouse, plan.repository, terms.policy)
     keep_plan(warehouse, plan)
     note_found(spark, warehouse, terms.repository, inputs.inventory.frame, terms.run_id, terms.now)
-    return Planned(found.candidates, plan, found.check_results)
+    stored = warehouse.frame(spark, plan.repository, PLANNED_OBJECTS, plan.plan_hash)  # those of the plan's hash
+    return Planned(stored, plan, found.check_results)
 
 
 def _examined(

@@ -64,6 +64,7 @@ from retention_assets.state.kept_policies import keep_policy
 from retention_assets.state.ledger import collected_addresses
 from retention_assets.state.memory import due_objects, keep_due, require_past
 from retention_assets.state.plan import (
+    PLANNED_OBJECTS,
     POLICY_HASH,
     REFERENCES_HASH,
     Heads,
@@ -408,7 +409,8 @@ def _keep(
     keep_policy(warehouse, plan.repository, terms.policy)
     keep_plan(warehouse, plan)
     note_found(spark, warehouse, terms.repository, inputs.inventory.frame, terms.run_id, terms.now)
-    return Planned(chosen, plan, check_results)
+    stored = warehouse.frame(spark, plan.repository, PLANNED_OBJECTS, plan.plan_hash)  # those of the plan's hash
+    return Planned(stored, plan, check_results)
 
 
 def _warnings(terms: Terms, inputs: PlanInputs, references: References) -> list[str]:

@@ -14,7 +14,6 @@ from retention_assets.assets.lakefs import PLAN_GUARDS
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.amounts import Amount
-from retention_assets.core.tally import tally
 from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.rules.names import is_generated, issued_at
 from retention_assets.lakefs.rules.references import Commit, References
@@ -369,7 +368,9 @@ def test_a_candidate_of_unknown_age_is_young_to_the_guard(spark: SparkSession) -
         frames.inventory(spark, Listed(DEAD)),
         live(spark, LIVE, OLD).withColumn("certain", F.lit(True)),
     )
-    found = tally(chosen, none_live, inventory, HORIZON, listed_at=HORIZON, staged_known=True, generated=is_generated)
+    found = guards.tally(
+        chosen, none_live, inventory, HORIZON, listed_at=HORIZON, staged_known=True, generated=is_generated
+    )
     check_results = guards.candidates_allowed_of(found.first().asDict())
     assert "nothing_young" in {check_result.guard for check_result in guards.refusals(check_results)}
 
@@ -379,6 +380,8 @@ def test_a_candidate_without_an_address_is_refused_even_if_a_row_without_one_is_
     chosen = frames.candidates(spark, frames.Candidate(DEAD)).withColumns(nameless)
     inventory = frames.inventory(spark, Listed(DEAD)).withColumns(nameless)
     none_live = live(spark, LIVE, OLD).withColumn("certain", F.lit(True))
-    found = tally(chosen, none_live, inventory, HORIZON, listed_at=HORIZON, staged_known=True, generated=is_generated)
+    found = guards.tally(
+        chosen, none_live, inventory, HORIZON, listed_at=HORIZON, staged_known=True, generated=is_generated
+    )
     refused = {one.guard for one in guards.refusals(guards.candidates_allowed_of(found.first().asDict()))}
     assert refused >= {"only_generated_names", "only_listed"}

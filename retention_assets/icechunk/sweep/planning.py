@@ -15,7 +15,6 @@ from retention_assets.core.frames import CachedFrames, collect_together
 from retention_assets.core.guards import CheckResult
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
 from retention_assets.core.settle import settled
-from retention_assets.core.tally import tally
 from retention_assets.core.totals import Totals, totals_counted, with_totals
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.edits.stored import hash_with_edits, keep_edits
@@ -273,7 +272,7 @@ def _examined(
     live = live_addresses(manifests, chunks, stay).withColumns(
         {"last_modified": F.lit(None).cast("timestamp"), "certain": F.lit(True)}
     )
-    compared = tally(
+    compared = guards.tally(
         chosen, live, inventory, basis.age_cutoff, listed_at=None, staged_known=True, generated=is_generated
     )
     found = collect_together({"tally": compared, "digest": digested_buckets(chosen.drop("etag"))})

@@ -17,7 +17,6 @@ from retention_assets.core.frames import CachedFrames, collect_together
 from retention_assets.core.guards import CheckResult, LiveListed
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
 from retention_assets.core.settle import settled
-from retention_assets.core.tally import tally
 from retention_assets.core.totals import Totals, totals_counted, with_totals
 from retention_assets.errors import GuardRefused
 from retention_assets.inventory.unusual import name_warnings
@@ -314,7 +313,7 @@ def run_checks(
     """Run the guards on a classification and return their results. Reads earlier plans and ledgers; writes nothing."""
     inventory, live, chosen = inputs.inventory.frame, classification.live, classification.candidates
     listed_at = AgeCutoff(inputs.inventory.taken_at, terms.grace, issued=issued_at)
-    compared = tally(
+    compared = guards.tally(
         chosen,
         live,
         inventory,

@@ -18,13 +18,14 @@ from tests.real_lakefs.gate import Pass, gate, let_pass
 from tests.real_lakefs.hooks import webhook
 from tests.real_lakefs.repository import Repository
 from tests.real_lakefs.retention import Retention
-from tests.real_lakefs.server import Server
+from tests.real_lakefs.server import BEGINS, Server
 
 _KEPT = timedelta(days=3)  # by default; what a plan saw is looked at for as long
 _POLICY: Json = {
     "retention": {"default": "3d", "branches": [{"branch": "main", "keep": "5d"}, {"branch": "exp", "keep": "4d"}]}
 }
 _VERIFIED = 0.3  # share of rounds that end in `verify`
+_LONGEST = timedelta(days=60)  # that a round takes by the moved clock
 _LONG_AFTER = 40.0  # days after which no rule keeps anything but HEADs and tags
 
 
@@ -97,6 +98,8 @@ class Round:
     def _run(self, stack: ExitStack) -> None:
         random, profile = Random(self.seed), self.profile
         self.random = random
+        if self.server.clock.left() < _LONGEST:  # many rounds share a server; none sees the repositories of another
+            self.server.clock.set_back(BEGINS)
         self.repository = self.server.new_repository(f"round{self.seed}")
         self.other = self.server.new_repository(f"other{self.seed}") if self._chance(profile.two_repositories) else None
         self.settles = self._chance(profile.settles)

@@ -27,6 +27,10 @@ class MovedClock:
         self._write(offset)
         return self()
 
+    def left(self) -> timedelta:
+        """Return how far the clock can still go forward."""
+        return timedelta(seconds=-self._offset())
+
     def forward_to(self, hour: int) -> datetime:
         """Go forward to the next time that it is `hour` o'clock, UTC."""
         now = self()

@@ -24,7 +24,7 @@ from tests.real_lakefs.stores import FileStore, ObjectStore, S3Store
 from tests.stores.programs import free_port
 
 _STARTS_WITHIN = 30.0  # seconds; on an idle machine it answers within one
-_BEGINS = 700  # days before today: where the clock of every server begins
+BEGINS = 700  # days before today: where the clock of every server begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def server_on_s3(directory: Path, store: S3Store) -> Iterator[Server]:
 @contextmanager
 def _running(directory: Path, blockstore: Mapping[str, Any]) -> Iterator[tuple[str, MovedClock]]:
     port, clock = free_port(), MovedClock(directory / "clock")
-    clock.set_back(_BEGINS)
+    clock.set_back(BEGINS)
     settings = {
         "listen_address": f"127.0.0.1:{port}",
         "database": {"type": "local", "local": {"path": str(directory / "db")}},

@@ -569,8 +569,8 @@ ON_A_REAL_SERVER = (
         name="what another repository refers to is not asked",
         breaks="what another configured repository holds here stays (invariant 6)",
         file="retention_assets/repositories/other_repositories.py",
-        old="        return last_parts(found)\n",
-        new="        return last_parts(found[:0])\n",
+        old="if other.is_icechunk else self._of_lakefs)(other, table, policy)\n",
+        new="if other.is_icechunk else self._of_lakefs)(other, table, policy).limit(0)\n",
         caught_by=(f"{_FULL_OF}[shared]",),
     ),
     Mutation(

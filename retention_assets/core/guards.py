@@ -174,8 +174,13 @@ def live_not_shrunk(live: int, before: int | None, most: float) -> CheckResult:
 
 
 _PLANNED, _LISTED, _LIVE = "planned", "listed", "live"  # where a row comes from
-_OF_ONE = ("nothing_young", "nothing_unknown", "only_generated_names")  # guards that need the candidate alone
-_GUARDS = (*_OF_ONE, "nothing_live", "only_listed")
+_VIOLATIONS = {
+    "nothing_young": "younger than the grace period",
+    "nothing_unknown": "in no commit while nobody knows what is staged",
+    "only_generated_names": "not of a name that the system generates",
+    "nothing_live": "live",
+    "only_listed": "not in the listing as they are in the plan, once",
+}
 
 
 def tally(
@@ -214,8 +219,8 @@ def tally(
         "only_generated_names": ~F.coalesce(generated(F.col("address")), F.lit(False)),
     }
     no, no_size = F.lit(False), F.lit(None).cast("bigint").alias("size")
-    unmarked = [no.alias(name) for name in _OF_ONE]
-    size, marked = F.col("size").cast("bigint").alias("size"), [marks[name].alias(name) for name in _OF_ONE]
+    unmarked = [no.alias(name) for name in marks]
+    size, marked = F.col("size").cast("bigint").alias("size"), [mark.alias(name) for name, mark in marks.items()]
     rows = (
         candidates.select("address", F.lit(_PLANNED).alias("of"), size, "last_modified", no.alias("certain"), *marked)
         .unionAll(
@@ -225,11 +230,14 @@ def tally(
         )
         .unionAll(live.select("address", F.lit(_LIVE).alias("of"), no_size, "last_modified", "certain", *unmarked))
     )
-    return _counted(_by_address(rows), must_be_listed(listed_at) if listed_at else no)
+    return _counted(_by_address(rows, marks), must_be_listed(listed_at) if listed_at else no)
 
 
-def _by_address(rows: DataFrame) -> DataFrame:
-    """Return one row per address: how often it is planned, listed and live, and the guards that it violates."""
+def _by_address(rows: DataFrame, marks: Iterable[str]) -> DataFrame:
+    """Return one row per address: how often it is planned, listed and live, and the guards that it violates.
+
+    `marks`: the columns of guards that need the candidate alone.
+    """
     planned, listed, live = (F.col("of") == where for where in (_PLANNED, _LISTED, _LIVE))
     as_planned = (F.col("listed_size") == F.col("planned_size")) & (F.col("listed_time") == F.col("planned_time"))
     once = (F.col("times_planned") == 1) & (F.col("times_listed") == 1)
@@ -246,7 +254,7 @@ def _by_address(rows: DataFrame) -> DataFrame:
             F.sum(F.when(listed, F.col("size"))).alias("listed_size"),
             F.max(F.when(listed, F.col("last_modified"))).alias("listed_time"),
             F.max(F.when(live, F.col("last_modified"))).alias("last_modified"),
-            *(F.bool_or(name).alias(name) for name in _OF_ONE),
+            *(F.bool_or(name).alias(name) for name in marks),
         )
         .withColumns(
             {
@@ -268,18 +276,9 @@ def _counted(addresses: DataFrame, must_be_there: Column) -> DataFrame:
         total("times_planned").alias("candidates"),
         total("planned_size").alias("candidate_bytes"),
         F.count_if(unlisted).alias("unlisted"),
-        *(F.count_if(name).alias(name) for name in _GUARDS),
-        *(F.min(F.when(F.col(name), F.col("address"))).alias(f"first_{name}") for name in _GUARDS),
+        *(F.count_if(name).alias(name) for name in _VIOLATIONS),
+        *(F.min(F.when(F.col(name), F.col("address"))).alias(f"first_{name}") for name in _VIOLATIONS),
     )
-
-
-_VIOLATIONS = {
-    "nothing_young": "younger than the grace period",
-    "nothing_unknown": "in no commit while nobody knows what is staged",
-    "only_generated_names": "not of a name that the system generates",
-    "nothing_live": "live",
-    "only_listed": "not in the listing as they are in the plan, once",
-}
 
 
 def candidates_allowed_of(row: Mapping[str, Any]) -> tuple[CheckResult, ...]:

@@ -99,8 +99,10 @@ class Heads:
     tags: Mapping[str, str]
 
 
-def keep_planned(warehouse: Warehouse, plan: Plan, candidates: "DataFrame", heads: Heads) -> None:
-    """Store the candidates and heads of a plan under its hash. Candidates that are already stored are not rewritten.
+def keep_planned(warehouse: Warehouse, plan: Plan, candidates: "DataFrame", heads: Heads) -> "DataFrame":
+    """Store the candidates and heads of a plan under its hash, and return the stored rows.
+
+    Candidates that are already stored are not rewritten.
 
     Errors: TableContractError when the stored rows are not as many as the plan has candidates.
     """
@@ -117,6 +119,7 @@ def keep_planned(warehouse: Warehouse, plan: Plan, candidates: "DataFrame", head
             f"`retention plan {plan.repository} --as-of {plan.day}`."
         )
     warehouse.write_document(asdict(heads), plan.repository, PLANNED_HEADS, f"{plan.plan_hash}.json")
+    return warehouse.frame(candidates.sparkSession, *place)
 
 
 def planned_objects(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame":

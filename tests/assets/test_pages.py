@@ -38,7 +38,7 @@ class Ui:
 
     url: str
     page: Browser
-    snapshots: Path
+    screenshots: Path
 
     def open(self, path: str) -> None:
         self.page.open(f"{self.url}{path}")
@@ -74,7 +74,7 @@ class Ui:
         return self.finished(before + 1)
 
     def keep(self, name: str) -> None:
-        self.page.screenshot(self.snapshots / f"{name}.webp")
+        self.page.screenshot(self.screenshots / f"{name}.webp")
 
 
 @pytest.fixture
@@ -89,12 +89,12 @@ def ui(tmp_path: Path) -> Iterator[Ui]:
     port = free_port()
     command = [sys.executable, "-m", "dagster", "dev", "-m", "retention_assets.definitions", "-p", str(port)]
     environment = {**os.environ, "DAGSTER_HOME": str(home), "RETENTION_CONFIG": str(place.file)}
-    snapshots = Path(SCREENSHOTS) if SCREENSHOTS else tmp_path
+    screenshots = Path(SCREENSHOTS) if SCREENSHOTS else tmp_path
     with (tmp_path / "dagster.log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=log, stderr=log)
         try:
             with browser(1440, 900) as page:
-                yield _loaded(Ui(f"http://127.0.0.1:{port}", page, snapshots))
+                yield _loaded(Ui(f"http://127.0.0.1:{port}", page, screenshots))
         finally:
             process.terminate()  # `dagster dev` ends its web server, daemon and code server
             process.wait(_PATIENCE)

@@ -38,7 +38,6 @@ from retention_assets.state.acknowledged import note_found
 from retention_assets.state.kept_policies import keep_policy
 from retention_assets.state.memory import due_objects, keep_due, require_past
 from retention_assets.state.plan import (
-    PLANNED_OBJECTS,
     POLICY_HASH,
     REFERENCES_HASH,
     Heads,
@@ -236,14 +235,13 @@ def _keep(
         terms=terms.settings,
         lost=inputs.lost,
     )
-    keep_planned(warehouse, plan, found.candidates, basis.heads())
+    stored = keep_planned(warehouse, plan, found.candidates, basis.heads())
     keep_edits(warehouse, terms.repository, plan.plan_hash, of_history, basis.edits)
     if terms.settle:
         keep_due(warehouse, plan, found.due)
     keep_policy(warehouse, plan.repository, terms.policy)
     keep_plan(warehouse, plan)
     note_found(spark, warehouse, terms.repository, inputs.inventory.frame, terms.run_id, terms.now)
-    stored = warehouse.frame(spark, plan.repository, PLANNED_OBJECTS, plan.plan_hash)  # those of the plan's hash
     return Planned(stored, plan, found.check_results)
 
 

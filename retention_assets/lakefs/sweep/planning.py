@@ -63,7 +63,6 @@ from retention_assets.state.kept_policies import keep_policy
 from retention_assets.state.ledger import collected_addresses
 from retention_assets.state.memory import due_objects, keep_due, require_past
 from retention_assets.state.plan import (
-    PLANNED_OBJECTS,
     POLICY_HASH,
     REFERENCES_HASH,
     Heads,
@@ -402,13 +401,12 @@ def _keep(
         reflog=tuple(f"{head.kind} {head.name}" for head in terms.counting_heads(seen)),
         lost=checks_of_plan.listed.lost,
     )
-    keep_planned(warehouse, plan, chosen, Heads(seen.branches, seen.tags))
+    stored = keep_planned(warehouse, plan, chosen, Heads(seen.branches, seen.tags))
     keep_due(warehouse, plan, classification.due)
     keep_memory(warehouse, plan, seen, terms.policy)
     keep_policy(warehouse, plan.repository, terms.policy)
     keep_plan(warehouse, plan)
     note_found(spark, warehouse, terms.repository, inputs.inventory.frame, terms.run_id, terms.now)
-    stored = warehouse.frame(spark, plan.repository, PLANNED_OBJECTS, plan.plan_hash)  # those of the plan's hash
     return Planned(stored, plan, check_results)
 
 

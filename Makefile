@@ -5,7 +5,7 @@ VENV := .venv/bin
 JAVA = JAVA_HOME="$$(cat .venv/java_home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test-servers demo test test-real test-slow test-browser test-clusters mutations random-histories lint types imports definitions docs dist check bench dev lock protobuf clean
+.PHONY: help setup test-servers demo test refusals test-real test-slow test-browser test-clusters mutations random-histories lint types imports definitions docs dist image check bench dev lock protobuf clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -22,13 +22,18 @@ test-servers: ## Install the object stores that some tests talk to; without one 
 	@bash scripts/test_servers
 
 # Two workers: each that meets Spark starts a JVM (1 GB), and more would only share the same cores. A file stays on one
-# worker, so that what its tests share (a placed repository, a server) is made once. The folders with long tests come
-# first in the alphabet: begun first, they leave no worker idle at the end.
+# worker, so that what its tests share (a placed repository, a server) is made once; so do files that share a plan (the
+# sets in tests/conftest.py). The folders with long tests come first in the alphabet: begun first, they leave no worker
+# idle at the end.
 PYTEST = $(JAVA) $(VENV)/python -m pytest
 REAL := lakefs_server or clusters or browser
 
 test: setup ## Run the tests (ARGS="…" goes to pytest); those of stores that test-servers installs are else skipped
-	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not (slow or $(REAL))" $(ARGS)
+	@rm -rf .refusals
+	REFUSALS=.refusals $(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not (slow or $(REAL))" $(ARGS)
+
+refusals: setup ## Show which of the package's refusals the last `make test` did not provoke, and which say too little
+	$(VENV)/python -m tests.refusals .refusals
 
 test-real: setup ## Run the tests on a real lakeFS server, on Spark clusters and in Chromium, where these are there
 	$(PYTEST) -n 2 --dist loadfile -m "($(REAL)) and not slow" $(ARGS)
@@ -67,7 +72,7 @@ docs: setup ## Build the documentation site into .site; fails on a broken link
 dist: setup ## Build the source archive and the wheel into dist/
 	$(VENV)/python -m build --no-isolation
 
-check: lint types imports definitions docs dist test test-real ## Everything that CI runs
+check: lint types imports definitions docs dist test refusals test-real ## Everything that CI runs
 
 bench: setup ## Run the benchmarks
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(JAVA) $(VENV)/python "$$benchmark" || exit 1; done
@@ -88,5 +93,5 @@ protobuf: setup ## Generate lakefs_pb2.py from lakefs.proto
 		{ echo '# Generated from lakefs.proto by `make protobuf`.'; cat $$file; } > $$file.new && mv $$file.new $$file; done
 
 clean: ## Remove what make made; run history and ledgers (.dagster, warehouses) stay
-	rm -rf .venv .servers .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse dist .site
+	rm -rf .venv .servers .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .refusals spark-warehouse dist .site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

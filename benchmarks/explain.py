@@ -22,9 +22,10 @@ from rich.table import Table
 
 from retention_assets.core.amounts import Amount
 from retention_assets.policy.rules import CommittedRetention, Policy
-from retention_assets.state.kept_policies import keep_policy
+from retention_assets.state.metadata import Details, PartitionMetadata
 from retention_assets.state.plan import Heads, Plan, keep_plan
-from retention_assets.state.warehouse import PartitionMetadata, Warehouse
+from retention_assets.state.policies import keep_policy
+from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import (
     ADDRESSES,
     CACHED_METARANGES,
@@ -136,7 +137,7 @@ class Made:
             (UNCOMMITTED_OBJECTS, UNCOMMITTED_OBJECTS.schema.empty_table()),
         ):
             self._write(rows, table.name, NOW.date().isoformat())
-            metadata = PartitionMetadata(NOW, rows.num_rows, "a-run", {"known": "true"})
+            metadata = PartitionMetadata(NOW, rows.num_rows, "a-run", Details(known=True))
             self.warehouse.write_metadata(NAME, table.name, NOW.date(), metadata)
 
     @staticmethod

@@ -21,9 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from retention_assets.demo.placing import demo_configuration
-from retention_assets.demo.sample import place_sample
-from retention_assets.state.ledger import LedgerPlace
+from retention_assets.demo.sample import demo_configuration, place_sample
+from retention_assets.state.ledger import LedgerLocation
 from retention_assets.tables import CACHED_METARANGES, CACHED_RANGES, LEDGER
 
 _DAY = date(2026, 11, 1)
@@ -98,7 +97,7 @@ def _write_ledger(warehouse: str, day: date, plan: str, number: int) -> None:
             }
             for one in range(_SWEPT)
         ]
-        place = LedgerPlace(warehouse, _NAME, day, plan, number, "a-run")
+        place = LedgerLocation(warehouse, _NAME, day, plan, number, "a-run")
         place.append(pa.Table.from_pylist(rows, schema=LEDGER), "chunk", kind)
 
 

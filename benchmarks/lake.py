@@ -43,6 +43,8 @@ class Lake:
     window: int
     raggedness: int = 1000  # entries of a range, on average
     commits: list[Record] = field(default_factory=list)
+    branches: dict[str, str] = field(default_factory=dict)  # further ones: the commit of each head
+    metaranges: list[str] = field(default_factory=list)  # of the commits
     _written: dict[tuple[tuple[int, int], tuple[int, int]], Range] = field(default_factory=dict)
 
     @property
@@ -54,7 +56,7 @@ class Lake:
         """Commit every day that is not yet there, the first one as many as fill the window."""
         for day in range(len(self.commits), until):
             self._commit(day)
-        self._dump()
+        self.dump()
 
     def objects(self, days: int) -> Iterator[tuple[str, datetime]]:
         """Yield the address and the time of every object that was ever written."""
@@ -72,7 +74,8 @@ class Lake:
         metarange, content = write_metarange([self._range(*bounds) for bounds in zip(starts, ends, strict=False)])
         self._write(metarange, content)
         parents = [self.commits[-1][0].decode()] if self.commits else []
-        self.commits.append(_commit_record(metarange, parents, _born(day)))
+        self.metaranges.append(metarange)
+        self.commits.append(commit_record(metarange, parents, _born(day)))
 
     def _after(self, place: tuple[int, int]) -> tuple[int, int]:
         day, number = place
@@ -92,12 +95,16 @@ class Lake:
             self._written[start, end] = Range(range_id, *bounds, len(entries), len(content))
         return self._written[start, end]
 
-    def _dump(self) -> None:
-        head = self.commits[-1][0]
-        branch = BranchData(id="main", commit_id=head.decode())
+    def dump(self) -> None:
+        """Write the references. The main branch is on the last commit."""
+        heads = {"main": self.commits[-1][0].decode()} | self.branches
+        branches = [
+            (name.encode(), head.encode(), BranchData(id=name, commit_id=head).SerializeToString())
+            for name, head in sorted(heads.items())
+        ]
         tables = {
             "commits_meta_range_id": ("commit", sorted(self.commits)),
-            "branches_meta_range_id": ("branch", [(b"main", head, branch.SerializeToString())]),
+            "branches_meta_range_id": ("branch", branches),
             "tags_meta_range_id": ("tag", []),
         }
         document = {name: self._dumped(entity, records) for name, (entity, records) in tables.items()}
@@ -199,7 +206,8 @@ def _entry(day: int, number: int, per_day: int) -> Entry:
     )
 
 
-def _commit_record(metarange: str, parents: Sequence[str], created_at: datetime) -> Record:
+def commit_record(metarange: str, parents: Sequence[str], created_at: datetime) -> Record:
+    """Return a commit as the table of commits has it."""
     seconds = int(created_at.timestamp())
     its_id = commit_id(
         committer="loader",

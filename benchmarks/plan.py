@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -23,6 +23,8 @@ import yaml
 from lake import NAMESPACE, TODAY, Lake, write_inventory, write_staged
 from rich.console import Console
 from rich.table import Table
+
+from retention_assets.tables import CACHED_RANGES
 
 _RUN = """
 import json, sys
@@ -39,7 +41,7 @@ children = [status(one) | {"at": one} for one in Path("/proc").iterdir() if one.
 java = [one["at"] for one in children if one["PPid"].strip() == me.name and one["Name"].strip() == "java"]
 print(json.dumps({"peak_kib": peak(me), "java_kib": sum(peak(one) for one in java)}), file=sys.stderr)
 """
-_EMPTY = """
+EMPTY = """
 from pyspark.sql import SparkSession
 SparkSession.builder.master("local[*]").getOrCreate().stop()
 """
@@ -52,11 +54,20 @@ for _ in range(int(sys.argv[1])):
         cli.main(args=sys.argv[2:], standalone_mode=False)
     print(time.perf_counter() - began)
 """
+_FLOOR = """
+import sys
+from pyspark.sql import SparkSession, functions as F
+spark = SparkSession.builder.master("local[*]").config("spark.driver.memory", "1g").getOrCreate()
+listed = spark.read.parquet(sys.argv[1]).select(F.expr("substring(key, 9)").alias("address"), "size")
+entries = spark.read.parquet(*sys.argv[2:]).select("address", "key", "size")
+print(listed.join(entries, "address", "left_anti").agg(F.count("size"), F.sum("size")).collect())
+"""
 _SAMPLE = Path(__file__).parents[1] / "demo"
 _PLAN = ["plan", "orchard", "--as-of", "2026-11-01", "--json"]
 _TIMES = 3  # of which the median counts
 _BEFORE = 2  # plans in a process before the warm ones are timed
 _WINDOW = 10  # days that a commit holds
+_LAKE = 500_000  # listed objects of the lake whose plan is compared with an empty session, and with the least possible
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +83,28 @@ class Planned:
 
 def planned(directory: Path, entries: int) -> Planned:
     """Build a repository of `entries` entries in its head's history and plan it."""
+    return plan_of(*rolling_lake(directory, entries))
+
+
+def rolling_lake(directory: Path, entries: int) -> tuple[Lake, int]:
+    """Build a repository of `entries` entries in its head's history. Return it with the number of its days."""
     days = _WINDOW  # of the commits; the objects of the days before the first one are there as well
     lake = Lake(directory / f"lake-{entries}", entries // (2 * _WINDOW), _WINDOW, raggedness=20_000)
     lake.directory.mkdir()
     lake.grow(days + 1)
+    return lake, days + 1
+
+
+def plan_of(lake: Lake, days: int) -> Planned:
+    """Plan a repository whose objects are those of `days` days."""
+    configure(lake, days, {"spark.driver.memory": "1g"})
+    return run_plan(lake)
+
+
+def configure(lake: Lake, days: int, spark: Mapping[str, object]) -> None:
+    """Write the inventory of a repository, and its configuration with settings of Spark."""
     staged = write_staged(lake)
-    inventory = write_inventory(lake, days + 1)
+    inventory = write_inventory(lake, days)
     (lake.directory / "policy.json").write_text('{"default_retention_days": 7, "branches": []}', encoding="utf-8")
     repository = {
         "kind": "lakefs",
@@ -91,10 +118,15 @@ def planned(directory: Path, entries: int) -> Planned:
     }
     document = {
         "warehouse": "warehouse",
-        "spark": {"spark.driver.memory": "1g"},
+        "shared_warehouse": True,
+        "spark": dict(spark),
         "repositories": {"rolling": repository},
     }
     (lake.directory / "retention.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+
+
+def run_plan(lake: Lake) -> Planned:
+    """Plan a configured repository in a process of its own."""
     command = [sys.executable, "-c", _RUN, "--config", str(lake.directory / "retention.yaml")]
     started = time.perf_counter()
     done = subprocess.run(
@@ -126,10 +158,10 @@ def small(directory: Path) -> Small:
     """Time the sample's plan, each time into an empty warehouse, between empty Spark sessions."""
     empty, plans = [], []
     for number in range(_TIMES):
-        empty.append(_seconds([sys.executable, "-c", _EMPTY]))
+        empty.append(seconds_of([sys.executable, "-c", EMPTY]))
         sample = _place_sample(directory / f"sample-{number}")
         command = [sys.executable, "-c", "from retention_assets.cli.main import main; main()"]
-        plans.append(_seconds([*command, "--config", str(sample / "retention.yaml"), *_PLAN]))
+        plans.append(seconds_of([*command, "--config", str(sample / "retention.yaml"), *_PLAN]))
     sample = _place_sample(directory / "sample-warm")
     command = [sys.executable, "-c", _WARM, str(_BEFORE + _TIMES), "--config", str(sample / "retention.yaml"), *_PLAN]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=directory)
@@ -147,12 +179,19 @@ def _place_sample(target: Path) -> Path:
     return configured
 
 
-def _seconds(command: Sequence[str]) -> float:
+def seconds_of(command: Sequence[str]) -> float:
+    """Return the seconds of a process that must succeed."""
     began = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)
     return time.perf_counter() - began
+
+
+def floor_seconds(lake: Path) -> float:
+    """Return the seconds in which bare Spark reads listing and entries of a planned lake and joins them once."""
+    entries = sorted(str(one) for one in (lake / "warehouse" / "rolling" / CACHED_RANGES).iterdir())
+    return seconds_of([sys.executable, "-c", _FLOOR, str(lake / "inventory/lake/daily/data.parquet"), *entries])
 
 
 def main() -> None:
@@ -174,7 +213,12 @@ def main() -> None:
             print(json.dumps(figures))
             return
         less, large = (planned(Path(directory), entries) for entries in arguments.entries)
+        lake = planned(Path(directory), _LAKE)
+        floor = floor_seconds(Path(directory) / f"lake-{_LAKE}")
     figures |= {
+        "lake_seconds": round(lake.seconds, 1),
+        "lake_ratio": round(lake.seconds / sample.empty, 2),
+        "lake_floor_ratio": round(lake.seconds / floor, 2),
         "plan_seconds": round(large.seconds, 1),
         "plan_seconds_small": round(less.seconds, 1),
         "seconds_per_million_at_1m": round(large.seconds / large.entries * 1e6, 1),
@@ -193,6 +237,7 @@ def main() -> None:
         table.add_row(f"{one.entries:,}", f"{one.candidates:,}", f"{one.seconds:.1f}", f"{one.peak_mib:,.0f} MiB")
     Console().print(table)
     print(f"memory_growth {figures['memory_growth']} (at most 1.5)")
+    print(f"lake_ratio {figures['lake_ratio']} (at most 4), lake_floor_ratio {figures['lake_floor_ratio']}")
     print(f"small_ratio {figures['small_ratio']} (at most 1.8), warm_seconds {figures['warm_seconds']} (at most 3)")
 
 

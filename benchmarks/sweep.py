@@ -52,7 +52,7 @@ from retention_assets.state.plan import Heads, Plan, keep_plan, keep_planned, pl
 from retention_assets.state.records import read_records
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.actions import Delete
-from retention_assets.sweep.engine import Batch, Directories, Done, RepositorySweep, SparkEngine
+from retention_assets.sweep.engine import Batch, BatchResult, Directories, RepositorySweep, SparkEngine
 from retention_assets.sweep.execute import SweepRun, execute
 from retention_assets.sweep.worker import TaskSpec
 from retention_assets.tables import DELETION_CANDIDATES
@@ -79,7 +79,7 @@ class TimedEngine(SparkEngine):
         self.looking += time.perf_counter() - started
         return batch
 
-    def run(self, objects: Batch[DataFrame], task: TaskSpec) -> Done:
+    def run(self, objects: Batch[DataFrame], task: TaskSpec) -> BatchResult:
         """See `Engine`."""
         started = time.perf_counter()
         done = super().run(objects, task)

@@ -28,6 +28,7 @@ class RetentionRepository(dg.Component, dg.Resolvable, dg.Model):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the assets, jobs, schedules and sensors of the repositories, and their resources."""
+        from retention_assets.assets.resources import SPARK
         from retention_assets.config.configuration import configuration_of_component
         from retention_assets.definitions import build_definitions
 
@@ -35,13 +36,14 @@ class RetentionRepository(dg.Component, dg.Resolvable, dg.Model):
         configuration = configuration_of_component(attributes, context.path / "defs.yaml")
         resources = _resources(configuration.warehouse, configuration.shared_warehouse, *configuration.spark.items())
         if self.project_spark:
-            resources = {key: resource for key, resource in resources.items() if key != "pyspark"}
+            resources = {key: resource for key, resource in resources.items() if key != SPARK}
         return build_definitions(configuration, resources=resources, executor=None)
 
 
 @cache
 def _resources(warehouse: str, shared: bool, *spark: "tuple[str, SparkValue]") -> dict[str, Any]:
     """Return the resources of a component. Components with the same settings must give Dagster the same objects."""
-    from retention_assets.definitions import project_resources
+    from retention_assets.assets.resources import ClockResource, WarehouseResource
+    from retention_assets.definitions import shared_resources
 
-    return project_resources(warehouse, dict(spark), shared=shared)
+    return shared_resources(dict(spark), WarehouseResource(root=warehouse, shared=shared), ClockResource())

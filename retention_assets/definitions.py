@@ -11,15 +11,23 @@ import dagster as dg
 
 from retention_assets.assets.automation import repository_sensors
 from retention_assets.assets.io_manager import WarehouseIOManager
-from retention_assets.assets.jobs import HOUSEKEEPING, operation_job, plan_job, sweep_job, verify_job
-from retention_assets.assets.lakefs import lakefs_assets
+from retention_assets.assets.lakefs import LAKEFS_ASSETS
 from retention_assets.assets.operations import operation_jobs
-from retention_assets.assets.repository_resource import TABLES, RepositoryResource
-from retention_assets.assets.resources import spark_resource
-from retention_assets.config.configuration import Configuration, load_configuration
+from retention_assets.assets.resources import (
+    CLOCK,
+    SPARK,
+    TABLES,
+    WAREHOUSE,
+    ClockResource,
+    RepositoryResource,
+    WarehouseResource,
+    repository_key,
+    spark_resource,
+)
+from retention_assets.assets.runs import HOUSEKEEPING, operation_job, plan_job, sweep_job, verify_job
+from retention_assets.config.configuration import Configuration, Repository, load_configuration
 from retention_assets.config.settings import SparkValue
-from retention_assets.config.timestamps import Clock, utc_now
-from retention_assets.demo.placing import demo_configuration
+from retention_assets.demo.sample import demo_configuration
 
 if TYPE_CHECKING:
     from dagster._core.definitions.partitions.partitioned_schedule import UnresolvedPartitionedAssetScheduleDefinition
@@ -35,7 +43,7 @@ ONE_PROCESS = dg.in_process_executor  # with other executors, every step starts 
 def build_definitions(
     configuration: Configuration,
     *,
-    clock: Clock = utc_now,
+    clock: ClockResource | None = None,
     loggers: Mapping[str, dg.LoggerDefinition] | None = None,
     resources: Mapping[str, Any] | None = None,
     executor: dg.ExecutorDefinition | None = ONE_PROCESS,
@@ -44,57 +52,66 @@ def build_definitions(
 
     Args:
         configuration: the configuration of the repositories.
-        clock: tells the time; tests pass another one.
+        clock: tells the time instead of this machine's clock, if `resources` is None.
         loggers: further loggers.
-        resources: Spark and the warehouse; None: new ones (`project_resources`).
+        resources: the resources that all repositories share; None: new ones (`shared_resources`).
         executor: the executor of runs that are not of a job, such as "Materialize all"; None: the project's.
     """
     if resources is None:
-        warehouse, shared = configuration.warehouse, configuration.shared_warehouse
-        resources = project_resources(warehouse, configuration.spark, shared=shared)
-    repositories = [
-        RepositoryResource(configuration, repository, clock) for repository in configuration.repositories.values()
-    ]
-    inventory_sensors, watchers = _inventory_sensors(
-        [resource for resource in repositories if _has_inventories(resource)]
-    )
-    parts = [_parts(resource) for resource in repositories]
+        warehouse = WarehouseResource(root=configuration.warehouse, shared=configuration.shared_warehouse)
+        resources = shared_resources(configuration.spark, warehouse, clock or ClockResource())
+    repositories = configuration.repositories.values()
+    inventory_sensors, watchers = _inventory_sensors([one for one in repositories if _has_inventories(one)])
+    parts = [_parts(repository) for repository in repositories]
     return dg.Definitions(
-        assets=[asset for one in repositories for asset in _assets(one)],
+        assets=[asset for repository in repositories for asset in repository_assets(repository)],
         jobs=[job for part in parts for job in part.jobs],
         schedules=[schedule for part in parts for schedule in part.schedules],
         sensors=[*inventory_sensors, *(sensor for part in parts for sensor in part.sensors)],
-        resources={**resources, **watchers},
+        resources={**resources, **repository_resources(configuration, resources), **watchers},
         loggers=loggers,
         executor=executor,
     )
 
 
-def project_resources(warehouse: str, spark: Mapping[str, SparkValue], *, shared: bool) -> dict[str, Any]:
-    """Return the resources that the assets of all repositories use: Spark and the warehouse of the tables."""
+def shared_resources(
+    spark: Mapping[str, SparkValue], warehouse: WarehouseResource, clock: ClockResource
+) -> dict[str, Any]:
+    """Return the resources that all repositories share: Spark, the clock, and the warehouse with its IO manager."""
     pyspark = spark_resource(spark)
-    return {"pyspark": pyspark, TABLES: WarehouseIOManager(root=warehouse, pyspark=pyspark, shared=shared)}
+    tables = WarehouseIOManager(tables=warehouse, pyspark=pyspark)
+    return {SPARK: pyspark, CLOCK: clock, WAREHOUSE: warehouse, TABLES: tables}
 
 
-def _assets(resource: RepositoryResource) -> list[dg.AssetsDefinition]:
-    if not resource.repository.is_icechunk:
-        return lakefs_assets(resource)
-    from retention_assets.assets.icechunk import icechunk_assets
+def repository_resources(configuration: Configuration, shared: Mapping[str, Any]) -> dict[str, RepositoryResource]:
+    """Return the resource of each repository, which uses the warehouse and the clock of the shared resources."""
+    tables, clock = shared[WAREHOUSE], shared[CLOCK]
+    return {
+        repository_key(name): RepositoryResource(name=name, configured=configuration, tables=tables, clock=clock)
+        for name in configuration.repositories
+    }
 
-    return icechunk_assets(resource)
+
+def repository_assets(repository: Repository) -> list[dg.AssetsDefinition]:
+    """Return the assets of one repository, in the order in which they run."""
+    if repository.is_icechunk:
+        from retention_assets.assets.icechunk import ICECHUNK_ASSETS
+
+        return [asset.definition(repository) for asset in ICECHUNK_ASSETS]
+    return [asset.definition(repository) for asset in LAKEFS_ASSETS]
 
 
-def _has_inventories(resource: RepositoryResource) -> bool:
-    return not resource.repository.is_icechunk and bool(resource.repository.lakefs.inventory)
+def _has_inventories(repository: Repository) -> bool:
+    return not repository.is_icechunk and bool(repository.lakefs.inventory)
 
 
 def _inventory_sensors(
-    watching: Sequence[RepositoryResource],
+    watching: Sequence[Repository],
 ) -> tuple[list[dg.SensorDefinition], dict[str, Any]]:
     """Return the sensors of repositories whose store delivers inventories, and the resources of these sensors."""
     if not watching:
         return [], {}
-    from retention_assets.assets.sensors import inventory_resources, inventory_sensor  # importing boto3 takes a second
+    from retention_assets.assets.arrivals import inventory_resources, inventory_sensor  # importing boto3 takes a second
 
     resources = {key: client for one in watching for key, client in inventory_resources(one).items()}
     return [inventory_sensor(one, plan_job(one.name)) for one in watching], resources
@@ -109,31 +126,31 @@ class _Parts:
     sensors: Sequence[dg.SensorDefinition]
 
 
-def _parts(resource: RepositoryResource) -> _Parts:
+def _parts(repository: Repository) -> _Parts:
     """Return the jobs, schedules and sensors of a repository. Schedules and sensors are off until somebody starts them.
 
     A scheduled sweep is refused if nobody approved the plan and no budget covers the plan. In mode `plan` nothing
     starts a sweep.
     """
-    plan, sweep, verify = _jobs(resource.name)
-    jobs: list[Job] = [plan, sweep, verify, *operation_jobs(resource)]
-    settings = resource.repository.settings
+    plan, sweep, verify = _jobs(repository.name)
+    jobs: list[Job] = [plan, sweep, verify, *operation_jobs(repository)]
+    settings = repository.settings
     times = [(plan, settings.schedule.plan)] + ([] if settings.mode == "plan" else [(sweep, settings.schedule.sweep)])
     schedules: list[Schedule] = [
         dg.build_schedule_from_partitioned_job(job, hour_of_day=at.hour, minute_of_hour=at.minute) for job, at in times
     ]
-    schedules.append(_housekeeping(resource))
-    return _Parts(jobs, schedules, repository_sensors(resource, [plan], jobs))
+    schedules.append(_housekeeping(repository))
+    return _Parts(jobs, schedules, repository_sensors(repository, [plan], jobs))
 
 
-def _housekeeping(resource: RepositoryResource) -> dg.ScheduleDefinition:
+def _housekeeping(repository: Repository) -> dg.ScheduleDefinition:
     """Return the schedule that removes old tables once a week. Whoever switches it on wants them removed."""
-    at, name = resource.repository.settings.schedule.housekeeping, operation_job(HOUSEKEEPING, resource.name)
+    at, name = repository.settings.schedule.housekeeping, operation_job(HOUSEKEEPING, repository.name)
     return dg.ScheduleDefinition(
         job_name=name,
         name=f"{name}_schedule",
         cron_schedule=f"{at.minute} {at.hour} * * 0",
-        run_config={"ops": {f"{HOUSEKEEPING}__{resource.name}": {"config": {"execute": True}}}},
+        run_config={"ops": {f"{HOUSEKEEPING}__{repository.name}": {"config": {"execute": True}}}},
     )
 
 

@@ -1,4 +1,4 @@
-"""The library for notebooks and scripts: plan, look and compare. Nothing here approves or deletes."""
+"""The library for notebooks and scripts: plan, explain and compare. Nothing here approves or deletes."""
 
 import os
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from retention_assets.state.plan import Plan, find_plan, load_plan
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_CANDIDATES, SHOWN
 
-if TYPE_CHECKING:  # imported where they work: status and explain answer without Spark and Dagster
+if TYPE_CHECKING:  # imported only when needed: status and explain need neither Spark nor Dagster
     from pyspark.sql import DataFrame, SparkSession
 
     from retention_assets.lakefs.sweep.diff import Difference, Outlook
@@ -29,7 +29,7 @@ def load(file: str | Path | None = None) -> "Lake":
     """Return the repositories of a `retention.yaml`, or of a `defs.yaml` of a Dagster project.
 
     `file`: default is RETENTION_CONFIG of the environment, or else `./retention.yaml`.
-    Errors: ConfigurationError, per problem a line with file, key and reason.
+    Errors: ConfigurationError with a line for each problem: file, key and reason.
     """
     return Lake(load_configuration(Path(file or os.environ.get("RETENTION_CONFIG") or "retention.yaml")))
 
@@ -50,7 +50,7 @@ class Lake:
         return LakeRepository(self.configuration.repository(name).name, self.configuration)
 
     def status(self, *names: str) -> list[RepositoryStatus]:
-        """Return how all repositories stand, or those named, from the warehouse. `.document()` of each is JSON."""
+        """Return the state of these repositories (default: all) from the warehouse. `.document()` of each is JSON."""
         return statuses(self.configuration, names or self.names, utc_now())
 
 
@@ -64,17 +64,16 @@ class LakeRepository:
     def plan(self, day: date | None = None, *, full: bool = False, progress: bool = True) -> Plan:
         """Plan what may be deleted, and return the plan. It deletes nothing.
 
-        A Spark session that exists is used, else one is started with the configuration's settings.
+        The method uses the existing Spark session. If there is none, it starts one with the configuration's settings.
 
         Args:
             day: the day that ages are counted from; default: today.
-            full: read every range again, whatever earlier runs read.
+            full: read every range again, even if an earlier run read it.
             progress: show progress and logs on standard error.
 
         Errors: GuardRefused with each guard that refused and its remedy; errors of the sources and the store.
         """
-        from retention_assets.assets.jobs import plan_job
-        from retention_assets.assets.options import FULL
+        from retention_assets.assets.runs import FULL, plan_job
         from retention_assets.cli.runs import run_job
 
         day = day or utc_now().date()
@@ -83,22 +82,22 @@ class LakeRepository:
         return load_plan(self._warehouse, self.name, day)
 
     def newest_plan(self, day: date | None = None) -> Plan:
-        """Return the plan of a day; default: the newest one that stands. Errors: GuardRefused if there is none."""
+        """Return the plan of a day; default: the newest valid plan. Errors: GuardRefused if there is no such plan."""
         from retention_assets.explain.plans import newest_plan
 
         return newest_plan(self._warehouse, self.configuration.repository(self.name), day)[0].plan
 
     def candidates(self, day: date | None = None) -> pa.Table:
-        """Return what a plan may delete, with reasons: the rows of `deletion_candidates`.
+        """Return the objects that a plan may delete, with reasons: the rows of `deletion_candidates`.
 
-        `day`: as `newest_plan`. In a first plan objects still wait: `table("due_objects")` has these too.
+        `day`: as `newest_plan`. In a first plan, objects still wait: `table("due_objects")` has these, too.
         """
         return self.table(DELETION_CANDIDATES.name, self.newest_plan(day).day)
 
     def candidates_frame(self, day: date | None = None, spark: "SparkSession | None" = None) -> "DataFrame":
-        """Return what a plan may delete as a Spark DataFrame, for plans that do not fit into memory.
+        """Return the objects that a plan may delete as a Spark DataFrame, for plans that do not fit into memory.
 
-        `spark`: default is the session that exists, else one is started with the configuration's settings.
+        `spark`: default is the existing session, or else a new session with the configuration's settings.
         Errors: as `newest_plan`; GuardRefused if the stored rows are not those of the plan.
         """
         from retention_assets.state.plan import planned_objects
@@ -110,26 +109,26 @@ class LakeRepository:
 
         Errors: ConfigurationError for an unknown name; TableContractError if the table was not made.
         """
-        from retention_assets.cli.tables import open_table
+        from retention_assets.cli.rendering import open_table
 
         if name not in SHOWN:
             raise ConfigurationError(f"{name}: is no table. Nothing was read. Tables: {', '.join(sorted(SHOWN))}.")
         return open_table(self._warehouse, self.name, name, day or self.newest_plan().day)
 
     def explain(self, asked: str, day: date | None = None) -> Answer:
-        """Return why something is kept and until when, or why it is gone. Reads only the warehouse.
+        """Return why an object, commit or file is kept and until when, or why it is gone. Reads only the warehouse.
 
         `asked`: a path, address or commit; for Icechunk a snapshot, manifest or chunk. `day`: as `newest_plan`.
-        `.document()` of the answer is JSON.
+        `.document()` of the result is JSON.
         """
         from retention_assets.explain.explaining import explain
 
         return explain(self.configuration, self.name, asked, day)
 
     def diff(self, first: str, second: str, spark: "SparkSession | None" = None) -> "Difference":
-        """Return what two plans, named by their hashes or their beginnings, free differently.
+        """Return the difference between two plans, given by their hashes or by the beginnings of their hashes.
 
-        `rows` of the answer is a Spark DataFrame with a row per object; `changes` has the amounts.
+        `rows` of the result is a Spark DataFrame with a row for each object; `changes` has the amounts.
         """
         from retention_assets.lakefs.sweep.diff import compare_plans
 
@@ -138,9 +137,9 @@ class LakeRepository:
         return compare_plans(spark or self._session(), self._warehouse, *plans, have_paths=have_paths)
 
     def outlook(self, policy: Sequence[str | Path], day: date | None = None) -> "Outlook":
-        """Return what another policy, the whole of these files, would change in a plan of lakeFS. Makes no plan.
+        """Return what another policy would change in a plan of lakeFS. The files are the complete policy.
 
-        `day`: as `newest_plan`. `check_results` of the answer says whether a guard would refuse such a plan.
+        `day`: as `newest_plan`. `check_results` of the result shows whether a guard would refuse the plan.
         """
         from retention_assets.cli.comparing import outlook_of
 

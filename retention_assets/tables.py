@@ -4,9 +4,20 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-INSTANT = pa.timestamp("us", tz="UTC")
+TIMESTAMP = pa.timestamp("us", tz="UTC")
 STRINGS = pa.list_(pa.field("element", pa.string(), nullable=False))
 _TEXTS = pa.list_(pa.field("element", pa.string()))
+NAMES = pa.list_(pa.field("element", pa.dictionary(pa.int32(), pa.string()), nullable=False))  # each text once
+
+
+def plain(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with `STRINGS` in place of `NAMES`."""
+    return pa.schema([field.with_type(STRINGS) if field.type == NAMES else field for field in schema])
+
+
+def with_names(schema: pa.Schema, *columns: str) -> pa.Schema:
+    """Return the schema with `NAMES` as the type of some columns."""
+    return pa.schema([field.with_type(NAMES) if field.name in columns else field for field in schema])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +68,7 @@ STORAGE_INVENTORY = Table(
     schema=_schema(
         ("address", pa.string(), False),  # canonical, relative to the storage namespace
         ("size", pa.int64(), False),  # bytes
-        ("last_modified", INSTANT, False),  # the store's clock
+        ("last_modified", TIMESTAMP, False),  # the store's clock
         ("etag", pa.string(), True),
         ("source", pa.string(), False),  # listing or inventory
     ),
@@ -68,7 +79,7 @@ UNCOMMITTED_OBJECTS = Table(
     key=("address",),
     schema=_schema(
         ("address", pa.string(), False),  # relative to the storage namespace
-        ("created_at", INSTANT, True),  # the server's clock
+        ("created_at", TIMESTAMP, True),  # the server's clock
     ),
 )
 
@@ -79,7 +90,7 @@ COMMIT_GRAPH = Table(
         ("commit_id", pa.string(), False),
         ("parents", STRINGS, False),
         ("main_parent", pa.string(), True),
-        ("created_at", INSTANT, False),  # the committer's clock
+        ("created_at", TIMESTAMP, False),  # the committer's clock
         ("metarange_id", pa.string(), False),  # empty: the commit has no objects
         ("branches", STRINGS, False),  # branches whose head reaches the commit through any parents
         ("head_of", STRINGS, False),
@@ -94,12 +105,12 @@ POTENTIAL_COMMITS = Table(
     schema=_schema(
         ("commit_id", pa.string(), False),
         ("branches", STRINGS, False),
-        ("created_at", INSTANT, False),
+        ("created_at", TIMESTAMP, False),
         ("metarange_id", pa.string(), False),
         ("active", pa.bool_(), False),  # retained by committed retention
         ("potential", pa.bool_(), False),  # may contain objects that came due since the last complete run
         ("protected", pa.bool_(), False),  # kept by a tag or a hold
-        ("due_since", INSTANT, True),  # when it expired on the last branch; null while active
+        ("due_since", TIMESTAMP, True),  # when it expired on the last branch; null while active
         ("rule_id", pa.string(), True),  # the rule under which it expired last
         ("is_head", pa.bool_(), False),  # it is the head of a branch
         ("left_branches", STRINGS, False),  # branches whose head reached it in an earlier plan and is gone now
@@ -112,13 +123,13 @@ ACTIVE_RANGES = Table(
     schema=_schema(
         ("range_id", pa.string(), False),
         ("branches", STRINGS, False),
-        ("first_added_at", INSTANT, False),  # creation time of the oldest of all commits that contain the range
+        ("first_added_at", TIMESTAMP, False),  # creation time of the oldest of all commits that contain the range
         ("active", pa.bool_(), False),
         ("potential", pa.bool_(), False),
         ("protected", pa.bool_(), False),
-        ("due_since", INSTANT, True),
+        ("due_since", TIMESTAMP, True),
         ("rule_ids", STRINGS, False),
-        ("last_held_at", INSTANT, False),  # creation time of the newest commit that contains it
+        ("last_held_at", TIMESTAMP, False),  # creation time of the newest commit that contains it
         ("at_head", pa.bool_(), False),  # the head of a branch contains it
         ("left_branches", STRINGS, False),  # see potential_commits
     ),
@@ -132,14 +143,14 @@ ADDRESSES = Table(
         ("key", pa.string(), False),  # the path in the repository
         ("size", pa.int64(), False),  # bytes, from the entry
         ("branches", STRINGS, False),
-        ("added_at", INSTANT, False),
-        ("last_modified", INSTANT, True),  # from the entry
+        ("added_at", TIMESTAMP, False),
+        ("last_modified", TIMESTAMP, True),  # from the entry
         ("active", pa.bool_(), False),
         ("range_id", pa.string(), False),  # one of the ranges that contain the pair
         ("protected", pa.bool_(), False),
-        ("due_since", INSTANT, True),
+        ("due_since", TIMESTAMP, True),
         ("rule_ids", STRINGS, False),
-        ("last_held_at", INSTANT, False),
+        ("last_held_at", TIMESTAMP, False),
         ("at_head", pa.bool_(), False),  # the head of a branch contains the pair
         ("left_branches", STRINGS, False),  # see potential_commits
         ("etag", pa.string(), False),  # the entry's checksum; empty when it has none
@@ -152,8 +163,8 @@ REPOSITORY_HISTORY = Table(
     schema=_schema(
         ("snapshot_id", pa.string(), False),
         ("parent_id", pa.string(), True),  # null: a root
-        ("flushed_at", INSTANT, True),  # the writer's clock; null unless `listed`
-        ("stored_at", INSTANT, True),  # the store's clock; null: its file was not in the store's listing
+        ("flushed_at", TIMESTAMP, True),  # the writer's clock; null unless `listed`
+        ("stored_at", TIMESTAMP, True),  # the store's clock; null: its file was not in the store's listing
         ("listed", pa.bool_(), False),  # in the history; false: only its file exists
         ("message", pa.string(), True),  # null in format 1
         ("branches", STRINGS, False),  # branches that reach it
@@ -172,7 +183,7 @@ EXPIRED_SNAPSHOTS = Table(
         ("stays", pa.bool_(), False),  # its file and everything that it references stay
         ("rule_id", pa.string(), True),  # the rule under which it expired last, or that keeps it
         ("reference", pa.string(), True),  # the branch or tag to whose history that rule applies
-        ("due_since", INSTANT, True),
+        ("due_since", TIMESTAMP, True),
         ("reason", pa.string(), False),
         ("new_parent_id", pa.string(), True),  # null: it keeps its parent
         ("deleted_references", STRINGS, False),  # expired branches and tags on it, which a sweep deletes
@@ -184,9 +195,9 @@ _HELD_BY_SNAPSHOTS = (
     ("expired", pa.bool_(), False),  # referenced by released snapshots only
     ("rule_ids", STRINGS, False),  # rules that released those snapshots; empty while live
     ("branches", STRINGS, False),  # branches of those snapshots; empty while live
-    ("due_since", INSTANT, True),  # null while live
-    ("first_held_at", INSTANT, True),  # when the oldest snapshot that references it was flushed, if known
-    ("last_held_at", INSTANT, True),  # likewise, for the newest snapshot
+    ("due_since", TIMESTAMP, True),  # null while live
+    ("first_held_at", TIMESTAMP, True),  # when the oldest snapshot that references it was flushed, if known
+    ("last_held_at", TIMESTAMP, True),  # likewise, for the newest snapshot
 )
 
 REACHABLE_MANIFESTS = Table(
@@ -219,15 +230,15 @@ DELETION_CANDIDATES = Table(
     schema=_schema(
         ("address", pa.string(), False),  # relative to the storage namespace
         ("size", pa.int64(), False),  # bytes, as listed
-        ("last_modified", INSTANT, False),  # the store's clock
+        ("last_modified", TIMESTAMP, False),  # the store's clock
         ("etag", pa.string(), True),
         ("reason", pa.string(), False),  # expired, lifecycle or unreferenced
         ("rule_ids", STRINGS, False),
         ("paths", STRINGS, False),
         ("branches", STRINGS, False),
-        ("due_since", INSTANT, True),
-        ("first_committed_at", INSTANT, True),  # creation time of the oldest commit that contains it
-        ("last_committed_at", INSTANT, True),  # creation time of the newest commit that contains it
+        ("due_since", TIMESTAMP, True),
+        ("first_committed_at", TIMESTAMP, True),  # creation time of the oldest commit that contains it
+        ("last_committed_at", TIMESTAMP, True),  # creation time of the newest commit that contains it
     ),
 )
 
@@ -237,8 +248,8 @@ DUE_OBJECTS = Table(
     schema=pa.schema(
         [
             *DELETION_CANDIDATES.schema,
-            pa.field("found_at", INSTANT, nullable=False),  # since this time, every plan has named it
-            pa.field("waits_until", INSTANT, nullable=True),  # a plan made later may delete it; null: a candidate now
+            pa.field("found_at", TIMESTAMP, nullable=False),  # since this time, every plan has named it
+            pa.field("waits_until", TIMESTAMP, nullable=True),  # a plan made later may delete it; null: a candidate now
         ]
     ),
 )
@@ -251,7 +262,7 @@ DELETION_REPORT = Table(
         ("size", pa.int64(), False),  # bytes
         ("outcome", pa.string(), False),  # deleted, missing, failed, skipped, quarantined, restored, purged
         ("detail", pa.string(), True),
-        ("at", INSTANT, False),  # this machine's clock
+        ("at", TIMESTAMP, False),  # this machine's clock
     ),
 )
 

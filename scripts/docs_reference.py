@@ -1,4 +1,4 @@
-"""Makes the pages of `docs/reference` from the code: commands, tables, policies, checks, errors.
+"""Makes the pages of `docs/reference` from the code: commands, tables, policies, checks, errors; and the notebook's.
 
 MkDocs calls `on_files` when it builds the site (`mkdocs.yml`), so no page can be older than the code.
 """
@@ -10,6 +10,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -20,16 +21,17 @@ from pydantic import BaseModel
 
 import retention_assets
 from retention_assets import errors
-from retention_assets.assets.descriptions import CHECKS, column_description
+from retention_assets.assets.catalog import CHECKS, column_description
 from retention_assets.cli.main import cli
-from retention_assets.cli.outputs import OUTPUTS
+from retention_assets.config.durations import format_duration
 from retention_assets.core.remedies import REMEDIES
 from retention_assets.errors import RetentionError
-from retention_assets.policy.schemas import OwnForm, SeedRule, ServerForm
-from retention_assets.policy.snapshot_schemas import SnapshotForm
+from retention_assets.policy.schemas import OwnForm, SeedRule, ServerForm, SnapshotForm
 from retention_assets.tables import LEDGER, SHOWN, Table
+from scripts.output_schemas import OUTPUTS
 
 PACKAGE = Path(retention_assets.__file__).parent
+_NOTEBOOK = Path(__file__).parents[1] / "docs" / "notebook.ipynb"
 _WIDTH = 100
 ERRORS: Mapping[str, type[RetentionError]] = {
     name: kind
@@ -56,7 +58,19 @@ def pages() -> dict[str, str]:
         "reference/policy.md": policy_page(),
         "reference/checks.md": checks_page(),
         "reference/errors.md": errors_page(),
+        "notebook.md": notebook_page(),
     }
+
+
+def notebook_page() -> str:
+    """Return the example notebook as a page: its text, its code, and the outputs that are stored in it."""
+    lines = []
+    for cell in json.loads(_NOTEBOOK.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        lines += [source, ""] if cell["cell_type"] == "markdown" else ["```python", source, "```", ""]
+        for output in cell.get("outputs", ()):
+            lines += ["```text", "".join(output["data"]["text/plain"]), "```", ""]
+    return "\n".join(lines)
 
 
 # ---- commands
@@ -90,7 +104,7 @@ def json_page() -> str:
         "# JSON output",
         "",
         "Made from the code. With `--json`, a command prints one JSON document on standard output, and its progress on",
-        "standard error. These are the schemas of the documents. `retention show --format json` prints the rows of a",
+        "standard error. These are the schemas of the documents. `retention show --json` prints the rows of a",
         "[table](tables.md). A version may add keys; keys that are renamed or removed are in the changelog.",
         "",
     ]
@@ -146,9 +160,10 @@ def policy_page() -> str:
     for form, title in titles.items():
         lines += [f"## {title}", ""]
         for model in _models(form):
-            example = (inspect.getdoc(model) or "").partition("\n")[0]
-            rows = [(f"`{name}`", _default(field)) for name, field in model.model_fields.items()]
-            lines += [example, "", *_rows(("key", "default"), rows)]
+            example = (inspect.getdoc(model) or "").partition("\n")[0].partition(" Source:")[0]
+            meanings = _meanings(model)
+            rows = [(f"`{name}`", _default(field), meanings[name]) for name, field in model.model_fields.items()]
+            lines += [example, "", *_rows(("key", "default", "meaning"), rows)]
     return "\n".join(lines)
 
 
@@ -161,6 +176,15 @@ def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
                 yield from _models(kind)
 
 
+def _meanings(model: type[BaseModel]) -> dict[str, str]:
+    """Return the comment behind each field of a model and of the models that it is made of."""
+    found: dict[str, str] = {}
+    for kind in reversed(model.__mro__):
+        if issubclass(kind, BaseModel) and kind is not BaseModel:
+            found |= re.findall(r"(?m)^    (\w+): .*?  # (.+)$", inspect.getsource(kind))
+    return found
+
+
 def _types(annotation: Any) -> Iterator[Any]:
     yield annotation
     for argument in get_args(annotation):
@@ -171,6 +195,8 @@ def _default(field: Any) -> str:
     if field.is_required():
         return "required"
     default = field.get_default(call_default_factory=True)
+    if isinstance(default, timedelta):
+        return f"`{format_duration(default)}`"
     return "none" if default in (None, [], {}) else f"`{str(default).lower()}`"
 
 

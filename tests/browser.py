@@ -21,6 +21,7 @@ _OPTIONS = (
 )
 _STARTED = re.compile(r"started successfully on port (\d+)")
 _PATIENCE = 120  # seconds for an answer: a busy machine starts Chromium slowly
+_STARTS = 5
 _PAUSE = 0.2  # seconds between two questions
 _CLICK = """((label) => {
   const found = [...document.querySelectorAll("button, a")].filter(
@@ -87,12 +88,10 @@ def wait_until(found: Callable[[], Any], seconds: float, what_is: Callable[[], s
 @contextmanager
 def browser(width: int, height: int, *, is_dark: bool = False) -> Iterator[Browser]:
     """Yield a browser whose screen has this size in CSS pixels."""
-    assert CHROMIUM and DRIVER
+    assert CHROMIUM
     with tempfile.TemporaryDirectory() as profile:
-        process = subprocess.Popen([DRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        process, port = _driver()
         try:
-            assert process.stdout
-            port = next(found[1] for line in process.stdout if (found := _STARTED.search(line)))
             dark = ["--blink-settings=preferredColorScheme=0"] if is_dark else []
             chrome = {
                 "binary": CHROMIUM,
@@ -110,6 +109,18 @@ def browser(width: int, height: int, *, is_dark: bool = False) -> Iterator[Brows
         finally:
             process.terminate()
             process.wait(_PATIENCE)
+
+
+def _driver() -> tuple[subprocess.Popen[str], str]:
+    """Start chromedriver on a free port, again if another program has that port for IPv6 and chromedriver ends."""
+    assert DRIVER
+    for _ in range(_STARTS):
+        process = subprocess.Popen([DRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert process.stdout
+        if port := next((found[1] for line in process.stdout if (found := _STARTED.search(line))), None):
+            return process, port
+        process.wait(_PATIENCE)
+    raise AssertionError(f"{DRIVER} ended {_STARTS} times before it listened")
 
 
 def _call(method: str, url: str, document: Any = None) -> Any:

@@ -4,12 +4,16 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from retention_assets.core.sessions import LATE_COMPILER, class_archive
+from tests.end_to_end.command import Answer, Place, orchard_on_disk
+from tests.refusals import record
 
 # What a developer's shell may carry and a test must not see: credentials, endpoints, other Sparks, other instances.
 FOREIGN_PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "LAKECTL_", "LAKEFS_", "RETENTION_", "DAGSTER_", "SPARK_", "PYSPARK_")
@@ -32,6 +36,40 @@ TEST_ENVIRONMENT = {
 settings.register_profile("project", deadline=None)  # a first call that compiles or warms up is no failure
 settings.register_profile("thorough", settings.get_profile("project"), max_examples=2000)
 settings.load_profile("project")
+
+
+def pytest_configure() -> None:
+    """Write down errors from the first import on, in this process and in xdist's workers: see `tests.refusals`."""
+    if folder := os.environ.get("REFUSALS"):
+        record(Path(folder).resolve())
+
+
+# Files that share what is made once per process, each by its fixture. On one worker it is made once.
+ON_ONE_WORKER = {
+    "lakes": ("tests/assets/test_plans.py", "tests/assets/test_refusals.py"),
+    "an approved plan in S3": (
+        "tests/end_to_end/test_changed_world.py",
+        "tests/end_to_end/test_faulty_store.py",
+        "tests/end_to_end/test_quarantine.py",
+        "tests/end_to_end/test_writer_at_work.py",
+    ),
+    "an approved plan on disk": ("tests/sweep/crashes/test_through_assets.py", "tests/sweep/test_execute.py"),
+}
+
+
+class OneWorkerForShared(LoadFileScheduling):
+    """A file stays on one worker, and so do the files of each set in `ON_ONE_WORKER`."""
+
+    _sets: ClassVar = {file: shared for shared, files in ON_ONE_WORKER.items() for file in files}
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return self._sets.get(file, file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return OneWorkerForShared(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def java_home() -> str | None:
@@ -99,6 +137,15 @@ def spark(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> 
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def planned_orchard(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Answer]:
+    """Orchard on disk after `plan --json`, and what the command printed. Copy the place before changing anything."""
+    place = orchard_on_disk(tmp_path_factory.mktemp("planned"))
+    answer = place.run("plan", "--json")
+    assert answer.status == 0, answer.err
+    return place, answer
 
 
 def forget_caches() -> None:

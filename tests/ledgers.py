@@ -5,7 +5,7 @@ from datetime import date, datetime
 
 import pyarrow as pa
 
-from retention_assets.state.ledger import LedgerPlace
+from retention_assets.state.ledger import LedgerLocation
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import LEDGER
 
@@ -28,5 +28,5 @@ def write_ledger(
         {"address": address, "size": size, "outcome": outcome, "detail": None, "at": at, "fence": fence}
         for address, outcome in outcomes.items()
     ]
-    place = LedgerPlace(warehouse.root, repository, day, plan_hash, fence, run_id)
+    place = LedgerLocation(warehouse.root, repository, day, plan_hash, fence, run_id)
     place.append(pa.Table.from_pylist(rows, schema=LEDGER), name, "done")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from retention_assets.cli.outputs import OUTPUTS
+from scripts.output_schemas import OUTPUTS
 
 
 def checked(command: str, document: Any) -> Any:

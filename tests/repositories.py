@@ -94,11 +94,6 @@ def expected(name: str, file: str) -> frozenset[ExpectedCandidate]:
     return frozenset(ExpectedCandidate(row["address"], int(row["size"]), row["kind"]) for row in rows)
 
 
-def lifecycle_policies(name: str) -> list[str]:
-    """Return the stems of the lifecycle policies (`lifecycle-1`, …), each with its expected files."""
-    return sorted(path.stem for path in (DATA / name / "policies").glob("lifecycle-*.json"))
-
-
 def _rows(file: Path) -> list[dict[str, str]]:
     with file.open(encoding="utf-8", newline="") as lines:
         return list(csv.DictReader(lines))

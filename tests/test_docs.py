@@ -3,28 +3,29 @@
 import importlib.util
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from datetime import time, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
+from xml.etree import ElementTree
 
 import click
 import pytest
 import yaml
+from dagster._core.workspace.config_schema import process_workspace_config
 from pydantic import BaseModel
 
-from retention_assets.assets.descriptions import CHECKS
-from retention_assets.cli.main import cli
-from retention_assets.config.configuration import Settings
+from retention_assets.assets.catalog import CHECKS
+from retention_assets.config.configuration import Settings, configuration_in
 from retention_assets.config.durations import parse_duration
 from retention_assets.config.settings import IcechunkSettings, LakeFSSettings
 from retention_assets.core.guards import CheckResult
 from retention_assets.core.remedies import REMEDIES
-
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-_EXAMPLES = {"DAY": "2026-11-01", "YYYY-MM-DD": "2026-11-01"}  # what a reader fills in, where any text will not do
+from retention_assets.policy.documents import read_document, read_snapshot_document
+from tests.doc_pages import PAGES, ROOT, blocks_of, name_of, named_in, parse, shown_in
+from tests.refusals import ENDS_UNDONE, OF_RUNS, UNDONE
 
 
 def _loaded(name: str) -> ModuleType:
@@ -38,37 +39,7 @@ def _loaded(name: str) -> ModuleType:
 reference = _loaded("docs_reference")
 
 
-def commands_in(text: str) -> Iterator[list[str]]:
-    """Yield the arguments of each `retention` command in the lines of a shell."""
-    for line in text.splitlines():
-        parts: list[list[str]] = [[]]
-        words = shlex.shlex(line, posix=True, punctuation_chars="|;&")
-        words.whitespace_split = True
-        for word in words:
-            parts = [*parts, []] if set(word) <= set("|;&") else [*parts[:-1], [*parts[-1], word]]
-        yield from (part[1:] for part in parts if part and part[0].rpartition("/")[2] == "retention")
-
-
-def shown_in(page: Path) -> list[list[str]]:
-    blocks = re.findall(r"^ *```sh\n(.*?)^ *```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    return [command for block in blocks for command in commands_in(re.sub(r"\\\n", " ", block))]
-
-
-def parse(arguments: list[str]) -> None:
-    """Parse a command without running it. Errors: click's."""
-    words = [_EXAMPLES.get(word, word) for word in arguments]
-    command: click.Command = cli
-    parent: click.Context | None = None
-    while True:
-        context = command.make_context(command.name, words, parent=parent)
-        if not isinstance(command, click.Group):
-            return
-        _, found, words = command.resolve_command(context, [*context.protected_args, *context.args])
-        assert found is not None
-        command, parent = found, context
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_command_in_a_block_of_the_docs_parses(page: Path) -> None:
     for arguments in shown_in(page):
         try:
@@ -77,9 +48,27 @@ def test_every_command_in_a_block_of_the_docs_parses(page: Path) -> None:
             pytest.fail(f"retention {shlex.join(arguments)}: {error.format_message()}")
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_in_a_sentence_of_the_docs_exists_with_its_options(page: Path) -> None:
+    for arguments in named_in(page):
+        try:
+            parse(["plan" if word == "COMMAND" else word for word in arguments])
+        except (
+            click.MissingParameter,
+            click.BadOptionUsage,
+            click.exceptions.NoArgsIsHelpError,
+            click.exceptions.Exit,
+        ):
+            pass  # a sentence may name a command without its arguments, and `--help` ends it
+        except click.ClickException as error:
+            pytest.fail(f"retention {shlex.join(arguments)}: {error.format_message()}")
+
+
 def test_the_commands_of_the_docs_are_found() -> None:
     assert ["approve", "orchard", "HASH"] in shown_in(ROOT / "README.md")
+    assert ["restore", "REPO", "--plan", "HASH"] in named_in(ROOT / "docs/runbook.md")
     assert sum(len(shown_in(page)) for page in PAGES) > 40
+    assert sum(len(named_in(page)) for page in PAGES) > 60
 
 
 def test_every_page_is_in_the_navigation() -> None:
@@ -87,6 +76,62 @@ def test_every_page_is_in_the_navigation() -> None:
     named = set(re.findall(r"[\w/-]+\.md", str(site["nav"])))
     pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]}
     assert named == pages | reference.pages().keys()
+
+
+# ---- pictures
+
+EXPLAINED = ["retention.md", "lifecycle.md", "uncommitted.md", "safety.md"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_picture_has_a_text_alternative(page: Path) -> None:
+    for alternative, file in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", page.read_text("utf-8")):
+        assert len(alternative) > 20, file
+        assert (page.parent / file).is_file()
+
+
+@pytest.mark.parametrize("page", EXPLAINED)
+def test_a_page_that_explains_a_rule_has_a_drawing_that_needs_no_network(page: str) -> None:
+    drawings = re.findall(r"\]\(([\w-]+\.svg)\)", (ROOT / "docs" / page).read_text("utf-8"))
+    assert drawings
+    for drawing in drawings:
+        root = ElementTree.parse(ROOT / "docs" / drawing).getroot()
+        assert root.findtext("{http://www.w3.org/2000/svg}title")
+        assert not [one for part in root.iter() for one in part.attrib.values() if "://" in one]
+
+
+# ---- snippets and versions
+
+_LAKEFS = {"kind": "lakefs", "namespace": "s3://lake/orchard", "source": {"dump": "refs.json"}, "policy": "policy.yaml"}
+_OF_POLICIES = {"retention", "lifecycle", "holds"}
+SNIPPETS = [
+    pytest.param(block.text, id=f"{name_of(page)}-{number}")
+    for page in PAGES
+    for number, block in enumerate(blocks_of(page, "yaml"))
+]
+
+
+@pytest.mark.parametrize("text", SNIPPETS)
+def test_every_snippet_of_configuration_is_valid(text: str, tmp_path: Path) -> None:
+    document, file = yaml.safe_load(text), tmp_path / "retention.yaml"
+    if "snapshots" in document:
+        read_snapshot_document(text, "policy.yaml")
+    elif document.keys() & _OF_POLICIES:
+        read_document(text, "policy.yaml")
+    elif "load_from" in document:
+        assert process_workspace_config(document).success
+    elif "attributes" in document:
+        configuration_in(text, file)
+    else:  # a part of the file: its repository has the rest
+        whole = document if document.keys() & {"warehouse", "repositories"} else {"repositories": {"orchard": document}}
+        shown = whole.get("repositories", {"orchard": {}})
+        repositories = {name: one if "kind" in one else {**_LAKEFS, **one} for name, one in shown.items()}
+        configuration_in(yaml.safe_dump({"warehouse": "tables", **whole, "repositories": repositories}), file)
+
+
+def test_the_changelog_has_the_version_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert f"\n## {project['version']}\n" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
 # ---- retention.yaml
@@ -173,32 +218,25 @@ def test_a_failed_check_says_what_it_saw_and_what_to_do(guard: str) -> None:
 
 # Words by which a message says what was not done. A placeholder may stand for that sentence. Other messages are about
 # what was done in part: they name what is left.
-_UNDONE = re.compile(
-    r"\b(Nothing|No|None|It|They|Some|Its|What|This|Only|The \w+)\b[^.]*\b(was|were|is|are|stands|begun|can)\b"
-    r"|<(undone|remedy|again|missing|rest|left|told)>|was not (deleted|copied)|could not be"
-)
-
-
-_OF_RUNS = ["GuardRefused", "SourceError", "StoreError", "AccessDenied", "CorruptFile", "TableContractError"]
-# A message that ends so has no remedy, unless a value in it has one.
-_ENDS_UNDONE = re.compile(r"\b(Nothing|No \w+|It|The \w+) (was|were|is) [^.]*\.$")
+_UNDONE = re.compile(rf"{UNDONE}|<(undone|remedy|again|missing|rest|left|told)>")
+# A message that ends with what was not done has no remedy, unless a value in it has one.
 _WITH_REMEDY = re.compile(r"<(blocked|unknown|lines|told|missing|guard)>|remedy>")
 
 
-@pytest.mark.parametrize("error", _OF_RUNS)
+@pytest.mark.parametrize("error", OF_RUNS)
 def test_every_message_has_a_remedy(error: str) -> None:
     without = [
         f"{one.module}:{one.line}: {one.text}"
         for one in reference.messages()
         if one.error == error
-        and (_ENDS_UNDONE.search(one.text) or ". " not in one.text)
+        and (ENDS_UNDONE.search(one.text) or ". " not in one.text)
         and not _WITH_REMEDY.search(one.text)
         and not one.text.endswith("No action is needed.")
     ]
     assert not without
 
 
-@pytest.mark.parametrize("error", _OF_RUNS)
+@pytest.mark.parametrize("error", OF_RUNS)
 def test_every_message_says_what_was_not_done(error: str) -> None:
     silent = [
         f"{one.module}:{one.line}: {one.text}"
@@ -215,3 +253,4 @@ def test_the_generated_pages_have_every_command_table_check_and_error() -> None:
     assert all(f"| `{name}` |" in pages["reference/checks.md"] for name in CHECKS)
     assert all(f"## {name}\n" in pages["reference/errors.md"] for name in reference.ERRORS)
     assert pages["reference/errors.md"].count("deleted") > 100
+    assert "|  |" not in pages["reference/policy.md"]

@@ -5,9 +5,9 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 from pathlib import Path
 from textwrap import dedent
-from zipfile import ZipFile
 
 import pytest
 
@@ -16,12 +16,11 @@ from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
 from tests.stores.lakefs_world import saved
 
 ROOT = Path(__file__).parents[1]
-COMMAND = "from retention_assets.cli.main import main; main()"
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a wheel from the source archive, as `python -m build` does, and unpack it, as pip does."""
+    """Build a wheel from the source archive, as `python -m build` does, and install it into a folder."""
     built = tmp_path_factory.mktemp("built")
     hatchling = [sys.executable, "-m", "hatchling", "build", "-d", str(built)]
     subprocess.run([*hatchling, "-t", "sdist"], cwd=ROOT, check=True, capture_output=True, timeout=120)
@@ -32,8 +31,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([*hatchling, "-t", "wheel"], cwd=sources, check=True, capture_output=True, timeout=120)
     (wheel,) = built.glob("*.whl")
     target = tmp_path_factory.mktemp("site")
-    with ZipFile(wheel) as packed:
-        packed.extractall(target)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(target)]
+    subprocess.run([*pip, str(wheel)], check=True, capture_output=True, timeout=120)
     return target
 
 
@@ -51,10 +50,24 @@ def run(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedP
     )
 
 
+def test_the_console_script_of_the_wheel_names_its_version(installed: Path, tmp_path: Path) -> None:
+    ended = run(installed, tmp_path, console_script(installed), "--version")
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert (ended.stdout, ended.stderr) == (f"retention {version}\n", "")
+
+
+def console_script(installed: Path) -> str:
+    return str(installed / "bin" / "retention")
+
+
 @pytest.mark.slow
 def test_the_demo_lays_out_its_samples_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
-    ended = run(installed, tmp_path, "-c", COMMAND, "demo", "--prepare")
+    ended = run(installed, tmp_path, console_script(installed), "demo", "--prepare")
     assert ended.returncode == 0, ended.stderr
+    ended = run(installed, tmp_path, console_script(installed), "lint")
+    assert ended.returncode == 0, ended.stderr
+    assert "orchard: no issues found" in ended.stdout
+    assert "field: no issues found" in ended.stdout
     assert (tmp_path / "demo" / "retention.yaml").is_file()
     assert (tmp_path / ".demo" / "orchard" / "namespace" / "_lakefs").is_dir()
     loaded = "from retention_assets.definitions import defs; print(len(defs().resolve_all_asset_specs()))"
@@ -137,7 +150,7 @@ def test_the_commands_of_the_page_succeed(installed: Path, project: Path, monkey
         file.write_text(text, encoding="utf-8")
         for line in commands:
             program, *arguments = line.split()
-            start = ["-m", "dagster"] if program == "dagster" else ["-c", COMMAND]
+            start = ["-m", "dagster"] if program == "dagster" else [console_script(installed)]
             ended = run(installed, project, *start, *arguments)
             assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "orchard: 0 errors" in ended.stdout

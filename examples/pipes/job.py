@@ -1,6 +1,6 @@
 """Plans a repository in a job that `spark-submit` started, and reports the plan to the Dagster run that waits for it.
 
-Arguments: the configuration, the repository, and the day.
+Arguments: the configuration, the repository, the day, and `s3` if the run reads the job's messages from S3.
 """
 
 import json
@@ -9,7 +9,8 @@ from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any
 
-from dagster_pipes import open_dagster_pipes
+import boto3
+from dagster_pipes import PipesDefaultMessageWriter, PipesS3MessageWriter, open_dagster_pipes
 
 from retention_assets.cli.main import main
 
@@ -27,11 +28,17 @@ def planned(configuration: str, repository: str, day: str) -> dict[str, Any]:
     return document
 
 
-if __name__ == "__main__":
-    with open_dagster_pipes() as pipes:
-        plan = planned(*sys.argv[1:])
+def report(configuration: str, repository: str, day: str, messages: str = "") -> None:
+    """Plan, and report the plan to the run that waits for this job."""
+    writer = PipesS3MessageWriter(boto3.client("s3")) if messages == "s3" else PipesDefaultMessageWriter()
+    with open_dagster_pipes(message_writer=writer) as pipes:
+        plan = planned(configuration, repository, day)
         candidates = plan["candidates"]
         pipes.report_asset_materialization(
             metadata={"plan_hash": plan["plan_hash"], "objects": candidates["objects"], "bytes": candidates["bytes"]},
             data_version=plan["plan_hash"],
         )
+
+
+if __name__ == "__main__":
+    report(*sys.argv[1:])

@@ -1,22 +1,69 @@
 """The sensors that sweep approved plans, and that send messages about waiting plans, refusals and failures.
 
-All of them are off until someone switches them on.
+All of them are off until someone switches them on. Messages go to a webhook. Its address is in the environment, because
+the address is a secret.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import dagster as dg
+import urllib3
 
 from retention_assets.assets.failures import failure_of
-from retention_assets.assets.jobs import operation_job, sweep_job
-from retention_assets.assets.messages import Message, send
-from retention_assets.assets.repository_resource import RepositoryResource
-from retention_assets.errors import GuardRefused, TableContractError
+from retention_assets.assets.resources import RepositoryResource, for_repository
+from retention_assets.assets.runs import operation_job, sweep_job
+from retention_assets.config.configuration import Repository
+from retention_assets.errors import ConfigurationError, GuardRefused, StoreError, TableContractError
 from retention_assets.state.approval import Approval, is_recent, person_approval, waits_for_person
 from retention_assets.state.plan import PLANS, Plan, load_plan
+
+WEBHOOK = "RETENTION_WEBHOOK"  # the environment variable with the address
+_TIMEOUT = urllib3.Timeout(connect=3.0, read=10.0)  # seconds
+_RETRIES = urllib3.Retry(
+    total=3, redirect=False, backoff_factor=0.5, status_forcelist=(429, 500, 502, 503, 504), allowed_methods={"POST"},
+    raise_on_status=False, respect_retry_after_header=False,
+)  # fmt: skip
+
+Message = Mapping[str, str | int]
+
+
+def send(message: Message) -> None:
+    """Post the message as JSON. Its key `text` is what chat programs show.
+
+    Errors: ConfigurationError if no address is set; StoreError if the message was not accepted. Neither has the
+    address in its text.
+    """
+    address = os.environ.get(WEBHOOK, "")
+    if not address.startswith(("https://", "http://")):
+        raise ConfigurationError(
+            f"{WEBHOOK} is {'not the URL of a webhook' if address else 'not set'}. No message was sent. Set it in the "
+            "environment of Dagster's code location, or switch this sensor off."
+        )
+    try:
+        answer = _client(address).request(
+            "POST", address, body=json.dumps(message).encode(), headers={"Content-Type": "application/json"},
+            retries=_RETRIES, timeout=_TIMEOUT,
+        )  # fmt: skip
+        problem = "" if answer.status < 300 else f"it answered with status {answer.status}"
+    except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+        problem = f"it cannot be reached ({type(getattr(error, 'reason', None) or error).__name__})"
+    if problem:  # raised outside of `except`, so that no traceback shows the address
+        told = f"The webhook in {WEBHOOK} did not accept a message: {problem}. It was not delivered. Check the address."
+        raise StoreError(f"{told} Message: {message['text']}")
+
+
+def _client(address: str) -> urllib3.PoolManager:
+    scheme, host = urlsplit(address)[:2]
+    proxy = "" if proxy_bypass(host) else getproxies().get(scheme, "")
+    return urllib3.ProxyManager(proxy) if proxy else urllib3.PoolManager()
+
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -28,30 +75,30 @@ _PARTITION = "dagster/partition"
 Jobs = Sequence["dg.JobDefinition | UnresolvedAssetJobDefinition"]
 
 
-def approved_sensor(resource: RepositoryResource) -> dg.SensorDefinition:
+def approved_sensor(repository: Repository) -> dg.SensorDefinition:
     """Return the sensor that starts the sweep job for each plan that a person approved, once for each approval."""
-
-    @dg.sensor(
-        name=f"{resource.name}_approved",
-        job_name=sweep_job(resource.name),
+    sensor = dg.sensor(
+        name=f"{repository.name}_approved",
+        job_name=sweep_job(repository.name),
         minimum_interval_seconds=_EVERY,
-        description=f"Sweeps {resource.name} when a person approved a plan of its newest {_DAYS} planned days.",
+        description=f"Sweeps {repository.name} when a person approved a plan of its newest {_DAYS} planned days.",
     )
-    def sensor() -> dg.SensorResult | dg.SkipReason:
-        requests = [
-            dg.RunRequest(
-                run_key=f"{plan.plan_hash}:{approval.approved_at}",
-                partition_key=plan.day.isoformat(),
-                run_config=dg.RunConfig(
-                    {f"{resource.name}__deletion_report": {"config": {"plan_hash": plan.plan_hash}}}
-                ),
-                tags={"retention/approved_by": _as_tag(approval.approved_by)},
-            )
-            for plan, approval in _approved(resource)
-        ]
-        return dg.SensorResult(run_requests=requests) if requests else dg.SkipReason("no approved plan")
+    return sensor(for_repository(_request_sweeps, repository.name))
 
-    return sensor
+
+def _request_sweeps(
+    context: dg.SensorEvaluationContext, resource: RepositoryResource
+) -> dg.SensorResult | dg.SkipReason:
+    requests = [
+        dg.RunRequest(
+            run_key=f"{plan.plan_hash}:{approval.approved_at}",
+            partition_key=plan.day.isoformat(),
+            run_config=dg.RunConfig({f"{resource.name}__deletion_report": {"config": {"plan_hash": plan.plan_hash}}}),
+            tags={"retention/approved_by": _as_tag(approval.approved_by)},
+        )
+        for plan, approval in _approved(resource)
+    ]
+    return dg.SensorResult(run_requests=requests) if requests else dg.SkipReason("no approved plan")
 
 
 def _approved(resource: RepositoryResource) -> Iterator[tuple[Plan, Approval]]:
@@ -61,31 +108,31 @@ def _approved(resource: RepositoryResource) -> Iterator[tuple[Plan, Approval]]:
         with suppress(GuardRefused, TableContractError):
             plan = load_plan(resource.warehouse, resource.name, date.fromisoformat(day))
             approval = person_approval(resource.warehouse, plan)
-            if approval and is_recent(plan.made_at, resource.repository.settings.approval.life, resource.clock()):
+            if approval and is_recent(plan.made_at, resource.repository.settings.approval.life, resource.clock.now()):
                 yield plan, approval
 
 
-def waiting_sensor(resource: RepositoryResource, plans: Jobs) -> dg.SensorDefinition:
+def waiting_sensor(repository: Repository, plans: Jobs) -> dg.SensorDefinition:
     """Return the sensor that sends a message when a plan was made that a person must approve."""
-
-    @dg.run_status_sensor(
+    sensor = dg.run_status_sensor(
         run_status=dg.DagsterRunStatus.SUCCESS,
-        name=f"{resource.name}_waiting",
+        name=f"{repository.name}_waiting",
         monitored_jobs=plans,
         minimum_interval_seconds=_EVERY,
-        description=f"Sends a message when a plan of {resource.name} waits for approval.",
+        description=f"Sends a message when a plan of {repository.name} waits for approval.",
     )
-    def sensor(context: dg.RunStatusSensorContext) -> dg.SkipReason | None:
-        run = context.dagster_run
-        plan = load_plan(resource.warehouse, resource.name, date.fromisoformat(run.tags[_PARTITION]))
-        if plan.run_id != run.run_id:
-            return dg.SkipReason(f"another run made the plan of {plan.day} again")
-        if not _waits(resource, plan):
-            return dg.SkipReason(f"the plan of {plan.day} waits for nobody")
-        send(waiting_message(plan))
-        return None
+    return sensor(for_repository(_send_if_plan_waits, repository.name))
 
-    return sensor
+
+def _send_if_plan_waits(context: dg.RunStatusSensorContext, resource: RepositoryResource) -> dg.SkipReason | None:
+    run = context.dagster_run
+    plan = load_plan(resource.warehouse, resource.name, date.fromisoformat(run.tags[_PARTITION]))
+    if plan.run_id != run.run_id:
+        return dg.SkipReason(f"another run made the plan of {plan.day} again")
+    if not _waits(resource, plan):
+        return dg.SkipReason(f"the plan of {plan.day} waits for nobody")
+    send(waiting_message(plan))
+    return None
 
 
 def _waits(resource: RepositoryResource, plan: Plan) -> bool:
@@ -98,7 +145,7 @@ def _waits(resource: RepositoryResource, plan: Plan) -> bool:
 
         beside = changes_beside(planned_edits(resource.warehouse, plan))
     return waits_for_person(
-        resource.warehouse, plan, settings.approval, settings.budget, resource.clock(), beside=beside
+        resource.warehouse, plan, settings.approval, settings.budget, resource.clock.now(), beside=beside
     )
 
 
@@ -121,14 +168,14 @@ def waiting_message(plan: Plan) -> Message:
     }
 
 
-def failure_sensor(resource: RepositoryResource, jobs: Jobs) -> dg.SensorDefinition:
+def failure_sensor(repository: Repository, jobs: Jobs) -> dg.SensorDefinition:
     """Return the sensor that sends a message when a run of the repository was refused or failed."""
 
     @dg.run_failure_sensor(
-        name=f"{resource.name}_failed",
+        name=f"{repository.name}_failed",
         monitored_jobs=jobs,
         minimum_interval_seconds=_EVERY,
-        description=f"Sends a message when a run of {resource.name} was refused or failed.",
+        description=f"Sends a message when a run of {repository.name} was refused or failed.",
     )
     def sensor(context: dg.RunFailureSensorContext) -> None:
         run = context.dagster_run
@@ -136,9 +183,9 @@ def failure_sensor(resource: RepositoryResource, jobs: Jobs) -> dg.SensorDefinit
         error = failure_of(events, run.job_name, run.run_id)
         send(
             {
-                "text": f"{resource.name} {run.tags.get(_PARTITION, '')}: {error}\nRun {run.run_id}",
+                "text": f"{repository.name} {run.tags.get(_PARTITION, '')}: {error}\nRun {run.run_id}",
                 "kind": "refused" if isinstance(error, GuardRefused) else "failed",
-                "repository": resource.name,
+                "repository": repository.name,
                 "day": run.tags.get(_PARTITION, ""),
                 "job": run.job_name,
                 "run_id": run.run_id,
@@ -148,10 +195,10 @@ def failure_sensor(resource: RepositoryResource, jobs: Jobs) -> dg.SensorDefinit
     return sensor
 
 
-def repository_sensors(resource: RepositoryResource, plan: Jobs, every: Jobs) -> list[dg.SensorDefinition]:
+def repository_sensors(repository: Repository, plan: Jobs, every: Jobs) -> list[dg.SensorDefinition]:
     """Return the sensors of a repository. One that never deletes anything has no sensor that sweeps."""
-    sweeping = [] if resource.repository.settings.mode == "plan" else [approved_sensor(resource)]
-    return [*sweeping, waiting_sensor(resource, plan), failure_sensor(resource, every)]
+    sweeping = [] if repository.settings.mode == "plan" else [approved_sensor(repository)]
+    return [*sweeping, waiting_sensor(repository, plan), failure_sensor(repository, every)]
 
 
 def _as_tag(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from retention_assets import errors
-from retention_assets.assets.jobs import verify_job
+from retention_assets.assets.runs import verify_job
 from retention_assets.errors import GuardRefused, RetentionError, error_named_in
 
 _OWN_ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}

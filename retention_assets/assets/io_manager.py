@@ -8,30 +8,30 @@ from dagster_pyspark import LazyPySparkResource
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from retention_assets.assets.descriptions import column_description
-from retention_assets.assets.partitions import day_of
-from retention_assets.assets.resources import session
+from retention_assets.assets.catalog import column_description
+from retention_assets.assets.resources import WarehouseResource, session
+from retention_assets.assets.runs import day_of
 from retention_assets.core.sessions import naming_lack_of_memory
+from retention_assets.state.metadata import PartitionMetadata
 from retention_assets.state.table_writer import write_rows
-from retention_assets.state.warehouse import PartitionMetadata, Rows, Warehouse, Written
+from retention_assets.state.warehouse import Rows, Written
 
 
 class WarehouseIOManager(dg.ConfigurableIOManager):
     """Writes an asset's partition as Parquet and reads it back. Errors: TableContractError with what is missing."""
 
-    root: str
+    tables: dg.ResourceDependency[WarehouseResource]
     pyspark: dg.ResourceDependency[LazyPySparkResource]
-    shared: bool = False  # `shared_warehouse` of the configuration
 
     @naming_lack_of_memory()
     def handle_output(self, context: dg.OutputContext, obj: Rows) -> None:
         """Overwrite the partition, then write its metadata. Without metadata, a partition is incomplete."""
         repository, name = context.asset_key.path
         day = day_of(context)
-        warehouse = Warehouse(self.root)
-        written = obj.written or write_rows(obj.data, warehouse, repository, name, day, shared=self.shared)
+        warehouse = self.tables.open()
+        written = obj.written or write_rows(obj.data, warehouse, repository, name, day, shared=self.tables.shared)
         warehouse.write_metadata(
-            repository, name, day, PartitionMetadata(obj.taken_at, written.rows, context.run_id, obj.notes)
+            repository, name, day, PartitionMetadata(obj.taken_at, written.rows, context.run_id, obj.details)
         )
         metadata = _metadata(obj, f"{repository}.{name}", warehouse.partition(repository, name, day), written)
         if obj.began is not None:  # Spark makes most rows only when they are written, so this counts writing too
@@ -42,7 +42,7 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
     def load_input(self, context: dg.InputContext) -> Rows:
         """Return the rows of the partition that a step reads."""
         repository, name = context.asset_key.path
-        return Warehouse(self.root).rows(session(self.pyspark), repository, name, day_of(context))
+        return self.tables.open().rows(session(self.pyspark), repository, name, day_of(context))
 
 
 def _metadata(obj: Rows, table: str, target: str, written: Written) -> dict[str, dg.MetadataValue]:

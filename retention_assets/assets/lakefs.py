@@ -1,39 +1,51 @@
-"""The asset graph of one lakeFS repository, from commits to candidates and their deletion. Source: DESIGN.md."""
+"""The asset graph of one lakeFS repository. Source: DESIGN.md, The way data flows.
+
+The assets of the plan's inputs come first: policy, storage inventory, staged objects, commits. They are read in this
+order, and each has the time at which it was read. Candidates come from an older input, the storage inventory; liveness
+comes from the newer ones.
+"""
 
 from dataclasses import replace
 
 import dagster as dg
-import pyarrow as pa
 import pyarrow.compute as pc
 from dagster_pyspark import LazyPySparkResource
+from pyspark.sql import functions as F
 
-from retention_assets.assets import plan_inputs
-from retention_assets.assets.options import ReadOptions, SweepOptions
-from retention_assets.assets.partitions import day_of
-from retention_assets.assets.previews import plan_metadata
-from retention_assets.assets.reporting import retention_report
-from retention_assets.assets.repository_resource import Made, RepositoryResource, checked
-from retention_assets.assets.resources import session
-from retention_assets.lakefs.rules.addresses import addresses as pairs_of
-from retention_assets.lakefs.rules.addresses import canonical
-from retention_assets.lakefs.rules.legacy_names import LEGACY_KINDS, kinds_counted, kinds_of
+from retention_assets.assets.declaration import Declaration, Made, checked, declared, report_of, verification_of
+from retention_assets.assets.reporting import plan_metadata, retention_report
+from retention_assets.assets.resources import RepositoryResource, session
+from retention_assets.assets.runs import ReadOptions, SweepOptions, day_of
+from retention_assets.core import guards
+from retention_assets.inventory.unusual import unusual_counts, unusual_names
+from retention_assets.lakefs.rules.committed import commit_graph as graph_of
+from retention_assets.lakefs.rules.legacy_names import kinds_counted, kinds_of
+from retention_assets.lakefs.rules.name_sets import NameSets
+from retention_assets.lakefs.rules.ranges import OF_COMMITS, canonical
 from retention_assets.lakefs.rules.ranges import active_ranges as ranges_of
-from retention_assets.lakefs.rules.tables import references_of
+from retention_assets.lakefs.rules.ranges import addresses as pairs_of
+from retention_assets.lakefs.rules.references import references_hash
+from retention_assets.lakefs.rules.tables import REFERENCES, commit_graph_rows, references_of
+from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, directory_prefix, take_snapshot
 from retention_assets.lakefs.source.ranges import metaranges, ranges
+from retention_assets.lakefs.source.staged_objects import staged_objects
 from retention_assets.lakefs.sweep import verification as proof
-from retention_assets.lakefs.sweep.guards import ranges_complete
+from retention_assets.lakefs.sweep.guards import heads_present, ranges_complete
 from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
 from retention_assets.lakefs.sweep.planning import PlanInputs, Terms, make_plan, require_one_origin
 from retention_assets.lakefs.sweep.results import write_results
 from retention_assets.lakefs.sweep.sweeping import liveness_query, report
+from retention_assets.objectstore.listing import unlisted
+from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.repositories.other_repositories import not_configured
 from retention_assets.state.approval import planned_terms
-from retention_assets.state.plan import POLICY_HASH, REFERENCES_HASH
-from retention_assets.state.policies import POLICY_RUN, current_rules_of
+from retention_assets.state.binding import require_same_location
+from retention_assets.state.memory import require_past
+from retention_assets.state.metadata import Details, needed
+from retention_assets.state.plan import withdraw_plan
+from retention_assets.state.policies import current_rules_of, policy_versions, rules_in_force
 from retention_assets.state.warehouse import Rows
-from retention_assets.sweep.sweep_run import Sweep, verification_inputs
-from retention_assets.sweep.verification import by_check
-from retention_assets.tables import DELETION_PROOF
+from retention_assets.sweep.sweep_run import clocks, verification_inputs
 
 PLAN_GUARDS = (
     "live_listed",
@@ -48,188 +60,216 @@ PLAN_GUARDS = (
 )
 
 
-def lakefs_assets(resource: RepositoryResource) -> list[dg.AssetsDefinition]:
-    """Return the assets of one repository, in the order in which they run."""
-    makers = (
-        plan_inputs.policy_table,
-        plan_inputs.current_rules,
-        plan_inputs.storage_inventory,
-        plan_inputs.uncommitted_objects,
-        plan_inputs.commit_graph,
-        potential_commits,
-        active_ranges,
-        addresses,
-        deletion_candidates,
-        retention_report,
-        deletion_report,
-        deletion_proof,
+@declared()
+def policy_table(context: dg.AssetExecutionContext, resource: RepositoryResource) -> Made:
+    """Every version of the policy that a run of this day saw, by `policy_hash` and run. Source: seed 002."""
+    require_same_location(resource.warehouse, resource.repository)
+    require_past(resource.warehouse, resource.name, resource.clock.now())
+    withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
+    day, policy = day_of(context), resource.open().policy()
+    rows = policy_versions(resource.warehouse, resource.name, day, policy, context.run_id)
+    details = Details(policy_hash=policy.policy_hash, policy_run=context.run_id)
+    return checked(Rows(rows, resource.clock.now(), details), numbers=details.texts())
+
+
+@declared()
+def current_rules(resource: RepositoryResource, policy_table: Rows) -> Made:
+    """Each lifecycle rule of now, and up to which day it was last carried out whole. Source: seed 002."""
+    rows = rules_in_force(resource.warehouse, resource.name, policy_table)
+    return checked(Rows(rows, policy_table.taken_at))
+
+
+@declared(checks=["listing_complete", "namespaces_apart", "clock_agrees"])
+def storage_inventory(
+    context: dg.AssetExecutionContext, resource: RepositoryResource, pyspark: LazyPySparkResource
+) -> Made:
+    """Every object below the namespace, `_lakefs/` left out: listed, or as the store's own inventory has it."""
+    withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
+    spark, opened = session(pyspark), resource.open()
+    snapshot = take_snapshot(InventoryContext(spark, opened, resource.warehouse, day_of(context), resource.clock.now))
+    listed = Rows(snapshot.frame, snapshot.taken_at)
+    seen = F.collect_set(directory_prefix(F.col("address"))).alias("places")
+    rows, counted = resource.write("storage_inventory", day_of(context), listed, [seen, *unusual_counts()])
+    details = replace(snapshot.details, unusual_names=unusual_names(counted))
+    check_results = [
+        guards.listing_complete(unlisted(counted["places"], snapshot.prefixes, ObjectReader(opened.access))),
+        guards.namespaces_apart(resource.name, resource.places()),
+        clocks(resource.repository, opened.access, resource.clock.now),
+    ]
+    numbers: dict[str, float | str] = {
+        "prefixes": len(snapshot.prefixes.deep),
+        "prefixes_listed": snapshot.listed,
+        **details.texts(),
+    }
+    return checked(replace(rows, details=details), check_results, numbers)
+
+
+@declared(after=["storage_inventory"])
+def uncommitted_objects(
+    context: dg.AssetExecutionContext, resource: RepositoryResource, pyspark: LazyPySparkResource
+) -> Made:
+    """What is staged on any branch, as the server lists it; `known` is false when nobody can tell."""
+    opened = resource.open()
+    staged = opened.source.staged()
+    files, shown = (staged.files, staged.shown) if staged else ((), ())
+    frame = staged_objects(session(pyspark), opened.access, files, opened.inside, shown)
+    details = Details(known=staged is not None)
+    rows = Rows(frame, staged.taken_at if staged else resource.clock.now(), details)
+    if staged is not None:
+        rows, _ = resource.write("uncommitted_objects", day_of(context), rows)  # `release` removes the list
+        opened.source.release(staged)
+    return checked(rows, numbers=details.texts())
+
+
+@declared(after=["uncommitted_objects"], checks=["heads_present"])
+def commit_graph(resource: RepositoryResource) -> Made:
+    """Every commit, dangling ones too, with the branches and tags that name or reach it."""
+    references = resource.open().source.references()
+    details = Details(references_hash=references_hash(references), instance=references.instance or "")
+    rows = Rows(commit_graph_rows(graph_of(references)), references.taken_at, details)
+    numbers = {"branches": len(references.branches), "tags": len(references.tags)}
+    return checked(rows, [heads_present(references)], numbers)
+
+
+@declared()
+def potential_commits(
+    context: dg.AssetExecutionContext, resource: RepositoryResource, commit_graph: Rows, current_rules: Rows
+) -> Made:
+    """Every commit: kept by retention (`active`), by a tag or hold (`protected`), or due since when.
+
+    `potential`: may hold what lifecycle rules made due since they were last carried out whole.
+    """
+    references = references_of(commit_graph.columns(*REFERENCES), commit_graph.taken_at)
+    query = LivenessQuery(resource.open(), resource.policy(day_of(context)), day_of(context), resource.memory())
+    commits = commits_now(query, references, current_rules_of(current_rules.table))
+    counts = {name: pc.sum(commits[name]).as_py() or 0 for name in ("active", "protected", "potential")}
+    origin = Details(
+        policy_hash=query.policy.policy_hash,
+        references_hash=needed(commit_graph.details.references_hash, "references_hash"),
     )
-    return [make(resource) for make in makers]
+    rows = Rows(commits, commit_graph.taken_at, origin)
+    return checked(rows, numbers=counts)
 
 
-def potential_commits(resource: RepositoryResource) -> dg.AssetsDefinition:
-    """Return the asset of the commits, with the retention of each."""
-
-    @resource.asset("potential_commits", reads=["commit_graph", "current_rules"])
-    def asset(context: dg.AssetExecutionContext, commit_graph: Rows, current_rules: Rows) -> Made:
-        """Every commit: kept by retention (`active`), by a tag or hold (`protected`), or due since when.
-
-        `potential`: may hold what lifecycle rules made due since they were last carried out whole.
-        """
-        references = references_of(commit_graph.table, commit_graph.taken_at)
-        query = LivenessQuery(resource.open(), resource.policy(day_of(context)), day_of(context), resource.memory())
-        commits = commits_now(query, references, current_rules_of(current_rules.table))
-        counts = {name: pc.sum(commits[name]).as_py() or 0 for name in ("active", "protected", "potential")}
-        origin = {POLICY_HASH: query.policy.policy_hash, REFERENCES_HASH: commit_graph.notes[REFERENCES_HASH]}
-        rows = Rows(commits, commit_graph.taken_at, origin)
-        return checked(rows, numbers=counts)
-
-    return asset
+@declared()
+def active_ranges(
+    context: dg.AssetExecutionContext,
+    resource: RepositoryResource,
+    config: ReadOptions,
+    pyspark: LazyPySparkResource,
+    potential_commits: Rows,
+) -> Made:
+    """Every range that a commit holds, with the union of its branches; metaranges are read on executors."""
+    named = potential_commits.frame.where("metarange_id != ''")
+    of_commits, reading = resource.cache(context, pyspark, config).rows(named, metaranges())
+    held = ranges_of(potential_commits.columns(*OF_COMMITS), of_commits)
+    rows = Rows(held, potential_commits.taken_at, potential_commits.details)
+    return checked(rows, numbers={"metaranges_read": reading.files, "metarange_bytes": reading.bytes})
 
 
-def active_ranges(resource: RepositoryResource) -> dg.AssetsDefinition:
-    """Return the asset of the ranges that commits contain."""
-
-    @resource.asset("active_ranges", reads=["potential_commits"])
-    def asset(
-        context: dg.AssetExecutionContext, config: ReadOptions, pyspark: LazyPySparkResource, potential_commits: Rows
-    ) -> Made:
-        """Every range that a commit holds, with the union of its branches; metaranges are read on executors."""
-        named = potential_commits.frame.where("metarange_id != ''")
-        of_commits, reading = resource.cache(context, pyspark, config).rows(named, metaranges())
-        held = ranges_of(potential_commits.frame, of_commits)
-        rows = Rows(held, potential_commits.taken_at, potential_commits.notes)
-        return checked(rows, numbers={"metaranges_read": reading.files, "metarange_bytes": reading.bytes})
-
-    return asset
-
-
-def addresses(resource: RepositoryResource) -> dg.AssetsDefinition:
-    """Return the asset of the (path, address) pairs."""
-
-    @resource.asset("addresses", reads=["potential_commits", "active_ranges"], checks=["ranges_complete"])
-    def asset(
-        context: dg.AssetExecutionContext,
-        config: ReadOptions,
-        pyspark: LazyPySparkResource,
-        potential_commits: Rows,
-        active_ranges: Rows,
-    ) -> Made:
-        """Every (path, address) pair of any commit; each range is read once, on executors, and cached by its id."""
-        cache = resource.cache(context, pyspark, config)
-        entries, reading = cache.rows(active_ranges.frame, ranges())
-        named = potential_commits.frame.where("metarange_id != ''")
-        known = resource.cache(context, pyspark, ReadOptions()) if config.full else cache
-        of_commits = known.known_rows(named, metaranges())  # `active_ranges` was made of these metaranges
-        check_result = ranges_complete(of_commits, entries, active_ranges.frame)
-        pairs = pairs_of(active_ranges.frame, canonical(entries, resource.open().inside))
-        rows, counted = resource.write(
-            "addresses", day_of(context), Rows(pairs, active_ranges.taken_at, active_ranges.notes), kinds_counted()
-        )
-        kinds = " ".join(sorted(kinds_of(counted)))
-        rows = replace(rows, notes={**rows.notes, LEGACY_KINDS: kinds})
-        return checked(rows, [check_result], {"ranges_read": reading.files, "range_bytes": reading.bytes})
-
-    return asset
+@declared(checks=["ranges_complete"])
+def addresses(
+    context: dg.AssetExecutionContext,
+    resource: RepositoryResource,
+    config: ReadOptions,
+    pyspark: LazyPySparkResource,
+    potential_commits: Rows,
+    active_ranges: Rows,
+) -> Made:
+    """Every (path, address) pair of any commit; each range is read once, on executors, and cached by its id."""
+    cache = resource.cache(context, pyspark, config)
+    entries, reading = cache.rows(active_ranges.frame, ranges())
+    named = potential_commits.frame.where("metarange_id != ''")
+    known = resource.cache(context, pyspark, ReadOptions()) if config.full else cache
+    of_commits = known.known_rows(named, metaranges())  # `active_ranges` was made of these metaranges
+    check_result = ranges_complete(of_commits, entries, active_ranges.frame)
+    names = NameSets.of_commits(potential_commits.columns(*OF_COMMITS))
+    pairs = pairs_of(active_ranges.frame, canonical(entries, resource.open().inside), names)
+    rows, counted = resource.write(
+        "addresses", day_of(context), Rows(pairs, active_ranges.taken_at, active_ranges.details), kinds_counted()
+    )
+    rows = replace(rows, details=replace(rows.details, legacy_kinds=kinds_of(counted)))
+    return checked(rows, [check_result], {"ranges_read": reading.files, "range_bytes": reading.bytes})
 
 
-def deletion_candidates(resource: RepositoryResource) -> dg.AssetsDefinition:
-    """Return the asset of the plan."""
-    reads = ["policy_table", "storage_inventory", "uncommitted_objects", "commit_graph", "addresses"]
-
-    @resource.asset("deletion_candidates", reads=reads, checks=PLAN_GUARDS)
-    def asset(
-        context: dg.AssetExecutionContext,
-        pyspark: LazyPySparkResource,
-        policy_table: Rows,
-        storage_inventory: Rows,
-        uncommitted_objects: Rows,
-        commit_graph: Rows,
-        addresses: Rows,
-    ) -> Made:
-        """What may be deleted and why, one row per address; empty when any guard refuses."""
-        day, settings = day_of(context), resource.repository.lakefs
-        terms = Terms(
-            repository=resource.name,
-            day=day,
-            policy=resource.policy(day),
-            policy_run=policy_table.notes[POLICY_RUN],
-            grace=settings.grace,
-            token_life=settings.token_life,
-            max_live_shrink=settings.guards.max_live_shrink,
-            legacy_names=settings.legacy_names,
-            now=resource.clock(),
-            run_id=context.run_id,
-            access=resource.open().access,
-            settle=settings.settle,
-            settle_expired=settings.settle_expired,
-            memory=resource.memory(),
-            settings=planned_terms(resource.repository),
-            oldest_dump=settings.source.oldest_dump,
-        )
-        others = resource.other_references(context, pyspark)
-        if warning := not_configured(resource.open().source, resource.configuration.repositories.values()):
-            others = replace(others, warnings=(*others.warnings, warning))
-        taken = PlanInputs(storage_inventory, uncommitted_objects, commit_graph, addresses, others)
-        require_one_origin(terms, taken)
-        planned = make_plan(session(pyspark), resource.warehouse, terms, taken)
-        if settings.write_results and planned.plan:
-            write_results(resource.open().access, planned.candidates, day, context.run_id)
-        rows = resource.write_planned(day, planned, taken.oldest)
-        metadata = plan_metadata(resource.warehouse, planned)
-        return checked(rows, planned.check_results, metadata, version=planned.version)
-
-    return asset
+@declared(checks=PLAN_GUARDS)
+def deletion_candidates(
+    context: dg.AssetExecutionContext,
+    resource: RepositoryResource,
+    pyspark: LazyPySparkResource,
+    policy_table: Rows,
+    storage_inventory: Rows,
+    uncommitted_objects: Rows,
+    commit_graph: Rows,
+    addresses: Rows,
+) -> Made:
+    """What may be deleted and why, one row per address; empty when any guard refuses."""
+    day, settings = day_of(context), resource.repository.lakefs
+    terms = Terms(
+        repository=resource.name,
+        day=day,
+        policy=resource.policy(day),
+        policy_run=needed(policy_table.details.policy_run, "policy_run"),
+        grace=settings.grace,
+        token_life=settings.token_life,
+        max_live_shrink=settings.guards.max_live_shrink,
+        legacy_names=settings.legacy_names,
+        now=resource.clock.now(),
+        run_id=context.run_id,
+        access=resource.open().access,
+        settle=settings.settle,
+        settle_expired=settings.settle_expired,
+        memory=resource.memory(),
+        settings=planned_terms(resource.repository),
+        oldest_dump=settings.source.oldest_dump,
+    )
+    others = resource.other_references(context, pyspark)
+    if warning := not_configured(resource.open().source, resource.configuration.repositories.values()):
+        others = replace(others, warnings=(*others.warnings, warning))
+    taken = PlanInputs(storage_inventory, uncommitted_objects, commit_graph, addresses, others)
+    require_one_origin(terms, taken)
+    planned = make_plan(session(pyspark), resource.warehouse, terms, taken)
+    if settings.write_results and planned.plan:
+        write_results(resource.open().access, planned.candidates, day, context.run_id)
+    rows = resource.write_planned(day, planned, taken.oldest)
+    metadata = plan_metadata(resource.warehouse, planned)
+    return checked(rows, planned.check_results, metadata, version=planned.version)
 
 
-def deletion_report(resource: RepositoryResource) -> dg.AssetsDefinition:
-    """Return the asset of the results of the sweep."""
+@declared(after=["deletion_candidates"], stage="sweep")
+def deletion_report(
+    context: dg.AssetExecutionContext, resource: RepositoryResource, config: SweepOptions, pyspark: LazyPySparkResource
+) -> Made:
+    """The ledger of the day's plan: what became of each candidate; no rows while the mode is `plan`.
 
-    @resource.asset("deletion_report", after=["deletion_candidates"], stage="sweep")
-    def asset(context: dg.AssetExecutionContext, config: SweepOptions, pyspark: LazyPySparkResource) -> Made:
-        """The ledger of the day's plan: what became of each candidate; no rows while the mode is `plan`.
-
-        Only a run that was started to sweep executes the plan first: "Materialize all" deletes nothing.
-        """
-        log, day = context.log.info, day_of(context)
-        of_run = resource.with_options(config)
-        sweep = Sweep(
-            session(pyspark),
-            resource.warehouse,
-            of_run.open(),
-            day,
-            context.run_id,
-            log,
-            resource.clock,
-            resource.elsewhere(context, pyspark),
-        )
-        reported = report(sweep, execute=config.may_sweep(context.run, resource.name), plan_hash=config.plan_hash)
-        notes = {"plan_hash": reported.plan.plan_hash}
-        return checked(Rows(reported.ledger, resource.clock(), notes), numbers=reported.numbers())
-
-    return asset
+    Only a run that was started to sweep executes the plan first: "Materialize all" deletes nothing.
+    """
+    sweep = resource.sweep(context, pyspark, resource.with_options(config).open())
+    execute = config.may_sweep(context.run, resource.name)
+    return report_of(report(sweep, execute=execute, plan_hash=config.plan_hash), resource.clock.now())
 
 
-def deletion_proof(resource: RepositoryResource) -> dg.AssetsDefinition:
-    """Return the asset of the verification."""
+@declared(after=["deletion_report"], checks=proof.CHECKS, stage="verify")
+def deletion_proof(
+    context: dg.AssetExecutionContext, resource: RepositoryResource, pyspark: LazyPySparkResource
+) -> Made:
+    """What exists, held against what is referenced and against every ledger: all read again, nothing cached."""
+    began, sweep = resource.clock.now(), resource.sweep(context, pyspark, resource.open())
+    check_results = proof.verify(verification_inputs(sweep), liveness_query(sweep, sweep.opened.policy()))
+    return verification_of(check_results, proof.CHECKS, began)
 
-    @resource.asset("deletion_proof", after=["deletion_report"], checks=proof.CHECKS, stage="verify")
-    def asset(context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> Made:
-        """What exists, held against what is referenced and against every ledger: all read again, nothing cached."""
-        spark, log, day, began = session(pyspark), context.log.info, day_of(context), resource.clock()
-        sweep = Sweep(
-            spark,
-            resource.warehouse,
-            resource.open(),
-            day,
-            context.run_id,
-            log,
-            resource.clock,
-            resource.elsewhere(context, pyspark),
-        )
-        check_results = proof.verify(verification_inputs(sweep), liveness_query(sweep, sweep.opened.policy()))
-        rows = [{"check": one.guard, "passed": one.passed, "saw": one.detail} for one in check_results]
-        table = pa.Table.from_pylist(rows, schema=DELETION_PROOF.schema)
-        return checked(Rows(table, began), by_check(check_results, proof.CHECKS))
 
-    return asset
+LAKEFS_ASSETS: tuple[Declaration, ...] = (  # in the order in which they run
+    policy_table,
+    current_rules,
+    storage_inventory,
+    uncommitted_objects,
+    commit_graph,
+    potential_commits,
+    active_ranges,
+    addresses,
+    deletion_candidates,
+    retention_report,
+    deletion_report,
+    deletion_proof,
+)

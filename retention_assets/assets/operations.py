@@ -1,28 +1,37 @@
 """The jobs of what a person does between plan and verification. Nothing starts them but a person.
 
-They call the same functions as the commands `approve`, `withdraw`, `stop`, `resume`, `restore` and `purge`. The job for
-`housekeeping` also has a schedule.
+They call the same functions as the commands `approve`, `withdraw`, `stop`, `resume`, `acknowledge`, `quarantined`,
+`restore` and `purge`. The job for `housekeeping` also has a schedule.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
-from retention_assets.assets.jobs import HOUSEKEEPING, operation_job
-from retention_assets.assets.options import USER
-from retention_assets.assets.repository_resource import RepositoryResource
-from retention_assets.assets.resources import session
-from retention_assets.core.amounts import Amount, plot_numbers
-from retention_assets.errors import ConfigurationError
+from retention_assets.assets.reporting import address_list, quarantine_table
+from retention_assets.assets.resources import RepositoryResource, for_repository, session
+from retention_assets.assets.runs import USER, operation_job
+from retention_assets.config.configuration import Repository
+from retention_assets.core.amounts import Amount, human_amount, plot_numbers, sum_of
+from retention_assets.errors import ConfigurationError, GuardRefused
 from retention_assets.repositories.housekeeping import leftovers, remove_leftovers
 from retention_assets.repositories.live_now import LiveNow
+from retention_assets.state.acknowledged import (
+    acknowledge,
+    addresses_digest,
+    known_addresses,
+    missing_addresses,
+    require_lost,
+)
 from retention_assets.state.approval import approve, approved_terms, withdraw_approval
 from retention_assets.state.lease import resume_sweeps, stop_sweeps
 from retention_assets.state.plan import find_plan
-from retention_assets.sweep.undo import Selection, Undo, due_for_purge, purge, restore
+from retention_assets.state.records import seal_of
+from retention_assets.sweep.copies import Undo
+from retention_assets.sweep.undo import Selection, due_for_purge, purge, restore
 
 
 class PersonOptions(dg.Config):
@@ -68,25 +77,36 @@ class PurgeOptions(PersonOptions):
     versions: bool = Field(default=False, description="Instead: the versions that the bucket keeps of deleted objects.")
 
 
+class AcknowledgeOptions(PersonOptions):
+    """Which live objects are acknowledged as lost."""
+
+    addresses: list[str] = Field(default=[], description="Empty: the objects that the last refused plan missed.")
+    digest: str = Field(default="", description="The hash that a run without it logs. Empty: show the objects.")
+    whole_slices: bool = Field(default=False, description="Also where nothing is left of a directory.")
+
+
 class HousekeepingOptions(dg.Config):
     """Whether anything is removed."""
 
     execute: bool = Field(default=False, description="Remove what is no longer needed. False: only log it.")
 
 
-def operation_jobs(resource: RepositoryResource) -> list[dg.JobDefinition]:
+def operation_jobs(repository: Repository) -> list[dg.JobDefinition]:
     """Return the jobs of one repository."""
-    makers: list[Callable[[RepositoryResource], dg.OpDefinition]] = [_withdraw, _stop, _resume, _restore, _housekeeping]
-    if resource.repository.settings.approval.in_dagster:
-        makers += [_approve, _purge]
-    return [_job(resource, make(resource)) for make in makers]
+    operations: list[Callable[..., None]] = [_withdraw, _stop, _resume, _quarantined, _restore, _housekeeping]
+    if repository.settings.approval.in_dagster:
+        operations += [_approve, _acknowledge, _purge]
+    return [_job(repository, operation) for operation in operations]
 
 
-def _job(resource: RepositoryResource, operation: dg.OpDefinition) -> dg.JobDefinition:
+def _job(repository: Repository, function: Callable[..., None]) -> dg.JobDefinition:
     """Return the job of one operation, which has another name: Dagster wants both unique. It is never retried."""
+    name = function.__name__.removeprefix("_")
+    tags = {"retention/deletes": "true"} if function is _purge else None
+    operation = dg.op(name=f"{name}__{repository.name}", tags=tags)(for_repository(function, repository.name))
 
     @dg.job(
-        name=operation_job(operation.name.partition("__")[0], resource.name),
+        name=operation_job(name, repository.name),
         description=operation.description,
         executor_def=dg.in_process_executor,
         tags={"dagster/max_retries": "0"},
@@ -97,119 +117,137 @@ def _job(resource: RepositoryResource, operation: dg.OpDefinition) -> dg.JobDefi
     return job
 
 
-def _approve(resource: RepositoryResource) -> dg.OpDefinition:
-    @dg.op(name=f"approve__{resource.name}")
-    def operation(context: dg.OpExecutionContext, config: ApproveOptions) -> None:
-        """Approve the plan with this hash under the settings of now, so that a sweep may execute it."""
-        by, warehouse = config.person(context.run), resource.warehouse
-        day = find_plan(warehouse, resource.name, config.plan_hash.strip()).day
-        life, terms = resource.repository.settings.approval.life, approved_terms(resource.repository)
-        plan = approve(warehouse, resource.name, day, config.plan_hash.strip(), by, resource.clock(), life, terms)
-        until = f"{plan.made_at + life:%Y-%m-%d %H:%M} UTC"
-        _report(context, f"{by} approved {plan.plan_hash} of {day} until {until}: {terms}", planned=plan.candidates)
-
-    return operation
+def _approve(context: dg.OpExecutionContext, resource: RepositoryResource, config: ApproveOptions) -> None:
+    """Approve the plan with this hash under the settings of now, so that a sweep may execute it."""
+    by, warehouse = config.person(context.run), resource.warehouse
+    day = find_plan(warehouse, resource.name, config.plan_hash.strip()).day
+    life, terms = resource.repository.settings.approval.life, approved_terms(resource.repository)
+    plan = approve(warehouse, resource.name, day, config.plan_hash.strip(), by, resource.clock.now(), life, terms)
+    until = f"{plan.made_at + life:%Y-%m-%d %H:%M} UTC"
+    _report(context, f"{by} approved {plan.plan_hash} of {day} until {until}: {terms}", {"planned": plan.candidates})
 
 
-def _withdraw(resource: RepositoryResource) -> dg.OpDefinition:
-    @dg.op(name=f"withdraw__{resource.name}")
-    def operation(context: dg.OpExecutionContext, config: DayOptions) -> None:
-        """Withdraw the approval of the day's plan. A budget does not give it again. A running sweep goes on."""
-        by, day = config.person(context.run), _day(config.day)
-        plan = withdraw_approval(resource.warehouse, resource.name, day, by, resource.clock())
-        _report(context, f"{by} withdrew the approval of {plan.plan_hash} of {day}.", planned=plan.candidates)
-
-    return operation
+def _withdraw(context: dg.OpExecutionContext, resource: RepositoryResource, config: DayOptions) -> None:
+    """Withdraw the approval of the day's plan. A budget does not give it again. A running sweep goes on."""
+    by, day = config.person(context.run), _day(config.day)
+    plan = withdraw_approval(resource.warehouse, resource.name, day, by, resource.clock.now())
+    _report(context, f"{by} withdrew the approval of {plan.plan_hash} of {day}.", {"planned": plan.candidates})
 
 
-def _stop(resource: RepositoryResource) -> dg.OpDefinition:
-    @dg.op(name=f"stop__{resource.name}")
-    def operation(context: dg.OpExecutionContext, config: PersonOptions) -> None:
-        """Stop the running sweep after its current batch. No other sweep starts until `resume`."""
-        stopped = stop_sweeps(resource.warehouse, resource.name, config.person(context.run), resource.clock())
-        context.log.info(f"Run {stopped} stops after its current batch." if stopped else "No sweep was running.")
-
-    return operation
+def _stop(context: dg.OpExecutionContext, resource: RepositoryResource, config: PersonOptions) -> None:
+    """Stop the running sweep after its current batch. No other sweep starts until `resume`."""
+    stopped = stop_sweeps(resource.warehouse, resource.name, config.person(context.run), resource.clock.now())
+    context.log.info(f"Run {stopped} stops after its current batch." if stopped else "No sweep was running.")
 
 
-def _resume(resource: RepositoryResource) -> dg.OpDefinition:
-    @dg.op(name=f"resume__{resource.name}")
-    def operation(context: dg.OpExecutionContext, config: PersonOptions) -> None:
-        """Let sweeps start again after `stop`."""
-        by = config.person(context.run)
-        resume_sweeps(resource.warehouse, resource.name, resource.clock())
-        context.log.info(f"{by}: sweeps may start again.")
-
-    return operation
-
-
-def _housekeeping(resource: RepositoryResource) -> dg.OpDefinition:
-    @dg.op(name=f"{HOUSEKEEPING}__{resource.name}")
-    def operation(context: dg.OpExecutionContext, config: HousekeepingOptions) -> None:
-        """Log which old tables the warehouse no longer needs. With `execute: true`, remove them."""
-        keep, log = resource.configuration.warehouse_keep, context.log.info
-        if config.execute:
-            found = remove_leftovers(resource.warehouse, resource.repository, keep, context.run_id, log, resource.clock)
-        else:
-            found = leftovers(resource.warehouse, resource.repository, keep, resource.clock())
-        for leftover in found:
-            log(f"{leftover.path}: {leftover.reason}")
-        done = "removed" if config.execute else "would be removed"
-        files = Amount(sum(one.files for one in found), sum(one.bytes for one in found))
-        _report(context, f"{len(found):,} entries of the warehouse {done}.", files=files)
-
-    return operation
-
-
-def _restore(resource: RepositoryResource) -> dg.OpDefinition:
-    @dg.op(name=f"restore__{resource.name}")
-    def operation(context: dg.OpExecutionContext, config: RestoreOptions, pyspark: LazyPySparkResource) -> None:
-        """Bring objects back from quarantine, where no other object took their place."""
-        selection = Selection(config.plan_hash or None, config.path or None, config.address or None)
-        if selection == Selection():
-            raise ConfigurationError(
-                f"{resource.name}: nothing is selected. Nothing was changed. Set `plan_hash`, `path` or `address`."
-            )
-        undone = restore(_undo(resource, context, config, pyspark), selection)
-        _report(context, "The ledgers of the plans by now: see the metadata.", **undone.ledgers)
-        undone.require_complete(resource.name, "restored")
-
-    return operation
-
-
-def _purge(resource: RepositoryResource) -> dg.OpDefinition:
-    @dg.op(name=f"purge__{resource.name}", tags={"retention/deletes": "true"})
-    def operation(context: dg.OpExecutionContext, config: PurgeOptions, pyspark: LazyPySparkResource) -> None:
-        """Show what may leave the quarantine. With the hash that this shows, delete it for good."""
-        undo = _undo(resource, context, config, pyspark)
-        if not config.digest:
-            with undo.frames:
-                due = due_for_purge(undo, versions=config.versions)
-            told = f"Delete it with `digest: {due.digest}`." if due.is_anything else "Nothing is due."
-            _report(context, told, due=due.amount, surplus=due.surplus)
-            return
-        others = resource.configuration.others(resource.name)
-        with LiveNow(undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.log, undo.clock) as live:
-            undone = purge(undo, config.digest, live, versions=config.versions)
-        _report(context, "The ledgers of the plans by now: see the metadata.", **undone.ledgers)
-        undone.require_complete(resource.name, "purged")
-
-    return operation
-
-
-def _undo(
-    resource: RepositoryResource, context: dg.OpExecutionContext, config: PersonOptions, pyspark: LazyPySparkResource
-) -> Undo:
+def _resume(context: dg.OpExecutionContext, resource: RepositoryResource, config: PersonOptions) -> None:
+    """Let sweeps start again after `stop`."""
     by = config.person(context.run)
+    resume_sweeps(resource.warehouse, resource.name, resource.clock.now())
+    context.log.info(f"{by}: sweeps may start again.")
+
+
+def _housekeeping(context: dg.OpExecutionContext, resource: RepositoryResource, config: HousekeepingOptions) -> None:
+    """Log which old tables the warehouse no longer needs. With `execute: true`, remove them."""
+    keep, log = resource.configuration.warehouse_keep, context.log.info
+    if config.execute:
+        found = remove_leftovers(resource.warehouse, resource.repository, keep, context.run_id, log, resource.clock.now)
+    else:
+        found = leftovers(resource.warehouse, resource.repository, keep, resource.clock.now())
+    for leftover in found:
+        log(f"{leftover.path}: {leftover.reason}")
+    done = "removed" if config.execute else "would be removed"
+    files = Amount(sum(one.files for one in found), sum(one.bytes for one in found))
+    _report(context, f"{len(found):,} entries of the warehouse {done}.", {"files": files})
+
+
+def _acknowledge(context: dg.OpExecutionContext, resource: RepositoryResource, config: AcknowledgeOptions) -> None:
+    """Show live objects that are missing. With the hash that this shows, accept that they are lost."""
+    by, warehouse = config.person(context.run), resource.warehouse
+    given = config.addresses or missing_addresses(warehouse, resource.name)
+    wanted = sorted(set(given) - known_addresses(warehouse, resource.name))
+    require_lost(resource.repository, wanted, whole_slices=config.whole_slices)
+    digest = addresses_digest(wanted)
+    if config.digest and config.digest.strip() != digest:
+        raise GuardRefused(
+            f"{resource.name}: {config.digest.strip()} is not the hash of the {len(wanted):,} objects that are "
+            "missing now. Nothing was acknowledged. Run the job without `digest`, and look at them again."
+        )
+    if not wanted:
+        told = "Nothing is to be acknowledged."
+    elif config.digest:
+        seal = seal_of(resource.repository)
+        acknowledge(warehouse, resource.name, wanted, by, resource.clock.now(), context.run_id, seal)
+        told = f"{by} acknowledged that {len(wanted):,} live objects are lost. Plan again."
+    else:
+        told = f"{len(wanted):,} live objects are missing. Accept that they are lost with `digest: {digest}`."
+    _report(context, told, shown={"addresses": address_list(wanted)})
+
+
+def _quarantined(context: dg.OpExecutionContext, resource: RepositoryResource, pyspark: LazyPySparkResource) -> None:
+    """Show what is in quarantine, by plan: what lies there, compared with the ledgers. Changes nothing."""
+    undo = _undo(resource, context, "", pyspark)
+    with undo.frames:
+        copies = undo.copies()
+        plans, unknown = copies.by_plan(), copies.unknown()
+    held = sum_of(one.held for one in plans)
+    told = f"In quarantine: {human_amount(held)}."
+    _report(context, told, {"quarantined": held}, {"plans": quarantine_table(plans, unknown)})
+
+
+def _restore(
+    context: dg.OpExecutionContext, resource: RepositoryResource, config: RestoreOptions, pyspark: LazyPySparkResource
+) -> None:
+    """Bring objects back from quarantine, where no other object took their place."""
+    selection = Selection(config.plan_hash or None, config.path or None, config.address or None)
+    if selection == Selection():
+        raise ConfigurationError(
+            f"{resource.name}: nothing is selected. Nothing was changed. Set `plan_hash`, `path` or `address`."
+        )
+    undone = restore(_undo(resource, context, config.person(context.run), pyspark), selection)
+    _report(context, "The ledgers of the plans by now: see the metadata.", undone.ledgers)
+    undone.require_complete(resource.name, "restored")
+
+
+def _purge(
+    context: dg.OpExecutionContext, resource: RepositoryResource, config: PurgeOptions, pyspark: LazyPySparkResource
+) -> None:
+    """Show what may leave the quarantine. With the hash that this shows, delete it for good."""
+    undo = _undo(resource, context, config.person(context.run), pyspark)
+    if not config.digest:
+        with undo.frames:
+            due = due_for_purge(undo, versions=config.versions)
+        told = f"Delete it with `digest: {due.digest}`." if due.is_anything else "Nothing is due."
+        _report(context, told, {"due": due.amount, "surplus": due.surplus})
+        return
+    others = resource.configuration.others(resource.name)
+    with LiveNow(undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.log, undo.clock) as live:
+        undone = purge(undo, config.digest, live, versions=config.versions)
+    _report(context, "The ledgers of the plans by now: see the metadata.", undone.ledgers)
+    undone.require_complete(resource.name, "purged")
+
+
+def _undo(resource: RepositoryResource, context: dg.OpExecutionContext, by: str, pyspark: LazyPySparkResource) -> Undo:
     return Undo(
-        session(pyspark), resource.warehouse, resource.repository, context.run_id, by, context.log.info, resource.clock
+        session(pyspark),
+        resource.warehouse,
+        resource.repository,
+        context.run_id,
+        by,
+        context.log.info,
+        resource.clock.now,
     )
 
 
-def _report(context: dg.OpExecutionContext, told: str, **amounts: Amount) -> None:
-    """Log a sentence, and attach the amounts to the run."""
+def _report(
+    context: dg.OpExecutionContext,
+    told: str,
+    amounts: Mapping[str, Amount] | None = None,
+    shown: Mapping[str, dg.MetadataValue] | None = None,
+) -> None:
+    """Log a sentence, and attach it, the amounts and what else is shown to the run."""
     context.log.info(told)
-    context.add_output_metadata({"what": told, **plot_numbers(amounts)})
+    context.add_output_metadata({"what": told, **(shown or {}), **plot_numbers(amounts or {})})
 
 
 def _day(written: str) -> date:

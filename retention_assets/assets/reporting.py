@@ -1,33 +1,102 @@
-"""The asset of the report: a page for each plan, beside the plan in the warehouse."""
+"""What Dagster's pages show beside numbers: totals and candidates of a plan, lists of operations, and the report."""
 
 import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
 
 import dagster as dg
 
-from retention_assets.assets.descriptions import CHECKS
-from retention_assets.assets.partitions import day_of
-from retention_assets.assets.repository_resource import RepositoryResource
-from retention_assets.core.amounts import plot_numbers
+from retention_assets.assets.catalog import CHECKS
+from retention_assets.assets.declaration import declared
+from retention_assets.assets.resources import RepositoryResource
+from retention_assets.assets.runs import day_of
+from retention_assets.core.amounts import Amount, human_amount, human_bytes, plot_numbers
+from retention_assets.core.states import CANDIDATE, STATES
 from retention_assets.report.figures import figures_of
 from retention_assets.report.page import page_of, page_of_plan
+from retention_assets.state.plan import Plan, Planned
+from retention_assets.state.reading import first_rows
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.sweep.copies import OfPlan
+from retention_assets.tables import DELETION_CANDIDATES
+
+_MOST = 10  # candidates
+_MOST_ADDRESSES = 20
+_SHOWN = ("address", "size", "reason", "paths", "rule_ids", "due_since")
+
+
+def plan_metadata(warehouse: Warehouse, planned: Planned) -> Mapping[str, dg.MetadataValue | float | str]:
+    """Return the metadata of a plan: its numbers, its totals as a table and, if it has any, some of its candidates."""
+    shown: dict[str, dg.MetadataValue] = {}
+    if planned.plan is not None:
+        shown["totals"] = plan_totals(planned.plan)
+        if planned.plan.candidates.objects:
+            shown["candidates"] = _some_candidates(warehouse, planned.plan)
+    numbers = planned.numbers()
+    return {"plan_hash": numbers["plan_hash"], **shown, **numbers}
+
+
+def plan_totals(plan: Plan) -> dg.MetadataValue:
+    """Return the totals of a plan by state, then its warnings."""
+    rows = [
+        f"| {'**candidate**' if state == CANDIDATE else state} | {one.objects:,} | {human_bytes(one.bytes)} |"
+        for state in STATES
+        if (one := plan.totals.get(state))
+    ]
+    lines = ["| state | objects | size |", "|---|---:|---:|", *rows, "", *(f"- {one}" for one in plan.warnings)]
+    return dg.MetadataValue.md("\n".join(lines).strip())
+
+
+def _some_candidates(warehouse: Warehouse, plan: Plan) -> dg.MetadataValue:
+    place = plan.repository, DELETION_CANDIDATES.name, plan.day.isoformat()
+    found = first_rows(warehouse, *place, schema=DELETION_CANDIDATES.schema, columns=_SHOWN, most=_MOST)
+    records = [dg.TableRecord({name: _cell(value) for name, value in row.items()}) for row in found]
+    return dg.MetadataValue.table(records, dg.TableSchema([dg.TableColumn(name) for name in _SHOWN]))
+
+
+def _cell(value: object) -> str | int:
+    if isinstance(value, list):
+        return ", ".join(value)
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M} UTC"
+    return value if isinstance(value, int | str) else ""
+
+
+def quarantine_table(plans: Sequence[OfPlan], unknown: Sequence[tuple[str, Amount]]) -> dg.MetadataValue:
+    """Return the contents of a quarantine by plan, then the folders that no ledger names."""
+    rows = [
+        f"| {one.plan.day} {one.plan.plan_hash} | {human_amount(one.held)} | {human_amount(one.surplus)} |"
+        for one in plans
+    ]
+    others = [f"- {folder}: {human_amount(amount)}. No ledger names them." for folder, amount in unknown]
+    head = ["| plan | in quarantine | surplus copies |", "|---|---:|---:|"]
+    return dg.MetadataValue.md("\n".join([*head, *rows, "", *others]).strip())
+
+
+def address_list(addresses: Sequence[str]) -> dg.MetadataValue:
+    """Return the first addresses as a list."""
+    more = len(addresses) - _MOST_ADDRESSES
+    lines = [f"- `{one}`" for one in addresses[:_MOST_ADDRESSES]]
+    return dg.MetadataValue.md("\n".join([*lines, *([f"- and {more:,} more"] if more > 0 else [])]))
+
 
 _MOST_FORECAST = 1_000  # objects: a forecast of more would delay plans; `retention simulate` and `report` make it
 
 
-def retention_report(resource: RepositoryResource) -> dg.AssetsDefinition:
-    """Return the asset of the report, for both systems. It starts no Spark job."""
-
-    @resource.asset("retention_report", after=["deletion_candidates"], has_rows=False)
-    def asset(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        """One page with all figures of the plan, that needs no network: `report.html` beside the plan."""
-        began, day, warehouse = time.monotonic(), day_of(context), resource.warehouse
-        figures = figures_of(resource.configuration, resource.name, day, resource.clock(), _MOST_FORECAST)
-        place = warehouse.write_text(page_of(figures, CHECKS), *page_of_plan(figures.plan))
-        link = dg.MetadataValue.path(place) if warehouse.is_local else dg.MetadataValue.url(place)
-        numbers = plot_numbers({"candidate": figures.plan.candidates})
-        seconds = round(time.monotonic() - began, 3)
-        return dg.MaterializeResult(
-            metadata={"report": link, "plan_hash": figures.plan.plan_hash, "seconds": seconds, **numbers}
-        )
-
-    return asset
+@declared(after=["deletion_candidates"], has_rows=False)
+def retention_report(context: dg.AssetExecutionContext, resource: RepositoryResource) -> dg.MaterializeResult:
+    """One page with all figures of the plan, that needs no network: `report.html` beside the plan."""
+    began, day, warehouse = time.monotonic(), day_of(context), resource.warehouse
+    figures = figures_of(resource.configuration, resource.name, day, resource.clock.now(), _MOST_FORECAST)
+    place = warehouse.write_text(page_of(figures, CHECKS), *page_of_plan(figures.plan))
+    url = Path(place.removeprefix("file://")).as_uri() if warehouse.is_local else place
+    return dg.MaterializeResult(
+        metadata={
+            "report": dg.MetadataValue.url(url),
+            "totals": plan_totals(figures.plan),
+            "plan_hash": figures.plan.plan_hash,
+            "seconds": round(time.monotonic() - began, 3),
+            **plot_numbers({"candidate": figures.plan.candidates}),
+        }
+    )

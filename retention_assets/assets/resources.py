@@ -1,17 +1,48 @@
-"""The Spark session as dagster-pyspark's lazy resource.
+"""The resources of the assets: the Spark session, the clock, the warehouse, and each repository.
 
-Dagster shows and stores a resource's configuration, so secrets stay names of environment variables until the session
-starts.
+Dagster shows and stores a resource's configuration. Secrets stay names of environment variables until they are needed:
+those of Spark until the session starts, those of a repository until its store or its source is opened.
 """
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import date, datetime
+from functools import wraps
+from typing import Any
 
+import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
+from retention_assets.assets.runs import ReadOptions, SweepOptions, day_of
+from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.config.settings import SparkValue
+from retention_assets.config.timestamps import utc_now
+from retention_assets.core.other_references import OtherReferences
 from retention_assets.core.sessions import SparkSettings, fit_to, prepared, spark_settings
+from retention_assets.errors import GuardRefused
+from retention_assets.icechunk.source.opening import OpenIcechunk, open_icechunk
+from retention_assets.icechunk.sweep.guards import Referenced
+from retention_assets.lakefs.rules.reflog import Memory
+from retention_assets.lakefs.source.opening import OpenRepository, open_repository
+from retention_assets.lakefs.sweep.memory import read_memory
+from retention_assets.objectstore.access import open_store
+from retention_assets.policy.rules import Policy
+from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.repositories.other_repositories import OtherRepositories
+from retention_assets.state.acknowledged import acknowledged_addresses, record_missing
+from retention_assets.state.plan import PLANNED_OBJECTS, Planned
+from retention_assets.state.table_cache import TableCache
+from retention_assets.state.table_writer import write_rows
+from retention_assets.state.warehouse import METADATA, Rows, Warehouse, Written
+from retention_assets.sweep.sweep_run import Opened, Sweep
+from retention_assets.tables import DELETION_CANDIDATES, STORAGE_INVENTORY
+
+# The keys of the resources. A project's own resources have other keys, such as `warehouse` and `io_manager`.
+SPARK, CLOCK, WAREHOUSE, TABLES = "pyspark", "retention_clock", "retention_warehouse", "retention_tables"
+Observed = Mapping[str, Any]  # values of aggregates by name
 
 
 class SparkResource(LazyPySparkResource):
@@ -42,3 +73,185 @@ def spark_resource(settings: Mapping[str, SparkValue]) -> SparkResource:
 def session(resource: LazyPySparkResource) -> SparkSession:
     """Return the session. Errors: as of `prepared`."""
     return prepared(lambda: resource.spark_session)
+
+
+class ClockResource(dg.ConfigurableResource):
+    """The time of runs and sensors: this machine's clock. Tests replace the resource."""
+
+    def now(self) -> datetime:
+        """Return the time as an aware datetime (UTC)."""
+        return utc_now()
+
+
+class WarehouseResource(dg.ConfigurableResource):
+    """Where the tables of all repositories are. The warehouse is opened only when a run needs it."""
+
+    root: str = Field(description="`warehouse` of the configuration: an absolute local path, or a URL.")
+    shared: bool = Field(default=False, description="`shared_warehouse`: all machines see the local path.")
+
+    def open(self) -> Warehouse:
+        """Return the warehouse. Errors: TableContractError if a version with another layout wrote it."""
+        return Warehouse(self.root)
+
+
+class RepositoryResource(dg.ConfigurableResource):
+    """One repository of a configuration. Its store and source are opened only when a run needs them."""
+
+    name: str = Field(description="The repository's name: its key prefix, group and directory in the warehouse.")
+    configured: dg.ResourceDependency[Configuration]
+    tables: dg.ResourceDependency[WarehouseResource]
+    clock: dg.ResourceDependency[ClockResource]
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration of all repositories, with the warehouse of the resource `tables`."""
+        return replace(self.configured, warehouse=self.tables.root, shared_warehouse=self.tables.shared)
+
+    @property
+    def repository(self) -> Repository:
+        """The configuration of this repository."""
+        return self.configured.repository(self.name)
+
+    @property
+    def warehouse(self) -> Warehouse:
+        """The warehouse, with the tables of all repositories."""
+        return self.tables.open()
+
+    def open(self) -> OpenRepository:
+        """Open the repository's store and source."""
+        return open_repository(self.repository, self.clock.now)
+
+    def open_icechunk(self) -> OpenIcechunk:
+        """Open the store of an Icechunk repository."""
+        return open_icechunk(self.repository, self.clock.now)
+
+    def cache(
+        self,
+        context: dg.AssetExecutionContext,
+        pyspark: LazyPySparkResource,
+        options: ReadOptions,
+        lost: DataFrame | None = None,
+    ) -> TableCache:
+        """Return the cache of table files that earlier runs read. `lost`: see `TableCache`."""
+        full = options.reads_all(context.run)
+        access = open_store(self.repository)
+        return TableCache(session(pyspark), self.warehouse, self.name, access, context.run_id, full=full, lost=lost)
+
+    def write(self, table: str, day: date, rows: Rows, observe: Sequence[Column] = ()) -> tuple[Rows, Observed]:
+        """Write rows to their partition now, and return them as they are read back.
+
+        Until then Spark may read their source again for each use, and find something else each time.
+
+        `observe`: aggregates, with names. Their values are returned too: Spark computes them while it writes.
+        """
+        shared = self.tables.shared
+        written = write_rows(rows.frame, self.warehouse, self.name, table, day, shared=shared, observe=observe)
+        frame = self.warehouse.frame(rows.frame.sparkSession, self.name, table, day.isoformat())
+        return replace(rows, data=frame, written=written), written.observed
+
+    def write_planned(self, day: date, planned: Planned, taken_at: datetime) -> Rows:
+        """Return the rows of `deletion_candidates`. The candidates of a plan are copied from where the plan has them.
+
+        If a guard refused, no rows are written yet.
+        """
+        if planned.plan is None:
+            return Rows(planned.candidates, taken_at)
+        table, amount = DELETION_CANDIDATES.name, planned.plan.candidates
+        self.warehouse.copy_table(
+            (self.name, PLANNED_OBJECTS, planned.plan.plan_hash), (self.name, table, day.isoformat())
+        )
+        self.warehouse.require_rows(self.name, table, day, amount.objects)
+        return Rows(planned.candidates, taken_at, written=Written(amount.objects, amount.bytes))
+
+    def policy(self, day: date) -> Policy:
+        """Return the policy of the day's `policy_table`. Errors: GuardRefused if the policy changed since."""
+        policy = self.open().policy()
+        self._require_policy(day, policy.policy_hash)
+        return policy
+
+    def memory(self) -> Memory:
+        """Return the heads and commits that earlier plans of a lakeFS repository saw."""
+        return read_memory(self.warehouse, self.name, self.repository.lakefs)
+
+    def snapshot_policy(self, day: date) -> SnapshotPolicy:
+        """Return the policy of an Icechunk repository's `policy_table`. Errors: as in `policy`."""
+        policy = self.open_icechunk().policy()
+        self._require_policy(day, policy.policy_hash)
+        return policy
+
+    def _require_policy(self, day: date, policy_hash: str) -> None:
+        if policy_hash != self.warehouse.metadata(self.name, "policy_table", day).details.policy_hash:
+            raise GuardRefused(
+                f"{self.name} {day}: the policy changed since policy_table was made. Nothing was deleted. "
+                f"Plan again: `retention plan {self.name} --as-of {day}`."
+            )
+
+    def places(self) -> dict[str, tuple[str, ...]]:
+        """Return the namespace and the storage URL of each configured repository."""
+        return {name: (other.namespace, other.storage) for name, other in self.configuration.repositories.items()}
+
+    def lost(self, pyspark: LazyPySparkResource, inventory: Rows) -> DataFrame:
+        """Return the addresses that are acknowledged as lost and not listed (column `address`)."""
+        acknowledged = acknowledged_addresses(session(pyspark), self.warehouse, self.name)
+        return acknowledged.join(inventory.frame, on="address", how="left_anti")
+
+    def record_missing(self, referenced: Referenced) -> None:
+        """Record the missing files because of which a guard refuses."""
+        if referenced.missing:
+            guard = referenced.check_result.guard
+            record_missing(self.warehouse, self.name, guard, referenced.missing, self.clock.now())
+
+    def other_references(self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> OtherReferences:
+        """Return the references of other repositories for a plan."""
+        return self.elsewhere(context, pyspark).for_plan()
+
+    def elsewhere(self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> OtherRepositories:
+        """Return the reader of the other repositories' references."""
+        spark, others = session(pyspark), self.configuration.others(self.name)
+        return OtherRepositories(spark, self.warehouse, self.repository, others, context.run_id, self.clock.now)
+
+    def sweep[Kind: Opened](
+        self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, opened: Kind
+    ) -> Sweep[Kind]:
+        """Return what a sweep or a verification of the partition works with."""
+        spark, others, log = session(pyspark), self.elsewhere(context, pyspark), context.log.info
+        return Sweep(spark, self.warehouse, opened, day_of(context), context.run_id, log, self.clock.now, others)
+
+    def with_options(self, options: SweepOptions) -> "RepositoryResource":
+        """Return the same for a run with these options."""
+        configured = options.applied_to(self.configured, self.name)
+        return RepositoryResource(name=self.name, configured=configured, tables=self.tables, clock=self.clock)
+
+    def objects_listed(self) -> int:
+        """Return the number of objects in the newest complete listing; 0 if there is none."""
+        table = self.name, STORAGE_INVENTORY.name
+        metadata = (
+            self.warehouse.read_document(*table, day, METADATA) for day in self.warehouse.directories(*table)[::-1]
+        )
+        return next((one["rows"] for one in metadata if one), 0)
+
+
+def repository_key(repository: str) -> str:
+    """Return the key of a repository's resource."""
+    return f"retention_repository_{repository}"
+
+
+def for_repository[R](function: Callable[..., R], repository: str) -> Callable[..., R]:
+    """Return the function for one repository: its parameter `resource` is named as the repository's resource.
+
+    Dagster finds the resource of a parameter by the parameter's name, and each repository has a resource of its own.
+    """
+    key, signature = repository_key(repository), inspect.signature(function)
+    parameters = [one.replace(name=key) if one.name == "resource" else one for one in signature.parameters.values()]
+
+    @wraps(function)
+    def of_repository(*arguments: object, **named: object) -> R:
+        if key in named:
+            named["resource"] = named.pop(key)
+        return function(*arguments, **named)
+
+    vars(of_repository)["__signature__"] = signature.replace(parameters=parameters)
+    of_repository.__annotations__ = {one.name: one.annotation for one in parameters} | {
+        "return": signature.return_annotation
+    }
+    return of_repository

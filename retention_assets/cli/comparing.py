@@ -1,42 +1,58 @@
-"""The command `diff`: compares two plans, or the day's plan with the effect of another policy."""
+"""The command `diff`: compares two plans, or a plan with the effect of another policy."""
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from itertools import batched
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import click
 import pyarrow as pa
+from rich.console import Console
+from rich.text import Text
 
 from retention_assets.cli.group import (
+    AS_IT_IS,
     as_json,
     as_of,
     cli,
-    configuration_of,
     day_of,
     examples,
     other_policy,
     print_json,
     program,
-    progress,
+    repository_argument,
+    repository_of,
+    say,
     screen,
+    warn,
+    working,
 )
-from retention_assets.cli.rendering import AS_IT_IS, print_rows
+from retention_assets.cli.rendering import monthly_cost, print_amounts, print_rows
 from retention_assets.config.configuration import Configuration
 from retention_assets.config.timestamps import utc_now
-from retention_assets.errors import ConfigurationError
+from retention_assets.core.amounts import Amount, human_amount
+from retention_assets.errors import ConfigurationError, GuardRefused
+from retention_assets.state.plan import Plan, find_plan, load_plan
 from retention_assets.state.warehouse import Warehouse
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # importing Spark takes seconds
     from pyspark.sql import DataFrame, SparkSession
 
-    from retention_assets.lakefs.sweep.diff import Outlook, Proposal
+    from retention_assets.core.guards import CheckResult
+    from retention_assets.lakefs.sweep.diff import Change, Difference, Groups, Outlook, Proposal
 
 _AT_ONCE = 1000  # rows per batch that goes to the terminal
+_NEWLY_FREED, _FREED_BY_BOTH = "newly_freed", "freed_alike"  # as in lakefs/comparison.py
+_TITLES = {
+    _NEWLY_FREED: "newly freed",
+    "no_longer_freed": "no longer freed",
+    "freed_otherwise": "freed by both, for another reason or rule",
+    _FREED_BY_BOTH: "freed by both, for the same reason",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +73,20 @@ class _Wanted:
         "retention diff orchard --policy new.yaml --format csv --limit 100",
     ),
 )
-@click.argument("repository")
+@repository_argument
 @click.argument("plans", nargs=-1, metavar="[PLAN PLAN]")
 @other_policy
 @as_of
-@click.option("--price", type=click.FloatRange(min=0), help="Of a GB (10^9 bytes) and month; shows money.")
+@click.option(
+    "--price", type=click.FloatRange(min=0), help="The price of a GB (10^9 bytes) and month. Adds costs to the output."
+)
 @as_json
-@click.option("--format", "form", type=click.Choice(["table", "csv"]), default="table", help="csv: a row per object.")
-@click.option("--limit", type=click.IntRange(min=0), help="With csv: at most so many rows, the largest objects first.")
+@click.option(
+    "--format", "form", type=click.Choice(["table", "csv"]), default="table", help="csv: one row for each object."
+)
+@click.option(
+    "--limit", type=click.IntRange(min=0), help="With --format csv: the most rows. The largest objects come first."
+)
 @click.pass_context
 def diff(
     context: click.Context,
@@ -77,30 +99,30 @@ def diff(
     form: str,
     limit: int | None,
 ) -> None:
-    """Compare two plans of REPOSITORY by their hashes, or the day's plan with what the policy in --policy would free.
+    """Compare two plans of REPOSITORY by their hashes, or the day's plan with the plan that --policy would give.
 
-    Makes no plan and withdraws none. Exit status 1: a guard would refuse a plan under that policy.
+    The command does not change plans. Exit status 1: a guard would refuse a plan under the other policy.
     """
-    _require_one_question(plans, files, given)
+    _require_plans_or_policy(plans, files, given)
     if json_wanted and form == "csv":
         raise click.UsageError("--json and --format csv: choose one.")
     if limit is not None and form != "csv":
         raise click.UsageError("--limit goes with --format csv.")
-    configuration = configuration_of(context)
-    known = configuration.repository(repository).settings.price_per_gb_month
+    configuration, configured = repository_of(context, repository)
+    known = configured.settings.price_per_gb_month
     wanted = _Wanted(json_wanted, form == "csv", limit, known if price is None else price)
     if plans:
         _compare(configuration, repository, plans, wanted)
-    elif configuration.repository(repository).is_icechunk:
+    elif configured.is_icechunk:
         raise ConfigurationError(
-            f"{repository}: another policy is not tried out on an Icechunk repository (--policy). Nothing was read or "
+            f"{repository}: --policy works only for lakeFS, and this is an Icechunk repository. Nothing was read or "
             f"changed. Name two plans: `retention diff {repository} PLAN PLAN`."
         )
     else:
         _propose(configuration, repository, day_of(given), files, wanted)
 
 
-def _require_one_question(plans: tuple[str, ...], files: tuple[Path, ...], given: datetime | None) -> None:
+def _require_plans_or_policy(plans: tuple[str, ...], files: tuple[Path, ...], given: datetime | None) -> None:
     if bool(files) == bool(plans) or len(plans) not in (0, 2):
         raise click.UsageError("Name two plans by their hashes, or a policy with --policy FILE.")
     if plans and given:
@@ -108,13 +130,11 @@ def _require_one_question(plans: tuple[str, ...], files: tuple[Path, ...], given
 
 
 def _compare(configuration: Configuration, repository: str, plans: tuple[str, ...], wanted: _Wanted) -> None:
-    from retention_assets.cli.differences import difference_document, plan_document, show_difference, show_plans
     from retention_assets.lakefs.sweep.diff import compare_plans
-    from retention_assets.state.plan import find_plan
 
     warehouse = Warehouse(configuration.warehouse)
     first, second = (find_plan(warehouse, repository, start) for start in plans)
-    with progress.status(f"{repository}: comparing two plans"):
+    with working(f"{repository}: comparing two plans"):
         have_paths = not configuration.repository(repository).is_icechunk
         found = compare_plans(_session(configuration), warehouse, first, second, have_paths=have_paths)
     if wanted.csv:
@@ -125,16 +145,14 @@ def _compare(configuration: Configuration, repository: str, plans: tuple[str, ..
     else:
         show_plans(screen, first, second)
         show_difference(screen, found, wanted.price)
-        _tell_more(f"{repository} {first.plan_hash} {second.plan_hash}")
+        _say_more(f"{repository} {first.plan_hash} {second.plan_hash}")
 
 
 def _propose(
     configuration: Configuration, repository: str, day: date, files: tuple[Path, ...], wanted: _Wanted
 ) -> None:
     """Print what the policy in `files` would change. Then raise GuardRefused if a guard would refuse such a plan."""
-    from retention_assets.cli.differences import outlook_document, require_no_refusal, show_outlook, warnings_of
-
-    with progress.status(f"{repository} {day}: judging by the other policy"):
+    with working(f"{repository} {day}: comparing with the other policy"):
         found, proposal = outlook_of(configuration, repository, day, files)
     if wanted.csv:
         _print_csv(found.difference.rows, wanted.limit)
@@ -143,9 +161,9 @@ def _propose(
     else:
         show_outlook(screen, found, proposal, wanted.price)
         policies = " ".join(f"--policy {shlex.quote(str(file))}" for file in files)
-        _tell_more(f"{repository} {policies} --as-of {day}")
+        _say_more(f"{repository} {policies} --as-of {day}")
     for line in warnings_of(found):
-        progress.print(line, style="yellow", **AS_IT_IS)
+        warn(line)
     require_no_refusal(found, proposal.plan)
 
 
@@ -156,7 +174,6 @@ def outlook_of(
     from retention_assets.lakefs.source.opening import policy_in
     from retention_assets.lakefs.sweep.diff import Proposal, outlook
     from retention_assets.repositories.other_repositories import OtherRepositories
-    from retention_assets.state.plan import load_plan
 
     warehouse, policy = Warehouse(configuration.warehouse), policy_in(files)
     plan = load_plan(warehouse, repository, day)
@@ -179,9 +196,142 @@ def _print_csv(rows: "DataFrame", limit: int | None) -> None:
 
 def _batches(rows: "DataFrame") -> Iterator[pa.RecordBatch]:
     """Yield the rows in batches, so that they are never all in memory."""
-    for group in batched(rows.toLocalIterator(), _AT_ONCE):
-        yield pa.RecordBatch.from_pylist([row.asDict() for row in group])
+    for batch in batched(rows.toLocalIterator(), _AT_ONCE):
+        yield pa.RecordBatch.from_pylist([row.asDict() for row in batch])
 
 
-def _tell_more(of_what: str) -> None:
-    screen.print(f"Each object: {program()} diff {of_what} --format csv", **AS_IT_IS)
+def _say_more(arguments: str) -> None:
+    say(f"Each object: {program()} diff {arguments} --format csv")
+
+
+_AT_HEAD = "in the current version of a branch or tag"
+_BEFORE = "only in older versions"
+
+
+def difference_document(difference: "Difference", price: float | None) -> dict[str, Any]:
+    """Return the amounts of each kind of change; `per_month` is null if no price is known."""
+    changes = {name: _change_document(change, price) for name, change in difference.changes.items()}
+    return {"price_per_gb_month": price, **changes}
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """Return the fields that distinguish a plan from another."""
+    kept = ("plan_hash", "day", "made_at", "policy_hash", "references_hash", "candidates")
+    return {name: value for name, value in plan.document().items() if name in kept}
+
+
+def outlook_document(outlook: "Outlook", proposal: "Proposal", price: float | None) -> dict[str, Any]:
+    """Return all results for a proposed policy, for JSON."""
+    endangered = outlook.difference.changes[_NEWLY_FREED].amount
+    return {
+        "repository": proposal.repository.name,
+        "day": proposal.plan.day.isoformat(),
+        "plan": plan_document(proposal.plan),
+        "policy_hash": proposal.policy.policy_hash,
+        **difference_document(outlook.difference, price),
+        "endangered": {
+            **_amount_document(endangered, price),
+            "at_heads": _amount_document(outlook.at_heads, price),
+            "by_head": _groups_document(outlook.heads, price),
+        },
+        "refused_by": [check_result.guard for check_result in _refusals(outlook)],
+        "guards": [{"guard": one.guard, "passed": one.passed, "saw": one.detail} for one in outlook.check_results],
+        "blocked": outlook.blocked,
+        "findings": [asdict(finding) for finding in outlook.findings],
+    }
+
+
+def _refusals(outlook: "Outlook") -> list["CheckResult"]:
+    from retention_assets.core.guards import refusals
+
+    return refusals(outlook.check_results)
+
+
+def _change_document(change: "Change", price: float | None) -> dict[str, Any]:
+    named = {"by_reason": change.reasons, "by_top_prefix": change.prefixes, "by_branch": change.branches}
+    return {
+        **_amount_document(change.amount, price),
+        **{title: _groups_document(groups, price) for title, groups in named.items()},
+    }
+
+
+def _groups_document(groups: "Groups", price: float | None) -> list[dict[str, Any]]:
+    return [{"name": name, **_amount_document(amount, price)} for name, amount in groups]
+
+
+def _amount_document(amount: Amount, price: float | None) -> dict[str, Any]:
+    return {**asdict(amount), "per_month": None if price is None else monthly_cost(amount.bytes, price)}
+
+
+def show_plans(screen: Console, first: Plan, second: Plan) -> None:
+    """Print the inputs of two plans, the second below the first."""
+    screen.print(Text(f"{first.repository}: two plans", style="bold"))
+    inputs = _inputs(first)
+    for name, plan, of_first in (("first", first, {}), ("second", second, inputs)):
+        screen.print(f"{name}: plan {plan.plan_hash}", **AS_IT_IS)
+        for title, value in _inputs(plan).items():
+            screen.print(f"    {title} {'the same' if of_first.get(title) == value else value}", **AS_IT_IS)
+
+
+def _inputs(plan: Plan) -> dict[str, str]:
+    return {
+        "day": str(plan.day),
+        "made": f"{plan.made_at:%Y-%m-%d %H:%M}",
+        "policy": plan.policy_hash,
+        "references": plan.references_hash,
+        "candidates": human_amount(plan.candidates),
+    }
+
+
+def show_difference(screen: Console, difference: "Difference", price: float | None) -> None:
+    """Print the amount of each kind of change, then the groups of the changed objects."""
+    totals = [(_TITLES[name], change.amount) for name, change in difference.changes.items()]
+    _print(screen, "what differs", "change", totals, price)
+    for name, change in difference.changes.items():
+        if name == _FREED_BY_BOTH or not change.amount.objects:
+            continue
+        _print(screen, f"{_TITLES[name]}, by reason", "reason", change.reasons, price)
+        _print(screen, f"{_TITLES[name]}, by top prefix", "prefix", change.prefixes, price)
+        title = f"{_TITLES[name]}, by branch (an object counts for each branch)"
+        _print(screen, title, "branch", change.branches, price)
+
+
+def show_outlook(screen: Console, outlook: "Outlook", proposal: "Proposal", price: float | None) -> None:
+    """Print the changes of the proposal, the objects that it endangers, and a line if no guard would refuse it."""
+    plan = proposal.plan
+    screen.print(f"{plan.repository} as of {plan.day}: the plan beside another policy", style="bold", **AS_IT_IS)
+    screen.print(f"    plan {plan.plan_hash}\n    policy {proposal.policy.policy_hash}", **AS_IT_IS)
+    show_difference(screen, outlook.difference, price)
+    endangered = outlook.difference.changes[_NEWLY_FREED].amount
+    if endangered.objects:
+        old = Amount(endangered.objects - outlook.at_heads.objects, endangered.bytes - outlook.at_heads.bytes)
+        title = "endangered: the plan keeps them, this policy would not"
+        _print(screen, title, "objects", [(_AT_HEAD, outlook.at_heads), (_BEFORE, old)], None)
+    if outlook.heads:
+        _print(screen, "endangered, by the branch or tag that has them now", "head", outlook.heads, None)
+    if not _refusals(outlook):
+        screen.print("No guard would refuse a plan under this policy.", **AS_IT_IS)
+
+
+def _print(screen: Console, title: str, first: str, groups: "Groups", price: float | None) -> None:
+    print_amounts(screen, title, first, [(name, amount.objects, amount.bytes) for name, amount in groups], price)
+
+
+def warnings_of(outlook: "Outlook") -> Sequence[str]:
+    """Return the warnings, one line each. `require_no_refusal` reports the guards that refuse."""
+    found = [f"{one.severity}: {one.rule_id}: {one.message}" for one in outlook.findings]
+    return (
+        [f"warning: a plan under this policy could not be executed: {outlook.blocked}", *found]
+        if outlook.blocked
+        else found
+    )
+
+
+def require_no_refusal(outlook: "Outlook", plan: Plan) -> None:
+    """Raise GuardRefused if guards would refuse the plan: the printed result alone would look harmless."""
+    if refused := _refusals(outlook):
+        lines = [f"{check_result.guard}: {check_result.message}" for check_result in refused]
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: a plan under this policy would be refused. Nothing was changed.\n  "
+            + "\n  ".join(lines)
+        )

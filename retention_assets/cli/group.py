@@ -1,45 +1,82 @@
-"""The root command: the configuration, the day, the command to call again, and the consoles for all output."""
+"""The root command, and what all commands share: options, output, and the line that shows progress."""
 
 import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.console import Console
+from rich.text import Text
 
-from retention_assets.config.configuration import Configuration, load_configuration
+from retention_assets.config.configuration import Configuration, Repository, load_configuration
 from retention_assets.config.timestamps import utc_now
+from retention_assets.errors import RetentionError
 
 if TYPE_CHECKING:
     from retention_assets.cli.runs import FinishedRun
 
 Command = TypeVar("Command", bound=Callable[..., object])
+Clock = Callable[[], float]  # seconds
 _DAY = click.DateTime(["%Y-%m-%d"])
+# Options that print a text unchanged: a path may contain text that looks like markup.
+AS_IT_IS: Any = {"soft_wrap": True, "highlight": False, "markup": False}
 
 progress = Console(stderr=True)  # progress and logs; results go to standard output
 screen = Console()
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--config", "file", type=click.Path(path_type=Path), help="retention.yaml; or set RETENTION_CONFIG.")
+@click.option(
+    "--config", "file", type=click.Path(path_type=Path), help="Default: RETENTION_CONFIG, or ./retention.yaml."
+)
+@click.version_option(package_name="retention-assets", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(context: click.Context, file: Path | None) -> None:
-    """Decide what versioned data lakes still keep, show what would go, delete it on approval, prove what was done."""
+    """Find objects of versioned data lakes that no version needs, delete them after approval, and verify the result."""
     context.obj = file
+
+
+# ---- the configuration, and options of several commands
 
 
 def configuration_of(context: click.Context) -> Configuration:
     """Return the configuration: --config, RETENTION_CONFIG, ./retention.yaml, or else the demo's."""
-    from retention_assets.demo.placing import demo_configuration
+    return _configuration(context.obj)
+
+
+def repository_of(context: click.Context, name: str) -> tuple[Configuration, Repository]:
+    """Return the configuration and one of its repositories. Errors: ConfigurationError for an unknown name."""
+    configuration = configuration_of(context)
+    return configuration, configuration.repository(name)
+
+
+def _configuration(given: Path | None) -> Configuration:
+    from retention_assets.demo.sample import demo_configuration
 
     here = Path("retention.yaml")
-    named = context.obj or os.environ.get("RETENTION_CONFIG") or (here if here.is_file() else demo_configuration())
+    named = given or os.environ.get("RETENTION_CONFIG") or (here if here.is_file() else demo_configuration())
     return load_configuration(Path(named))
+
+
+def _repository_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the repositories whose names begin with `incomplete`; none if the configuration has an error."""
+    try:
+        names = _configuration(context.find_root().params.get("file")).repositories
+    except RetentionError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+repository_argument = click.argument("repository", shell_complete=_repository_names)
+optional_repository_argument = click.argument("repository", required=False, shell_complete=_repository_names)
+repositories_argument = click.argument("repositories", nargs=-1, shell_complete=_repository_names)
 
 
 def day_of(given: datetime | None) -> date:
@@ -47,21 +84,21 @@ def day_of(given: datetime | None) -> date:
     return given.date() if given else utc_now().date()
 
 
-def day_option(told: str) -> Callable[[Command], Command]:
+def day_option(text: str) -> Callable[[Command], Command]:
     """Return the option `--as-of` with this help."""
-    return click.option("--as-of", "given", metavar="YYYY-MM-DD", type=_DAY, help=told)
+    return click.option("--as-of", "given", metavar="YYYY-MM-DD", type=_DAY, help=text)
 
 
-as_of = day_option("The day that thresholds count from (UTC); default today.")
+as_of = day_option("The day of the plan, in UTC. Default: today.")
 other_policy = click.option(
     "--policy",
     "files",
     metavar="FILE",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="The whole other policy; once for each of its files.",
+    help="A file of the other policy. Repeat the option for each file of the policy.",
 )
-as_json = click.option("--json", "json_wanted", is_flag=True, help="One JSON document on standard output.")
+as_json = click.option("--json", "json_wanted", is_flag=True, help="Print one JSON document.")
 
 
 def run_job(configuration: Configuration, job: str, day: date, tags: Mapping[str, str] | None = None) -> "FinishedRun":
@@ -80,6 +117,24 @@ def examples(*commands: str, more: str = "") -> str:
     return f"\b\nExamples:\n{lines}\n\n{more}"
 
 
+# ---- output
+
+
+def say(text: str, style: str = "") -> None:
+    """Print a text on standard output, unchanged."""
+    screen.print(text, style=style, **AS_IT_IS)
+
+
+def warn(text: str) -> None:
+    """Print a warning on standard error, unchanged."""
+    progress.print(text, style="yellow", **AS_IT_IS)
+
+
+def log_line(line: str) -> None:
+    """Print a log line on standard error, unchanged."""
+    progress.print(line, style="dim", **AS_IT_IS)
+
+
 def print_json(document: object) -> None:
     """Print one JSON document on standard output."""
     click.echo(json.dumps(document, indent=2, ensure_ascii=False))
@@ -90,3 +145,77 @@ def program() -> str:
     called = "retention" if shutil.which("retention") else os.path.relpath(sys.argv[0])
     context = click.get_current_context(silent=True)
     return f"{called} --config {context.obj}" if context and context.obj else called
+
+
+# ---- progress on a terminal; nothing is written into a pipe
+
+
+class Work:
+    """A line with the current work and, if they are known, the number of completed parts and the time left."""
+
+    def __init__(self, what: str, total: int | None = None, clock: Clock = time.monotonic) -> None:
+        self.what = what
+        self._total, self._done = total, 0
+        self._clock, self._began = clock, clock()
+
+    def count(self, done: int = 1) -> None:
+        """Add completed parts."""
+        self._done += done
+
+    def __rich__(self) -> Text:
+        """Return the line. The terminal asks for it again several times a second, so the time left goes down."""
+        left = self._left()
+        parts = [self.what, self._amount(), "" if left is None else f"about {left:,.0f} s left"]
+        return Text(", ".join(filter(None, parts)))
+
+    def _amount(self) -> str:
+        return "" if self._total is None else f"{self._done:,} of {self._total:,}"
+
+    def _left(self) -> float | None:
+        if not self._total or not 0 < self._done < self._total:
+            return None
+        return (self._clock() - self._began) / self._done * (self._total - self._done)
+
+
+class Steps(Work):
+    """The steps of a run. The time left is the time that an earlier run took for the remaining steps.
+
+    `seconds`: how long each step took, by its key; empty: no earlier run is known.
+    """
+
+    def __init__(self, what: str, seconds: Mapping[str, float], clock: Clock = time.monotonic) -> None:
+        super().__init__(f"{what}: starting", clock=clock)
+        self._run, self._seconds = what, seconds
+        self._remaining: set[str] = set()
+        self._current: str | None = None
+
+    def expect(self, steps: set[str]) -> None:
+        """Set the keys of all steps of the run."""
+        self._remaining, self._total = set(steps), len(steps)
+
+    def begin(self, step: str) -> None:
+        """Show that a step begins. The step before has ended."""
+        self._current, self._began = step, self._clock()
+        self._remaining.discard(step)
+        self.what = f"{self._run}: {step.rpartition('__')[2]}"
+
+    def _amount(self) -> str:
+        return f"step {self._total - len(self._remaining)} of {self._total}" if self._current and self._total else ""
+
+    def _left(self) -> float | None:
+        if self._current is None or not self._seconds.keys() >= {self._current, *self._remaining}:
+            return None
+        current = self._seconds[self._current] - (self._clock() - self._began)
+        return max(current, 0.0) + sum(self._seconds[step] for step in self._remaining)
+
+
+@contextmanager
+def shown(work: Work, console: Console = progress) -> Iterator[Work]:
+    """Show `work` on the terminal until the block ends."""
+    with console.status(work):
+        yield work
+
+
+def working(what: str, total: int | None = None) -> AbstractContextManager[Work]:
+    """Return a context that shows the current work. `total`: the number of parts that `count` gets."""
+    return shown(Work(what, total))

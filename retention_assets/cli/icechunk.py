@@ -9,8 +9,17 @@ from uuid import uuid4
 
 import click
 
-from retention_assets.cli.group import as_json, cli, configuration_of, examples, print_json, progress, screen
-from retention_assets.cli.rendering import AS_IT_IS
+from retention_assets.cli.group import (
+    as_json,
+    cli,
+    configuration_of,
+    examples,
+    log_line,
+    print_json,
+    repository_argument,
+    say,
+    working,
+)
 from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import utc_now
 from retention_assets.errors import ConfigurationError
@@ -21,12 +30,12 @@ _name = click.argument("name", metavar="NAME")
 
 
 @cli.group(short_help="Change branches, tags and status of an Icechunk repository.")
-@click.argument("repository")
+@repository_argument
 @click.pass_context
 def icechunk(context: click.Context, repository: str) -> None:
     """Change references or the status of the Icechunk REPOSITORY, show its log, or upgrade it to format 2.
 
-    SNAPSHOT is an id of 20 characters. No sweep runs meanwhile, and what is done is recorded.
+    SNAPSHOT is an id of 20 characters. No sweep runs during a change, and the change is recorded.
     """
     context.meta[_REPOSITORY] = repository
 
@@ -43,126 +52,146 @@ def tag() -> None:
 
 @branch.command(
     "create",
-    short_help="Make a branch on a snapshot.",
+    short_help="Create a branch at a snapshot.",
     epilog=examples("retention icechunk field branch create trial 1CECHNKREP0F1RSTCMT0"),
 )
 @_name
 @_snapshot
+@as_json
 @click.pass_context
-def create_branch(context: click.Context, name: str, snapshot: str) -> None:
-    """Make the branch NAME on SNAPSHOT."""
-    _operate(context, f"branch create {name} {snapshot}", lambda on: on.create_branch(name, snapshot))
+def create_branch(context: click.Context, name: str, snapshot: str, json_wanted: bool) -> None:
+    """Create the branch NAME at SNAPSHOT."""
+    _operate(
+        context,
+        f"branch create {name} {snapshot}",
+        lambda on: on.create_branch(name, snapshot),
+        json_wanted=json_wanted,
+    )
 
 
 @branch.command(
     "delete", short_help="Delete a branch.", epilog=examples("retention icechunk field branch delete trial")
 )
 @_name
+@as_json
 @click.pass_context
-def delete_branch(context: click.Context, name: str) -> None:
+def delete_branch(context: click.Context, name: str, json_wanted: bool) -> None:
     """Delete the branch NAME. Its snapshots stay until a sweep collects them."""
-    _operate(context, f"branch delete {name}", lambda on: on.delete_branch(name))
+    _operate(context, f"branch delete {name}", lambda on: on.delete_branch(name), json_wanted=json_wanted)
 
 
 @branch.command(
     "reset",
-    short_help="Put a branch on another snapshot.",
+    short_help="Move a branch to another snapshot.",
     epilog=examples("retention icechunk field branch reset main 1CECHNKREP0F1RSTCMT0"),
 )
 @_name
 @_snapshot
-@click.option("--from", "expected", metavar="SNAPSHOT", help="Only if the branch is on this one.")
+@click.option("--from", "expected", metavar="SNAPSHOT", help="Only if the branch is at this snapshot.")
+@as_json
 @click.pass_context
-def reset_branch(context: click.Context, name: str, snapshot: str, expected: str | None) -> None:
-    """Put the branch NAME on SNAPSHOT. What it leaves behind stays until a sweep collects it."""
-    _operate(context, f"branch reset {name} {snapshot}", lambda on: on.reset_branch(name, snapshot, expected))
+def reset_branch(context: click.Context, name: str, snapshot: str, expected: str | None, json_wanted: bool) -> None:
+    """Move the branch NAME to SNAPSHOT. Snapshots that no branch reaches then stay until a sweep collects them."""
+    _operate(
+        context,
+        f"branch reset {name} {snapshot}",
+        lambda on: on.reset_branch(name, snapshot, expected),
+        json_wanted=json_wanted,
+    )
 
 
 @tag.command(
     "create",
-    short_help="Make a tag on a snapshot.",
+    short_help="Create a tag at a snapshot.",
     epilog=examples("retention icechunk field tag create v1 1CECHNKREP0F1RSTCMT0"),
 )
 @_name
 @_snapshot
+@as_json
 @click.pass_context
-def create_tag(context: click.Context, name: str, snapshot: str) -> None:
-    """Make the tag NAME on SNAPSHOT."""
-    _operate(context, f"tag create {name} {snapshot}", lambda on: on.create_tag(name, snapshot))
+def create_tag(context: click.Context, name: str, snapshot: str, json_wanted: bool) -> None:
+    """Create the tag NAME at SNAPSHOT."""
+    _operate(
+        context, f"tag create {name} {snapshot}", lambda on: on.create_tag(name, snapshot), json_wanted=json_wanted
+    )
 
 
 @tag.command("delete", short_help="Delete a tag.", epilog=examples("retention icechunk field tag delete v1"))
 @_name
+@as_json
 @click.pass_context
-def delete_tag(context: click.Context, name: str) -> None:
+def delete_tag(context: click.Context, name: str, json_wanted: bool) -> None:
     """Delete the tag NAME, which can never be used again."""
-    _operate(context, f"tag delete {name}", lambda on: on.delete_tag(name))
+    _operate(context, f"tag delete {name}", lambda on: on.delete_tag(name), json_wanted=json_wanted)
 
 
 @icechunk.command(
-    short_help="Show or set whether it may be written to.",
+    short_help="Show the status, or set it to online or read-only.",
     epilog=examples(
         "retention icechunk field status --json", "retention icechunk field status read-only --reason upgrade"
     ),
 )
 @click.argument("wanted", metavar="[online|read-only]", type=click.Choice(["online", "read-only"]), required=False)
-@click.option("--reason", metavar="TEXT", help="Why it is read-only.")
+@click.option("--reason", metavar="TEXT", help="The reason for read-only.")
 @as_json
 @click.pass_context
 def status(context: click.Context, wanted: str | None, reason: str | None, json_wanted: bool) -> None:
-    """Show the format, references and status of the repository; or let it be written to, or not."""
+    """Show the format, references and status of the repository, or set the status."""
     from retention_assets.icechunk.formats.model import Availability
 
     if wanted is not None:
         availability = Availability.ONLINE if wanted == "online" else Availability.READ_ONLY
-        _operate(context, f"status {wanted}", lambda on: on.set_status(availability, reason))
+        _operate(context, f"status {wanted}", lambda on: on.set_status(availability, reason), json_wanted=json_wanted)
         return
-    found = _standing(_repository(context))
+    repository = _repository(context)
+    with working(f"{repository.name}: reading the repository"):
+        found = _state(repository)
     if json_wanted:
         print_json(found)
         return
     for name, value in found.items():
-        screen.print(f"{name}: {', '.join(value) if isinstance(value, list) else value}", **AS_IT_IS)
+        say(f"{name}: {', '.join(value) if isinstance(value, list) else value}")
 
 
 @icechunk.command(
-    short_help="Show what was done to it.", epilog=examples("retention icechunk field log --limit 50 --json")
+    short_help="Show the log of changes.", epilog=examples("retention icechunk field log --limit 50 --json")
 )
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many entries.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The most entries.")
 @as_json
 @click.pass_context
 def log(context: click.Context, limit: int, json_wanted: bool) -> None:
-    """Show the repository's own log, newest first. Format 1 has none."""
-    from retention_assets.icechunk.source.log import ops_log
-    from retention_assets.icechunk.source.repository import IcechunkSource
+    """Show Icechunk's own log of the repository, newest first. A repository of format 1 has no log."""
+    from retention_assets.icechunk.source.repository import IcechunkSource, ops_log
     from retention_assets.objectstore.access import open_store
     from retention_assets.objectstore.objects import ObjectReader
 
-    access = open_store(_repository(context))
+    repository = _repository(context)
+    access = open_store(repository)
     source = IcechunkSource(access, utc_now)
-    found = source.repo_object()
-    if found is None:
-        source.references()
-        raise ConfigurationError(f"{access.url}: a repository of format 1 keeps no log. Upgrade it to have one.")
-    entries = [_told(asdict(update)) for update in islice(ops_log(ObjectReader(access), found.repo), limit)]
+    with working(f"{repository.name}: reading the log"):
+        found = source.repo_object()
+        if found is None:
+            source.references()
+            raise ConfigurationError(f"{access.url}: a repository of format 1 keeps no log. Upgrade it to have one.")
+        entries = [_readable(asdict(update)) for update in islice(ops_log(ObjectReader(access), found.repo), limit)]
     if json_wanted:
         print_json(entries)
         return
     for entry in entries:
-        told = " ".join(f"{name}={value}" for name, value in entry.items() if name not in ("updated_at", "kind"))
-        screen.print(f"{entry['updated_at']}  {entry['kind']}  {told}", **AS_IT_IS)
+        values = " ".join(f"{name}={value}" for name, value in entry.items() if name not in ("updated_at", "kind"))
+        say(f"{entry['updated_at']}  {entry['kind']}  {values}")
 
 
 @icechunk.command(
-    short_help="Upgrade it from format 1 to format 2.",
+    short_help="Upgrade from format 1 to format 2.",
     epilog=examples("retention icechunk field upgrade --dry-run", "retention icechunk field upgrade"),
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the result; write nothing.")
 @as_json
 @click.pass_context
 def upgrade(context: click.Context, dry_run: bool, json_wanted: bool) -> None:
-    """Upgrade the repository to format 2, or end an upgrade that was cut off. Stop all its writers before."""
-    from retention_assets.icechunk.administration.recorded import recorded
+    """Upgrade the repository to format 2, or complete an interrupted upgrade. Stop all writers first."""
+    from retention_assets.icechunk.administration.operations import recorded
     from retention_assets.icechunk.administration.upgrade import upgrade as upgrade_to_format_2
     from retention_assets.objectstore.access import open_store
     from retention_assets.objectstore.mutate.writing import ObjectWriter
@@ -175,52 +204,55 @@ def upgrade(context: click.Context, dry_run: bool, json_wanted: bool) -> None:
             ObjectWriter(access).require_conditions()
         return asdict(upgrade_to_format_2(access, utc_now, dry_run=dry_run))
 
-    done = act() if dry_run else recorded(_desk(context, repository), "upgrade", act)
+    with working(f"{repository.name}: upgrading to format 2"):
+        done = act() if dry_run else recorded(_audit_context(context, repository), "upgrade", act)
     if json_wanted:
         print_json({"repository": repository.name, "dry_run": dry_run, **done})
         return
     verb = "would be upgraded" if dry_run else "upgraded"
-    screen.print(
+    say(
         f"{repository.name}: {verb}: {done['snapshots']:,} snapshots, {done['branches']:,} branches, "
         f"{done['tags']:,} tags; {done['left_out']:,} snapshots that nothing reaches are left out; "
-        f"{len(done['removed']):,} files of format 1 {'would be' if dry_run else 'are'} removed",
-        **AS_IT_IS,
+        f"{len(done['removed']):,} files of format 1 {'would be' if dry_run else 'are'} removed"
     )
 
 
-def _operate(context: click.Context, what: str, act: Callable[[Any], int]) -> None:
-    from retention_assets.icechunk.administration.operations import Operations
-    from retention_assets.icechunk.administration.recorded import recorded
+def _operate(context: click.Context, what: str, act: Callable[[Any], int], *, json_wanted: bool) -> None:
+    from retention_assets.icechunk.administration.operations import Operations, recorded
     from retention_assets.objectstore.access import open_store
     from retention_assets.objectstore.mutate.writing import ObjectWriter
 
     repository = _repository(context)
     access = open_store(repository)
-    operations = Operations(access, utc_now, lambda line: progress.print(line, style="dim", **AS_IT_IS))
+    operations = Operations(access, utc_now, log_line)
 
     def conflicts() -> Mapping[str, Any]:
         ObjectWriter(access).require_conditions()
         return {"conflicts": act(operations)}
 
-    done = recorded(_desk(context, repository), what, conflicts)
+    with working(f"{repository.name}: {what}"):
+        done = recorded(_audit_context(context, repository), what, conflicts)
+    if json_wanted:
+        print_json({"repository": repository.name, "done": what, **done})
+        return
     met = f" ({done['conflicts']:,} conflicts with other writers)" if done["conflicts"] else ""
-    screen.print(f"{repository.name}: done: {what}{met}", **AS_IT_IS)
+    say(f"{repository.name}: done: {what}{met}")
 
 
-def _desk(context: click.Context, repository: Repository):  # type: ignore[no-untyped-def]  # imported late
-    from retention_assets.icechunk.administration.recorded import Desk
+def _audit_context(context: click.Context, repository: Repository):  # type: ignore[no-untyped-def]  # imported late
+    from retention_assets.icechunk.administration.operations import AuditContext
     from retention_assets.objectstore.access import open_store
     from retention_assets.state.approval import person
-    from retention_assets.state.binding import require_same_place
+    from retention_assets.state.binding import require_same_location
     from retention_assets.state.lease import require_seen_by_all
     from retention_assets.state.records import seal_of
     from retention_assets.state.warehouse import Warehouse
 
     warehouse = Warehouse(configuration_of(context).warehouse)
     sweep = repository.settings.sweep
-    require_same_place(warehouse, repository)  # the lease of another name excludes nobody
+    require_same_location(warehouse, repository)  # the lease of another name excludes nobody
     require_seen_by_all(warehouse, repository.name, open_store(repository), single_machine=sweep.single_machine)
-    return Desk(warehouse, repository.name, person(), str(uuid4()), sweep.lease, utc_now, seal_of(repository))
+    return AuditContext(warehouse, repository.name, person(), str(uuid4()), sweep.lease, utc_now, seal_of(repository))
 
 
 def _repository(context: click.Context) -> Repository:
@@ -230,7 +262,7 @@ def _repository(context: click.Context) -> Repository:
     return repository
 
 
-def _standing(repository: Repository) -> dict[str, Any]:
+def _state(repository: Repository) -> dict[str, Any]:
     from retention_assets.icechunk.source.repository import IcechunkSource
     from retention_assets.objectstore.access import open_store
 
@@ -248,22 +280,22 @@ def _standing(repository: Repository) -> dict[str, Any]:
     return found
 
 
-def _told(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _readable(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return a log entry with readable values and without empty fields."""
     from retention_assets.icechunk.formats.ids import encode_id
-    from retention_assets.icechunk.rules.snapshots import instant_of
+    from retention_assets.icechunk.rules.snapshots import datetime_of
 
-    told: dict[str, Any] = {
-        "updated_at": instant_of(entry["updated_at"], b"").isoformat(),
+    shown: dict[str, Any] = {
+        "updated_at": datetime_of(entry["updated_at"], b"").isoformat(),
         "kind": entry["kind"].name.lower(),
     }
     for name, value in entry.items():
-        if name in told or value is None:
+        if name in shown or value is None:
             continue
         if isinstance(value, bytes):
-            told[name] = encode_id(value)
+            shown[name] = encode_id(value)
         elif isinstance(value, Mapping):
-            told[name] = {one: each.name.lower() if isinstance(each, Enum) else each for one, each in value.items()}
+            shown[name] = {one: each.name.lower() if isinstance(each, Enum) else each for one, each in value.items()}
         else:
-            told[name] = value
-    return told
+            shown[name] = value
+    return shown

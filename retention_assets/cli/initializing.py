@@ -1,41 +1,58 @@
-"""The commands `init`, which writes a first configuration, and `access`, which says what the credentials may do."""
+"""The commands before a first plan: `init` writes a configuration, `access` and `lint` check it."""
 
 import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from retention_assets.cli.group import as_json, cli, configuration_of, examples, print_json, program, progress, screen
-from retention_assets.cli.rendering import AS_IT_IS
-from retention_assets.config.configuration import configuration_in
-from retention_assets.config.durations import parse_span, span_of_days
+from retention_assets.cli.group import (
+    as_json,
+    cli,
+    configuration_of,
+    examples,
+    print_json,
+    program,
+    repositories_argument,
+    repository_argument,
+    repository_of,
+    say,
+    screen,
+    working,
+)
+from retention_assets.config.configuration import Configuration, Repository, configuration_in
+from retention_assets.config.durations import format_duration, parse_span, span_of_days
 from retention_assets.config.settings import FromEnvironment
 from retention_assets.config.settings import Text as Value
 from retention_assets.config.starter import Starter, configuration_text, options_of_environment, policy_text_of
+from retention_assets.config.timestamps import utc_now
 from retention_assets.errors import ConfigurationError, StoreError
+from retention_assets.policy.lint import Finding
+from retention_assets.policy.rules import Policy
 from retention_assets.repositories.permissions import MODES, PermissionCheck, Permissions, permissions_of
+from retention_assets.state.warehouse import Warehouse
 
-_EXAMPLES = examples(
+if TYPE_CHECKING:
+    from retention_assets.lakefs.rules.references import References
+    from retention_assets.lakefs.source.opening import OpenRepository
+
+_EXAMPLES_OF_INIT = examples(
     "retention init orchard --server https://lakefs.example.org",
     "retention init orchard --dump refs_dump.json --namespace s3://lake/orchard",
     "retention init field --kind icechunk --storage s3://lake/field --option region=eu-west-1",
     "retention init orchard --option secret_access_key=env:LAKE_SECRET --option access_key_id=env:LAKE_KEY",
-    more="The credentials of the lakeFS server are read from LAKECTL_CREDENTIALS_ACCESS_KEY_ID and "
-    "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY, those of the store from the variables that its own tools "
-    "read. The file has only the names of the variables.",
-)
-_EXAMPLES_OF_ACCESS = examples(
-    "retention access orchard",
-    "retention access orchard --try-writes --json",
+    more="The command reads the credentials of the lakeFS server from LAKECTL_CREDENTIALS_ACCESS_KEY_ID and "
+    "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY, and the credentials of the store from the variables of the store's own "
+    "tools. The file has only the names of the variables.",
 )
 _FILE, _POLICY = "retention.yaml", "policy.yaml"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -46,27 +63,37 @@ _OUTSIDE = re.compile(r"[^A-Za-z0-9_]")
 try_writes_option = click.option(
     "--try-writes",
     is_flag=True,
-    help="Also write and delete a file of our own in the quarantine, and delete a name that does not exist.",
+    help="Also write and delete a new file in the quarantine, and delete a name that does not exist in the repository.",
 )
 
 
-@cli.command(short_help="Write a first configuration, and try it.", epilog=_EXAMPLES)
+@cli.command(short_help="Write a first configuration, and test it.", epilog=_EXAMPLES_OF_INIT)
 @click.argument("name", required=False)
 @click.option("--kind", type=click.Choice(["lakefs", "icechunk"]), help="Default: lakefs.")
-@click.option("--server", metavar="URL", help=f"The lakeFS server; default: {_SERVER}.")
-@click.option("--repository", "server_name", metavar="NAME", help="Its name on the server, if it is not NAME.")
-@click.option("--access-key-env", metavar="VARIABLE", default=_KEY, help="It has the server's access key.")
-@click.option("--secret-key-env", metavar="VARIABLE", default=_SECRET, help="It has the server's secret key.")
-@click.option("--dump", metavar="FILE", help="Instead of a server: what `lakectl refs-dump` printed.")
-@click.option("--namespace", metavar="URL", help="The storage namespace; a server is asked for it.")
+@click.option("--server", metavar="URL", help=f"The lakeFS server. Default: {_SERVER}.")
+@click.option(
+    "--repository", "server_name", metavar="NAME", help="The repository's name on the server, if it is not NAME."
+)
+@click.option(
+    "--access-key-env", metavar="VARIABLE", default=_KEY, help="The variable that has the server's access key."
+)
+@click.option(
+    "--secret-key-env", metavar="VARIABLE", default=_SECRET, help="The variable that has the server's secret key."
+)
+@click.option("--dump", metavar="FILE", help="The output of `lakectl refs-dump`, instead of a server.")
+@click.option("--namespace", metavar="URL", help="The storage namespace. Default: the server's answer.")
 @click.option("--storage", metavar="URL|PATH", help="Where the objects are, if not at the namespace.")
 @click.option(
-    "--option", "options", metavar="NAME=VALUE", multiple=True, help="Of the store; a secret as NAME=env:VAR."
+    "--option",
+    "options",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="An option of the store. For a secret: NAME=env:VAR.",
 )
 @click.option(
     "--keep", metavar="DURATION", help="How long the default rule keeps history. Default: the server's, or 30d."
 )
-@click.option("--overwrite", is_flag=True, help="Write over files that exist.")
+@click.option("--overwrite", is_flag=True, help="Overwrite existing files.")
 @try_writes_option
 @as_json
 @click.pass_context
@@ -79,41 +106,43 @@ def init(
     json_wanted: bool,
     **given: str | None,
 ) -> None:
-    """Write retention.yaml and a policy for the repository NAME, and say what the credentials may do there.
+    """Write retention.yaml and a policy for the repository NAME, and test the permissions of the credentials.
 
-    On a terminal, what is missing is asked. The store and the server are only read. Nothing is deleted.
+    On a terminal, the command asks for missing values. It only reads the store and the server. It deletes nothing.
     """
     file = Path(context.obj or _FILE)
     policy = file.parent / _POLICY
     _require_new([file, policy], overwrite=overwrite)
-    asked = name or _asked("The repository's name", "NAME")
-    starter = _starter(asked, _options(options), given)
+    starter = _starter(name or _asked("The repository's name", "NAME"), _options(options), given)
     text = configuration_text(starter, policy.name)
     configured = configuration_in(text, file.resolve()).repository(starter.name)  # checked before it is written
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
     policy.write_text(policy_text_of(starter), encoding="utf-8")
-    with progress.status(f"{starter.name}: trying the connection"):
+    with working(f"{starter.name}: testing the permissions"):
         found = permissions_of(configured, try_writes=try_writes)
     if json_wanted:
         print_json({"files": [str(file), str(policy)], **found.document()})
     else:
-        screen.print(f"Written: {file}, {policy}. Nothing else was changed.", **AS_IT_IS)
+        say(f"Written: {file}, {policy}. Nothing else was changed.")
         _show(found)
     _require_readable(found, _program_of(file))
     if not json_wanted:
-        screen.print(f"Next: {_program_of(file)} lint", **AS_IT_IS)
+        say(f"Next: {_program_of(file)} lint")
 
 
-@cli.command(short_help="Say what the credentials may do.", epilog=_EXAMPLES_OF_ACCESS)
-@click.argument("repository")
+@cli.command(
+    short_help="Test the permissions of the credentials.",
+    epilog=examples("retention access orchard", "retention access orchard --try-writes --json"),
+)
+@repository_argument
 @try_writes_option
 @as_json
 @click.pass_context
 def access(context: click.Context, repository: str, try_writes: bool, json_wanted: bool) -> None:
-    """Say what the credentials of REPOSITORY may do, and what each mode lacks. Changes no object of the repository."""
-    configured = configuration_of(context).repository(repository)
-    with progress.status(f"{repository}: trying the connection"):
+    """Test the permissions on REPOSITORY, and list what each mode is missing. Changes no object of the repository."""
+    _, configured = repository_of(context, repository)
+    with working(f"{repository}: testing the permissions"):
         found = permissions_of(configured, try_writes=try_writes)
     if json_wanted:
         print_json(found.document())
@@ -121,17 +150,18 @@ def access(context: click.Context, repository: str, try_writes: bool, json_wante
         _show(found)
     _require_readable(found, program())
     if not json_wanted:
-        screen.print(f"Next: {program()} plan {repository}", **AS_IT_IS)
+        say(f"Next: {program()} plan {repository}")
 
 
 def _starter(name: str, options: Mapping[str, Value], given: Mapping[str, str | None]) -> Starter:
-    """Return what the configuration says, from the options, the environment, the server and a person's answers."""
+    """Return the values of the configuration from the options, the environment, the server and a person's answers."""
     kind: Any = given["kind"] or "lakefs"
     plain = _OUTSIDE.sub("_", name)  # names of servers may have a `-`
     keep = _keep(given["keep"]) if given["keep"] else None
     if kind == "icechunk":
         storage = _absolute(
-            given["storage"] or _asked("Where its objects are (a URL such as s3://lake/field, or a path)", "--storage")
+            given["storage"]
+            or _asked("The location of its objects (a URL such as s3://lake/field, or a path)", "--storage")
         )
         options = {**options_of_environment(storage), **options}
         return Starter(plain, kind, keep or timedelta(days=30), storage=storage, options=options)
@@ -148,7 +178,7 @@ def _from_dump(name: str, options: Mapping[str, Value], given: Mapping[str, str 
 
 
 def _from_server(
-    name: str, there: str, options: Mapping[str, Value], given: Mapping[str, str | None], keep: timedelta | None
+    name: str, server_name: str, options: Mapping[str, Value], given: Mapping[str, str | None], keep: timedelta | None
 ) -> Starter:
     """Return the starter of a repository on a server. The server is asked for the namespace and for its own rules."""
     from retention_assets.lakefs.source.client import LakeFSClient
@@ -157,31 +187,33 @@ def _from_server(
     server = given["server"] or os.environ.get(_SERVER) or _asked("The lakeFS server's URL", "--server")
     keys = _variable(given["access_key_env"]), _variable(given["secret_key_env"])
     access_key, secret_key = (FromEnvironment(env=key).resolve("the lakeFS server") for key in keys)
-    with progress.status(f"{server}: asking for {there}"):
-        found = discover(LakeFSClient(server, access_key, secret_key), there)
+    with working(f"{server}: asking for {server_name}"):
+        found = discover(LakeFSClient(server, access_key, secret_key), server_name)
     storage = _storage(given["storage"], found.namespace)
     options = {**options_of_environment(storage or found.namespace), **options}
     days = span_of_days(found.default_days) if found.default_days else timedelta(days=30)
-    another = there if there != name else None
+    another = server_name if server_name != name else None
     return Starter(
         name, "lakefs", keep or days, found.namespace, storage, options, server, another, keys, branches=found.branches
     )
 
 
 def _storage(given: str | None, namespace: str) -> str | None:
-    """Return where the objects are, if not at the namespace. Only the server knows the place of `local://`."""
+    """Return where the objects are, if not at the namespace. Only the server knows the directory of `local://`."""
     if given is None and namespace.startswith("local://"):
         given = _asked(f"The directory of {namespace} on this machine", "--storage")
     return _absolute(given)
 
 
 @overload
-def _absolute(place: str) -> str: ...
+def _absolute(location: str) -> str: ...
 @overload
-def _absolute(place: None) -> None: ...
-def _absolute(place: str | None) -> str | None:
+def _absolute(location: None) -> None: ...
+def _absolute(location: str | None) -> str | None:
     """Return a path as an absolute path: the command's directory need not be the file's. A URL stays as it is."""
-    return place if place is None or "://" in place else str(Path(place).expanduser().resolve())
+    if location is None or "://" in location:
+        return location
+    return str(Path(location).expanduser().resolve())
 
 
 def _options(written: Sequence[str]) -> dict[str, Value]:
@@ -197,7 +229,7 @@ def _options(written: Sequence[str]) -> dict[str, Value]:
 def _variable(name: str | None) -> str:
     """Return the name of an environment variable. Errors: UsageError, which does not show what may be a secret."""
     if not name or not _VARIABLE.fullmatch(name):
-        raise click.UsageError("A secret is given as the name of an environment variable, such as LAKE_SECRET.")
+        raise click.UsageError("Give a secret as the name of an environment variable, such as LAKE_SECRET.")
     return name
 
 
@@ -216,16 +248,16 @@ def _asked(wanted: str, option: str) -> str:
 
 
 def _require_new(files: Sequence[Path], *, overwrite: bool) -> None:
-    there = [str(file) for file in files if file.exists()]
-    if there and not overwrite:
+    existing = [str(file) for file in files if file.exists()]
+    if existing and not overwrite:
         raise ConfigurationError(
-            f"{', '.join(there)}: exists already. Nothing was written. Name another place with `--config FILE` before "
-            "`init`, add the repository to the file by hand, or write over it with --overwrite."
+            f"{', '.join(existing)}: exists already. Nothing was written. Name another file with `--config FILE` "
+            "before `init`, add the repository to the file by hand, or overwrite the file with --overwrite."
         )
 
 
 def _program_of(file: Path) -> str:
-    """Return the text that calls this command again with a file. The file in this directory is found without it."""
+    """Return the text that calls this command with a configuration. The file in this directory needs no option."""
     called = program()
     is_found = file == Path(_FILE) and "RETENTION_CONFIG" not in os.environ
     return called if is_found or "--config" in called else f"{called} --config {shlex.quote(str(file))}"
@@ -233,7 +265,7 @@ def _program_of(file: Path) -> str:
 
 def _show(found: Permissions) -> None:
     table = Table(box=SIMPLE_HEAD)
-    for column in ("place", "permission", "", "needed by"):
+    for column in ("location", "permission", "", "needed by"):
         table.add_column(column)
     for one in found.checks:
         modes = "every mode" if one.modes == MODES else ", ".join(one.modes) or "warnings only"
@@ -242,14 +274,14 @@ def _show(found: Permissions) -> None:
     screen.print(table)
     for one in found.checks:
         if one.state in ("refused", "failed"):
-            screen.print(f"{one.permission}: {one.detail}", **AS_IT_IS)
+            say(f"{one.permission}: {one.detail}")
     for mode in MODES:
-        screen.print(f"{mode}: {_readiness(found.lacking(mode), found.untried(mode))}", **AS_IT_IS)
+        say(f"{mode}: {_readiness(found.missing(mode), found.untried(mode))}")
 
 
 def _readiness(lacking: Sequence[PermissionCheck], untried: Sequence[PermissionCheck]) -> str:
-    told = f"lacks {_listed(lacking)}" if lacking else "nothing is missing"
-    return f"{told}; not tried: {_listed(untried)}" if untried else told
+    missing = f"missing: {_listed(lacking)}" if lacking else "nothing is missing"
+    return f"{missing}; not tested: {_listed(untried)}" if untried else missing
 
 
 def _listed(checks: Sequence[PermissionCheck]) -> str:
@@ -258,8 +290,132 @@ def _listed(checks: Sequence[PermissionCheck]) -> str:
 
 def _require_readable(found: Permissions, called: str) -> None:
     """Raise StoreError if a plan cannot be made with these credentials."""
-    if lacking := found.lacking("plan"):
+    if lacking := found.missing("plan"):
         raise StoreError(
-            f"{found.repository}: no plan can be made: {_listed(lacking)} is missing. Nothing was deleted. Mend what "
-            f"is named above, then try again: `{called} access {found.repository}`."
+            f"{found.repository}: no plan can be made: {_listed(lacking)} is missing. Nothing was deleted. Grant "
+            f"the missing permissions, then test again: `{called} access {found.repository}`."
         )
+
+
+@cli.command(
+    short_help="Check the configuration and the policies.",
+    epilog=examples("retention lint", "retention lint orchard --json"),
+)
+@repositories_argument
+@as_json
+@click.pass_context
+def lint(context: click.Context, repositories: tuple[str, ...], json_wanted: bool) -> None:
+    """Check the configuration and the policies of all REPOSITORIES, or only of these. Exit status 2: an error."""
+    configuration = configuration_of(context)
+    names = repositories or tuple(configuration.repositories)
+    found = {}
+    with working("checking policies", len(names)) as work:
+        for name in names:
+            found[name] = findings_of(configuration, name)
+            work.count()
+    if json_wanted:
+        print_json({name: [asdict(one) for one in findings] for name, findings in found.items()})
+    else:
+        _print_findings(found)
+    if any(finding.severity == "error" for findings in found.values() for finding in findings):
+        context.exit(ConfigurationError.exit_code)
+
+
+def _print_findings(found: Mapping[str, Sequence[Finding]]) -> None:
+    for name, findings in found.items():
+        for finding in findings:
+            say(f"{name}: {finding.severity}: {finding.rule_id}: {finding.message}")
+        errors = sum(finding.severity == "error" for finding in findings)
+        amounts = f"{errors} errors, {len(findings) - errors} warnings"
+        say(f"{name}: {amounts if findings else 'no issues found'}")
+        if not errors:
+            say(f"Next: {program()} plan {name}")
+
+
+def findings_of(configuration: Configuration, name: str) -> list[Finding]:
+    """Return the findings about the policy of a repository, its reflog, and unconfigured repositories of its server.
+
+    Errors: ConfigurationError if the policy is invalid.
+    """
+    from retention_assets.lakefs.source.opening import open_repository
+    from retention_assets.policy.lint import lint as lint_policy
+    from retention_assets.repositories.other_repositories import not_configured
+
+    repository = configuration.repository(name)
+    if repository.is_icechunk:
+        return _findings_of_icechunk(repository)
+    opened = open_repository(repository, utc_now)
+    policy = opened.policy()
+    references = opened.source.references()
+    rules = opened.source.rules()
+    warning = not_configured(opened.source, [repository, *configuration.others(name)])
+    unconfigured = [Finding("warning", "repositories", warning)] if warning else []
+    found = list(
+        lint_policy(
+            policy,
+            branches=references.branches,
+            tags=references.tags,
+            commits=references.commits,
+            server_rules=None if rules is None else (rules.default_days, dict(rules.branches)),
+            as_of=utc_now().date(),
+        )
+    )
+    found += _reflog(repository, Warehouse(configuration.warehouse), references, policy)
+    return found + unconfigured + _shorter_grace(repository, opened)
+
+
+def _reflog(
+    repository: Repository, warehouse: Warehouse, references: "References", policy: Policy
+) -> Iterator[Finding]:
+    """Yield a warning if the reflog is off, and a warning for each head that only the reflog keeps."""
+    from retention_assets.lakefs.rules.reflog import counting_heads, held_until
+    from retention_assets.lakefs.sweep.memory import read_memory
+
+    if not repository.lakefs.keeps_reflog:
+        yield Finding(
+            "warning",
+            "reflog",
+            "the reflog is off: the commits of a branch or tag that is deleted by mistake expire at the next plan. Set "
+            "`reflog: true`.",
+        )
+    memory = read_memory(warehouse, repository.name, repository.lakefs)
+    for head in counting_heads(references, memory, policy, utc_now()):
+        until = held_until(head, policy)
+        yield Finding(
+            "warning",
+            "reflog",
+            f"{head.kind} {head.name} no longer names {head.commit_id}. The reflog keeps its commits "
+            f"{f'until {until:%Y-%m-%d}' if until else 'for ever'}. If this was a mistake, create it again "
+            "from this commit.",
+        )
+
+
+def _shorter_grace(repository: Repository, opened: "OpenRepository") -> list[Finding]:
+    """Return a warning if `grace` is shorter than the server's own. No other tool deletes such young objects."""
+    from retention_assets.lakefs.source.api import ApiSource
+
+    if not isinstance(opened.source, ApiSource):
+        return []
+    ours, servers = repository.settings.grace, opened.source.grace()
+    if ours >= servers:
+        return []
+    return [
+        Finding(
+            "warning",
+            "grace",
+            f"grace is {format_duration(ours)}, the server's own grace period is {format_duration(servers)}: an upload "
+            f"that is linked late can be deleted. Set grace to {format_duration(servers)} or more.",
+        )
+    ]
+
+
+def _findings_of_icechunk(repository: Repository) -> list[Finding]:
+    from retention_assets.icechunk.formats.ids import encode_id
+    from retention_assets.icechunk.source.opening import open_icechunk
+    from retention_assets.policy.lint import lint_snapshots
+
+    opened = open_icechunk(repository, utc_now)
+    policy = opened.policy()
+    history = opened.source.state().history
+    snapshots = set(map(encode_id, history.snapshots))
+    return lint_snapshots(policy, history.branches.keys(), history.tags.keys(), snapshots, utc_now().date())

@@ -1,4 +1,4 @@
-"""Runs the command `retention`.
+"""Runs the command `retention`, and prints its completion script for shells.
 
 Exit status: 0 done, 1 a guard refused, 2 usage or configuration, 3 a source or store failed.
 """
@@ -6,31 +6,22 @@ Exit status: 0 done, 1 a guard refused, 2 usage or configuration, 3 a source or 
 import sys
 from collections.abc import Sequence
 
+import click
+from click.shell_completion import ShellComplete, get_completion_class
+
 from retention_assets.cli import (  # noqa: F401 - their commands join the group
-    acknowledging,
     comparing,
-    completing,
-    explaining,
-    housekeeping,
     icechunk,
     initializing,
+    inspecting,
     planning,
-    simulating,
-    standing,
     sweeping,
     undoing,
 )
-from retention_assets.cli.group import cli, progress
-from retention_assets.cli.rendering import AS_IT_IS
+from retention_assets.cli.group import AS_IT_IS, cli, examples, progress
 from retention_assets.errors import OutOfMemory, own_error
 
-
-def _lack_of_memory(error: Exception) -> OutOfMemory | None:
-    if "pyspark" not in sys.modules:  # importing Spark takes seconds
-        return None
-    from retention_assets.core.sessions import lack_of_memory
-
-    return lack_of_memory(error)
+_VARIABLE = "_RETENTION_COMPLETE"  # the variable by which the script asks this command for completions
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -43,3 +34,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         progress.print(f"error: {own}", style="red", **AS_IT_IS)
         sys.exit(own.exit_code)
+
+
+def _lack_of_memory(error: Exception) -> OutOfMemory | None:
+    if "pyspark" not in sys.modules:  # importing Spark takes seconds
+        return None
+    from retention_assets.core.sessions import lack_of_memory
+
+    return lack_of_memory(error)
+
+
+@cli.command(
+    short_help="Print the completion script of a shell.",
+    epilog=examples(
+        'eval "$(retention completion bash)"',
+        "retention completion zsh > ~/.zfunc/_retention",
+        "retention completion fish > ~/.config/fish/completions/retention.fish",
+    ),
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that completes the commands and options of `retention` in SHELL."""
+    kind = get_completion_class(shell)
+    assert kind is not None
+    # The base method: that of bash starts a bash to learn its version.
+    click.echo(ShellComplete.source(kind(cli, {}, "retention", _VARIABLE)))

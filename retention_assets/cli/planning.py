@@ -1,14 +1,21 @@
-"""The commands that decide nothing yet: `lint`, `plan`, `show`, and `demo`, which plans the samples."""
+"""The commands `plan`, `show` and `demo`."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import date, datetime
+from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from retention_assets.cli.group import (
+    AS_IT_IS,
     as_json,
     as_of,
     cli,
@@ -18,99 +25,93 @@ from retention_assets.cli.group import (
     print_json,
     program,
     progress,
+    repository_argument,
+    repository_of,
     run_job,
+    say,
     screen,
+    warn,
+    working,
 )
-from retention_assets.cli.rendering import AS_IT_IS, column_order, print_rows
+from retention_assets.cli.rendering import (
+    column_order,
+    format_amount,
+    human_bytes,
+    open_table,
+    print_amounts,
+    print_rows,
+)
 from retention_assets.config.configuration import Configuration, Repository, load_configuration
-from retention_assets.errors import ConfigurationError
-from retention_assets.policy.lint import Finding
+from retention_assets.config.timestamps import utc_now
+from retention_assets.core.amounts import Amount, sum_of
+from retention_assets.core.states import CANDIDATE, WAITING
+from retention_assets.state.memory import due_objects_of
+from retention_assets.state.plan import Plan, load_plan
+from retention_assets.state.reading import read_directory
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.tables import SHOWN
+from retention_assets.tables import ADDRESSES, COMMIT_GRAPH, DELETION_CANDIDATES, SHOWN
+
+if TYPE_CHECKING:  # importing Spark takes seconds
+    from pyspark.sql import DataFrame, SparkSession
+
+    from retention_assets.cli.runs import FinishedRun
+    from retention_assets.icechunk.rules.planned import PlannedEdits
 
 _FORMS = click.Choice(["table", "csv", "json"])
 _SHOWN = 20  # rows of a table on a screen without --limit
-_DEMO_DAY = date(2026, 11, 1)
 
 
 @cli.command(
-    short_help="Check configuration and policies.", epilog=examples("retention lint", "retention lint orchard --json")
-)
-@click.argument("repositories", nargs=-1)
-@as_json
-@click.pass_context
-def lint(context: click.Context, repositories: tuple[str, ...], json_wanted: bool) -> None:
-    """Check the configuration and the policies of all REPOSITORIES, or of those named. Exit status 2 on errors."""
-    from retention_assets.cli.linting import findings_of
-
-    configuration = configuration_of(context)
-    names = repositories or tuple(configuration.repositories)
-    found = {name: findings_of(configuration.repository(name), configuration.others(name)) for name in names}
-    if json_wanted:
-        print_json({name: [asdict(one) for one in findings] for name, findings in found.items()})
-    else:
-        _print_findings(found)
-    if any(finding.severity == "error" for findings in found.values() for finding in findings):
-        context.exit(ConfigurationError.exit_code)
-
-
-def _print_findings(found: Mapping[str, Sequence[Finding]]) -> None:
-    for name, findings in found.items():
-        for finding in findings:
-            screen.print(f"{name}: {finding.severity}: {finding.rule_id}: {finding.message}", **AS_IT_IS)
-        errors = sum(finding.severity == "error" for finding in findings)
-        amounts = f"{errors} errors, {len(findings) - errors} warnings"
-        screen.print(f"{name}: {amounts if findings else 'no issues found'}", **AS_IT_IS)
-        if not errors:
-            screen.print(f"Next: {program()} plan {name}", **AS_IT_IS)
-
-
-@cli.command(
-    short_help="Plan what may be deleted, and show it.",
+    short_help="Compute what may be deleted, and show it.",
     epilog=examples("retention plan orchard", "retention plan orchard --as-of 2026-11-01 --json"),
 )
-@click.argument("repository")
+@repository_argument
 @as_of
 @as_json
-@click.option("--full", is_flag=True, help="Read every range again, whatever earlier runs read.")
+@click.option("--full", is_flag=True, help="Read every range again, even if an earlier run read it.")
 @click.pass_context
 def plan(context: click.Context, repository: str, given: datetime | None, json_wanted: bool, full: bool) -> None:
-    """Plan what may be deleted from REPOSITORY, and show it. Deletes nothing."""
+    """Compute what may be deleted from REPOSITORY, and show it. Deletes nothing."""
     _plan(configuration_of(context), repository, day_of(given), json_wanted=json_wanted, full=full)
 
 
-def _plan(
-    configuration: Configuration, repository: str, day: date, *, json_wanted: bool = False, full: bool = False
-) -> None:
-    from retention_assets.assets.jobs import plan_job
-    from retention_assets.assets.options import FULL
-    from retention_assets.cli.summaries import summary_of
+def _plan(configuration: Configuration, repository: str, day: date, *, json_wanted: bool, full: bool) -> None:
     from retention_assets.report.page import page_of_plan
-    from retention_assets.state.plan import load_plan
 
-    configuration.repository(repository)
-    run = run_job(configuration, plan_job(repository), day, {FULL: "true"} if full else None)
-    made = load_plan(Warehouse(configuration.warehouse), repository, day)
-    summary = summary_of(configuration, repository, day)
-    for warning in made.warnings:
-        progress.print(f"warning: {warning}", style="yellow", **AS_IT_IS)
+    made, run = make_plan(configuration, repository, day, full=full)
+    with working(f"{repository} {day}: computing the summary"):
+        summary = summary_of(configuration, repository, day)
     if json_wanted:
         print_json({**made.document(), "summary": summary.document()})
         return
     summary.show(screen, made)
-    screen.print(f"plan {made.plan_hash}", **AS_IT_IS)
+    say(f"plan {made.plan_hash}")
     page = Warehouse(configuration.warehouse).location(*page_of_plan(made))
-    screen.print(f"{_next_steps(made, run.ui)}\nThe report:  {page}", **AS_IT_IS)
+    say(f"{_next_steps(made, run.ui)}\nThe report:  {page}")
 
 
-def _next_steps(made: Any, ui: str) -> str:
+def make_plan(
+    configuration: Configuration, repository: str, day: date, *, full: bool = False
+) -> tuple["Plan", "FinishedRun"]:
+    """Plan the day, print the plan's warnings, and return the plan and its run. Errors: as `runs.run_job`."""
+    from retention_assets.assets.runs import FULL, plan_job
+
+    configuration.repository(repository)
+    run = run_job(configuration, plan_job(repository), day, {FULL: "true"} if full else None)
+    made = load_plan(Warehouse(configuration.warehouse), repository, day)
+    for warning in made.warnings:
+        warn(f"warning: {warning}")
+    return made, run
+
+
+def _next_steps(made: "Plan", ui: str) -> str:
     day, name = made.day, made.repository
     table = "due_objects" if made.first_wait_ends else "deletion_candidates"
     approve = f"{program()} approve {name} {made.plan_hash} --as-of {day}"
     if made.first_wait_ends and not made.candidates.objects:
         approve = f"nothing to approve yet; plan again after {made.first_wait_ends:%Y-%m-%d %H:%M} UTC"
     elif not made.candidates.objects:
-        approve = f"nothing to approve: nothing may be deleted. Plan again tomorrow, or look: {program()} status"
+        approve = f"nothing to approve: nothing may be deleted. Plan again tomorrow, or see: {program()} status"
     return f"\nEach object: {program()} show {name} {table} --as-of {day}\nApprove:     {approve}\nThe run:     {ui}"
 
 
@@ -122,20 +123,27 @@ def _next_steps(made: Any, ui: str) -> str:
         more=f"Tables: {', '.join(sorted(SHOWN))}.",
     ),
 )
-@click.argument("repository")
+@repository_argument
 @click.argument("table", metavar="TABLE", type=click.Choice(sorted(SHOWN)))
 @as_of
-@click.option("--format", "form", type=_FORMS, default="table", help="How to print it.")
-@click.option("--limit", type=click.IntRange(min=0), help=f"At most so many rows; a table on a screen has {_SHOWN}.")
+@click.option("--format", "form", type=_FORMS, help="The output format. Default: table.")
+@as_json
+@click.option("--limit", type=click.IntRange(min=0), help=f"The most rows. Default: {_SHOWN} for a table, else all.")
 @click.pass_context
 def show(
-    context: click.Context, repository: str, table: str, given: datetime | None, form: str, limit: int | None
+    context: click.Context,
+    repository: str,
+    table: str,
+    given: datetime | None,
+    form: str | None,
+    json_wanted: bool,
+    limit: int | None,
 ) -> None:
-    """Show one TABLE of REPOSITORY as it was made for a day."""
-    from retention_assets.cli.tables import open_table
-
-    configuration = configuration_of(context)
-    configuration.repository(repository)
+    """Show one TABLE of REPOSITORY for a day. --json is the same as --format json."""
+    if json_wanted and form not in (None, "json"):
+        raise click.UsageError(f"--json and --format {form}: choose one.")
+    form = "json" if json_wanted else form or "table"
+    configuration, _ = repository_of(context, repository)
     rows = open_table(Warehouse(configuration.warehouse), repository, table, day_of(given))
     most = _SHOWN if limit is None and form == "table" else limit
     print_rows(f"{repository}.{table}", rows.to_batches(), column_order(rows.column_names), form, most)
@@ -143,30 +151,241 @@ def show(
         progress.print(f"{rows.num_rows - most:,} more rows: --limit {rows.num_rows}, or --format csv", style="dim")
 
 
-@cli.command(short_help="Plan the embedded samples.", epilog=examples("retention demo", "retention demo --prepare"))
-@click.option("--prepare", "only_prepare", is_flag=True, help="Only lay out the samples.")
+_DAY = date(2026, 11, 1)
+_EXPLAINED = "tables/summary.csv"  # an object of the first sample that one path keeps and another path releases
+
+
+@cli.command(short_help="Plan the sample repositories.", epilog=examples("retention demo", "retention demo --prepare"))
+@click.option("--prepare", "only_prepare", is_flag=True, help="Only copy the samples into place.")
 def demo(only_prepare: bool) -> None:
-    """Plan the embedded sample repositories as of 2026-11-01; nothing else needs to run."""
-    from retention_assets.demo.placing import lay_out_demo
+    """Plan the sample repositories as of 2026-11-01. The demo needs no server and no configuration."""
+    from retention_assets.demo.sample import copy_demo
 
-    file = lay_out_demo()
+    file = copy_demo()
     configuration = load_configuration(file)
-    placed = [name for name, repository in configuration.repositories.items() if _is_placed(file.parent, repository)]
-    for name in () if only_prepare else placed:
-        _plan(configuration, name, _DEMO_DAY)
+    ready = [name for name, repository in configuration.repositories.items() if _is_ready(file.parent, repository)]
+    if only_prepare:
+        return
+    made = [make_plan(configuration, name, _DAY) for name in ready]
+    # The UI needs no variable to show the demo, unless the shell has one.
+    ui = made[0][1].ui if "RETENTION_CONFIG" in os.environ else made[0][1].ui.removeprefix(f"RETENTION_CONFIG={file} ")
+    show_closing(screen, Warehouse(configuration.warehouse), [plan for plan, _ in made], ui)
 
 
-def _is_placed(samples: Path, repository: Repository) -> bool:
+def show_closing(screen: Console, warehouse: Warehouse, plans: Sequence[Plan], ui: str) -> None:
+    """Print one table of all `plans`, their reports, and the next commands. `ui`: the command that starts the UI."""
+    from retention_assets.report.page import page_of_plan
+
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("repository")
+    for column in ("listed", "stays", "waits", "may be deleted"):
+        table.add_column(column, justify="right")
+    for plan in plans:
+        going = [plan.totals.get(state, Amount()) for state in (WAITING, CANDIDATE)]
+        staying = sum_of(amount for state, amount in plan.totals.items() if state not in (WAITING, CANDIDATE))
+        table.add_row(Text(plan.repository), *map(format_amount, (sum_of(plan.totals.values()), staying, *going)))
+    first = plans[0]
+    screen.print(Text(f"The sample repositories as of {first.day}. Nothing was deleted.", style="bold"), table)
+    if any(plan.totals.get(WAITING, Amount()).objects for plan in plans):
+        screen.print("Waiting objects may be deleted a day after their first plan (`settle`).\n", **AS_IT_IS)
+    lines = [(f"Report, {plan.repository}:", _near(warehouse.location(*page_of_plan(plan)))) for plan in plans]
+    lines += [
+        ("UI:", ui),
+        ("Objects:", f"{program()} show {first.repository} due_objects --as-of {first.day}"),
+        ("Why it stays:", f"{program()} explain {first.repository} {_EXPLAINED}"),
+        ("Your own:", f"{program()} init"),
+    ]
+    width = max(len(title) for title, _ in lines)
+    for title, text in lines:
+        screen.print(f"{title:{width}} {text}", **AS_IT_IS)
+
+
+def _near(location: str) -> str:
+    """Return a path below the working directory as a relative path; other locations stay as they are."""
+    path = Path(location.removeprefix("file://"))
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else location
+
+
+def _is_ready(samples: Path, repository: Repository) -> bool:
     """Create the files of a sample repository. Return whether they exist; if not, print the reason."""
     from retention_assets.demo.field import NEEDED, can_make_field, make_field
     from retention_assets.demo.sample import place_sample
 
     target = Path(repository.storage.removeprefix("file://"))
-    if not repository.is_icechunk:
-        place_sample(samples / repository.name, target)
-    elif can_make_field():
-        make_field(target)
-    else:
-        screen.print(f"{repository.name}: left out, since {' and '.join(NEEDED)} are not installed.", **AS_IT_IS)
-        return False
+    with working(f"{repository.name}: making the sample"):
+        if not repository.is_icechunk:
+            place_sample(samples / repository.name, target)
+        elif can_make_field():
+            make_field(target)
+        else:
+            say(f"{repository.name}: skipped, because {' and '.join(NEEDED)} are not installed.")
+            return False
     return True
+
+
+_FEW = 3  # how many examples are shown
+_MOST = 12  # rows of a summary: as many as a person reads at a glance
+_GROUPED = ("address", "size", "reason", "paths", "branches")  # the columns from which groups are made
+Amounts = list[tuple[str, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """An address that is due at one path and kept by another path."""
+
+    address: str
+    let_go: str
+    kept_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The largest groups of objects, with objects and bytes. An object counts for each of its branches."""
+
+    reasons: Amounts
+    prefixes: Amounts
+    branches: Amounts
+
+    def document(self) -> dict[str, Any]:
+        """Return the amounts for JSON."""
+        named = {"by_reason": self.reasons, "by_top_prefix": self.prefixes, "by_branch": self.branches}
+        return {
+            title: [{"name": name, "objects": objects, "bytes": size} for name, objects, size in rows]
+            for title, rows in named.items()
+        }
+
+    def show(self, screen: Console, title: str) -> None:
+        """Print a table for each kind of group."""
+        print_amounts(screen, f"{title} by reason", "reason", self.reasons)
+        print_amounts(screen, f"{title} by top prefix", "prefix", self.prefixes)
+        print_amounts(screen, f"{title} by branch (an object counts for each branch)", "branch", self.branches)
+
+
+_NONE = Groups([], [], [])
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The candidates of a plan, and the objects that wait until they have settled."""
+
+    candidates: Groups
+    waiting: Groups | None  # None: no object waits
+    duplicates: tuple[Duplicate, ...]
+    edits: "PlannedEdits | None" = None  # of an Icechunk repository
+
+    def document(self) -> dict[str, Any]:
+        """Return the summary for JSON."""
+        amounts = self.candidates.document()
+        if self.waiting:
+            amounts["waiting"] = self.waiting.document()
+        edits = {} if self.edits is None else {"edits": self.edits.document()}
+        return {**amounts, "kept_by_duplicates": [asdict(duplicate) for duplicate in self.duplicates], **edits}
+
+    def show(self, screen: Console, plan: Plan) -> None:
+        """Print the summary with the plan's totals."""
+        totals: list[tuple[str, int, int | None]] = [
+            (state, amount.objects, amount.bytes) for state, amount in plan.totals.items()
+        ]
+        if plan.lost:
+            totals.append(("lost: live, acknowledged, not listed", plan.lost, None))
+        print_amounts(screen, f"{plan.repository} as of {plan.day}: everything listed", "state", totals)
+        if plan.candidates.objects or not self.waiting:
+            self.candidates.show(screen, "candidates")
+        if self.waiting:
+            self.waiting.show(screen, "waiting")
+            screen.print(_waits(plan), **AS_IT_IS)
+        if self.duplicates:
+            screen.print(Text("kept only because another path has the same object", style="bold"))
+        for one in self.duplicates:
+            screen.print(f"  {one.let_go} releases {one.address},\n  {one.kept_by} keeps it", **AS_IT_IS)
+        if self.edits:
+            _show_edits(screen, plan, self.edits)
+
+
+def summary_of(configuration: Configuration, repository: str, day: date) -> Summary:
+    """Return the summary of the day's candidates, computed by Spark."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+
+    from retention_assets.core.frames import collect_together
+    from retention_assets.core.sessions import started
+    from retention_assets.core.summary import directory, largest_groups, top_prefix
+    from retention_assets.icechunk.edits.stored import planned_edits
+
+    spark = started(configuration.spark)
+    warehouse, is_icechunk = Warehouse(configuration.warehouse), configuration.repository(repository).is_icechunk
+    candidates = warehouse.rows(spark, repository, DELETION_CANDIDATES.name, day).frame
+    plan = load_plan(warehouse, repository, day)
+    parts = [candidates.select(*_GROUPED, F.lit(CANDIDATE).alias("part"))]
+    if plan.first_wait_ends:
+        named = due_objects_of(spark, warehouse, plan).join(candidates.select("address"), "address", "left_anti")
+        parts.append(named.select(*_GROUPED, F.lit(WAITING).alias("part")))
+    prefix = directory() if is_icechunk else top_prefix()  # the array path of a chunk is unknown
+    largest = largest_groups(reduce(DataFrame.unionByName, parts), "part", F.col("reason"), prefix, _MOST)
+    frames = {"groups": largest}
+    if not is_icechunk:
+        frames["duplicates"] = _duplicates(spark, configuration, repository, day)
+    rows = collect_together(frames)
+    found = _groups(rows["groups"])
+    waiting = found.get(WAITING, _NONE) if plan.first_wait_ends else None
+    if is_icechunk:
+        return Summary(found.get(CANDIDATE, _NONE), waiting, (), planned_edits(warehouse, plan))
+    duplicates = (
+        Duplicate(row["address"], ", ".join(row["let_go"][:_FEW]), ", ".join(row["kept_by"][:_FEW]))
+        for row in sorted(rows["duplicates"], key=lambda row: (-row["size"], row["address"]))
+    )
+    return Summary(found.get(CANDIDATE, _NONE), waiting, tuple(duplicates))
+
+
+def _groups(rows: Iterable[Mapping[str, Any]]) -> dict[str, Groups]:
+    """Return the groups of each part (candidates, waiting objects)."""
+    from retention_assets.core.summary import BRANCH, PREFIX, REASON, TOTAL
+
+    found: dict[str, dict[str, Amounts]] = {}
+    for row in sorted(rows, key=lambda row: (-row["bytes"], row["name"])):
+        amounts = found.setdefault(row["part"], {REASON: [], PREFIX: [], BRANCH: [], TOTAL: []})
+        amounts[row["by"]].append((row["name"], row["objects"], row["bytes"]))
+    return {part: Groups(by[REASON], by[PREFIX], by[BRANCH]) for part, by in found.items()}
+
+
+def _waits(plan: Plan) -> str:
+    """Return sentences about the waiting objects: how many there are, until when they wait, and why."""
+    amount = plan.totals[WAITING]
+    first, last = (f"{at:%Y-%m-%d %H:%M} UTC" for at in (plan.first_wait_ends, plan.last_wait_ends) if at)
+    until = first if first == last else f"{first} to {last}"
+    return (
+        f"{amount.objects:,} objects ({human_bytes(amount.bytes)}) wait until {until}, because no plan named them long "
+        "enough ago (`settle`). A sweep of this plan does not touch them. A plan that is made after that time may "
+        "delete them."
+    )
+
+
+def _show_edits(screen: Console, plan: Plan, edits: "PlannedEdits") -> None:
+    """Print the snapshots, branches and tags that a sweep removes before it deletes files."""
+    screen.print(Text("removed from the history first, which cannot be undone", style="bold"))
+    amounts = f"{len(edits.released):,} snapshots that the policy releases, {len(edits.dropped):,} that nothing reaches"
+    screen.print(f"  {amounts}: retention show {plan.repository} expired_snapshots --as-of {plan.day}", **AS_IT_IS)
+    for kind, names in (("branch", edits.deleted_branches), ("tag", edits.deleted_tags)):
+        for name in names[:_MOST]:
+            screen.print(f"  the {kind} {name}", **AS_IT_IS)
+        if len(names) > _MOST:
+            screen.print(f"  and {len(names) - _MOST:,} more of that kind", **AS_IT_IS)
+
+
+def _duplicates(spark: "SparkSession", configuration: Configuration, repository: str, day: date) -> "DataFrame":
+    """Return a few of the addresses that only a duplicate keeps."""
+    from pyspark.sql import functions as F
+
+    from retention_assets.assets.runs import as_of as start_of
+    from retention_assets.lakefs.rules.duplicates import kept_by_duplicates
+    from retention_assets.lakefs.rules.lifecycle import with_lifecycle
+    from retention_assets.lakefs.source.opening import open_repository
+
+    warehouse = Warehouse(configuration.warehouse)
+    policy = open_repository(configuration.repository(repository), utc_now).policy()
+    path = f"{repository}/{COMMIT_GRAPH.name}/{day}"
+    graph = read_directory(warehouse, path, schema=COMMIT_GRAPH.schema, columns=["head_of"])
+    heads = graph["head_of"].combine_chunks().flatten()
+    pairs = warehouse.rows(spark, repository, ADDRESSES.name, day).frame
+    kept = kept_by_duplicates(with_lifecycle(pairs, policy.lifecycle, heads.to_pylist(), start_of(day)))
+    return kept.orderBy(F.col("size").desc(), "address").limit(_FEW)

@@ -1,33 +1,35 @@
 """Prints tables for people (on a screen) and for programs (CSV, JSON). The column `address` is always first.
 
-CSV and JSON have all values in full. On a screen, sizes have units, lists are joined, ids are cut to their beginning,
-and times to the minute.
+CSV and JSON have all values in full. On a screen, sizes have units, lists are joined and show their first items, and
+times are cut to the minute. Ids and hashes are never cut, so that they can be copied.
 """
 
 import csv
 import json
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from retention_assets.core.amounts import human_bytes, human_cost, monthly_cost
+from retention_assets.core.amounts import Amount, human_bytes, human_cost, monthly_cost
+from retention_assets.state.memory import due_objects_location
+from retention_assets.state.plan import load_plan
+from retention_assets.state.reading import read_directory
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.tables import DUE_OBJECTS, REFERENCE_ADDRESSES, SHOWN
 
-# Options that print a text unchanged: a path may contain text that looks like markup.
-AS_IT_IS: Any = {"soft_wrap": True, "highlight": False, "markup": False}
-_ID = re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b")
-_SHORT = 12  # digits of an id on a screen: enough to be unique, and the most that `git` and lakeFS's UI show
 _LISTED = 6  # items of a list on a screen
 _BESIDE = 3  # width of a column on a screen besides its text: two spaces and a line
 
-_INDENT, _BETWEEN = "    ", "   "
+_INDENT, _BETWEEN, _JOINED = "  ", "   ", "; "  # a line has room for a hash of 64 digits and its name
 
 Row = dict[str, Any]
 
@@ -45,6 +47,11 @@ def print_amounts(
         table.add_row(Text(name), f"{objects:,}", "" if size is None else human_bytes(size), *money)
     console.print(Text(title, style="bold"), soft_wrap=True)  # so that a hash in the title can be copied whole
     console.print(table)
+
+
+def format_amount(amount: Amount) -> str:
+    """Return objects and bytes for a cell of a table on a screen."""
+    return f"{amount.objects:,}, {human_bytes(amount.bytes)}"
 
 
 def column_order(names: Sequence[str]) -> list[str]:
@@ -67,7 +74,7 @@ def cell(value: Any) -> str:
 
 def print_rows(name: str, batches: Iterable[pa.RecordBatch], columns: list[str], form: str, limit: int | None) -> None:
     """Print rows on standard output: as CSV, as one JSON list, or for a person as a table or one block per row."""
-    rows = _limited((row for batch in batches for row in batch.select(columns).to_pylist()), limit)
+    rows = islice((row for batch in batches for row in batch.select(columns).to_pylist()), limit)
     if form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(columns)
@@ -76,13 +83,6 @@ def print_rows(name: str, batches: Iterable[pa.RecordBatch], columns: list[str],
         sys.stdout.write(json.dumps(list(rows), default=cell, ensure_ascii=False, indent=2) + "\n")
     else:
         _print_for_a_person(Console(highlight=False), name, list(rows), columns)
-
-
-def _limited(rows: Iterator[Row], limit: int | None) -> Iterator[Row]:
-    for place, row in enumerate(rows):
-        if limit is not None and place >= limit:
-            return
-        yield row
 
 
 def _print_for_a_person(console: Console, name: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
@@ -110,9 +110,17 @@ def _print_blocks(console: Console, rows: Sequence[dict[str, str]], columns: Seq
     first, *others = columns
     for row in rows:
         console.print(Text(row[first], style="bold"), soft_wrap=True)
-        told = [Text.assemble((column, "dim"), " ", row[column]) for column in others if row[column]]
-        for line in _packed(told, console.width - len(_INDENT)):
+        width = console.width - len(_INDENT)
+        parts = [part for column in others if row[column] for part in _parts(column, row[column], width)]
+        for line in _packed(parts, width):
             console.print(Text.assemble(_INDENT, line), soft_wrap=True)
+
+
+def _parts(column: str, text: str, width: int) -> list[Text]:
+    """Return the column's name with its text: one part if it fits in `width`, else one for each item of the list."""
+    fits = len(column) + 1 + len(text) <= width
+    first, *others = [text] if fits else text.replace(_JOINED, ";\n").split("\n")
+    return [Text.assemble((column, "dim"), " ", first), *map(Text, others)]
 
 
 def _packed(parts: Iterable[Text], width: int) -> Iterator[Text]:
@@ -132,7 +140,23 @@ def _short_cell(column: str, value: Any) -> str:
         return human_bytes(value)
     if isinstance(value, list):
         shown = [_short_cell(column, item) for item in value[:_LISTED]]
-        return "; ".join(shown if len(value) <= _LISTED else [*shown, f"{len(value) - _LISTED:,} more"])
+        return _JOINED.join(shown if len(value) <= _LISTED else [*shown, f"{len(value) - _LISTED:,} more"])
     if isinstance(value, datetime):
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M}"
-    return _ID.sub(lambda found: found[0][:_SHORT], cell(value))
+    return cell(value)
+
+
+def open_table(warehouse: Warehouse, repository: str, name: str, day: date) -> pa.Table:
+    """Return the table of a day, sorted by key. Errors: TableContractError with the command that makes the table."""
+    if name == DUE_OBJECTS.name:
+        path = due_objects_location(warehouse, load_plan(warehouse, repository, day))
+    else:
+        warehouse.require_rows(repository, name, day, warehouse.metadata(repository, name, day).rows)
+        path = warehouse.require(repository, name, day)
+    table = read_directory(warehouse, path.removeprefix(f"{warehouse.root}/"), schema=SHOWN[name].schema)
+    return table.sort_by([(column, "ascending") for column in SHOWN[name].key])
+
+
+def without_references(report: pa.Table) -> pa.Table:
+    """Return the rows of `deletion_report` about objects. Branches and tags are not part of a plan's totals."""
+    return report.filter(pc.invert(pc.starts_with(report["address"], REFERENCE_ADDRESSES)))

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -10,17 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from dagster._cli.workspace.cli_target import workspace_opts_to_load_target
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.execution.api import execute_run_iterator
 from dagster._core.instance.ref import InstanceRef
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
+from dagster_shared.cli import WorkspaceOpts
 from rich.console import Console
-from rich.status import Status
 
 from retention_assets.assets.failures import failure_of
-from retention_assets.assets.partitions import daily
+from retention_assets.assets.runs import daily
+from retention_assets.cli.group import Steps, shown
 from retention_assets.config.configuration import Configuration
 from retention_assets.definitions import build_definitions
 from retention_assets.errors import ConfigurationError
 
 _PROGRESS = "progress"
+_LOCATION = "RETENTION_CODE_LOCATION"  # the environment variable with the name of the code location of the runs
+_MODULE = "retention_assets.definitions"  # also the name of its code location in `dagster dev -m`
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +43,57 @@ def run_job(
 ) -> FinishedRun:
     """Run `job` for `day`. Errors: the RetentionError that ended the run, or GuardRefused with all failed checks."""
     _require_partition(day)
-    with _instance(configuration) as (instance, ui), console.status(f"{job} {day}: starting") as status:
-        definitions = build_definitions(configuration, loggers={_PROGRESS: _progress_logger(status, job, day)})
-        result = definitions.resolve_job_def(job).execute_in_process(
-            instance=instance,
-            partition_key=day.isoformat(),
-            run_config={"loggers": {_PROGRESS: {"config": {}}}},
-            raise_on_error=False,
-            tags=tags,
-        )
-    if not result.success:
-        raise failure_of(result.all_events, job, result.run_id)
-    return FinishedRun(result.run_id, ui)
+    with _instance(configuration) as (instance, ui), _shown(instance, job, day, console) as logger:
+        definitions = build_definitions(configuration, loggers={_PROGRESS: logger})
+        run, events = _executed(definitions, job, day, instance, tags or {})
+    if not run.is_success:
+        raise failure_of(events, job, run.run_id)
+    return FinishedRun(run.run_id, ui)
+
+
+def _executed(
+    definitions: dg.Definitions, name: str, day: date, instance: dg.DagsterInstance, tags: Mapping[str, str]
+) -> tuple[dg.DagsterRun, Sequence[dg.DagsterEvent]]:
+    """Run a job, and return its finished run with its events.
+
+    The run names its code location. Dagster's timeline and sensors ignore runs without one, such as the runs of
+    `execute_in_process`.
+    """
+    job = definitions.resolve_job_def(name)
+    location = RegisteredCodeLocationOrigin(code_location())
+    repository = RemoteRepositoryOrigin(location, definitions.get_repository_def().name)
+    run = instance.create_run_for_job(
+        job,
+        run_config={"loggers": {_PROGRESS: {"config": {}}}},
+        tags={**job.run_tags, **tags, **job.get_tags_for_partition_key(day.isoformat(), selected_asset_keys=None)},
+        remote_job_origin=repository.get_job_origin(name),
+    )
+    events = list(execute_run_iterator(InMemoryJob(job), run, instance))
+    return instance.get_run_by_id(run.run_id) or run, events
+
+
+def code_location() -> str:
+    """Return the name of the code location that the runs belong to, as Dagster's UI shows them.
+
+    This is the value of RETENTION_CODE_LOCATION, or else the only location that `dagster dev` serves in this folder,
+    or else the location of `dagster dev -m retention_assets.definitions`.
+    """
+    return os.environ.get(_LOCATION) or _location_here() or _MODULE
+
+
+def _location_here() -> str | None:
+    """Return the name of the only code location that `dagster dev` serves in this folder."""
+    try:
+        origins = workspace_opts_to_load_target(WorkspaceOpts()).create_origins()
+    except Exception:  # no Dagster project, or a broken one: a run needs none
+        return None
+    return origins[0].location_name if len(origins) == 1 else None
 
 
 def _require_partition(day: date) -> None:
     if not daily.has_partition_key(day.isoformat()):
         raise ConfigurationError(
-            f"--as-of {day}: is not a day that can be planned: from {daily.get_first_partition_key()} to today (UTC)"
+            f"--as-of {day}: only these days can be planned: from {daily.get_first_partition_key()} to today (UTC)"
         )
 
 
@@ -61,9 +101,9 @@ def _require_partition(day: date) -> None:
 def _instance(configuration: Configuration) -> Iterator[tuple[dg.DagsterInstance, str]]:
     """Yield the Dagster instance that records the run, with the command that starts its UI.
 
-    The instance is that of DAGSTER_HOME, that of this project, or one beside the configuration file.
+    The instance is in DAGSTER_HOME, in this project, or beside the configuration file.
     """
-    serve = f"RETENTION_CONFIG={configuration.file} dagster dev -m retention_assets.definitions"
+    serve = f"RETENTION_CONFIG={configuration.file} dagster dev" + ("" if _location_here() else f" -m {_MODULE}")
     if home := os.environ.get("DAGSTER_HOME"):
         directory, settings, ui = Path(home), Path(home), serve
     elif Path("dagster.yaml").is_file():
@@ -85,23 +125,39 @@ def _made(directory: Path) -> Path:
     return directory
 
 
-def _progress_logger(status: Status, job: str, day: date) -> dg.LoggerDefinition:
-    """Return a Dagster logger that shows the current step on the status line and prints the assets' log lines."""
+@contextmanager
+def _shown(instance: dg.DagsterInstance, job: str, day: date, console: Console) -> Iterator[dg.LoggerDefinition]:
+    """Show the steps of a run on a terminal until the block ends. Yields the logger that the run needs for that."""
+    steps = Steps(f"{job} {day}", seconds_of_steps(instance, job) if console.is_terminal else {})
+    with shown(steps, console):
+        yield progress_logger(steps, console)
+
+
+def seconds_of_steps(instance: dg.DagsterInstance, job: str) -> dict[str, float]:
+    """Return how long each step took in the last run of `job` that succeeded, by its key; empty: no run succeeded."""
+    last = instance.get_runs(dg.RunsFilter(job_name=job, statuses=[dg.DagsterRunStatus.SUCCESS]), limit=1)
+    steps = [step for run in last for step in instance.get_run_step_stats(run.run_id)]
+    return {step.step_key: step.end_time - step.start_time for step in steps if step.end_time and step.start_time}
+
+
+def progress_logger(steps: Steps, console: Console) -> dg.LoggerDefinition:
+    """Return a Dagster logger that shows the current step and prints the assets' log lines."""
 
     class Progress(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             meta: Mapping[str, Any] = getattr(record, "dagster_meta", {})
-            step = (meta.get("step_key") or "").rpartition("__")[2]
             event = meta.get("dagster_event")
             if event is not None and event.event_type_value == "STEP_START":
-                status.update(f"{job} {day}: {step}")
+                steps.begin(str(meta.get("step_key")))
             elif event is None and logging.INFO <= record.levelno < logging.ERROR:  # errors are shown once, at the end
-                told = meta.get("orig_message", record.getMessage())
-                status.console.print(told, style="dim", soft_wrap=True, highlight=False, markup=False)
+                line = meta.get("orig_message", record.getMessage())
+                console.print(line, style="dim", soft_wrap=True, highlight=False, markup=False)
 
     @dg.logger(config_schema={}, description="Progress on the terminal")
-    def progress(_: dg.InitLoggerContext) -> logging.Logger:
-        logger = logging.Logger(_PROGRESS, logging.INFO)
+    def progress(context: dg.InitLoggerContext) -> logging.Logger:
+        if context.job_def is not None:
+            steps.expect({node.name for node in context.job_def.nodes})
+        logger = logging.Logger(_PROGRESS, logging.DEBUG)  # the level of the event that begins a step
         logger.addHandler(Progress())
         return logger
 

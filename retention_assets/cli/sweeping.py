@@ -1,9 +1,8 @@
-"""The commands from a plan to its proof: `approve`, `withdraw`, `sweep`, `verify` and `report`."""
+"""The commands that execute a plan: `approve`, `withdraw`, `sweep`, `verify` and `report`."""
 
 from dataclasses import asdict
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -11,23 +10,29 @@ from retention_assets.cli.group import (
     as_json,
     as_of,
     cli,
-    configuration_of,
     day_of,
     examples,
     print_json,
     program,
-    progress,
+    repository_argument,
+    repository_of,
     run_job,
+    say,
     screen,
+    working,
 )
-from retention_assets.cli.rendering import AS_IT_IS, human_bytes, print_amounts
+from retention_assets.cli.rendering import open_table, print_amounts, without_references
 from retention_assets.config.configuration import Configuration
 from retention_assets.config.durations import parse_span
 from retention_assets.config.timestamps import utc_now
-from retention_assets.core.amounts import Amount
+from retention_assets.core.amounts import Amount, human_amount
 from retention_assets.errors import ConfigurationError, StoreError, TableContractError
 from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.state.approval import approve as approve_plan
+from retention_assets.state.approval import approved_terms, person, withdraw_approval
 from retention_assets.state.ledger import a_failure, results_of, sweeps_of
+from retention_assets.state.plan import Plan, load_plan
+from retention_assets.state.records import newest_of_plan
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_REPORT
 
@@ -36,21 +41,17 @@ from retention_assets.tables import DELETION_REPORT
     short_help="Approve a plan by its hash.",
     epilog=examples("retention approve orchard HASH", "retention approve orchard HASH --as-of 2026-11-01 --json"),
 )
-@click.argument("repository")
+@repository_argument
 @click.argument("plan_hash", metavar="HASH")
 @as_of
 @as_json
 @click.pass_context
 def approve(context: click.Context, repository: str, plan_hash: str, given: datetime | None, json_wanted: bool) -> None:
-    """Approve the plan of REPOSITORY that has this HASH, so that a sweep may carry it out.
+    """Approve the plan of REPOSITORY that has this HASH, so that a sweep may execute the plan.
 
-    The approval is for the settings of now: a sweep in another mode, or with another grace period, is refused.
+    The approval is for the current settings: a sweep in another mode, or with another grace period, is refused.
     """
-    from retention_assets.state.approval import approve as approve_plan
-    from retention_assets.state.approval import approved_terms, person
-
-    configuration = configuration_of(context)
-    configured = configuration.repository(repository)
+    configuration, configured = repository_of(context, repository)
     life, terms = configured.settings.approval.life, approved_terms(configured)
     warehouse, by = Warehouse(configuration.warehouse), person()
     made = approve_plan(warehouse, repository, day_of(given), plan_hash, by, utc_now(), life, terms)
@@ -59,65 +60,63 @@ def approve(context: click.Context, repository: str, plan_hash: str, given: date
         until = (made.made_at + life).isoformat()
         print_json({**_named(made), "approved_by": by, "until": until, **asdict(amount), "settings": dict(terms)})
         return
-    screen.print(
-        f"Approved by {by}: {amount.objects:,} objects, {human_bytes(amount.bytes)}, of {repository} as of {made.day}; "
-        f"holds until {made.made_at + life:%Y-%m-%d %H:%M} UTC, under these settings:\n"
+    say(
+        f"Approved by {by}: {human_amount(amount)}, of {repository} as of {made.day}; "
+        f"valid until {made.made_at + life:%Y-%m-%d %H:%M} UTC, under these settings:\n"
         + "".join(f"  {name}: {value}\n" for name, value in terms.items())
-        + f"Carry it out: {program()} sweep {repository} --as-of {made.day}",
-        **AS_IT_IS,
+        + f"Sweep with: {program()} sweep {repository} --as-of {made.day}"
     )
 
 
 @cli.command(
-    short_help="Take the approval of a plan back.",
+    short_help="Withdraw the approval of a plan.",
     epilog=examples("retention withdraw orchard", "retention withdraw orchard --as-of 2026-11-01"),
 )
-@click.argument("repository")
+@repository_argument
 @as_of
 @as_json
 @click.pass_context
 def withdraw(context: click.Context, repository: str, given: datetime | None, json_wanted: bool) -> None:
-    """Take the approval of REPOSITORY's plan back; a budget does not give it again. A sweep at work goes on."""
-    from retention_assets.state.approval import person, withdraw_approval
+    """Withdraw the approval of the day's plan of REPOSITORY. A budget does not approve this plan again.
 
-    configuration = configuration_of(context)
-    configuration.repository(repository)
+    A running sweep goes on.
+    """
+    configuration, _ = repository_of(context, repository)
     by = person()
     made = withdraw_approval(Warehouse(configuration.warehouse), repository, day_of(given), by, utc_now())
     if json_wanted:
         print_json({**_named(made), "withdrawn_by": by})
         return
-    screen.print(
+    say(
         f"Withdrawn by {by}: the approval of {made.plan_hash}, of {repository} as of {made.day}.\n"
-        f"A sweep that is at work already goes on: {program()} stop {repository}",
-        **AS_IT_IS,
+        f"A running sweep goes on. Stop it with: {program()} stop {repository}"
     )
 
 
 @cli.command(
-    short_help="Carry out the approved plan.",
+    short_help="Execute the approved plan.",
     epilog=examples("retention sweep orchard", "retention sweep orchard --as-of 2026-11-01 --dump-age 12h"),
 )
-@click.argument("repository")
+@repository_argument
 @as_of
 @click.option(
     "--dump-age",
     "dump_age",
     metavar="DURATION",
-    help="Sweep from a dump that is up to so old, such as 12h. Default: source.dump_age of the configuration, else 1h.",
+    help="The most age of the dump, such as 12h. Default: source.dump_age of the configuration, else 1h.",
 )
 @as_json
 @click.pass_context
 def sweep(
     context: click.Context, repository: str, given: datetime | None, dump_age: str | None, json_wanted: bool
 ) -> None:
-    """Carry out the approved plan of REPOSITORY: its mode is `quarantine` or `delete`."""
-    from retention_assets.assets.jobs import sweep_job
+    """Execute the approved plan of REPOSITORY: move its objects (mode `quarantine`) or delete them (mode `delete`)."""
+    from retention_assets.assets.runs import sweep_job
 
-    configuration = configuration_of(context)
-    if configuration.repository(repository).settings.mode == "plan":
+    configuration, configured = repository_of(context, repository)
+    if configured.settings.mode == "plan":
         raise ConfigurationError(
-            f"{configuration.file}: repositories.{repository}.mode is `plan`: there is nothing to carry out. Nothing "
+            f"{configuration.file}: repositories.{repository}.mode is `plan`, which allows no sweep. Nothing "
             "was deleted. Set `mode: quarantine`, which can be undone, or `mode: delete`."
         )
     if dump_age is not None:
@@ -126,11 +125,11 @@ def sweep(
     run_job(configuration, sweep_job(repository), day)
     failed, left = _report(configuration, repository, day, json_wanted=json_wanted)
     if failed:
-        rest = f"{left:,} were not tried after that" if left else "the rest of the plan was carried out"
+        rest = f"{left:,} more were not tried" if left else "the other objects of the plan are done"
         raise StoreError(
-            f"{repository} {day}: {failed:,} objects failed to be deleted; {rest}. Why: "
+            f"{repository} {day}: {failed:,} objects could not be deleted; {rest}. The reasons: "
             f"`retention show {repository} deletion_report --as-of {day} --format csv`. "
-            f"Then try those again: `retention sweep {repository} --as-of {day}`."
+            f"Then try again: `retention sweep {repository} --as-of {day}`."
         )
 
 
@@ -142,24 +141,22 @@ def _dump_age(written: str) -> timedelta:
 
 
 @cli.command(
-    short_help="Prove what was done.",
+    short_help="Verify that needed objects exist and deleted objects are gone.",
     epilog=examples("retention verify orchard", "retention verify orchard --as-of 2026-11-01 --json"),
 )
-@click.argument("repository")
+@repository_argument
 @as_of
 @as_json
 @click.pass_context
 def verify(context: click.Context, repository: str, given: datetime | None, json_wanted: bool) -> None:
-    """Read every HEAD and active commit of REPOSITORY again, list it again, and hold both against the ledgers.
+    """Read every HEAD and active commit of REPOSITORY again, list the store again, and compare both with the ledgers.
 
-    Exit status 1 when anything that is held does not exist, or anything else does not fit.
+    Exit status 1: an object that is needed is missing, or another check failed.
     """
-    from retention_assets.assets.jobs import verify_job
-    from retention_assets.cli.tables import open_table
+    from retention_assets.assets.runs import verify_job
     from retention_assets.definitions import PROOF
 
-    configuration = configuration_of(context)
-    configuration.repository(repository)
+    configuration, _ = repository_of(context, repository)
     day = day_of(given)
     run_job(configuration, verify_job(repository), day)
     rows = open_table(Warehouse(configuration.warehouse), repository, PROOF, day).to_pylist()
@@ -167,32 +164,36 @@ def verify(context: click.Context, repository: str, given: datetime | None, json
         print_json(rows)
         return
     for row in rows:
-        screen.print(f"holds: {row['check']}: {row['saw']}", **AS_IT_IS)
+        say(f"passed: {row['check']}: {row['saw']}")
 
 
 @cli.command(
-    short_help="Report what became of a plan.",
+    short_help="Report the outcomes of a plan.",
     epilog=examples(
         "retention report orchard",
         "retention report orchard --as-of 2026-11-01 --json",
         "retention report orchard --html orchard.html",
     ),
 )
-@click.argument("repository")
+@repository_argument
 @as_of
-@click.option("--html", "page", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures as one page.")
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a page with all figures to this file.",
+)
 @as_json
 @click.pass_context
 def report(
     context: click.Context, repository: str, given: datetime | None, page: Path | None, json_wanted: bool
 ) -> None:
-    """Report what became of the plan of REPOSITORY for a day.
+    """Report objects and bytes of the plan of REPOSITORY by outcome.
 
-    With --html, write a page with the plan, its trend, forecast and guards, and what became of the plan. The page needs
-    no network. Without --as-of, it has the newest plan. It is made from the warehouse, without Spark.
+    With --html, the command writes a page with the plan, its trend, forecast, guards and outcomes. Without --as-of, the
+    page is about the newest plan. The page needs no network, and the command needs no Spark.
     """
-    configuration = configuration_of(context)
-    configuration.repository(repository)
+    configuration, _ = repository_of(context, repository)
     if page is not None and json_wanted:
         raise click.UsageError("--json and --html: choose one.")
     if page is None:
@@ -202,11 +203,11 @@ def report(
 
 
 def _write_page(configuration: Configuration, repository: str, day: date | None, file: Path) -> None:
-    from retention_assets.assets.descriptions import CHECKS
+    from retention_assets.assets.catalog import CHECKS
     from retention_assets.report.figures import figures_of
     from retention_assets.report.page import page_of
 
-    with progress.status(f"{repository}: making the report"):
+    with working(f"{repository}: writing the report"):
         figures = figures_of(configuration, repository, day, utc_now())
         content = page_of(figures, CHECKS, program())
     try:
@@ -215,19 +216,15 @@ def _write_page(configuration: Configuration, repository: str, day: date | None,
         raise ConfigurationError(
             f"{file}: the report cannot be written: {error.strerror}. Name another file."
         ) from error
-    screen.print(f"{repository}: the report of {figures.plan.day} is in {file}", **AS_IT_IS)
+    say(f"{repository}: the report of {figures.plan.day} is in {file}")
 
 
-def _named(made: Any) -> dict[str, str]:
+def _named(made: Plan) -> dict[str, str]:
     return {"repository": made.repository, "day": made.day.isoformat(), "plan_hash": made.plan_hash}
 
 
 def _report(configuration: Configuration, repository: str, day: date, *, json_wanted: bool) -> tuple[int, int]:
     """Print the results of the day's plan. Return how many objects failed, and how many were not tried."""
-    from retention_assets.cli.tables import open_table, without_references
-    from retention_assets.state.plan import load_plan
-    from retention_assets.state.records import newest_of_plan
-
     warehouse = Warehouse(configuration.warehouse)
     made = load_plan(warehouse, repository, day)
     plan = repository, day.isoformat(), made.plan_hash
@@ -235,16 +232,15 @@ def _report(configuration: Configuration, repository: str, day: date, *, json_wa
     is_complete = warehouse.is_complete(repository, DELETION_REPORT.name, day.isoformat())
     if newest is None and not is_complete:
         raise TableContractError(
-            f"{repository}: no sweep of {day} came to its end, so there is no report. What was begun, if anything, is "
-            f"in the ledger and is not done twice. Make one: `retention sweep {repository} --as-of {day}`."
+            f"{repository}: no sweep of {day} has ended, so there is no report. Nothing is done twice: the ledger has "
+            f"the results of an interrupted sweep. Sweep with: `retention sweep {repository} --as-of {day}`."
         )
-    outcomes = newest["outcomes"] if newest else {}  # of the whole ledger, also after a restore or an interrupted run
+    outcomes = (
+        newest["outcomes"] if newest else {}
+    )  # of all rows of the ledger, also after a restore or an interrupted run
     amounts = results_of(made.candidates, {outcome: Amount(**of) for outcome, of in outcomes.items()})
     references = 0
-    if (
-        is_complete
-        and warehouse.metadata(repository, DELETION_REPORT.name, day).notes.get("plan_hash") == made.plan_hash
-    ):
+    if is_complete and warehouse.metadata(repository, DELETION_REPORT.name, day).details.plan_hash == made.plan_hash:
         reported = open_table(warehouse, repository, DELETION_REPORT.name, day)
         references = reported.num_rows - without_references(reported).num_rows
     ended_early = newest.get("ended_early") if newest else None
@@ -259,11 +255,11 @@ def _report(configuration: Configuration, repository: str, day: date, *, json_wa
     rows = [(outcome, amount.objects, amount.bytes) for outcome, amount in amounts.items()]
     print_amounts(screen, f"{repository} {day}, plan {made.plan_hash}", "outcome", rows)
     if references:
-        screen.print(f"Branches and tags removed: {references:,}", **AS_IT_IS)
+        say(f"Branches and tags removed: {references:,}")
     if ended_early:
-        screen.print(f"The last run was ended: {ended_early}", **AS_IT_IS)
+        say(f"The last run ended early: {ended_early}")
     if was_cut_off:
-        screen.print("A run was cut off after that: the next one goes on with what it did.", **AS_IT_IS)
+        say("A later run was interrupted. The next sweep continues from its ledger.")
     if failure:
-        screen.print(f"One that failed: {failure[0]}: {failure[1]}", **AS_IT_IS)
+        say(f"An object that failed: {failure[0]}: {failure[1]}")
     return failed, amounts["unattempted"].objects

@@ -1,74 +1,88 @@
-"""The commands that stop and resume sweeps, and those for the quarantine: show, restore, purge."""
+"""The commands that stop sweeps, bring objects back, delete copies for good, and clean up the warehouse."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import click
 
-from retention_assets.cli.group import as_json, cli, configuration_of, examples, print_json, program, progress, screen
-from retention_assets.cli.rendering import AS_IT_IS, human_bytes, print_amounts
+from retention_assets.cli.group import (
+    as_json,
+    cli,
+    configuration_of,
+    examples,
+    log_line,
+    optional_repository_argument,
+    print_json,
+    program,
+    repository_argument,
+    repository_of,
+    say,
+    screen,
+    working,
+)
+from retention_assets.cli.rendering import human_bytes, print_amounts
 from retention_assets.config.configuration import Configuration
 from retention_assets.config.timestamps import utc_now
-from retention_assets.core.amounts import Amount
+from retention_assets.core.amounts import Amount, human_amount
 from retention_assets.errors import ConfigurationError
 from retention_assets.state.approval import person
 from retention_assets.state.warehouse import Warehouse
 
-_SHORT = 23  # of the name of a plan in a table: its day, and 12 digits of its hash
-
 if TYPE_CHECKING:
-    from retention_assets.sweep.undo import Undone
+    from retention_assets.sweep.undo import Undo, Undone
+
+_SHOWN = 20  # how many addresses are printed
 
 
 @cli.command(short_help="Stop all sweeps of a repository.", epilog=examples("retention stop orchard"))
-@click.argument("repository")
+@repository_argument
 @as_json
 @click.pass_context
 def stop(context: click.Context, repository: str, json_wanted: bool) -> None:
-    """Stop whoever sweeps REPOSITORY, and let nobody begin, until `resume`."""
+    """Stop the running sweep of REPOSITORY, and refuse new sweeps until `resume`."""
     from retention_assets.state.lease import stop_sweeps
 
-    configuration = configuration_of(context)
-    configuration.repository(repository)
+    configuration, _ = repository_of(context, repository)
     by = person()
     was = stop_sweeps(Warehouse(configuration.warehouse), repository, by, utc_now())
     if json_wanted:
         print_json({"repository": repository, "stopped_by": by, "was_sweeping": was})
         return
-    ending = f"Run {was} stops after its current group." if was else "Nobody was sweeping."
-    screen.print(f"Stopped: {repository}. {ending}\nResume with: {program()} resume {repository}", **AS_IT_IS)
+    ending = f"Run {was} stops after its current chunk." if was else "No sweep was running."
+    say(f"Stopped: {repository}. {ending}\nResume with: {program()} resume {repository}")
 
 
-@cli.command(short_help="Let stopped sweeps begin again.", epilog=examples("retention resume orchard"))
-@click.argument("repository")
+@cli.command(short_help="Allow sweeps again after `stop`.", epilog=examples("retention resume orchard"))
+@repository_argument
 @as_json
 @click.pass_context
 def resume(context: click.Context, repository: str, json_wanted: bool) -> None:
-    """Let sweeps of REPOSITORY begin again after `stop`."""
+    """Allow sweeps of REPOSITORY again after `stop`."""
     from retention_assets.state.lease import resume_sweeps
 
-    configuration = configuration_of(context)
-    configuration.repository(repository)
+    configuration, _ = repository_of(context, repository)
     resume_sweeps(Warehouse(configuration.warehouse), repository, utc_now())
     if json_wanted:
         print_json({"repository": repository, "stopped_by": None})
         return
-    screen.print(f"Sweeps of {repository} may begin again: {program()} sweep {repository}", **AS_IT_IS)
+    say(f"Sweeps of {repository} are allowed again. Sweep with: {program()} sweep {repository}")
 
 
 @cli.command(
     short_help="Show what is in quarantine.",
     epilog=examples("retention quarantined orchard", "retention quarantined orchard --json"),
 )
-@click.argument("repository")
+@repository_argument
 @as_json
 @click.pass_context
 def quarantined(context: click.Context, repository: str, json_wanted: bool) -> None:
-    """Show what of REPOSITORY is in quarantine, by plan: what lies there, compared with the ledgers."""
+    """List the quarantine of REPOSITORY by plan, and compare the copies with the ledgers."""
     undo = _undo(configuration_of(context), repository)
-    with undo.frames:
+    with undo.frames, working(f"{repository}: comparing the quarantine with the ledgers"):
         copies = undo.copies()
         plans, unknown = copies.by_plan(), copies.unknown()
     held = [(f"{one.plan.day} {one.plan.plan_hash}", one.held) for one in plans if one.held.objects]
@@ -83,40 +97,37 @@ def quarantined(context: click.Context, repository: str, json_wanted: bool) -> N
         print_json(rows)
         return
     if held:
-        _print_amounts(f"{repository}: in quarantine", held)
-        screen.print(
-            f"Bring back: {program()} restore {repository} --plan HASH | --path PATH | --address NAME", **AS_IT_IS
-        )
+        print_held(f"{repository}: in quarantine", held)
+        say(f"Bring back: {program()} restore {repository} --plan HASH | --path PATH | --address NAME")
     else:
-        screen.print(f"{repository}: nothing is in quarantine.", **AS_IT_IS)
+        say(f"{repository}: no object is in quarantine.")
     if surplus:
-        _print_amounts(f"{repository}: surplus copies", surplus)
-        screen.print(
+        print_held(f"{repository}: surplus copies", surplus)
+        say(
             "A sweep made these copies, and their objects are still in the repository. "
-            f"Delete the copies: {program()} purge {repository}",
-            **AS_IT_IS,
+            f"Delete the copies: {program()} purge {repository}"
         )
     if unknown:
-        _print_amounts(f"{repository}: in folders or under names that no ledger has", unknown)
-        screen.print("They may be another repository's, or another warehouse's. No command touches them.", **AS_IT_IS)
+        print_held(f"{repository}: files that no ledger names", unknown)
+        say("They may belong to another repository or another warehouse. No command deletes them.")
 
 
-def _print_amounts(title: str, rows: Sequence[tuple[str, Amount]]) -> None:
-    """Print a row for each plan, then each plan's name (day and hash) in full, so that the hash can be copied."""
-    short = [(name[:_SHORT], amount.objects, amount.bytes) for name, amount in rows]
-    print_amounts(screen, title, "plan", short)
-    for name, _ in rows:
-        if len(name) > _SHORT:
-            screen.print(f"plan {name}", **AS_IT_IS)
+def print_held(title: str, rows: Sequence[tuple[str, Amount]]) -> None:
+    """Print two lines for each plan: its name (day and hash), which fills a screen of 80 columns, and its amount."""
+    say(title, style="bold")
+    for name, amount in rows:
+        say(f"plan {name}\n    {human_amount(amount)}")
 
 
 @cli.command(
     short_help="Bring objects back from quarantine.",
     epilog=examples("retention restore orchard --path tables/day=7", "retention restore orchard --plan HASH --json"),
 )
-@click.argument("repository")
-@click.option("--plan", "plan_hash", metavar="HASH", help="What the plan of this hash moved; its beginning will do.")
-@click.option("--path", metavar="PATH", help="What lay at this path of the repository, or below it.")
+@repository_argument
+@click.option(
+    "--plan", "plan_hash", metavar="HASH", help="All objects that this plan moved. The beginning of the hash is enough."
+)
+@click.option("--path", metavar="PATH", help="The objects at this path of the repository, or below it.")
 @click.option("--address", metavar="NAME", help="One object, by its address.")
 @as_json
 @click.pass_context
@@ -128,31 +139,45 @@ def restore(
     address: str | None,
     json_wanted: bool,
 ) -> None:
-    """Bring objects of REPOSITORY back from quarantine, where nothing else took their place."""
+    """Bring objects of REPOSITORY back from quarantine. An object that is at an address now is not overwritten."""
     from retention_assets.sweep.undo import Selection
     from retention_assets.sweep.undo import restore as bring_back
 
     if not (plan_hash or path or address):
-        raise ConfigurationError("restore: say what: --plan HASH, --path PATH or --address NAME. Nothing was changed.")
-    ended = bring_back(_undo(configuration_of(context), repository), Selection(plan_hash, path, address))
-    _tell(repository, "restored", ended, json_wanted=json_wanted)
+        raise ConfigurationError(
+            "restore: name the objects with --plan HASH, --path PATH or --address NAME. Nothing was changed."
+        )
+    undo = _undo(configuration_of(context), repository)
+    with working(f"{repository}: bringing objects back"):
+        ended = bring_back(undo, Selection(plan_hash, path, address))
+    _show_undone(repository, "restored", ended, json_wanted=json_wanted)
 
 
 @cli.command(
-    short_help="Delete for good what is past its time in quarantine.",
+    short_help="Delete objects for good whose time in quarantine is over.",
     epilog=examples(
         "retention purge orchard", "retention purge orchard --approve HASH", "retention purge orchard --versions --json"
     ),
 )
-@click.argument("repository")
-@click.option("--versions", is_flag=True, help="Instead: the versions that the bucket keeps of what was deleted.")
-@click.option("--approve", "approved", metavar="HASH", help="The hash that this command prints without it.")
+@repository_argument
+@click.option(
+    "--versions",
+    is_flag=True,
+    help="Use the versions that the bucket keeps of deleted objects, instead of the quarantine.",
+)
+@click.option(
+    "--approve",
+    "approved",
+    metavar="HASH",
+    help="Delete the objects with this hash. Without --approve, the command prints the hash.",
+)
 @as_json
 @click.pass_context
 def purge(context: click.Context, repository: str, versions: bool, approved: str | None, json_wanted: bool) -> None:
-    """Show what of REPOSITORY may leave the quarantine; with its hash, delete it, its versions and its manifests.
+    """Show the copies of REPOSITORY that may be deleted from the quarantine. With --approve, delete them for good.
 
-    That is what lay there longer than `quarantine.keep`, and copies whose originals are still in the repository.
+    Due are copies that were in quarantine longer than `quarantine.keep`, and copies whose originals are still in the
+    repository. Their versions and manifests are deleted, too.
     """
     from retention_assets.repositories.live_now import LiveNow
     from retention_assets.sweep.undo import due_for_purge
@@ -161,12 +186,12 @@ def purge(context: click.Context, repository: str, versions: bool, approved: str
     configuration = configuration_of(context)
     undo, others = _undo(configuration, repository), configuration.others(repository)
     if approved:
-        asked = undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.log, undo.clock
-        with LiveNow(*asked) as live:
+        parts = undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.log, undo.clock
+        with LiveNow(*parts) as live, working(f"{repository}: deleting for good"):
             ended = delete_for_good(undo, approved, live, versions=versions)
-            _tell(repository, "purged", ended, json_wanted=json_wanted)
+        _show_undone(repository, "purged", ended, json_wanted=json_wanted)
         return
-    with undo.frames:
+    with undo.frames, working(f"{repository}: listing what is due"):
         due = due_for_purge(undo, versions=versions)
     if json_wanted:
         amounts = {
@@ -177,51 +202,170 @@ def purge(context: click.Context, repository: str, versions: bool, approved: str
         digest = due.digest if due.is_anything else None
         print_json({"repository": repository, **amounts, "approve": digest, "keeps_versions": due.keeps_versions})
         return
-    what = "are gone, and may be there still as versions" if versions else "are past their time in quarantine"
-    screen.print(f"{repository}: {_told(due.amount)}, {what}.", **AS_IT_IS)
+    what = "deleted, but the bucket may keep versions" if versions else "due: their time in quarantine is over"
+    say(f"{repository}: {human_amount(due.amount)}, {what}.")
     if due.surplus.objects:
-        screen.print(
-            f"{repository}: {_told(due.surplus)}, are surplus: their originals are still in the repository.", **AS_IT_IS
-        )
+        say(f"{repository}: {human_amount(due.surplus)}, surplus: their originals are still in the repository.")
     if due.manifests:
-        screen.print(f"{repository}: {len(due.manifests):,} plans have manifests and no copies.", **AS_IT_IS)
+        say(f"{repository}: {len(due.manifests):,} plans have manifests and no copies.")
     if due.is_anything:
         option = " --versions" if versions else ""
         again = f"{program()} purge {repository}{option} --approve {due.digest}"
         known = due.keeps_versions is not None
-        screen.print(f"Delete them{' for good' if known else ''}: {again}", **AS_IT_IS)
+        say(f"Delete them{' for good' if known else ''}: {again}")
         if not known:
-            screen.print(
-                "It is unknown whether the quarantine's store keeps versions of what is deleted there. If it does, "
-                "they stay.",
-                **AS_IT_IS,
+            say(
+                "It is unknown whether the quarantine's store keeps versions of deleted objects. If the store keeps "
+                "versions, they stay."
             )
 
 
-def _told(amount: Amount) -> str:
-    return f"{amount.objects:,} objects, {human_bytes(amount.bytes)}"
-
-
-def _undo(configuration: Configuration, repository: str):  # type: ignore[no-untyped-def]  # Spark is imported late
+def _undo(configuration: Configuration, repository: str) -> "Undo":
     from retention_assets.core.sessions import started
-    from retention_assets.sweep.undo import Undo
+    from retention_assets.sweep.copies import Undo
 
     configured = configuration.repository(repository)
-    with progress.status("starting Spark"):
+    with working("starting Spark"):
         spark = started(configuration.spark)
 
-    def log(line: str) -> None:
-        progress.print(line, style="dim", **AS_IT_IS)
-
-    return Undo(spark, Warehouse(configuration.warehouse), configured, str(uuid4()), person(), log, utc_now)
+    return Undo(spark, Warehouse(configuration.warehouse), configured, str(uuid4()), person(), log_line, utc_now)
 
 
-def _tell(repository: str, done: str, undone: "Undone", *, json_wanted: bool) -> None:
+def _show_undone(repository: str, done: str, undone: "Undone", *, json_wanted: bool) -> None:
     if json_wanted:
         ledgers = {str(outcome): asdict(amount) for outcome, amount in sorted(undone.ledgers.items())}
         print_json({"repository": repository, "done": done, "failed": undone.failed, "outcomes": ledgers})
         undone.require_complete(repository, done)
         return
     rows = [(outcome, amount.objects, amount.bytes) for outcome, amount in sorted(undone.ledgers.items())]
-    print_amounts(screen, f"{repository}: the plans' ledgers by now", "outcome", rows)
+    print_amounts(screen, f"{repository}: the ledgers of the plans now", "outcome", rows)
     undone.require_complete(repository, done)
+
+
+_SHOWN = 20  # how many addresses are printed
+
+
+@cli.command(
+    short_help="Accept that live objects are lost.",
+    epilog=examples("retention acknowledge orchard", "retention acknowledge orchard --file lost.txt --yes --json"),
+)
+@repository_argument
+@click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
+@click.option("--file", "file", type=click.Path(path_type=Path), help="A file with one address in each line.")
+@click.option("--whole-slices", is_flag=True, help="Accept directories in which no object is left.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@as_json
+@click.pass_context
+def acknowledge(
+    context: click.Context,
+    repository: str,
+    addresses: tuple[str, ...],
+    file: Path | None,
+    whole_slices: bool,
+    yes: bool,
+    json_wanted: bool,
+) -> None:
+    """Accept that live objects of REPOSITORY are lost. Then plans are made again, and count these objects as lost.
+
+    Without addresses, the command shows the objects that the last refused plan missed, and asks for confirmation. An
+    object that exists in the store is refused. A record has the addresses, your name and the time. New losses still
+    refuse plans.
+    """
+    from retention_assets.state.acknowledged import acknowledge as acknowledge_lost
+    from retention_assets.state.acknowledged import known_addresses, missing_addresses, require_lost
+    from retention_assets.state.records import seal_of
+
+    if addresses and file:
+        raise click.UsageError("Name addresses or a file, not both.")
+    configuration, configured = repository_of(context, repository)
+    warehouse = Warehouse(configuration.warehouse)
+    given = list(addresses) or (_lines(file) if file else missing_addresses(warehouse, repository))
+    wanted = sorted(set(given) - known_addresses(warehouse, repository))
+    if not wanted:
+        known = "All of them are acknowledged already." if given else "No plan was refused for missing objects."
+        if json_wanted:
+            print_json({"acknowledged_by": None, "at": None, "addresses": []})
+        else:
+            say(f"{repository}: nothing to acknowledge. {known}")
+        return
+    with working(f"{repository}: asking the store for {len(wanted):,} objects"):
+        require_lost(configured, wanted, whole_slices=whole_slices)
+    if not json_wanted:
+        for address in wanted[:_SHOWN]:
+            say(f"  {address}")
+        if len(wanted) > _SHOWN:
+            say(f"  and {len(wanted) - _SHOWN:,} more")
+    if not (yes or addresses or file):
+        click.confirm(f"Acknowledge that these {len(wanted):,} live objects are lost?", abort=True, err=True)
+    by, now = person(), utc_now()
+    acknowledge_lost(warehouse, repository, wanted, by, now, str(uuid4()), seal_of(configured))
+    if json_wanted:
+        print_json({"acknowledged_by": by, "at": now.isoformat(), "addresses": wanted})
+        return
+    say(
+        f"Acknowledged by {by}: {len(wanted):,} objects of {repository} are lost.\n"
+        f"Plan again: {program()} plan {repository}"
+    )
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"{file}: cannot be read ({error.__class__.__name__}). Nothing was written."
+        ) from error
+    return [line for line in lines if line]
+
+
+@cli.command(
+    short_help="Remove old tables from the warehouse.",
+    epilog=examples("retention housekeeping", "retention housekeeping orchard --execute --json"),
+)
+@optional_repository_argument
+@click.option("--execute/--dry-run", default=False, help="Remove the tables. Default: only show what would be removed.")
+@as_json
+@click.pass_context
+def housekeeping(context: click.Context, repository: str | None, execute: bool, json_wanted: bool) -> None:
+    """Show old tables that the warehouse no longer needs, of REPOSITORY or of all repositories.
+
+    With --execute, the command removes them. These are tables of days that are older than `warehouse_keep.tables`,
+    objects of plans of this age that nobody swept, and merged batches of caches. Everything that a plan, sweep,
+    restore, purge or verification needs stays.
+    """
+    from retention_assets.repositories.housekeeping import leftovers, remove_leftovers, unconfigured
+
+    configuration = configuration_of(context)
+    warehouse, keep = Warehouse(configuration.warehouse), configuration.warehouse_keep
+    names = [repository] if repository else list(configuration.repositories)
+
+    run_id, found = str(uuid4()), {}
+    with working("listing the warehouse", len(names)) as work:
+        for one in map(configuration.repository, names):
+            if execute:
+                found[one.name] = remove_leftovers(warehouse, one, keep, run_id, log_line, utc_now)
+            else:
+                found[one.name] = leftovers(warehouse, one, keep, utc_now())
+            work.count()
+    if json_wanted:
+        print_json(
+            [
+                {"repository": name, **asdict(one), "written_at": one.written_at.isoformat()}
+                for name, those in found.items()
+                for one in those
+            ]
+        )
+        return
+    for name, those in found.items():
+        for (table, reason), same in groupby(those, key=lambda one: (one.path.partition("/")[0], one.reason)):
+            entries = list(same)
+            size = human_bytes(sum(one.bytes for one in entries))
+            first, last = (one.path.partition("/")[2] for one in (entries[0], entries[-1]))
+            say(f"{name}: {table}: {len(entries):,} entries, {size}, {first} to {last}: {reason}")
+        total, done = human_bytes(sum(one.bytes for one in those)), "removed" if execute else "would be removed"
+        say(f"{name}: " + (f"{len(those):,} entries, {total}, {done}." if those else "no table is old enough."))
+    if not repository and (unknown := unconfigured(warehouse, names)):
+        say(f"Not configured, and not touched: {', '.join(unknown)}")
+    if not execute and any(found.values()):
+        command = " ".join(filter(None, (program(), "housekeeping", repository, "--execute")))
+        say(f"Remove them with: {command}")

@@ -15,7 +15,7 @@ _UNITS = {
     "s": timedelta(seconds=1),
 }
 _WRITTEN = re.compile(r"([0-9]+)([wdhms])")
-_LAST_INSTANT = datetime(MAXYEAR, 12, 31, 23, 59, 59, tzinfo=UTC)
+_LATEST_TIMESTAMP = datetime(MAXYEAR, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 def parse_duration(text: object) -> timedelta:
@@ -76,7 +76,7 @@ def later(instant: datetime, span: timedelta | None) -> datetime | None:
     try:
         return instant + span
     except OverflowError:
-        return _LAST_INSTANT
+        return _LATEST_TIMESTAMP
 
 
 def _advice(written: str) -> str:

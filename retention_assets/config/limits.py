@@ -52,7 +52,7 @@ class ApprovalSettings(_Limits):
 
     life: Span = timedelta(days=7)  # counted from when the plan was made
     max_revived: Share = 0.25  # share of the planned objects that may be live again
-    in_dagster: bool = True  # whether Dagster has jobs that approve plans and purges; they do not check who a person is
+    in_dagster: bool = True  # whether Dagster has jobs that approve and purge: nobody checks who a person is
 
 
 class BudgetSettings(_Limits):

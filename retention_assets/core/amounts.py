@@ -1,6 +1,6 @@
 """Numbers of objects and bytes, and how people read them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 NO_BRANCH, NO_PATH = "(no branch)", "(no path)"  # names of groups of objects
@@ -18,6 +18,12 @@ class Amount:
     bytes: int = 0
 
 
+def sum_of(amounts: Iterable[Amount]) -> Amount:
+    """Return the sum of the amounts."""
+    known = list(amounts)
+    return Amount(sum(one.objects for one in known), sum(one.bytes for one in known))
+
+
 def plot_numbers(amounts: Mapping[str, Amount]) -> dict[str, float]:
     """Return `<name>_objects` and `<name>_bytes` of each amount: the numbers that Dagster plots."""
     objects = {f"{name}_objects": amount.objects for name, amount in amounts.items()}
@@ -31,6 +37,11 @@ def human_bytes(size: float) -> str:
             return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
         size /= _STEP
     raise AssertionError("the last unit takes everything")
+
+
+def human_amount(amount: Amount) -> str:
+    """Return objects and bytes for a sentence, such as `12 objects, 1.5 GiB`."""
+    return f"{amount.objects:,} objects, {human_bytes(amount.bytes)}"
 
 
 def monthly_cost(size: int, price: float) -> float:

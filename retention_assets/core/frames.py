@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from retention_assets.config.settings import READ_TASKS, SWEEP_WORKERS
 from retention_assets.errors import RetentionError, WorkerError
+from retention_assets.tables import plain
 
 _ONE_PROCESS = re.compile(r"local(\[.*\])?")
 _WITH_NULLS = {"ignoreNullFields": "false"}
@@ -21,8 +22,8 @@ Batches = Iterator[pa.RecordBatch]
 
 def from_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
     """Return the rows of an Arrow table as a frame. Spark Connect takes an empty table only with its schema."""
-    # pyspark 4.3 loses rows that come after a chunk without rows.
-    return spark.createDataFrame(table.combine_chunks(), from_arrow_schema(table.schema))
+    table = table.cast(plain(table.schema)).combine_chunks()  # pyspark 4.3 loses rows that come after an empty chunk
+    return spark.createDataFrame(table, from_arrow_schema(table.schema))
 
 
 def is_connect(spark: SparkSession) -> bool:

@@ -15,25 +15,8 @@ from pyspark.sql import functions as F
 
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.amounts import Amount
-from retention_assets.core.remedies import REMEDIES
+from retention_assets.core.remedies import CheckResult
 from retention_assets.core.states import CANDIDATE, STATES, UNREFERENCED
-
-
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """The result of one guard: its name, whether the check passed, and a sentence about what the guard found."""
-
-    guard: str
-    passed: bool
-    detail: str
-    value: float | None = None  # the number that the guard counted or measured; None: it has none
-    limit: float | None = 0  # the largest `value` that passes; None: the guard has another rule
-
-    @property
-    def message(self) -> str:
-        """What the guard found and, if it failed, the remedy."""
-        remedy = "" if self.passed else REMEDIES.get(self.guard, "")
-        return f"{self.detail.rstrip('.')}. {remedy}" if remedy else self.detail
 
 
 def listing_complete(unlisted: Sequence[str]) -> CheckResult:
@@ -49,10 +32,10 @@ def namespaces_apart(repository: str, namespaces: Mapping[str, tuple[str, ...]])
     mine = namespaces[repository]
     overlapping = sorted(
         other
-        for other, places in namespaces.items()
-        if other != repository and any(_overlap(place, own) for place in places for own in mine)
+        for other, locations in namespaces.items()
+        if other != repository and any(_overlap(location, own) for location in locations for own in mine)
     )
-    detail = f"{overlapping[0]} shares its place" if overlapping else f"{mine[0]} is its own"
+    detail = f"{overlapping[0]} shares its location" if overlapping else f"{mine[0]} is its own"
     return CheckResult("namespaces_apart", not overlapping, detail, len(overlapping))
 
 
@@ -61,10 +44,10 @@ def _overlap(one: str, other: str) -> bool:
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
-def _opened(place: str) -> str:
+def _opened(location: str) -> str:
     """Return the location that a URL opens: `a b` and `a%20b` are the same. A local path is taken literally."""
-    scheme, separator, rest = place.partition("://")
-    return place if not separator or scheme == "file" else f"{scheme}://{unquote(rest)}".rstrip("/")
+    scheme, separator, rest = location.partition("://")
+    return location if not separator or scheme == "file" else f"{scheme}://{unquote(rest)}".rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,21 +292,21 @@ def totals_balance(totals: Mapping[str, Amount], listed: int, candidates: Amount
     return CheckResult("totals_balance", passed, detail, abs(listed - by_state))
 
 
-def clock_agrees(before: datetime, told: datetime | None, after: datetime, most: timedelta) -> CheckResult:
+def clock_agrees(before: datetime, store_time: datetime | None, after: datetime, most: timedelta) -> CheckResult:
     """Check that this machine's clock and the store's clock differ by no more than `most`.
 
     Args:
         before: this machine's time before the request to the store.
-        told: the store's time, in whole seconds; None if the store did not give one. The check then fails.
+        store_time: the store's time, in whole seconds; None if the store did not give one. The check then fails.
         after: this machine's time after the store's response.
         most: the largest difference allowed.
 
     Source: DESIGN.md, invariant 2.
     """
-    if told is None:
+    if store_time is None:
         detail = "the store does not tell its time; guards.max_clock_skew: null switches the check off"
         return CheckResult("clock_agrees", False, detail)
-    skew = max(before - told - timedelta(seconds=1), told - after, timedelta(0))
+    skew = max(before - store_time - timedelta(seconds=1), store_time - after, timedelta(0))
     seconds = f"{skew.total_seconds():.0f} s, {most.total_seconds():.0f} s is the most"
     detail = f"this machine's clock and the store's differ by {seconds}"
     return CheckResult("clock_agrees", skew <= most, detail, skew.total_seconds(), most.total_seconds())

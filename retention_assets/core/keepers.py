@@ -33,10 +33,10 @@ def released_at(keepers: Iterable[Keeper]) -> datetime | None:
     return None if None in ends else max(end for end in ends if end is not None)
 
 
-def first_day_from(instant: datetime) -> date:
-    """Return the first day (UTC) that begins at `instant` or later. The plan of this day sees the instant passed."""
-    day = instant.astimezone(UTC).date()
-    return day if datetime(day.year, day.month, day.day, tzinfo=UTC) == instant else day + _DAY
+def first_day_from(timestamp: datetime) -> date:
+    """Return the first day (UTC) that begins at `timestamp` or later. For the plan of this day, it has passed."""
+    day = timestamp.astimezone(UTC).date()
+    return day if datetime(day.year, day.month, day.day, tzinfo=UTC) == timestamp else day + _DAY
 
 
 def old_enough_at(times: Iterable[datetime | None], grace: timedelta) -> datetime:

@@ -1,6 +1,7 @@
-"""What a person does when a check fails, one or two sentences for each. Commands are named without the repository."""
+"""The result of a check, and what a person does when the check fails. Commands are named without the repository."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 _LISTING = "Plan again. If it stays so, check that the credentials may list the whole `storage`."
 _NEWER = "Take a new dump if references come from a dump, and plan again. If it stays so, the repository is damaged."
@@ -13,7 +14,7 @@ _CHANGED = "Somebody changed the warehouse. Approve nothing, restore it from a b
 
 REMEDIES: Mapping[str, str] = {
     "listing_complete": _LISTING,
-    "namespaces_apart": "Correct `namespace` and `storage` of both repositories: no place may lie in another.",
+    "namespaces_apart": "Correct `namespace` and `storage` of both repositories: no location may lie in another.",
     "clock_agrees": "Set the clock of this machine or of the store, and plan again.",
     "heads_present": _NEWER,
     "ranges_complete": _NEWER,
@@ -41,3 +42,20 @@ REMEDIES: Mapping[str, str] = {
     "records_signed": "Set records.signing_key, .earlier_keys or .signed_since. If they are right, a record is forged.",
     "records_copied": "Check that the witness can be reached. If its copy differs, trust the witness.",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The result of one guard: its name, whether the check passed, and a sentence about what the guard found."""
+
+    guard: str
+    passed: bool
+    detail: str
+    value: float | None = None  # the number that the guard counted or measured; None: it has none
+    limit: float | None = 0  # the largest `value` that passes; None: the guard has another rule
+
+    @property
+    def message(self) -> str:
+        """What the guard found and, if it failed, the remedy."""
+        remedy = "" if self.passed else REMEDIES.get(self.guard, "")
+        return f"{self.detail.rstrip('.')}. {remedy}" if remedy else self.detail

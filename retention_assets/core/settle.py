@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.core.states import CANDIDATE, UNREFERENCED, WAITING
+from retention_assets.tables import DELETION_CANDIDATES
 
 _SAME_OBJECT = ("address", "size", "last_modified")
 
@@ -50,3 +51,8 @@ def settled(
         .withColumn("state", F.when(waits, F.lit(WAITING)).otherwise(F.col("state")))
         .drop("found_before")
     )
+
+
+def candidates(named: DataFrame) -> DataFrame:
+    """Return the candidates among the due objects of a system (see `due` in its rules), one row per address."""
+    return named.where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)

@@ -8,7 +8,7 @@ from retention_assets.core.amounts import NO_BRANCH, NO_PATH
 TOTAL, REASON, PREFIX, BRANCH = "total", "reason", "prefix", "branch"  # the ways of grouping
 
 
-def largest_groups(objects: DataFrame, part: str, reason: Column, place: Column, most: int) -> DataFrame:
+def largest_groups(objects: DataFrame, part: str, reason: Column, prefix: Column, most: int) -> DataFrame:
     """Return (`part`, by, name, objects, bytes): the `most` largest groups of each part and kind, largest first.
 
     The kinds of groups are the total, by reason, by prefix and by branch. The name of the total is empty. An object
@@ -18,12 +18,12 @@ def largest_groups(objects: DataFrame, part: str, reason: Column, place: Column,
         objects: the objects, with columns `size` and `branches`.
         part: the column with the part to which an object belongs.
         reason: the reason for deleting an object.
-        place: the prefix of an object: `top_prefix`, or `directory` for systems without paths.
+        prefix: the prefix of an object: `top_prefix`, or `directory` for systems without paths.
         most: the number of groups to return for each part and kind.
     """
     branches = F.when(F.size("branches") > 0, F.col("branches")).otherwise(F.array(F.lit(NO_BRANCH)))
     groups = F.concat(
-        F.array(_group(TOTAL, F.lit("")), _group(REASON, reason), _group(PREFIX, place)),
+        F.array(_group(TOTAL, F.lit("")), _group(REASON, reason), _group(PREFIX, prefix)),
         F.transform(branches, lambda branch: _group(BRANCH, branch)),
     )
     largest = Window.partitionBy(part, "by").orderBy(F.col("bytes").desc(), F.col("name"))
@@ -31,10 +31,10 @@ def largest_groups(objects: DataFrame, part: str, reason: Column, place: Column,
         objects.select(part, "size", F.explode(groups).alias("group"))
         .groupBy(part, F.col("group.by").alias("by"), F.col("group.name").alias("name"))
         .agg(F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes"))
-        .withColumn("place", F.row_number().over(largest))
-        .where(F.col("place") <= most)
-        .orderBy(part, "by", "place")
-        .drop("place")
+        .withColumn("rank", F.row_number().over(largest))
+        .where(F.col("rank") <= most)
+        .orderBy(part, "by", "rank")
+        .drop("rank")
     )
 
 

@@ -48,8 +48,8 @@ def totals_counted(observed: Observation) -> Totals:
     row = observed.get
     totals = {state: Amount(row[f"{state}_objects"], row[f"{state}_bytes"] or 0) for state in sorted(STATES)}
     counted = {state: amount for state, amount in totals.items() if amount.objects}
-    return Totals(counted, _instant(row["first"]), _instant(row["last"]))
+    return Totals(counted, _timestamp(row["first"]), _timestamp(row["last"]))
 
 
-def _instant(micros: int | None) -> datetime | None:
+def _timestamp(micros: int | None) -> datetime | None:
     return None if micros is None else datetime.fromtimestamp(micros / 1e6, UTC)

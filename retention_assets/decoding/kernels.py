@@ -24,7 +24,6 @@ from numba.extending import register_jitable
 BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 OUT_BYTES = types.uint8[::1]
 INTS = types.Array(types.int64, 1, "C", readonly=True)
-OUT_INTS = types.int64[::1]
 OUT_TABLE = types.int64[:, ::1]
 OFFSETS = types.Array(types.int32, 1, "C", readonly=True)
 OUT_OFFSETS = types.int32[::1]

@@ -1,1 +1,1 @@
-"""Puts the sample repositories of the demo in place."""
+"""The sample repositories of the demo."""

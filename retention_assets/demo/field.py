@@ -119,5 +119,5 @@ class _Field:
         repo = read_repo(path.read_bytes(), str(path))
         times = {decode_id(name): int(day.timestamp()) * 10**6 for name, day in self._days.items()}
         assert times.keys() == repo.snapshots.keys(), [encode_id(one) for one in repo.snapshots.keys() ^ times.keys()]
-        snapshots = {one: replace(told, flushed_at=times[one]) for one, told in repo.snapshots.items()}
+        snapshots = {one: replace(snapshot, flushed_at=times[one]) for one, snapshot in repo.snapshots.items()}
         path.write_bytes(write_repo(replace(repo, snapshots=snapshots)))

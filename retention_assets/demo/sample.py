@@ -1,4 +1,4 @@
-"""Copies a saved repository to another folder, and gives its files the sizes and times that its listing names.
+"""Finds the sample repositories, and copies one to another folder with the sizes and times of its listing.
 
 A git checkout gives every file today's time, and the grace period counts from the store's time. So a sample is copied
 before use, and never used inside the checkout.
@@ -13,6 +13,24 @@ from datetime import datetime
 from pathlib import Path
 
 from retention_assets.errors import CorruptFile, StoreError
+
+
+_CHECKOUT = Path(__file__).resolve().parents[2] / "demo"
+_PACKAGED = Path(__file__).resolve().parent / "saved"  # only in an installed package
+
+
+def demo_configuration() -> Path:
+    """Return the path of the demo's retention.yaml: in the checkout, or else in `demo/` of the working directory."""
+    folder = _CHECKOUT if (_CHECKOUT / "orchard").is_dir() else Path.cwd() / "demo"
+    return folder / "retention.yaml"
+
+
+def copy_demo() -> Path:
+    """Return the path of the demo's retention.yaml; if the file is missing, copy the demo out of the package first."""
+    file = demo_configuration()
+    if not file.is_file() and _PACKAGED.is_dir():
+        shutil.copytree(_PACKAGED, file.parent, dirs_exist_ok=True)
+    return file
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The answer to `retention explain`, as values: which plan it is from, and for each object why it is kept or gone."""
+"""The result of `retention explain`: the plan, and for each object why it is kept or gone."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +15,7 @@ MISSING = "missing"  # as `absent`, but something refers to the object
 
 @dataclass(frozen=True, slots=True)
 class PlanSeen:
-    """The plan that the answer is from."""
+    """The plan that an explanation uses."""
 
     day: date
     plan_hash: str
@@ -47,13 +47,13 @@ class EntrySeen:
     commits: int
     active_commits: int
     shown: tuple[CommitSeen, ...]  # the newest commits
-    lifecycle_rule: str | None  # the first lifecycle rule that lets the entry go
+    lifecycle_rule: str | None  # the first lifecycle rule that releases the entry
     lifecycle_due: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The ledger row that shows what became of an object, with the plan, approval and record behind it."""
+    """The ledger row with the outcome of an object, and its plan, approval and record."""
 
     outcome: str
     at: datetime
@@ -83,7 +83,7 @@ class ObjectAnswer:
     size: int | None = None
     last_modified: datetime | None = None
     kept_by: tuple[Keeper, ...] = ()
-    goes_on: date | None = None  # the first day whose plan can name it if nothing changes; None: no day is known
+    goes_on: date | None = None  # the first day whose plan can name it if nothing changes; None: never
     reason: str | None = None  # of a candidate or a waiting object
     rule_ids: tuple[str, ...] = ()
     due_since: datetime | None = None
@@ -92,7 +92,7 @@ class ObjectAnswer:
     removal: Removal | None = None
 
     def after(self, removal: Removal | None, made_at: datetime) -> "ObjectAnswer":
-        """Return the answer with what a ledger says of the object. `made_at`: of the plan (UTC)."""
+        """Return the explanation with the removal that a ledger has. `made_at`: the time of the plan (UTC)."""
         if removal is None:
             return self
         is_gone = removal.outcome not in _STILL_THERE and (not self.listed or removal.at >= made_at)
@@ -101,25 +101,25 @@ class ObjectAnswer:
         return replace(self, removal=removal, state=GONE, goes_on=None)
 
     def document(self) -> dict[str, Any]:
-        """Return the answer for JSON."""
+        """Return the values for JSON."""
         return plain(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer about everything that a person asked for."""
+    """The explanation of a name: of all objects, or of the commit or snapshot, with this name."""
 
     repository: str
     asked: str
     kind: str  # address, path, commit, snapshot, manifest or chunk
     plan: PlanSeen
     objects: tuple[ObjectAnswer, ...]
-    notes: tuple[str, ...] = ()  # sentences: what the answer does not know, and which plan it is from
+    notes: tuple[str, ...] = ()  # sentences: what is unknown, and which plan was used
     commit: CommitSeen | None = None  # of a commit
     snapshot: Mapping[str, Any] | None = None  # of a snapshot: its row of `expired_snapshots`
 
     def document(self) -> dict[str, Any]:
-        """Return the answer for JSON."""
+        """Return the values for JSON."""
         return plain(asdict(self))
 
 

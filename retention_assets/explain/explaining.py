@@ -1,4 +1,4 @@
-"""Answers why something of a repository is kept or gone: finds out what was asked for, and joins all answers."""
+"""Explains why an object, commit or file of a repository is kept or gone."""
 
 from collections.abc import Collection, Sequence
 from datetime import date
@@ -17,7 +17,7 @@ _FOLDERS = {"snapshot": ("snapshots/", "transactions/"), "manifest": ("manifests
 def explain(configuration: Configuration, name: str, asked: str, day: date | None = None) -> Answer:
     """Return why `asked` is kept or gone: a path, address, commit, snapshot, manifest or chunk of a repository.
 
-    `day` names the plan that the answer is from; None: the newest one that stands.
+    `day`: the day of the plan to use; None: the newest plan that no guard refused.
     Errors: ConfigurationError when nothing of this name is known; GuardRefused without a plan; TableContractError when
     a table of the plan is missing.
     """
@@ -28,7 +28,7 @@ def explain(configuration: Configuration, name: str, asked: str, day: date | Non
 
 
 def explain_objects(configuration: Configuration, name: str, addresses: Collection[str]) -> list[ObjectAnswer]:
-    """Return the answers for many objects of the newest plan. The tables are read once for all of them."""
+    """Return the explanations of many objects from the newest plan. Each table is read once."""
     tables, _ = newest_plan(Warehouse(configuration.warehouse), configuration.repository(name), None)
     return _with_removals(tables, _explainer(configuration, tables).objects(addresses))
 
@@ -36,9 +36,9 @@ def explain_objects(configuration: Configuration, name: str, addresses: Collecti
 def relative(repository: Repository, asked: str) -> str:
     """Return the address without the URL of the repository's namespace or storage, if it begins with one of them."""
     spelled = asked.replace("s3a://", "s3://", 1)
-    for place in (repository.namespace, repository.storage, repository.storage.removeprefix("file://")):
-        if spelled.startswith(f"{place}/"):
-            return spelled[len(place) + 1 :]
+    for location in (repository.namespace, repository.storage, repository.storage.removeprefix("file://")):
+        if spelled.startswith(f"{location}/"):
+            return spelled[len(location) + 1 :]
     return asked
 
 
@@ -60,7 +60,7 @@ def _of_lakefs(configuration: Configuration, tables: PlanTables, asked: str, not
     kind = "path" if addresses else "address"
     objects = _with_removals(tables, explainer.objects(addresses or [asked]))
     if addresses:
-        notes.append("An object that is staged at this path and not committed is not in this answer.")
+        notes.append("This output does not include an object that is staged at this path and not committed.")
     _require_known(tables, asked, objects)
     return Answer(tables.repository.name, asked, kind, tables.seen("commit_graph"), tuple(objects), tuple(notes))
 
@@ -97,7 +97,7 @@ def _require_known(tables: PlanTables, asked: str, objects: Sequence[ObjectAnswe
 
 
 def _with_removals(tables: PlanTables, objects: Sequence[ObjectAnswer]) -> list[ObjectAnswer]:
-    """Return the answers with what ledgers say of objects that are not listed, or that the plan named."""
+    """Return the explanations with the removals of objects that are not listed, or that the plan named."""
     asked = [one.address for one in objects if not one.listed or one.reason is not None]
     found = removals(tables.warehouse, tables.repository, asked) if asked else {}
     return [one.after(found.get(one.address), tables.plan.made_at) for one in objects]

@@ -15,9 +15,7 @@ from retention_assets.config.configuration import Configuration
 from retention_assets.core.keepers import Keeper, old_enough_at, plan_day
 from retention_assets.core.states import CANDIDATE, FOREIGN, HELD, KEPT, WAITING, YOUNG
 from retention_assets.explain.answers import ABSENT, MISSING, ObjectAnswer
-from retention_assets.explain.others import referring_repositories
-from retention_assets.explain.plans import PlanTables, Row
-from retention_assets.explain.policies import policy_of_plan
+from retention_assets.explain.plans import PlanTables, Row, policy_of_plan, referring_repositories
 from retention_assets.icechunk.formats.ids import CANONICAL, decode_id
 from retention_assets.icechunk.formats.paths import (
     CHUNKS,
@@ -33,6 +31,7 @@ from retention_assets.icechunk.source.history import state_of
 from retention_assets.icechunk.source.opening import snapshot_policy
 from retention_assets.icechunk.sweep.forecast import Forecast, needs_file, needs_reference
 from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.state.metadata import needed
 from retention_assets.state.reading import one_of, read_batches, read_directory
 from retention_assets.tables import (
     CACHED_MANIFESTS,
@@ -44,8 +43,6 @@ from retention_assets.tables import (
     STORAGE_INVENTORY,
 )
 
-_CUTOFF = "cutoff"  # note of `repository_history`
-_UNREAD = "unread"  # note of the tables of manifests and chunks
 _FILE = re.compile(f"(?:{SNAPSHOTS}|{TRANSACTIONS}|{MANIFESTS}|{CHUNKS}){CANONICAL}")
 _LISTED = ("address", "size", "last_modified")
 _SHOWN = 10  # snapshots that are named as keepers of a file
@@ -72,11 +69,11 @@ class IcechunkExplainer:
         asked = sorted(set(addresses))
         where = one_of("address", asked)
         listed = {row["address"]: row for row in self.tables.rows(STORAGE_INVENTORY.name, where, _LISTED)}
-        due, live, holders = self.tables.due(asked), self._live(asked), self._holders(asked)
+        due, live, snapshot_ids = self.tables.due(asked), self._live(asked), self._snapshots_with(asked)
         if self.policy:  # another policy decides on all files but backups; `live` has what the plan's policy retains
             due = {address: row for address, row in due.items() if address.startswith(OVERWRITTEN)}
-            live = {address for address in live if address not in holders}
-        found = [self._object(one, listed.get(one), due.get(one), live, holders.get(one, set())) for one in asked]
+            live = {address for address in live if address not in snapshot_ids}
+        found = [self._object(one, listed.get(one), due.get(one), live, snapshot_ids.get(one, set())) for one in asked]
         unclear = [one.address for one in found if one.state in (HELD, CANDIDATE) and one.address not in due]
         others = referring_repositories(self.configuration, self.tables.repository.name, unclear)
         return [_held_by_others(one, others[one.address]) if one.address in others else one for one in found]
@@ -90,12 +87,12 @@ class IcechunkExplainer:
     def _forecast(self) -> Forecast:
         metadata = self.tables.metadata(REPOSITORY_HISTORY.name)
         policy = self.policy or policy_of_plan(self.tables, SnapshotPolicy, snapshot_policy)
-        state = state_of(self._history, metadata.notes, metadata.taken_at)
+        state = state_of(self._history, metadata.details, metadata.taken_at)
         return Forecast(state, policy, self.tables.plan.day, self._cutoff)
 
     @cached_property
     def _cutoff(self) -> datetime:
-        return datetime.fromisoformat(self.tables.metadata(REPOSITORY_HISTORY.name).notes[_CUTOFF])
+        return needed(self.tables.metadata(REPOSITORY_HISTORY.name).details.cutoff, "cutoff")
 
     @cached_property
     def _decisions(self) -> Mapping[str, Row]:
@@ -107,7 +104,7 @@ class IcechunkExplainer:
         found = [self.tables.rows(table.name, where, ["address"]) for table in (REACHABLE_MANIFESTS, REACHABLE_CHUNKS)]
         return {row["address"] for rows in found for row in rows}
 
-    def _holders(self, addresses: Sequence[str]) -> dict[str, set[str]]:
+    def _snapshots_with(self, addresses: Sequence[str]) -> dict[str, set[str]]:
         """Return the snapshots that reference each manifest and chunk, from the cached files."""
         by_manifest: defaultdict[str, set[str]] = defaultdict(set)
         for address in addresses:
@@ -144,9 +141,9 @@ class IcechunkExplainer:
         return rows
 
     def _object(
-        self, address: str, listed: Row | None, due: Row | None, live: set[str], holders: set[str]
+        self, address: str, listed: Row | None, due: Row | None, live: set[str], snapshot_ids: set[str]
     ) -> ObjectAnswer:
-        keepers = self._keepers(address, live, holders)
+        keepers = self._keepers(address, live, snapshot_ids)
         answer = ObjectAnswer(address, MISSING if keepers else ABSENT, listed is not None, kept_by=keepers)
         if listed is None:
             return answer
@@ -166,7 +163,7 @@ class IcechunkExplainer:
         if not _FILE.fullmatch(address):
             detail = "Icechunk does not generate such names, so the object is not the repository's own"
             return _kept_for_ever(answer, FOREIGN, "foreign", detail)
-        return self._file(answer, holders)
+        return self._file(answer, snapshot_ids)
 
     def _due(self, answer: ObjectAnswer, due: Row) -> ObjectAnswer:
         waits = due.get("waits_until")
@@ -181,15 +178,15 @@ class IcechunkExplainer:
             waits_until=waits,
         )
 
-    def _keepers(self, address: str, live: set[str], holders: set[str]) -> tuple[Keeper, ...]:
+    def _keepers(self, address: str, live: set[str], snapshot_ids: set[str]) -> tuple[Keeper, ...]:
         """Return the retained snapshots that need the file, the newest first."""
         if not _FILE.fullmatch(address):
             return ()
         retained = self._forecast.retained()
-        if not (needs_file(address, {decode_id(one) for one in holders})(retained) or address in live):
+        if not (needs_file(address, {decode_id(one) for one in snapshot_ids})(retained) or address in live):
             return ()
         own = address.removeprefix(SNAPSHOTS).removeprefix(TRANSACTIONS)
-        kept = [one for one in (holders or {own}) if decode_id(one) in retained.snapshots]
+        kept = [one for one in (snapshot_ids or {own}) if decode_id(one) in retained.snapshots]
         rows = sorted((self._decisions[one] for one in kept if one in self._decisions), key=self._flushed, reverse=True)
         found = [
             Keeper("snapshot", row["snapshot_id"], f"snapshot {row['snapshot_id']}: {row['reason']}", row["due_since"])
@@ -210,7 +207,7 @@ class IcechunkExplainer:
         names, times = (self._history[name].to_pylist() for name in ("snapshot_id", "flushed_at"))
         return dict(zip(names, times, strict=True))
 
-    def _file(self, answer: ObjectAnswer, holders: set[str]) -> ObjectAnswer:
+    def _file(self, answer: ObjectAnswer, snapshot_ids: set[str]) -> ObjectAnswer:
         assert answer.last_modified is not None
         duration = self.tables.duration
         old_enough = old_enough_at((answer.last_modified,), duration("grace") or timedelta(0))
@@ -220,7 +217,7 @@ class IcechunkExplainer:
                 TRANSACTIONS
             ):
                 return replace(answer, state=KEPT)
-            released = self._forecast.released_on(needs_file(answer.address, {decode_id(one) for one in holders}))
+            released = self._forecast.released_on(needs_file(answer.address, {decode_id(one) for one in snapshot_ids}))
             end = None if released is None else datetime(released.year, released.month, released.day, tzinfo=UTC)
             return replace(answer, state=KEPT, goes_on=end and plan_day(end, old_enough, waits, today))
         if old_enough_at((answer.last_modified,), timedelta(0)) >= self._cutoff:
@@ -238,7 +235,7 @@ class IcechunkExplainer:
     def _has_unread(self) -> bool:
         """Whether snapshots or manifests are lost that no run ever read. Then no manifest and no chunk may go."""
         names = REACHABLE_MANIFESTS.name, REACHABLE_CHUNKS.name
-        return any(int(self.tables.metadata(name).notes.get(_UNREAD, 0)) for name in names)
+        return any(self.tables.metadata(name).details.unread for name in names)
 
     def _backup(self, answer: ObjectAnswer) -> ObjectAnswer:
         """Return the answer for a backup below `overwritten/`, which is kept by its age alone."""

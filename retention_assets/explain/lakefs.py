@@ -22,9 +22,7 @@ from retention_assets.core.states import (
     YOUNG,
 )
 from retention_assets.explain.answers import ABSENT, MISSING, CommitSeen, EntrySeen, ObjectAnswer
-from retention_assets.explain.others import referring_repositories
-from retention_assets.explain.plans import PlanTables, Row
-from retention_assets.explain.policies import policy_of_plan
+from retention_assets.explain.plans import PlanTables, Row, policy_of_plan, referring_repositories
 from retention_assets.lakefs.rules.generated_names import (
     canonical_name,
     is_generated_name,
@@ -34,7 +32,7 @@ from retention_assets.lakefs.rules.generated_names import (
     spellings,
 )
 from retention_assets.lakefs.rules.keepers import Entry, KeptCommits, keepers_of, kept_commits, lifecycle_end
-from retention_assets.lakefs.rules.tables import references_of
+from retention_assets.lakefs.rules.tables import REFERENCES, references_of
 from retention_assets.lakefs.sweep.memory import read_memory
 from retention_assets.policy.rules import Policy
 from retention_assets.state.reading import one_of, read_batches, read_directory
@@ -50,7 +48,6 @@ from retention_assets.tables import (
 _SHOWN = 10  # commits of an entry in an answer
 _LISTED = ("address", "size", "last_modified")
 _PAIR = ("address", "key", "size", "added_at", "branches", "left_branches")
-_KNOWN = "known"  # note of `uncommitted_objects`: whether there is a staged list
 _RANGE_COLUMNS = pa.schema(
     [("range_id", pa.string()), ("key", pa.string()), ("address", pa.string()), ("address_type", pa.int8())]
 )
@@ -104,7 +101,12 @@ class LakeFSExplainer:
         repository, warehouse = self.tables.repository, self.tables.warehouse
         policy = self.policy or policy_of(self.tables)
         graph = read_directory(
-            warehouse, repository.name, COMMIT_GRAPH.name, self.tables.plan.day.isoformat(), schema=COMMIT_GRAPH.schema
+            warehouse,
+            repository.name,
+            COMMIT_GRAPH.name,
+            self.tables.plan.day.isoformat(),
+            schema=COMMIT_GRAPH.schema,
+            columns=REFERENCES,
         )
         references = references_of(graph, self.tables.metadata(COMMIT_GRAPH.name).taken_at)
         tags = self.tables.plan.terms.get("tags", repository.lakefs.tags)
@@ -125,7 +127,7 @@ class LakeFSExplainer:
 
     @cached_property
     def _staged_known(self) -> bool:
-        return self.tables.metadata(UNCOMMITTED_OBJECTS.name).notes[_KNOWN] == "true"
+        return self.tables.metadata(UNCOMMITTED_OBJECTS.name).details.known is True
 
     def _entries(self, addresses: Sequence[str]) -> dict[str, list[Entry]]:
         """Return the entries of each address, with the commits that contain them."""

@@ -1,24 +1,30 @@
-"""The plan that answers are from, and the rows of its tables."""
+"""The plan that explains an object, the rows of its tables, its policy, and references from other repositories."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.config.configuration import Repository
+from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.config.durations import parse_duration
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import ConfigurationError, GuardRefused, TableContractError
 from retention_assets.explain.answers import PlanSeen
+from retention_assets.policy.rules import Policy
+from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.approval import APPROVALS
+from retention_assets.state.metadata import PartitionMetadata
 from retention_assets.state.plan import PLANNED_OBJECTS, PLANS, Plan, load_plan, made_name
-from retention_assets.state.reading import one_of, read_directory, scan_directory
-from retention_assets.state.warehouse import PartitionMetadata, Warehouse
-from retention_assets.tables import DELETION_CANDIDATES, DUE_OBJECTS, TABLES
+from retention_assets.state.policies import kept_policy
+from retention_assets.state.reading import one_of, read_batches, read_directory, scan_directory
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.tables import ADDRESSES, CACHED_MANIFESTS, DELETION_CANDIDATES, DUE_OBJECTS, TABLES
 
 Row = Mapping[str, Any]
+_LOCATIONS = pa.schema([("location", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +60,13 @@ class PlanTables:
         made = made_name(self.plan)
         if self.warehouse.is_complete(name, DUE_OBJECTS.name, made):
             found = read_directory(self.warehouse, name, DUE_OBJECTS.name, made, schema=DUE_OBJECTS.schema, where=where)
-        else:  # an older plan, or one without settling time: nothing of it waits, or that is not known any more
+        else:  # an older plan, or a plan without settling time: no object waits, or the waiting objects are unknown
             parts = name, PLANNED_OBJECTS, self.plan.plan_hash
             found = read_directory(self.warehouse, *parts, schema=DELETION_CANDIDATES.schema, where=where)
         return {row["address"]: row for row in found.to_pylist()}
 
     def duration(self, name: str) -> timedelta | None:
-        """Return a duration of the settings that the plan was made under; None: it is `null` or not a setting there."""
+        """Return a duration of the plan's settings; None: the setting is `null` or does not exist for this kind."""
         written = self.plan.terms.get(name)
         if written is None:
             value = getattr(self.repository.settings, name, None)
@@ -68,14 +74,14 @@ class PlanTables:
         return None if written == "null" else parse_duration(written)
 
     def seen(self, references: str) -> PlanSeen:
-        """Return the plan for an answer. `references`: the table that has its references."""
+        """Return the plan as an explanation shows it. `references`: the table that has its references."""
         plan, document = self.plan, approval_of(self.warehouse, self.repository.name, self.plan.plan_hash)
         by = document.get("approved_by") if document else None
         return PlanSeen(plan.day, plan.plan_hash, plan.made_at, self.metadata(references).taken_at, by)
 
 
 def newest_plan(warehouse: Warehouse, repository: Repository, day: date | None) -> tuple[PlanTables, list[str]]:
-    """Return the plan of `day`, or the newest plan that stands, with notes about newer days without a plan.
+    """Return the plan of `day`, or the newest valid plan, with notes about newer days without a plan.
 
     Errors: GuardRefused when there is no such plan.
     """
@@ -88,14 +94,66 @@ def newest_plan(warehouse: Warehouse, repository: Repository, day: date | None) 
         except GuardRefused:
             without.append(name)
             continue
-        notes = [f"The plan of {one} was withdrawn or refused; this answer is from an older plan." for one in without]
+        notes = [f"The plan of {one} was withdrawn or refused, so an older plan is used." for one in without]
         return PlanTables(warehouse, repository, plan), notes
     raise GuardRefused(
-        f"{repository.name}: there is no plan that stands, so nothing can be explained. Nothing was read. Make one: "
+        f"{repository.name}: there is no valid plan, so nothing can be explained. Nothing was read. Plan with: "
         f"`retention plan {repository.name}`."
     )
 
 
 def approval_of(warehouse: Warehouse, repository: str, plan_hash: str) -> Mapping[str, Any] | None:
-    """Return the document of the plan's approval, or of its withdrawal; None: there is none."""
+    """Return the document of the plan's approval, or of its withdrawal; None: neither exists."""
     return warehouse.read_document(repository, APPROVALS, f"{plan_hash}.json")
+
+
+def policy_of_plan[P: (Policy, SnapshotPolicy)](
+    tables: PlanTables, kind: type[P], of_files: Callable[[Repository], P]
+) -> P:
+    """Return the policy of the plan. Errors: TableContractError if the policy is unknown."""
+    plan = tables.plan
+    policy = kept_policy(tables.warehouse, plan.repository, plan.policy_hash, kind)
+    if policy is None:  # an earlier version made the plan
+        try:
+            now = of_files(tables.repository)
+            policy = now if now.policy_hash == plan.policy_hash else None
+        except ConfigurationError:
+            policy = None
+    if policy is None:
+        raise TableContractError(
+            f"{plan.repository}: an earlier version made the plan of {plan.day}, and the policy files have changed "
+            f"since. Nothing can be explained. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+        )
+    return policy
+
+
+def referring_repositories(
+    configuration: Configuration, repository: str, addresses: Collection[str]
+) -> dict[str, list[str]]:
+    """Return for each address the other repositories that refer to an object whose name has the same last part."""
+    if not addresses:
+        return {}
+    warehouse, found = Warehouse(configuration.warehouse), dict[str, list[str]]()
+    for other in configuration.others(repository):
+        parts = _last_parts(warehouse, other)
+        for address in addresses:
+            if address.rpartition("/")[2] in parts:
+                found.setdefault(address, []).append(other.name)
+    return found
+
+
+def _last_parts(warehouse: Warehouse, other: Repository) -> set[str]:
+    """Return the last parts of all absolute references of a repository, as written and with escapes decoded."""
+    if other.is_icechunk:
+        where = pc.field("location").is_valid()
+        written = read_batches(warehouse, other.name, CACHED_MANIFESTS, _LOCATIONS, where, ["location"])["location"]
+    else:
+        days = warehouse.directories(other.name, ADDRESSES.name)
+        newest = next((day for day in reversed(days) if warehouse.is_complete(other.name, ADDRESSES.name, day)), None)
+        if newest is None:
+            return set()
+        where = pc.match_substring(pc.field("address"), "://")
+        parts = other.name, ADDRESSES.name, newest
+        written = read_directory(warehouse, *parts, schema=ADDRESSES.schema, where=where)["address"]
+    plain = {text.split("?")[0].split("#")[0] for text in written.to_pylist()}
+    return {spelled.rpartition("/")[2] for text in plain for spelled in (text, unquote(text))}

@@ -1,4 +1,4 @@
-"""What ledgers, approvals and records say of objects that sweeps removed."""
+"""Finds the ledger rows, approvals and records of objects that sweeps removed."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -10,7 +10,7 @@ from retention_assets.errors import RetentionError
 from retention_assets.explain.answers import Removal
 from retention_assets.explain.plans import Row, approval_of
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.state.ledger import ENDED, LEDGERS, plans_with_ledgers
+from retention_assets.state.ledger import FINISHED, LEDGERS, plans_with_ledgers
 from retention_assets.state.plan import PLANNED_OBJECTS, find_plan
 from retention_assets.state.reading import one_of, read_directory, read_files
 from retention_assets.state.records import RECORDS
@@ -19,7 +19,7 @@ from retention_assets.tables import DELETION_CANDIDATES, LEDGER
 
 
 def removals(warehouse: Warehouse, repository: Repository, addresses: Collection[str]) -> dict[str, Removal]:
-    """Return for each of the addresses what the newest ledger says that names it; addresses without a row are left out.
+    """Return the removal of each address from the newest ledger that names the address; others are left out.
 
     Only the ledgers of plans that named one of the addresses are read.
     """
@@ -45,14 +45,14 @@ def deciding_row(rows: Collection[Row]) -> Row | None:
     """
     tried = Counter(row["fence"] for row in rows if row["outcome"] == Outcome.ATTEMPTED)
     answered = Counter(row["fence"] for row in rows if row["outcome"] != Outcome.ATTEMPTED)
-    telling = [
+    deciding = [
         row
         for row in rows
-        if row["outcome"] in ENDED
+        if row["outcome"] in FINISHED
         or (row["outcome"] == Outcome.ATTEMPTED and tried[row["fence"]] > answered[row["fence"]])
     ]
     return max(
-        telling or rows, key=lambda row: (row["fence"], row["outcome"] != Outcome.ATTEMPTED, row["at"]), default=None
+        deciding or rows, key=lambda row: (row["fence"], row["outcome"] != Outcome.ATTEMPTED, row["at"]), default=None
     )
 
 
@@ -73,11 +73,11 @@ def _planned(warehouse: Warehouse, repository: str, plan_hash: str, addresses: C
 def _ledger_rows(
     warehouse: Warehouse, repository: str, day: str, plan_hash: str, addresses: Collection[str]
 ) -> dict[str, list[Row]]:
-    place = repository, LEDGERS, day, plan_hash
+    ledger = repository, LEDGERS, day, plan_hash
     files = [
-        "/".join((*place, sweep, name))
-        for sweep in warehouse.directories(*place)
-        for name in warehouse.files(*place, sweep)
+        "/".join((*ledger, sweep, name))
+        for sweep in warehouse.directories(*ledger)
+        for name in warehouse.files(*ledger, sweep)
         if name.endswith(".parquet")
     ]
     rows: dict[str, list[Row]] = {}
@@ -121,10 +121,10 @@ def _record_of(
 
 
 def _copy_of(warehouse: Warehouse, repository: Repository, plan_hash: str, address: str) -> str | None:
-    from retention_assets.state.quarantine import place_of_plan  # this import takes a quarter of a second
+    from retention_assets.state.quarantine import quarantine_of_plan  # this import takes a quarter of a second
 
     try:
-        place = place_of_plan(repository, find_plan(warehouse, repository.name, plan_hash))
+        quarantine = quarantine_of_plan(repository, find_plan(warehouse, repository.name, plan_hash))
     except RetentionError:  # another configuration, or a variable that is not set here: only the URL is unknown
         return None
-    return place.describe(address)
+    return quarantine.describe(address)

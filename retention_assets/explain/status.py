@@ -1,4 +1,4 @@
-"""How each repository stands: its newest plan, approval, last sweep, quarantine and trend, and what needs a person."""
+"""The state of each repository: newest plan, approval, last sweep, quarantine, trend, and the actions that it needs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -71,7 +71,7 @@ class RepositoryStatus:
     trend: tuple[tuple[date, int], ...]  # bytes that each of the last plans would free or lets wait, oldest first
     stopped_by: str | None
     running: str | None  # who sweeps now
-    needs: tuple[str, ...]  # sentences: what a person should do; `{program}` stands for the command
+    needs: tuple[str, ...]  # a sentence for each required action; `{program}` stands for the command
 
     def document(self) -> dict[str, Any]:
         """Return the status for JSON."""
@@ -95,7 +95,7 @@ def status_of(
 ) -> RepositoryStatus:
     """Return the status of one repository from its plans, approvals, records and lease.
 
-    `until`: plans of later days are left out; None: none is.
+    `until`: plans of later days do not count; None: all plans count.
     """
     name, settings = repository.name, repository.settings
     days = [day for day in warehouse.directories(name, PLANS) if until is None or day <= until.isoformat()]
@@ -128,11 +128,11 @@ def status_of(
 
 
 def needs_of(status: RepositoryStatus, newest_day: str | None, now: datetime, life: timedelta) -> Iterator[str]:
-    """Yield what a person should do, the most urgent first.
+    """Yield the required actions, the most urgent first.
 
     Args:
         status: the status of the repository, without its needs.
-        newest_day: the newest day that has a plan of any kind; None: there is none.
+        newest_day: the newest day that has a plan of any kind; None: no day has one.
         now: UTC.
         life: how long a plan and its approval may be used.
     """
@@ -146,14 +146,14 @@ def needs_of(status: RepositoryStatus, newest_day: str | None, now: datetime, li
     due = [one for one in status.quarantine if one.until <= now]
     if due:
         objects = sum(one.objects for one in due)
-        yield f"{objects:,} objects are past their time in quarantine. See: {{program}} purge {name}"
+        yield f"The time in quarantine of {objects:,} objects is over. See: {{program}} purge {name}"
     if plan is None:
-        yield f"There is no plan. Make one: {{program}} plan {name}"
+        yield f"There is no plan. Plan with: {{program}} plan {name}"
         return
     if newest_day and newest_day > plan.day.isoformat():
         yield f"The plan of {newest_day} was withdrawn or refused. Plan again: {{program}} plan {name}"
     if plan.blocked:
-        yield f"The plan cannot be carried out: {plan.blocked}"
+        yield f"The plan cannot be executed: {plan.blocked}"
     elif now - plan.made_at > life:
         yield f"The plan of {plan.day} is too old to be swept. Plan again: {{program}} plan {name}"
     elif plan.candidates.objects and status.mode != "plan":
@@ -163,18 +163,18 @@ def needs_of(status: RepositoryStatus, newest_day: str | None, now: datetime, li
 def _next_step(status: RepositoryStatus, plan: Plan) -> Iterator[str]:
     name, day = status.repository, plan.day
     if status.approval in (NOT_APPROVED, LAPSED, WITHDRAWN):
-        yield f"Look at the plan and approve it: {{program}} approve {name} {plan.plan_hash} --as-of {day}"
+        yield f"The plan waits for approval. Approve it with: {{program}} approve {name} {plan.plan_hash} --as-of {day}"
     elif status.sweep is None or status.sweep.plan_hash != plan.plan_hash:
-        yield f"The plan may be swept: {{program}} sweep {name} --as-of {day}"
+        yield f"The plan is approved. Sweep with: {{program}} sweep {name} --as-of {day}"
 
 
 def _newest_plans(warehouse: Warehouse, name: str, days: Sequence[str]) -> list[Plan]:
-    """Return the plans that stand, of the newest days, oldest first."""
+    """Return the valid plans of the newest days, oldest first."""
     found: list[Plan] = []
     for day in reversed(days):
         try:
             found.append(load_plan(warehouse, name, date.fromisoformat(day)))
-        except RetentionError:  # withdrawn or refused, or of another version: it is no plan that can be swept
+        except RetentionError:  # withdrawn or refused, or of another version: such a plan cannot be swept
             continue
         if len(found) == _PLANS:
             break

@@ -66,9 +66,16 @@ class Inventory:
             ObjectMissing: the file is gone; the message names the file.
             CorruptFile: the file does not verify, or does not lie below this inventory's folder.
         """
-        return read_inventory_file(self._reader.read(self._place(manifest, file)), manifest, file)
+        try:
+            content = self._reader.read(self._path_of(manifest, file))
+        except ObjectMissing:
+            raise ObjectMissing(
+                f"{manifest.name}: its file {file.key!r} is missing. Nothing was deleted. Wait for the next "
+                "delivery, or remove `inventory` so that the store is listed."
+            ) from None
+        return read_inventory_file(content, manifest, file)
 
-    def _place(self, manifest: Manifest, file: InventoryFile) -> str:
+    def _path_of(self, manifest: Manifest, file: InventoryFile) -> str:
         """Return the path of `file` relative to the inventory's folder.
 
         The manifest gives the file's key in the bucket of the delivery. The inventory's folder can be that folder or a
@@ -98,6 +105,6 @@ def scan_start(delivery: str) -> datetime:
         return datetime.strptime(delivery, _TIME).replace(tzinfo=UTC)
     except ValueError as error:
         raise CorruptFile(
-            f"{delivery!r}: is no delivery of an inventory, which is named like 2026-11-01T00-00Z. It was not used. "
+            f"{delivery!r}: is not the name of a delivery, such as 2026-11-01T00-00Z. It was not used. "
             "Check `inventory.url`: it names the folder `…/source-bucket/config-ID`."
         ) from error

@@ -4,7 +4,7 @@ from typing import Any, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from retention_assets.errors import StoreError
+from retention_assets.errors import StoreError, brief
 from retention_assets.inventory.delivered import is_delivery
 
 _ABSENT = ("404", "NoSuchKey", "NotFound")
@@ -59,6 +59,6 @@ class S3Deliveries:
 
     def _failed(self, error: Exception) -> StoreError:
         return StoreError(
-            f"{self._url}: the inventory's folder cannot be looked into ({error.__class__.__name__}). No run was "
-            "started. Check the credentials and the endpoint of the inventory's storage_options."
+            f"{self._url}: the inventory's folder cannot be read ({brief(error)}). No run was started. Check the "
+            "credentials and the endpoint of the inventory's storage_options."
         )

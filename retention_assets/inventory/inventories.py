@@ -5,19 +5,72 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.config.configuration import Repository
+from retention_assets.config.configuration import Repository, canonical_namespace
 from retention_assets.core.frames import from_arrow, on_workers, read_tasks
 from retention_assets.errors import ConfigurationError, ObjectMissing
-from retention_assets.inventory.addresses import addresses_below, require_bucket_listed
 from retention_assets.inventory.delivered import Inventory
 from retention_assets.inventory.manifest import InventoryFile, Manifest
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.tables import STORAGE_INVENTORY
 
-_FILES = pa.schema([("place", pa.int64()), ("key", pa.string()), ("size", pa.int64()), ("md5", pa.string())])
+_METADATA = "_lakefs/"
+
+
+def addresses_below(batch: pa.RecordBatch, namespace: str) -> pa.RecordBatch:
+    """Return the rows of `batch` that lie in `namespace`, as rows of the table `storage_inventory`.
+
+    Addresses are relative to `namespace` (`s3://bucket/prefix`). The result leaves out other buckets, other prefixes
+    (`orchard` does not contain `orchards/x`), `_lakefs/`, and the marker object of the namespace's own folder.
+
+    Raises:
+        ConfigurationError: `namespace` is not in Amazon S3.
+    """
+    bucket, prefix = bucket_and_prefix(namespace)
+    own = pc.and_(pc.equal(batch["bucket"], pa.scalar(bucket)), pc.starts_with(batch["key"], prefix))
+    batch = batch.filter(own)
+    address = pc.utf8_slice_codeunits(batch["key"], len(prefix))
+    source = pa.repeat(pa.scalar("inventory", pa.string()), len(batch))
+    columns = [address, batch["size"], batch["last_modified"], batch["etag"], source]
+    rows = pa.RecordBatch.from_arrays(columns, schema=STORAGE_INVENTORY.schema)
+    return rows.filter(pc.and_(pc.not_equal(address, pa.scalar("")), pc.invert(pc.starts_with(address, _METADATA))))
+
+
+def bucket_and_prefix(namespace: str) -> tuple[str, str]:
+    """Return the bucket of an `s3://` namespace and the prefix of its keys. The prefix is empty or ends with a slash.
+
+    Raises:
+        ConfigurationError: `namespace` is not in Amazon S3.
+    """
+    scheme, _, location = canonical_namespace(namespace).partition("://")
+    bucket, _, path = location.partition("/")
+    if scheme != "s3" or not bucket:
+        raise ConfigurationError(
+            f"{namespace}: an S3 inventory lists s3:// namespaces only. Nothing was read or deleted. "
+            f"List the store itself instead: remove the repository's inventory."
+        )
+    return bucket, f"{path}/" if path else ""
+
+
+def require_bucket_listed(manifests: Sequence[Manifest], namespace: str) -> None:
+    """Refuse inventories when none of them lists the namespace's bucket: the bucket would look empty.
+
+    Raises:
+        ConfigurationError: no inventory lists the bucket, or `namespace` is not in Amazon S3.
+    """
+    bucket, _ = bucket_and_prefix(namespace)
+    if all(manifest.source_bucket != bucket for manifest in manifests):
+        listed = ", ".join(sorted({manifest.source_bucket for manifest in manifests})) or "nothing"
+        raise ConfigurationError(
+            f"{namespace}: the repository's inventories list {listed}, not the bucket {bucket!r}. Nothing was deleted. "
+            f"Name the folder of an inventory of that bucket: `…/{bucket}/<inventory>`."
+        )
+
+
+_FILES = pa.schema([("inventory", pa.int64()), ("key", pa.string()), ("size", pa.int64()), ("md5", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +91,9 @@ def delivered_inventory(spark: SparkSession, repository: Repository) -> Delivere
     opened = [_newest(access, expected) for access, expected in inventory_accesses(repository)]
     require_bucket_listed([manifest for _, manifest in opened], repository.namespace)
     # The files are passed as rows, not in the closure: Spark writes a large closure to disk, including its secrets.
-    files = [{"place": place, **asdict(file)} for place, (_, manifest) in enumerate(opened) for file in manifest.files]
+    files = [
+        {"inventory": number, **asdict(file)} for number, (_, manifest) in enumerate(opened) for file in manifest.files
+    ]
     rows = from_arrow(spark, pa.Table.from_pylist(files, _FILES))
     without_files = [(access, replace(manifest, files=())) for access, manifest in opened]
     listed = on_workers(
@@ -73,21 +128,11 @@ def _newest(access: StoreAccess, expected: str) -> tuple[StoreAccess, Manifest]:
 
 def _reader(opened: Sequence[tuple[StoreAccess, Manifest]], namespace: str):  # type: ignore[no-untyped-def]
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        inventories: Mapping[int, Inventory] = {place: Inventory(access) for place, (access, _) in enumerate(opened)}
+        inventories: Mapping[int, Inventory] = {number: Inventory(access) for number, (access, _) in enumerate(opened)}
         for batch in batches:
             for row in batch.to_pylist():
-                place = row.pop("place")
-                for rows in _rows(inventories[place], opened[place][1], InventoryFile(**row)):
+                number = row.pop("inventory")
+                for rows in inventories[number].read(opened[number][1], InventoryFile(**row)):
                     yield addresses_below(rows, namespace)
 
     return read
-
-
-def _rows(inventory: Inventory, manifest: Manifest, file: InventoryFile) -> Iterator[pa.RecordBatch]:
-    try:
-        yield from inventory.read(manifest, file)
-    except ObjectMissing:
-        raise ObjectMissing(
-            f"{manifest.name}: its file {file.key!r} is not there. Nothing was deleted. Wait for the next delivery, "
-            "or remove `inventory` so that the store is listed."
-        ) from None

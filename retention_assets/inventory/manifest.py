@@ -34,7 +34,7 @@ _ORC_COLUMN = re.compile(r"\s*(\w+)\s*:[^,]*")
 _PARQUET_SCHEMA = re.compile(r"message\s+[\w.]+\s*\{(.*)\}", re.DOTALL)
 _PARQUET_COLUMN = re.compile(r"\s*(?:required|optional)\s+\w+\s+(\w+)\s*(?:\([^;]*\))?\s*")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_INSTANT = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
+_LATEST_TIMESTAMP = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def unusable(name: str, what: str, remedy: str = "Fetch it again, or use another delivery.") -> CorruptFile:
@@ -87,7 +87,7 @@ class _Document(BaseModel):
 
     sourceBucket: str = Field(min_length=1)  # noqa: N815 (Amazon's name)
     version: Literal["2016-11-30"]
-    creationTimestamp: int = Field(ge=0, le=_LAST_INSTANT)  # noqa: N815 (Amazon's name); milliseconds since 1970
+    creationTimestamp: int = Field(ge=0, le=_LATEST_TIMESTAMP)  # noqa: N815 (Amazon's name); milliseconds since 1970
     fileFormat: FileFormat  # noqa: N815 (Amazon's name)
     fileSchema: str  # noqa: N815 (Amazon's name)
     files: list[_FileEntry]
@@ -129,12 +129,12 @@ def _columns(file_format: FileFormat, schema: str, name: str) -> tuple[str, ...]
     if file_format is FileFormat.CSV:
         names = [column.strip() for column in schema.split(",")]
         return tuple(_CSV_NAMES.get(column, column) for column in names)
-    whole, one, separator = (
+    schema_pattern, column_pattern, separator = (
         (_ORC_SCHEMA, _ORC_COLUMN, ",") if file_format is FileFormat.ORC else (_PARQUET_SCHEMA, _PARQUET_COLUMN, ";")
     )
-    matched = whole.fullmatch(schema.strip())
+    matched = schema_pattern.fullmatch(schema.strip())
     parts = [part for part in matched[1].split(separator) if part.strip()] if matched else []
-    columns = [one.fullmatch(part) for part in parts]
+    columns = [column_pattern.fullmatch(part) for part in parts]
     if not columns or None in columns:
         raise unusable(name, f"fileSchema is not a flat {file_format} schema: {schema[:200]!r}")
     return tuple(column[1] for column in columns if column)

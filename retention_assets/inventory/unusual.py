@@ -15,27 +15,26 @@ def is_unusual(address: Column) -> Column:
     return address.rlike(rf"(^|/)\.{{0,2}}(/|{END})|[\x00-\x1f\x7f]")
 
 
-UNUSUAL = "unusual_names"  # key of a note in an inventory's notes
 _NUMBER, _FIRST = "unusual_keys", "first_unusual_key"
 
 
 def unusual_counts() -> list[Column]:
-    """Return the aggregates of listed objects from which `unusual_names` makes its note."""
+    """Return the aggregates of listed objects from which `unusual_names` makes its text."""
     unusual = F.when(is_unusual(F.col("address")), F.col("address"))
     return [F.count(unusual).alias(_NUMBER), F.min(unusual).alias(_FIRST)]
 
 
-def unusual_names(counted: Mapping[str, Any]) -> dict[str, str]:
-    """Return a note with the number of keys that are not paths and the first of them; {} when there are none.
+def unusual_names(counted: Mapping[str, Any]) -> str | None:
+    """Return the number of keys that are not paths, with the first of them; None when there are none.
 
     `counted`: the values of `unusual_counts`, by name.
     """
     if not counted[_NUMBER]:
-        return {}
-    return {UNUSUAL: f"{counted[_NUMBER]:,} keys, {counted[_FIRST]!r} first, have a name that is no path"}
+        return None
+    return f"{counted[_NUMBER]:,} keys, {counted[_FIRST]!r} first, have a name that is no path"
 
 
 def name_warnings(inventory: Rows) -> list[str]:
     """Return a warning about keys that are not paths; an empty list when there are none."""
-    told = inventory.notes.get(UNUSUAL)
-    return [f"In the store {told}. They count as foreign and stay."] if told else []
+    names = inventory.details.unusual_names
+    return [f"In the store {names}. They count as foreign and stay."] if names else []

@@ -46,10 +46,10 @@ def _side(candidates: DataFrame, name: str) -> DataFrame:
 
 def changed_amounts(changes: DataFrame, most: int, prefix: Callable[[], Column] = top_prefix) -> DataFrame:
     """Return the `largest_groups` of each change. `changes`: the rows that `compared` returns."""
-    return largest_groups(changes, "change", _told_reason(), prefix(), most)
+    return largest_groups(changes, "change", _reason_text(), prefix(), most)
 
 
-def _told_reason() -> Column:
+def _reason_text() -> Column:
     """Return the reason as text. If the two sets free the object for different reasons, the text has both."""
     earlier, later = F.col("reason_before"), F.col("reason_after")
     both = F.when(earlier == later, F.concat(later, F.lit(", other rules"))).otherwise(

@@ -82,7 +82,7 @@ class StoreAccess:
     def __reduce__(self) -> tuple[type["StoreAccess"], tuple[str, dict[str, str]]]:
         if self.url.startswith("memory://"):
             raise ConfigurationError(
-                f"{self.url}: what is in this process's memory cannot be read by another. Use file:// or a store."
+                f"{self.url}: another process cannot read the memory of this process. Use file:// or a store."
             )
         return StoreAccess, (self.url, dict(self.options))
 
@@ -148,8 +148,8 @@ class StoreAccess:
                 self._refuse(name)
         names = ", ".join(sorted(self.options)) or "none"
         raise ConfigurationError(
-            f"{self.url}: cannot be opened with the storage_options given ({names}): one is missing, or its value "
-            f"makes no sense. Nothing was read. On Azure, az:// needs account_name."
+            f"{self.url}: cannot be opened with the storage_options given ({names}): an option is missing, or a "
+            f"value is invalid. Nothing was read. On Azure, az:// needs account_name."
         )
 
     def _refuse(self, name: str) -> NoReturn:
@@ -176,18 +176,18 @@ def _checked(url: str) -> str:
         )
     if scheme != "file" and "#" in rest:
         raise ConfigurationError(
-            f"{scheme}://{rest}: a URL ends before its `#`: this one would open another place. Nothing was read. "
+            f"{scheme}://{rest}: a URL ends before its `#`, so this URL would open another location. Nothing was read. "
             "If the name has a `#`, write it as %23."
         )
     if scheme == "local":
         raise ConfigurationError(
-            f"{scheme}://{rest}: only the server knows where a local:// namespace lies. Nothing was read. "
+            f"{scheme}://{rest}: only the lakeFS server knows the directory of a local:// namespace. Nothing was read. "
             "Set `storage:` to its directory, such as file:///var/lakefs/block/repository."
         )
     url = f"{scheme}://{rest}"
     if scheme not in _SCHEMES or (scheme == "https" and not _AZURE_HOST.match(url)):
         raise ConfigurationError(
-            f"{url}: not a place of objects that is known here. Nothing was read. "
+            f"{url}: this kind of URL is not supported. Nothing was read. "
             "Use s3://, gs://, az://, abfs[s]://, https:// of Azure, or file://."
         )
     return url

@@ -82,15 +82,15 @@ def _azure(url: str, config: Mapping[str, str]) -> str:
 def _date_of(address: str, client: Mapping[str, Any]) -> datetime | None:
     try:
         with _pool(address, client) as pool:
-            answer = pool.request(
+            response = pool.request(
                 "HEAD", address, headers={"Cache-Control": "no-cache"}, redirect=False, retries=False, timeout=_TIMEOUT
             )
-        if answer.headers.get("Age", "0") != "0":
+        if response.headers.get("Age", "0") != "0":
             return None
-        told = parsedate_to_datetime(answer.headers["Date"])
+        date = parsedate_to_datetime(response.headers["Date"])
     except (urllib3.exceptions.HTTPError, OSError, KeyError, ValueError):
         return None  # the caller decides what an unknown time means
-    return told.replace(tzinfo=told.tzinfo or UTC).astimezone(UTC)
+    return date.replace(tzinfo=date.tzinfo or UTC).astimezone(UTC)
 
 
 def _pool(address: str, client: Mapping[str, Any]) -> urllib3.PoolManager:

@@ -43,7 +43,7 @@ class Conditional:
         """Write an object if none exists at `path`, atomically; return whether it was written, or a failure.
 
         False means that an object already exists. After a lost response, an object with equal bytes counts as ours. So
-        two writers that must be distinguished must write different bytes. After an `unclear` failure, it is unknown
+        two writers that must be distinguished must write different bytes. After an `ambiguous` failure, it is unknown
         whether the object was written.
         """
         return self._written(lambda: self.store.put(path, content, mode="create"), path, content)
@@ -67,9 +67,9 @@ class Conditional:
         """
         self._settled(lambda: self.store.put(path, _unique(), mode="create"), path, url)
         if self._settled(lambda: self.store.put(path, _unique(), mode="create"), path, url):
-            raise _ignored(url, "If-None-Match", "an object was created where one was")
+            raise _ignored(url, "If-None-Match", "an existing object was overwritten")
         if with_replace and self._settled(lambda: self.store.put(path, _unique(), mode=_NO_SUCH_VERSION), path, url):
-            raise _ignored(url, "If-Match", "an object was replaced that had another ETag")
+            raise _ignored(url, "If-Match", "an object with another ETag was replaced")
 
     def _settled(self, put: Callable[[], object], path: str, url: str) -> bool:
         return require_known(self._written(put, path, b""), url, path)
@@ -87,17 +87,17 @@ class Conditional:
         lost: Failure | None = None  # the first failure after which the write may have happened
         for pause in _PAUSES:
             self.sleep(pause)
-            answer = self._answer(put)
-            if answer is True:
+            result = self._put_result(put)
+            if result is True:
                 return True
-            if answer is False:
+            if result is False:
                 return self._holds(path, content, lost) if lost else False
-            lost = lost or (answer if _leaves_open(answer) else None)
-            if not answer.passing:
+            lost = lost or (result if _leaves_open(result) else None)
+            if not result.retryable:
                 break
-        return (self._holds(path, content, lost) or _unknown(lost)) if lost else answer
+        return (self._holds(path, content, lost) or _unknown(lost)) if lost else result
 
-    def _answer(self, put: Callable[[], object]) -> bool | Failure:
+    def _put_result(self, put: Callable[[], object]) -> bool | Failure:
         """Return True if the write was done, False if its condition does not hold, else the failure."""
         try:
             put()
@@ -107,18 +107,18 @@ class Conditional:
         return True
 
     def _holds(self, path: str, content: bytes, lost: Failure) -> bool | Failure:
-        """Return whether the object has exactly `content`; `lost` as an unclear failure if it cannot be read."""
+        """Return whether the object has exactly `content`; `lost` as an ambiguous failure if it cannot be read."""
         try:
             return bool(bytes(self.store.get(path).bytes()) == content)
         except (BaseError, OSError, ValueError) as error:
             return False if _is_absent(failure_of(error, self.secrets)) else _unknown(lost)
 
 
-def require_known(answer: bool | Failure, url: str, path: str) -> bool:
-    """Return the result of a conditional write. Errors: AccessDenied or StoreError for a failure, unclear or not."""
-    if isinstance(answer, Failure):
-        raise answer.as_error(url, path, _WRITE_UNKNOWN if answer.unclear else WRITE)
-    return answer
+def require_known(result: bool | Failure, url: str, path: str) -> bool:
+    """Return the result of a conditional write. Errors: AccessDenied or StoreError for a failure, ambiguous or not."""
+    if isinstance(result, Failure):
+        raise result.as_error(url, path, _WRITE_UNKNOWN if result.ambiguous else WRITE)
+    return result
 
 
 def _unique() -> bytes:
@@ -127,8 +127,8 @@ def _unique() -> bytes:
 
 def _ignored(url: str, condition: str, what: str) -> GuardRefused:
     return GuardRefused(
-        f"{url}: the store ignored the condition {condition}: {what}. Two sweeps at once would both believe that they "
-        f"are alone. Nothing was deleted. Use a store, or a version of it, that has conditional writes."
+        f"{url}: the store ignored the condition {condition}: {what}. Two sweeps could hold "
+        f"the same lease. Nothing was deleted. Use a store, or a version of the store, that has conditional writes."
     )
 
 
@@ -137,7 +137,7 @@ def _is_refusal(error: Exception, failure: Failure) -> bool:
 
     obstore raises the same errors for a bucket that does not exist; these are not refusals.
     """
-    if failure.passing:
+    if failure.retryable:
         return False
     if isinstance(error, PreconditionError) and _NOT_FOUND in str(error):
         return failure.code == _NO_KEY
@@ -150,8 +150,8 @@ def _is_absent(failure: Failure) -> bool:
 
 def _leaves_open(failure: Failure) -> bool:
     """Return whether the object may have been written despite the failure, as after any error without a code."""
-    return failure.unclear or (failure.kind is Kind.OTHER and not failure.code)
+    return failure.ambiguous or (failure.kind is Kind.OTHER and not failure.code)
 
 
 def _unknown(lost: Failure) -> Failure:
-    return replace(lost, unclear=True)
+    return replace(lost, ambiguous=True)

@@ -1,4 +1,4 @@
-"""The meaning of a store's errors: the kind, one line of detail, and the remedy. Raw store errors are never shown."""
+"""Classifies a store's errors: the kind, one line of detail, and the remedy. Raw store errors are never shown."""
 
 import re
 from collections.abc import Collection
@@ -32,7 +32,7 @@ _THROTTLES = (
 )  # fmt: skip
 _THROTTLE_STATUSES = ("429", "503")
 _BROKEN = ("InternalError", "InternalServerError", "OperationTimedOut")
-_NOT_NOW = ("RequestTimeout", "OperationAborted", "ConditionalRequestConflict")  # nothing was done; retryable
+_NOT_NOW = ("RequestTimeout", "OperationAborted", "ConditionalRequestConflict")  # the store did nothing; retryable
 
 
 class Kind(Enum):
@@ -46,7 +46,7 @@ class Kind(Enum):
     OTHER = "other"
 
     @property
-    def is_of_the_store(self) -> bool:
+    def is_of_store(self) -> bool:
         """Whether the next request would fail too, for any object."""
         return self in (Kind.BUCKET_MISSING, Kind.CREDENTIALS, Kind.UNREACHABLE)
 
@@ -74,19 +74,19 @@ class Failure:
     names_object: bool = False  # the store said that the object, not the bucket, is missing
     code: str = ""  # the store's own code, such as PreconditionFailed
     throttled: bool = False  # the store asked for fewer requests
-    passing: bool = False  # retryable: the same request may succeed later
-    unclear: bool = False  # ambiguous: the store may have done what was requested
-    retry_alone: bool = False  # the store refused a request because of some of its objects: request each alone
+    retryable: bool = False  # the same request may succeed later
+    ambiguous: bool = False  # the store may have done what was requested
+    retry_singly: bool = False  # the store refused a request because of some of its objects: request each by itself
 
     def of_bulk(self) -> "Failure":
         """Return the failure of a request that named several objects, for each of them."""
-        return replace(self, retry_alone=not (self.passing or self.kind.is_of_the_store))
+        return replace(self, retry_singly=not (self.retryable or self.kind.is_of_store))
 
     def as_error(self, url: str, path: str, action: Action) -> StoreError:
         """Return the error to raise. Its message says where and what failed, what was not done, and the remedy."""
-        told = _TOLD[self.kind].format(permission=action.permission)
-        place = f"{url}: cannot {action.verb} {repr(path) if path else 'its objects'}"
-        return _CLASSES.get(self.kind, StoreError)(f"{place}: {self.detail}. {action.undone} {told}")
+        remedy = _REMEDIES[self.kind].format(permission=action.permission)
+        what = f"{url}: cannot {action.verb} {repr(path) if path else 'its objects'}"
+        return _CLASSES.get(self.kind, StoreError)(f"{what}: {self.detail}. {action.undone} {remedy}")
 
 
 _CLASSES: dict[Kind, type[StoreError]] = {
@@ -94,13 +94,13 @@ _CLASSES: dict[Kind, type[StoreError]] = {
     Kind.CREDENTIALS: AccessDenied,
     Kind.DENIED: AccessDenied,
 }
-_TOLD = {
-    Kind.OBJECT_MISSING: "Check that `storage` is the right place, and whether something else deleted the object.",
+_REMEDIES = {
+    Kind.OBJECT_MISSING: "Check that `storage` is the right URL, and whether another program deleted the object.",
     Kind.BUCKET_MISSING: "Check the bucket's name in `storage`, and the options `endpoint` and `region`.",
     Kind.CREDENTIALS: "Check the credentials in `storage_options` (access_key_id and secret_access_key on S3).",
     Kind.DENIED: "Let the credentials in `storage_options` {permission}.",
-    Kind.UNREACHABLE: "Check the option `endpoint`, and the network between here and the store.",
-    Kind.OTHER: "If it passes by itself, run again; else check `storage` and `storage_options`.",
+    Kind.UNREACHABLE: "Check the option `endpoint`, and the network between this machine and the store.",
+    Kind.OTHER: "Run the same command again. If it fails again, check `storage` and `storage_options`.",
 }
 
 
@@ -115,7 +115,7 @@ def failure_of(error: Exception, secrets: Collection[str]) -> Failure:
     return _failure(kind, code, status, own, secrets, names_object=names_object)
 
 
-def failure_told(code: str, status: int | None, message: str, secrets: Collection[str]) -> Failure:
+def failure_of_response(code: str, status: int | None, message: str, secrets: Collection[str]) -> Failure:
     """Return the failure for an error with this code, HTTP status and message, such as the error of one key."""
     number = str(status or "")
     text = f"<Code>{code}</Code>"
@@ -142,15 +142,15 @@ def _failure(
 ) -> Failure:
     throttled = code in _THROTTLES or status in _THROTTLE_STATUSES
     broken = code in _BROKEN or (status.startswith("5") and status != "501" and not throttled)
-    unclear = broken or kind is Kind.UNREACHABLE
+    ambiguous = broken or kind is Kind.UNREACHABLE
     return Failure(
         kind,
         scrubbed(_detail(kind, code, status, scrubbed(own, secrets)), secrets),
         names_object,
         code,
         throttled=throttled,
-        passing=throttled or unclear or code in _NOT_NOW,
-        unclear=unclear,
+        retryable=throttled or ambiguous or code in _NOT_NOW,
+        ambiguous=ambiguous,
     )
 
 
@@ -167,15 +167,15 @@ def _kind(text: str, code: str, status: str, *, absent: bool) -> Kind:
 
 
 def _detail(kind: Kind, code: str, status: str, own: str) -> str:
-    told = f"status {status}" if status and code in ("", status) else code
-    code = f" ({told})" if told else ""
+    shown = f"status {status}" if status and code in ("", status) else code
+    code = f" ({shown})" if shown else ""
     if kind is Kind.OTHER:
         return "the store failed" + code + ": " + _QUERY.sub("?…", " ".join(own.split()))[:_MAX_DETAIL].rstrip(".")
     return {
-        Kind.OBJECT_MISSING: "it is not in the store",
+        Kind.OBJECT_MISSING: "the object is not in the store",
         Kind.BUCKET_MISSING: "the bucket does not exist",
-        Kind.CREDENTIALS: "the store refused the credentials, or there are none",
-        Kind.DENIED: "the store denied it",
+        Kind.CREDENTIALS: "the store refused the credentials, or no credentials are set",
+        Kind.DENIED: "the store denied the request",
         Kind.UNREACHABLE: "the store cannot be reached",
     }[kind] + code
 

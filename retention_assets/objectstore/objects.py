@@ -151,7 +151,7 @@ class ObjectReader(OpenStore):
 
     def _listed_exactly(self, prefix: str, offset: str | None, listed: Sequence[pa.Array]) -> Iterator[pa.RecordBatch]:
         """Yield the objects below `prefix` under their exact keys, without those in `listed`."""
-        from retention_assets.objectstore.s3_listing import list_exactly  # importing boto3 takes a second
+        from retention_assets.objectstore.s3 import list_exactly  # importing boto3 takes a second
 
         known = pa.chunked_array(listed, pa.string())
         for entries in list_exactly(self._access, prefix, offset):
@@ -201,21 +201,21 @@ class ObjectReader(OpenStore):
                 return self._known(found, prefix, LIST)
             if not isinstance(found, Failure) and not _misnames(found):
                 return found
-        from retention_assets.objectstore.s3_listing import level_exactly  # importing boto3 takes a second
+        from retention_assets.objectstore.s3 import level_exactly  # importing boto3 takes a second
 
         return level_exactly(self._access, prefix)
 
     def _call[T](self, call: Callable[[], T], path: str, action: Action) -> T:
         return self._known(self._asked(call), path, action)
 
-    def _known[T](self, answer: T | Failure, path: str, action: Action) -> T:
+    def _known[T](self, result: T | Failure, path: str, action: Action) -> T:
         """Return the result, or raise the error for a failure.
 
         The store's own exception is not attached, because its text may contain signed URLs.
         """
-        if isinstance(answer, Failure):
-            raise answer.as_error(self._access.url, path, action)
-        return answer
+        if isinstance(result, Failure):
+            raise result.as_error(self._access.url, path, action)
+        return result
 
     def _asked[T](self, call: Callable[[], T]) -> T | Failure:
         try:

@@ -1,4 +1,4 @@
-"""What became of an object: one type, from the store's answer to the ledger. Also the objects to delete."""
+"""The result of an action for one object, from the store's response to the ledger; and the objects to delete."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Protocol
 from retention_assets.objectstore.failures import Failure, Kind
 
 _GONE = "it was gone already"
-_NOT_SAID = "the store answered 404 without saying that the object is absent"
+_AMBIGUOUS_404 = "the store answered 404 without saying that the object is absent"
 
 
 class Outcome(StrEnum):
@@ -26,7 +26,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ObjectResult:
-    """What became of one object. `detail` says why, if the outcome alone does not.
+    """The result of an action for one object. `detail` is the reason for the outcome, if there is one.
 
     `failure`: the store's error, which decides about retries. The ledger stores outcome and detail.
     """
@@ -79,4 +79,4 @@ def result_of(failure: Failure | None) -> ObjectResult:
     # A 404 may mean that the bucket is missing. The object is missing only if the store says so.
     if failure.names_object:
         return ObjectResult(Outcome.MISSING, _GONE)
-    return ObjectResult.failed(Failure(failure.kind, _NOT_SAID))
+    return ObjectResult.failed(Failure(failure.kind, _AMBIGUOUS_404))

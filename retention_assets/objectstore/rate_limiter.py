@@ -19,19 +19,19 @@ _LEAST_MEASURED = 500.0  # objects per second; a lower measured rate shows only 
 _KEPT = 0.8  # the share of the rate that remains after a throttle
 _RECOVERY = 1.0  # seconds until the rate is back at the rate that was throttled
 _RISE = 1.1  # one response raises the rate by at most this factor
-_QUIET, _LONGEST_QUIET = 0.25, 20.0  # seconds of backoff after a throttle; doubled each time at the lowest rate
+_BACKOFF, _LONGEST_BACKOFF = 0.25, 20.0  # seconds of backoff after a throttle; doubled each time at the lowest rate
 # The batch size after a throttle, because a store accepts small requests more readily:
-_PORTION = 0.1  # seconds' worth of objects
+_BATCH_SECONDS = 0.1  # seconds' worth of objects
 # objects at least, but no more than a second's worth: if a store throttles requests at random, smaller and more
 # requests are throttled more often
-_LEAST_PORTION = 20
+_LEAST_BATCH = 20
 _LATENESS = 0.05  # seconds; a request that is late by less than this does not lower the rate
 _LOWEST_SHARE = 0.01  # the lowest rate as a share of the ceiling; however much a store throttles, a task continues
 _LOWEST = 20.0  # objects per second; the lowest rate without a ceiling
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """The retry policy of one request.
 
     Throttled attempts do not count, because the store may have served other requests instead. A throttled
@@ -45,10 +45,10 @@ class Patience:
 
 def backoffs(random: Random, first: float = 0.5, longest: float = 20.0) -> Iterator[float]:
     """Yield the seconds to wait before each further attempt: 50 to 100 %, at random, of a duration that doubles."""
-    span = first
+    duration = first
     while True:
-        yield span * (0.5 + 0.5 * random.random())
-        span = min(longest, span * 2)
+        yield duration * (0.5 + 0.5 * random.random())
+        duration = min(longest, duration * 2)
 
 
 class RateLimiter:
@@ -91,9 +91,9 @@ class RateLimiter:
         self._throttled_at = reached
         self._clock, self._sleep = clock, sleep
         self._lock = Lock()
-        self._free_at = self._quiet_until = self._counted_since = self.progressed_at = clock()
+        self._free_at = self._backoff_until = self._counted_since = self.progressed_at = clock()
         self._counted = 0
-        self._quiet = _QUIET
+        self._backoff = _BACKOFF
 
     @property
     def rate(self) -> float | None:
@@ -105,14 +105,14 @@ class RateLimiter:
         """The rate that the store accepts from this task, in objects per second; None if it never throttled."""
         return None if self._throttled_at is None else self._rate
 
-    def portion(self, most: int) -> int:
+    def batch_size(self, most: int) -> int:
         """Return the best batch size of a request: a second's worth of objects or less, from 1 to `most`."""
         rate = self._rate
         if rate is None:
             return most
-        of_a_second = ceil(rate)
-        portion = of_a_second if self._throttled_at is None else max(ceil(rate * _PORTION), _LEAST_PORTION)
-        return max(1, min(most, of_a_second, portion))
+        of_one_second = ceil(rate)
+        batch_size = of_one_second if self._throttled_at is None else max(ceil(rate * _BATCH_SECONDS), _LEAST_BATCH)
+        return max(1, min(most, of_one_second, batch_size))
 
     def before(self, objects: int) -> None:
         """Wait until a request for `objects` objects may be sent."""
@@ -123,7 +123,7 @@ class RateLimiter:
         """Return 0 if a request for `objects` objects may be sent now, else the seconds to wait before asking again."""
         with self._lock:
             now = self._clock()
-            wait = max(self._free_at, self._quiet_until) - now
+            wait = max(self._free_at, self._backoff_until) - now
             if wait > 0:
                 return wait
             if self._rate is not None:
@@ -145,8 +145,8 @@ class RateLimiter:
             self._throttled_at = rate * (1 + _KEPT) / 2 if is_lower else rate
             lowest = self._lowest()
             self._rate = max(lowest, rate * _KEPT)
-            self._quiet_until = now + self._quiet
-            self._quiet = min(_LONGEST_QUIET, self._quiet * 2) if rate <= lowest else _QUIET
+            self._backoff_until = now + self._backoff
+            self._backoff = min(_LONGEST_BACKOFF, self._backoff * 2) if rate <= lowest else _BACKOFF
 
     def clean(self, asked_at: float) -> None:
         """Note that the store did not throttle a request that was sent at `asked_at`."""
@@ -154,8 +154,8 @@ class RateLimiter:
         with self._lock:
             if self._rate is None or self._throttled_at is None or self._is_old(asked_at):
                 return
-            self._quiet = _QUIET
-            passed = (self._clock() - self._quiet_until) / _RECOVERY
+            self._backoff = _BACKOFF
+            passed = (self._clock() - self._backoff_until) / _RECOVERY
             curve = self._throttled_at * (1 + (1 - _KEPT) * (passed - 1) ** 3)
             self._rate = min(max(self._rate, curve), self._rate * _RISE, self._ceiling or inf)
 
@@ -173,7 +173,7 @@ class RateLimiter:
 
     def _is_old(self, asked_at: float) -> bool:
         """Return whether a request sent at `asked_at` is too old to say anything about the current rate."""
-        return self._throttled_at is not None and asked_at < self._quiet_until
+        return self._throttled_at is not None and asked_at < self._backoff_until
 
     def _measured(self, now: float) -> float:
         return max(_LEAST_MEASURED, self._counted / max(now - self._counted_since, 1.0))
@@ -185,9 +185,9 @@ class RateLimiter:
 class Trials:
     """The retries of one request, or of the part of the request that failed."""
 
-    def __init__(self, patience: Patience, rate_limiter: RateLimiter, random: Random) -> None:
-        self._pace, self._seconds = rate_limiter, patience.seconds
-        self._waits = islice(backoffs(random), patience.attempts - 1)
+    def __init__(self, retry_policy: RetryPolicy, rate_limiter: RateLimiter, random: Random) -> None:
+        self._rate_limiter, self._seconds = rate_limiter, retry_policy.seconds
+        self._waits = islice(backoffs(random), retry_policy.attempts - 1)
         self._failed_at: float | None = None
 
     def wait(self, *, throttled: bool) -> bool:
@@ -195,13 +195,13 @@ class Trials:
 
         After a throttle this does not wait: the rate limiter delays the next request.
         """
-        now = self._pace.now()
+        now = self._rate_limiter.now()
         if self._failed_at is None:
             self._failed_at = now
         if throttled:
-            return now <= max(self._failed_at, self._pace.progressed_at) + self._seconds
+            return now <= max(self._failed_at, self._rate_limiter.progressed_at) + self._seconds
         pause = next(self._waits, None)
         if pause is None or now + pause > self._failed_at + self._seconds:
             return False
-        self._pace.rest(pause)
+        self._rate_limiter.rest(pause)
         return True

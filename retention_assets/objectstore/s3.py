@@ -1,15 +1,20 @@
-"""Makes boto3's S3 client. The client uses the same endpoint and credentials as obstore.
+"""Makes boto3's S3 client, which uses the same endpoint and credentials as obstore, and lists with it exact keys.
 
 obstore lists a bucket and boto3 deletes from it, so both must use the same bucket. For this reason, the location and
 the options are read from obstore's store. As in obstore, the environment counts, and AWS profiles and configuration
 files do not.
+
+obstore treats a key as a path. If a key has an empty, `.` or `..` segment or a control character, obstore's listing
+fails. If a key begins or ends with a slash, obstore removes this slash, so that the key looks like another object's.
+boto3 lists the prefixes that have such keys.
 """
 
 import atexit
 import os
 import re
+import time
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import md5
@@ -34,16 +39,17 @@ from botocore.exceptions import ConnectionError as NoConnection
 from botocore.parsers import ResponseParserError
 from botocore.session import Session
 
-from retention_assets.errors import ConfigurationError
+from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.failures import Failure, failure_told, unreachable
+from retention_assets.objectstore.failures import LIST, Failure, failure_of_response, unreachable
 
 S3_ERRORS = (BotoCoreError, ClientError, ResponseParserError)  # all errors that a client raises for a request
 
-_NO_ANSWER = (HTTPClientError, NoConnection, ResponseParserError)
+_NO_RESPONSE = (HTTPClientError, NoConnection, ResponseParserError)
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
 _TRUE = frozenset({"1", "true", "yes", "y", "on", "t"})
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_PAUSES = (0.0, 0.2, 0.5, 1.0, 1.0, 2.0, 3.0, 3.0)  # seconds to wait before each attempt to list a page
 _SPAN = re.compile(r"(\d+)\s*(ns|us|ms|[smhd])[a-z]*")  # as obstore writes durations: 3s, 1min 30s, 500ms
 # obstore also accepts these credential settings as options. boto3 reads them only from the environment.
 _OF_THE_ENVIRONMENT = (
@@ -115,14 +121,14 @@ def failure_of_s3(error: Exception, access: StoreAccess) -> Failure:
     """Return the failure for one of S3_ERRORS. Its detail contains no value of the options."""
     secrets = access.options.values()
     if isinstance(error, ClientError):
-        told = error.response.get("Error", {})
+        fields = error.response.get("Error", {})
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        return failure_told(str(told.get("Code", "")), status, str(told.get("Message", "")), secrets)
+        return failure_of_response(str(fields.get("Code", "")), status, str(fields.get("Message", "")), secrets)
     if isinstance(error, _NO_CREDENTIALS):
-        return failure_told("", 401, "", secrets)
-    if isinstance(error, _NO_ANSWER):
+        return failure_of_response("", 401, "", secrets)
+    if isinstance(error, _NO_RESPONSE):
         return unreachable()
-    return failure_told("", None, str(error), secrets)
+    return failure_of_response("", None, str(error), secrets)
 
 
 def _settings(given: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
@@ -204,6 +210,77 @@ def _is_true(value: object) -> bool:
     return str(value).lower() in _TRUE
 
 
-def _seconds(span: object) -> float:
+def _seconds(key_range: object) -> float:
     """Return the seconds of a duration that obstore has accepted."""
-    return sum(int(number) * _SECONDS[unit] for number, unit in _SPAN.findall(str(span)))
+    return sum(int(number) * _SECONDS[unit] for number, unit in _SPAN.findall(str(key_range)))
+
+
+type Entries = Sequence[Mapping[str, Any]]  # with obstore's names: path, last_modified, size, e_tag
+
+
+def list_exactly(access: StoreAccess, prefix: str, after: str | None = None) -> Iterator[Entries]:
+    """Yield the objects below a directory whose paths come after `after`, page by page. Errors: those of the store."""
+    bucket = s3_bucket(access)
+    start = {"StartAfter": bucket.key(after)} if after else {}
+    for page in _pages(access, bucket, prefix, start):
+        if entries := _entries(bucket, page):
+            yield entries
+
+
+def level_exactly(access: StoreAccess, prefix: str) -> Mapping[str, Any]:
+    """Return the objects and directories directly below a directory. As in obstore, directories have no last slash."""
+    bucket = s3_bucket(access)
+    objects: list[Mapping[str, Any]] = []
+    directories: list[str] = []
+    for page in _pages(access, bucket, prefix, {"Delimiter": "/"}):
+        objects += _entries(bucket, page)
+        directories += [bucket.path(one["Prefix"]).removesuffix("/") for one in page.get("CommonPrefixes", ())]
+    return {"objects": objects, "common_prefixes": directories}
+
+
+def _pages(
+    access: StoreAccess, bucket: S3Bucket, prefix: str, parameters: Mapping[str, str]
+) -> Iterator[Mapping[str, Any]]:
+    directory = prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
+    token: dict[str, str] = {}
+    while True:
+        page = _page(access, bucket, {"Prefix": bucket.key(directory), **parameters, **token})
+        yield page
+        if not page.get("IsTruncated"):
+            return
+        following = page.get("NextContinuationToken", "")
+        if not following or following == token.get("ContinuationToken"):
+            raise StoreError(
+                f"{access.url}: the store's listing of {directory!r} is incomplete: it does not say where the next "
+                "page begins. The listing was not used. Run again. If the error remains, contact the store's vendor."
+            )
+        token = {"ContinuationToken": following}
+
+
+def _page(access: StoreAccess, bucket: S3Bucket, parameters: Mapping[str, str]) -> Mapping[str, Any]:
+    failure: Failure | None = None
+    for pause in _PAUSES:
+        time.sleep(pause)
+        try:
+            page: Mapping[str, Any] = bucket.client.list_objects_v2(Bucket=bucket.name, **parameters, **bucket.extra)
+        except S3_ERRORS as error:
+            failure = failure_of_s3(error, access)
+        else:
+            return page
+        if not failure.retryable:
+            break
+    assert failure is not None
+    # Raised outside the `except` block, so that the traceback lacks botocore's error with the request's context.
+    raise failure.as_error(access.url, bucket.path(parameters["Prefix"]), LIST)
+
+
+def _entries(bucket: S3Bucket, page: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [
+        {
+            "path": bucket.path(entry["Key"]),
+            "last_modified": entry["LastModified"],
+            "size": entry["Size"],
+            "e_tag": entry.get("ETag"),
+        }
+        for entry in page.get("Contents", ())
+    ]

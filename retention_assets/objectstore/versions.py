@@ -39,10 +39,10 @@ def keeps_versions(access: StoreAccess) -> bool | None:
         return None
     bucket = s3_bucket(access, connections=1)
     try:
-        told = bucket.client.get_bucket_versioning(Bucket=bucket.name)
+        response = bucket.client.get_bucket_versioning(Bucket=bucket.name)
     except S3_ERRORS:
         return None  # unknown, which does not mean no
-    return told.get("Status") in ("Enabled", "Suspended")
+    return response.get("Status") in ("Enabled", "Suspended")
 
 
 def noncurrent_versions(access: StoreAccess, prefix: str = "") -> Iterator[pa.RecordBatch]:
@@ -101,10 +101,10 @@ def _pages(access: StoreAccess, prefix: str = "", beginning: str = "") -> Iterat
         raise ConfigurationError(f"{access.url}: versions are listed on S3 only. Nothing was read.")
     bucket = s3_bucket(access, connections=1)
     directory = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
-    place = beginning if beginning.startswith(directory) else directory
-    listing = _Listing(access, place)
+    start = beginning if beginning.startswith(directory) else directory
+    listing = _Listing(access, start)
     while listing.goes_on:
-        page = _page(access, bucket, place, listing.markers)
+        page = _page(access, bucket, start, listing.markers)
         if entries := listing.entries_of(page):
             yield bucket, entries
 
@@ -114,7 +114,7 @@ class _Listing:
     """The progress of a listing. S3 orders entries by key, and the versions of a key from newest to oldest."""
 
     access: StoreAccess
-    place: str
+    start: str
     goes_on: bool = True
     markers: Mapping[str, str] = field(default_factory=dict)
     last_key: str = ""
@@ -132,14 +132,14 @@ class _Listing:
 
     def _require_after(self, key: str, version: str) -> None:
         if key < self.last_key or (key == self.last_key and version in self.versions_of_last):
-            raise self._error(f"it came to {key!r} again")
+            raise self._error(f"{key!r} is listed twice")
         if key > self.last_key:
             self.last_key, self.versions_of_last = key, set()
         self.versions_of_last.add(version)
 
     def _turn(self, page: Mapping[str, Any]) -> None:
         names = {"KeyMarker": "NextKeyMarker", "VersionIdMarker": "NextVersionIdMarker"}
-        markers = {name: page[told] for name, told in names.items() if page.get(told)}
+        markers = {name: page[following] for name, following in names.items() if page.get(following)}
         self.goes_on = page.get("IsTruncated", False)
         if self.goes_on and ("KeyMarker" not in markers or markers == self.markers):
             raise self._error("it does not say where the next page begins")
@@ -147,22 +147,22 @@ class _Listing:
 
     def _error(self, problem: str) -> StoreError:
         return StoreError(
-            f"{self.access.url}: the store's listing of versions of {self.place!r} cannot be right: {problem}. "
-            "It was not used. Run again; if it stays so, ask the store's makers."
+            f"{self.access.url}: the store's listing of versions of {self.start!r} is wrong: {problem}. It "
+            "was not used. Run again. If the error remains, contact the store's vendor."
         )
 
 
-def _page(access: StoreAccess, bucket: S3Bucket, place: str, markers: Mapping[str, str]) -> Mapping[str, Any]:
+def _page(access: StoreAccess, bucket: S3Bucket, start: str, markers: Mapping[str, str]) -> Mapping[str, Any]:
     try:
         page: Mapping[str, Any] = bucket.client.list_object_versions(
-            Bucket=bucket.name, Prefix=bucket.key(place), **markers, **bucket.extra
+            Bucket=bucket.name, Prefix=bucket.key(start), **markers, **bucket.extra
         )
     except S3_ERRORS as error:
         failure = failure_of_s3(error, access)
     else:
         return page
     # Raised outside the `except` block, so that the traceback lacks botocore's error with the request's context.
-    raise failure.as_error(access.url, place, _LIST_VERSIONS)
+    raise failure.as_error(access.url, start, _LIST_VERSIONS)
 
 
 def _row(bucket: S3Bucket, entry: Mapping[str, Any], is_marker: bool) -> dict[str, Any]:

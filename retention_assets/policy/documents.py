@@ -1,16 +1,20 @@
-"""Reads policy documents: detects the form from the keys, validates each document, and joins them to one policy."""
+"""Reads policy documents, validates each of them, and joins them to the policy of one repository.
 
-from collections.abc import Iterable, Mapping, Sequence
+A document of a lakeFS repository has one of three forms, which its keys show. A document of an Icechunk repository has
+one form.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from retention_assets.config.durations import format_duration
 from retention_assets.errors import ConfigurationError
-from retention_assets.policy.rules import BranchRetention, CommittedRetention, Policy
-from retention_assets.policy.schemas import Form, OwnForm, SeedForm, ServerForm
-from retention_assets.policy.validation import checked
-from retention_assets.policy.yaml_loader import mapping_of
+from retention_assets.policy.rules import BranchRetention, CommittedRetention, Hold, Policy
+from retention_assets.policy.schemas import Form, OwnForm, SeedForm, ServerForm, SnapshotForm, SnapshotsSection
+from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy, SnapshotRule
+from retention_assets.policy.validation import checked, mapping_of
 
 SERVER = "the rules of the lakeFS server"
 
@@ -25,10 +29,20 @@ _ACCEPTED = (
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The rules of one document, and the source of the document."""
+    """The rules of one document of a lakeFS repository, and the source of the document."""
 
     source: str  # a file's name, for errors
     policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotDocument:
+    """The rules of one document of an Icechunk repository, and the source of the document."""
+
+    source: str  # a file's name, for errors
+    section: SnapshotsSection | None
+    rules: tuple[SnapshotRule, ...]
+    holds: tuple[Hold, ...]
 
 
 def read_document(text: str, source: str) -> Document:
@@ -48,6 +62,14 @@ def from_server(default_days: int, branches: Mapping[str, int]) -> Document:
     return _checked(ServerForm, {"default_retention_days": default_days, "branches": entries}, SERVER)
 
 
+def read_snapshot_document(text: str, source: str) -> SnapshotDocument:
+    """Return the rules in `text` (YAML or JSON). Error messages call the text `source`. Errors: as `read_document`."""
+    form = checked(SnapshotForm, mapping_of(text, source), source)
+    document = SnapshotDocument(source, form.snapshots, form.rules(), tuple(entry.hold() for entry in form.holds))
+    _require_snapshot_agreement([document])
+    return document
+
+
 def join(documents: Sequence[Document]) -> Policy:
     """Return the policy of all `documents` together. The order of the documents does not matter.
 
@@ -62,6 +84,24 @@ def join(documents: Sequence[Document]) -> Policy:
         _joined(retentions, _default_of(documents)) if retentions else None,
         tuple(sorted(lifecycle, key=lambda rule: rule.rule_id)),
         tuple(sorted(holds, key=lambda hold: hold.hold_id)),
+    )
+
+
+def join_snapshot_documents(documents: Sequence[SnapshotDocument]) -> SnapshotPolicy:
+    """Return the policy of all `documents` together. The order of the documents does not matter.
+
+    Errors: ConfigurationError with the sources if two defaults or flags differ, an id is duplicated in its section, or
+    one branch or tag has two different rules.
+    """
+    _require_snapshot_agreement(documents)
+    rules = (rule for document in documents for rule in document.rules)
+    holds = (hold for document in documents for hold in document.holds)
+    return SnapshotPolicy(
+        tuple(sorted(rules, key=lambda rule: rule.rule_id)),
+        _agreed(documents, "default", SnapshotsSection.default_keep, _text),
+        tuple(sorted(holds, key=lambda hold: hold.hold_id)),
+        delete_expired_branches=_flag(documents, "delete_expired_branches"),
+        delete_expired_tags=_flag(documents, "delete_expired_tags"),
     )
 
 
@@ -86,36 +126,32 @@ def _checked(form: type[Form], mapping: Mapping[str, Any], source: str) -> Docum
 
 
 def _require_agreement(documents: Sequence[Document]) -> None:
-    _require_one_span_per_branch(documents)  # checked first: its message says more than one about a duplicated id
-    _require_unique(documents)
+    _require_one_duration_per_branch(documents)  # checked first: its message says more than one about a duplicated id
+    _require_unique("retention", [(rule.rule_id, doc.source) for doc in documents for rule in _retention_rules(doc)])
+    _require_unique("lifecycle", [(rule.rule_id, doc.source) for doc in documents for rule in doc.policy.lifecycle])
+    _require_unique("holds", [(hold.hold_id, doc.source) for doc in documents for hold in doc.policy.holds])
 
 
-def _require_unique(documents: Sequence[Document]) -> None:
-    for section, ids in (
-        ("retention", [(rule.rule_id, doc) for doc in documents for rule in _retention_rules(doc)]),
-        ("lifecycle", [(rule.rule_id, doc) for doc in documents for rule in doc.policy.lifecycle]),
-        ("holds", [(hold.hold_id, doc) for doc in documents for hold in doc.policy.holds]),
-    ):
-        first: dict[str, str] = {}
-        for rule_id, document in ids:
-            if rule_id in first:
-                raise ConfigurationError(
-                    f"{document.source}: {section}: the id {rule_id!r} stands a second time (first in "
-                    f"{first[rule_id]}). Nothing was deleted. Keep one of the two, or give it an id of its own."
-                )
-            first[rule_id] = document.source
+def _require_unique(section: str, ids: Iterable[tuple[str, str]]) -> None:
+    """Raise ConfigurationError if an id is duplicated. `ids`: the ids of a section with their sources."""
+    first: dict[str, str] = {}
+    for rule_id, source in ids:
+        if rule_id in first:
+            raise ConfigurationError(
+                f"{source}: {section}: the id {rule_id!r} is duplicated (first in {first[rule_id]}). Nothing was "
+                "deleted. Keep one of the two, or give it an id of its own."
+            )
+        first[rule_id] = source
 
 
-def _require_one_span_per_branch(documents: Sequence[Document]) -> None:
-    spans: dict[str, tuple[timedelta | None, str]] = {}
+def _require_one_duration_per_branch(documents: Sequence[Document]) -> None:
+    durations: dict[str, tuple[timedelta | None, str]] = {}
     for document in documents:
         for rule in _retention_rules(document):
-            span, source = spans.setdefault(rule.branch, (rule.span, document.source))
-            if span != rule.span:
-                raise ConfigurationError(
-                    f"{document.source}: retention: branch {rule.branch!r} is kept {format_duration(rule.span)}, but "
-                    f"{format_duration(span)} in {source}. Nothing was deleted. Keep one of the two."
-                )
+            duration, source = durations.setdefault(rule.branch, (rule.duration, document.source))
+            if duration != rule.duration:
+                what = f"{document.source}: retention: branch {rule.branch!r} is kept"
+                raise _different(what, format_duration(rule.duration), format_duration(duration), source)
 
 
 def _default_of(documents: Sequence[Document]) -> tuple[timedelta | None, bool]:
@@ -124,12 +160,10 @@ def _default_of(documents: Sequence[Document]) -> tuple[timedelta | None, bool]:
         for document in documents
         if (retention := document.policy.retention) and retention.has_default
     ]
-    for span, source in stated:
-        if span != stated[0][0]:
-            raise ConfigurationError(
-                f"{source}: retention.default is {format_duration(span)}, but {format_duration(stated[0][0])} in "
-                f"{stated[0][1]}. Nothing was deleted. Keep one of the two."
-            )
+    for duration, source in stated:
+        if duration != stated[0][0]:
+            what = f"{source}: retention.default is"
+            raise _different(what, format_duration(duration), format_duration(stated[0][0]), stated[0][1])
     return (stated[0][0], True) if stated else (None, False)
 
 
@@ -140,3 +174,53 @@ def _joined(retentions: Iterable[CommittedRetention], default: tuple[timedelta |
 
 def _retention_rules(document: Document) -> Sequence[BranchRetention]:
     return document.policy.retention.rules if document.policy.retention else ()
+
+
+def _flag(documents: Sequence[SnapshotDocument], key: str) -> bool:
+    def read(section: SnapshotsSection) -> bool | None:
+        return getattr(section, key)
+
+    return bool(_agreed(documents, key, read, lambda flag: str(flag).lower()))
+
+
+def _agreed[T](
+    documents: Sequence[SnapshotDocument],
+    key: str,
+    read: Callable[[SnapshotsSection], T | None],
+    text_of: Callable[[T], str],
+) -> T | None:
+    """Return the value that the documents set for `key`; None if no document sets it."""
+    found: tuple[T, str] | None = None
+    for document in documents:
+        stated = None if document.section is None else read(document.section)
+        if stated is None:
+            continue
+        if found and stated != found[0]:
+            raise _different(f"{document.source}: snapshots.{key} is", text_of(stated), text_of(found[0]), found[1])
+        found = found or (stated, document.source)
+    return found and found[0]
+
+
+def _require_snapshot_agreement(documents: Sequence[SnapshotDocument]) -> None:
+    _require_one_rule_per_name(documents)  # checked first: its message says more than one about a duplicated id
+    _require_unique("snapshots", [(rule.rule_id, doc.source) for doc in documents for rule in doc.rules])
+    _require_unique("holds", [(hold.hold_id, doc.source) for doc in documents for hold in doc.holds])
+
+
+def _require_one_rule_per_name(documents: Sequence[SnapshotDocument]) -> None:
+    first: dict[tuple[str, str], tuple[Keep, str]] = {}
+    for document in documents:
+        for rule in document.rules:
+            keep, source = first.setdefault((rule.kind, rule.pattern), (rule.keep, document.source))
+            if keep[1:] != rule.keep[1:]:
+                what = f"{document.source}: snapshots: {rule.kind} {rule.pattern!r} keeps"
+                raise _different(what, _text(rule.keep), _text(keep), source)
+
+
+def _different(what: str, one: str, other: str, source: str) -> ConfigurationError:
+    return ConfigurationError(f"{what} {one}, but {other} in {source}. Nothing was deleted. Keep one of the two.")
+
+
+def _text(keep: Keep) -> str:
+    by_age = [] if keep.newer == NOT_BY_AGE else [f"keep_newer {format_duration(keep.newer)}"]
+    return " and ".join(by_age + ([f"keep_last {keep.last}"] if keep.last else []))

@@ -1,4 +1,4 @@
-"""Checks a policy against its repository: finds rules that match nothing, overlap or never apply."""
+"""Checks a policy against its repository: finds rules that match nothing, overlap, never apply or never delete."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -8,8 +8,12 @@ from typing import Literal
 
 from retention_assets.config.durations import format_duration
 from retention_assets.policy.matching import is_glob, names_branch
-from retention_assets.policy.rules import DEFAULT_RULE, CommittedRetention, LifecycleRule, Policy
+from retention_assets.policy.rules import DEFAULT_RULE, CommittedRetention, Hold, LifecycleRule, Policy
+from retention_assets.policy.snapshots import RefKind, SnapshotPolicy, SnapshotRule
 
+_MAIN = "main"  # the branch of an Icechunk repository that is never deleted
+
+References = Mapping[RefKind, Collection[str]]  # names by kind
 ServerRules = tuple[int, Mapping[str, int]]  # default days, days by branch
 
 
@@ -30,37 +34,57 @@ def lint(
     server_rules: ServerRules | None,
     as_of: date,
 ) -> list[Finding]:
-    """Return the findings, errors first, then sorted by rule.
+    """Return the findings about a policy of a lakeFS repository, errors first, then sorted by rule.
 
     `branches` has all branches, also the hidden ones. `server_rules` are lakeFS's own rules, None if there are none.
     Holds that expired before the day `as_of` (UTC) are not in force.
     """
-    found = [*_holds(policy, branches, tags, commits, as_of)]
+    found = [*_holds(policy.holds, {"branch": branches, "tag": tags, "commit": commits}, as_of)]
     if policy.retention:
-        found += _unknown_branches(policy.retention, branches)
+        for one in policy.retention.rules:
+            found += _unmatched(one.rule_id, "branch", one.branch, branches)
         found += _overlapping_globs(policy.retention, branches)
     if server_rules:
         found += _differences(policy.retention, branches, server_rules)
     found += _overlapping_lifecycle(policy.lifecycle)
     for rule in policy.lifecycle:
         found += _lifecycle_branches(rule, branches)
-    return sorted(found, key=lambda finding: (finding.severity != "error", finding.rule_id, finding.message))
+    return _sorted(found)
+
+
+def lint_snapshots(
+    policy: SnapshotPolicy, branches: Collection[str], tags: Collection[str], snapshots: Collection[str], as_of: date
+) -> list[Finding]:
+    """Return the findings about a policy of an Icechunk repository, as `lint` does. `snapshots` are ids as text."""
+    references: References = {"branch": branches, "tag": tags}
+    found = [*_holds(policy.holds, {"branch": branches, "tag": tags, "snapshot": snapshots}, as_of)]
+    if not policy.rules and policy.default is None:
+        found.append(_warning(DEFAULT_RULE, "there is no rule and no default: every snapshot is kept"))
+    for rule in policy.rules:
+        found += _unmatched(rule.rule_id, rule.kind, rule.pattern, references[rule.kind])
+    found += _overlapping_references(policy, references)
+    for kind in references:
+        found += _idle_deletion(policy, kind, references[kind])
+    return _sorted(found)
+
+
+def _sorted(findings: Collection[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda finding: (finding.severity != "error", finding.rule_id, finding.message))
 
 
 def _warning(rule_id: str, message: str) -> Finding:
     return Finding("warning", rule_id, message)
 
 
-def _unknown(pattern: str, branches: Collection[str]) -> str | None:
-    if any(names_branch(pattern, branch) for branch in branches):
+def _unknown(kind: str, pattern: str, names: Collection[str]) -> str | None:
+    if any(names_branch(pattern, name) for name in names):
         return None
-    return f"the glob {pattern!r} matches no branch" if is_glob(pattern) else f"there is no branch {pattern!r}"
+    return f"the glob {pattern!r} matches no {kind}" if is_glob(pattern) else f"there is no {kind} {pattern!r}"
 
 
-def _unknown_branches(retention: CommittedRetention, branches: Collection[str]) -> Iterator[Finding]:
-    for rule in retention.rules:
-        if unknown := _unknown(rule.branch, branches):
-            yield _warning(rule.rule_id, f"{unknown}; the rule does nothing")
+def _unmatched(rule_id: str, kind: str, pattern: str, names: Collection[str]) -> Iterator[Finding]:
+    if unknown := _unknown(kind, pattern, names):
+        yield _warning(rule_id, f"{unknown}; the rule does nothing")
 
 
 def _overlapping_globs(retention: CommittedRetention, branches: Collection[str]) -> Iterator[Finding]:
@@ -73,9 +97,9 @@ def _overlapping_globs(retention: CommittedRetention, branches: Collection[str])
             if branch not in exact and names_branch(one.branch, branch) and names_branch(other.branch, branch)
         )
         if shared:
-            span, rule_id = retention.span_for(shared[0])
+            duration, rule_id = retention.duration_for(shared[0])
             both = f"{one.branch!r} and {other.branch!r} (rule {other.rule_id}) both match {', '.join(shared)}"
-            counts = f"for {shared[0]} the longest counts, {format_duration(span)} of rule {rule_id}"
+            counts = f"for {shared[0]} the longest counts, {format_duration(duration)} of rule {rule_id}"
             yield _warning(one.rule_id, f"{both}; {counts}")
 
 
@@ -86,29 +110,26 @@ def _differences(
     if retention is None:
         yield _warning(DEFAULT_RULE, "the server has rules, the policy has none: here every commit is kept")
         return
-    if _span(default_days) != retention.default:
+    if _duration(default_days) != retention.default:
         here = format_duration(retention.default)
         yield _warning(DEFAULT_RULE, f"the default is {here} here and {default_days}d on the server")
     for branch in sorted({*branches, *by_branch, *(rule.branch for rule in retention.rules)}):
-        here_kept = retention.span_for(branch)
+        here_kept = retention.duration_for(branch)
         days = by_branch.get(branch, default_days)
         on_default = branch not in by_branch and here_kept.rule_id == retention.default_kept.rule_id
-        if not is_glob(branch) and not on_default and _span(days) != here_kept.span:
-            here = format_duration(here_kept.span)
+        if not is_glob(branch) and not on_default and _duration(days) != here_kept.duration:
+            here = format_duration(here_kept.duration)
             rule_id = here_kept.rule_id or DEFAULT_RULE
             yield _warning(rule_id, f"branch {branch!r} is kept {here} here and {days}d by the server's rules")
 
 
-def _span(days: int) -> timedelta:
+def _duration(days: int) -> timedelta:
     """Return the server's days as a duration, capped: the server checks no bounds. Source: lakeFS facts 4.1."""
     return timedelta(days=min(days, timedelta.max.days))
 
 
-def _holds(
-    policy: Policy, branches: Collection[str], tags: Collection[str], commits: Collection[str], as_of: date
-) -> Iterator[Finding]:
-    known = {"branch": branches, "tag": tags, "commit": commits}
-    for hold in policy.holds:
+def _holds(holds: Collection[Hold], known: Mapping[str, Collection[str]], as_of: date) -> Iterator[Finding]:
+    for hold in holds:
         if not hold.in_force(as_of):
             yield _warning(hold.hold_id, f"the hold expired on {hold.until}: it holds nothing any more")
         elif hold.kind in known and hold.value not in known[hold.kind]:
@@ -117,8 +138,8 @@ def _holds(
 
 
 def _lifecycle_branches(rule: LifecycleRule, branches: Collection[str]) -> Iterator[Finding]:
-    unknown = {pattern: text for pattern in rule.per_branch if (text := _unknown(pattern, branches))}
-    finite = {pattern for pattern, span in rule.per_branch.items() if span is not None}
+    unknown = {pattern: text for pattern in rule.per_branch if (text := _unknown("branch", pattern, branches))}
+    finite = {pattern for pattern, duration in rule.per_branch.items() if duration is not None}
     if not rule.enabled:
         yield _warning(rule.rule_id, "the rule is disabled: it never matches")
     elif rule.default is None and not finite:
@@ -147,3 +168,26 @@ def _reach(rule: LifecycleRule) -> str:
 
 def _covered(rule: LifecycleRule) -> str:
     return f"the prefix {rule.prefix!r}" if rule.glob is None else f"the glob {rule.glob!r}"
+
+
+def _overlapping_references(policy: SnapshotPolicy, references: References) -> Iterator[Finding]:
+    globs = [rule for rule in policy.rules if is_glob(rule.pattern)]
+    for one, other in combinations(globs, 2):
+        shared = sorted(name for name in references[one.kind] if _both_count(policy, one, other, name))
+        if shared:
+            both = f"{one.pattern!r} and {other.pattern!r} (rule {other.rule_id}) both match {', '.join(shared)}"
+            yield _warning(one.rule_id, f"{both}; whatever either keeps is kept")
+
+
+def _both_count(policy: SnapshotPolicy, one: SnapshotRule, other: SnapshotRule, name: str) -> bool:
+    counting = policy.keeps_for(one.kind, name)
+    return one.names(one.kind, name) and other.names(one.kind, name) and one.keep in counting
+
+
+def _idle_deletion(policy: SnapshotPolicy, kind: RefKind, names: Collection[str]) -> Iterator[Finding]:
+    flag = "delete_expired_branches" if kind == "branch" else "delete_expired_tags"
+    deletable = [name for name in names if (kind, name) != ("branch", _MAIN)]
+    kept = [any(keep.keeps_tip for keep in policy.keeps_for(kind, name)) for name in deletable]
+    if policy.deletes(kind) and deletable and all(kept):
+        rules = "keeps its newest snapshot by number or for ever"
+        yield _warning(DEFAULT_RULE, f"{flag} is on, but every {kind} that may be deleted {rules}: none ever expires")

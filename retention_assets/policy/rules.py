@@ -1,11 +1,13 @@
-"""The rules of a policy as plain values: committed retention, holds, lifecycle. A `span` of None means for ever."""
+"""The rules of a policy as plain values: committed retention, holds, lifecycle. A `duration` of None means for ever."""
 
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
 
 from retention_assets.config.durations import FOREVER, later
 from retention_assets.errors import ConfigurationError
@@ -20,14 +22,14 @@ HoldKind = Literal["prefix", "branch", "tag", "commit", "snapshot"]
 class Kept(NamedTuple):
     """How long something is kept, and by which rule. Both are None if no rule applies: it is kept for ever."""
 
-    span: timedelta | None
+    duration: timedelta | None
     rule_id: str | None
 
     def outlasts(self, other: "Kept") -> bool:
-        """Return whether this span is longer. If both are equal, the lower rule id wins, so that all runs agree."""
-        if self.span == other.span:
+        """Return whether this duration is longer. If both are equal, the lower rule id wins, so that all runs agree."""
+        if self.duration == other.duration:
             return (self.rule_id or "") < (other.rule_id or "")
-        return other.span is not None and (self.span is None or self.span > other.span)
+        return other.duration is not None and (self.duration is None or self.duration > other.duration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class BranchRetention:
 
     rule_id: str
     branch: str  # a name, or a glob
-    span: timedelta | None
+    duration: Annotated[timedelta | None, Field(alias="span")]  # `span` in the policies that the warehouse stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +51,14 @@ class CommittedRetention:
 
     def __post_init__(self) -> None:
         if self.default is not None and not self.has_default:
-            raise ConfigurationError("a default span needs has_default=True: else it would not count")
+            raise ConfigurationError("a default duration needs has_default=True: else it would not count")
 
     @property
     def default_kept(self) -> Kept:
         """The default for branches that no rule names, and for dangling commits. Source: seed 004."""
         return Kept(self.default, DEFAULT_RULE if self.has_default else None)
 
-    def span_for(self, branch: str) -> Kept:
+    def duration_for(self, branch: str) -> Kept:
         """Return how long `branch` is kept, and by which rule.
 
         A rule with the exact name wins over globs. Of several globs, the longest retention counts. The default counts
@@ -64,7 +66,7 @@ class CommittedRetention:
         """
         named = [rule for rule in self.rules if names_branch(rule.branch, branch)]
         exact = [rule for rule in named if not is_glob(rule.branch)]
-        return _longest(Kept(rule.span, rule.rule_id) for rule in exact or named) or self.default_kept
+        return _longest(Kept(rule.duration, rule.rule_id) for rule in exact or named) or self.default_kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,27 +103,27 @@ class LifecycleRule:
         """Return whether the rule applies to `path`."""
         return prefix_covers(self.prefix, path) if self.glob is None else glob_matches(self.glob, path)
 
-    def span_for(self, branch: str) -> timedelta | None:
-        """Return the span for `branch`: its own, else the longest of the globs that match it, else the default."""
+    def duration_for(self, branch: str) -> timedelta | None:
+        """Return the duration for `branch`: its own, else the longest of the globs that match it, else the default."""
         if branch in self.per_branch:
             return self.per_branch[branch]
         globs = (glob for glob in self.per_branch if is_glob(glob) and glob_matches(glob, branch))
         found = _longest(Kept(self.per_branch[glob], glob) for glob in globs)
-        return self.default if found is None else found.span
+        return self.default if found is None else found.duration
 
 
 def due_since(rule: LifecycleRule, added: datetime, branches: Collection[str]) -> datetime | None:
     """Return the time from which a (path, address) pair is due under `rule`; None if never.
 
-    The longest span of the branches that contain the pair counts; without such a branch, the default counts. Under a
-    disabled rule nothing is due. `added` (UTC) is when the oldest commit that contains the pair was created.
+    The longest duration of the branches that contain the pair counts; without such a branch, the default counts. Under
+    a disabled rule nothing is due. `added` (UTC) is when the oldest commit that contains the pair was created.
     Source: DESIGN.md, Lifecycle.
     """
     if not rule.enabled:
         return None
-    spans = [rule.span_for(branch) for branch in branches] or [rule.default]
-    finite = [span for span in spans if span is not None]
-    return later(added, max(finite)) if len(finite) == len(spans) else None
+    durations = [rule.duration_for(branch) for branch in branches] or [rule.default]
+    finite = [duration for duration in durations if duration is not None]
+    return later(added, max(finite)) if len(finite) == len(durations) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,20 +154,20 @@ def _longest(kept: Iterable[Kept]) -> Kept | None:
     return longest
 
 
-def _text(span: timedelta | None) -> str:
-    return FOREVER if span is None else str(span)
+def _text(duration: timedelta | None) -> str:
+    return FOREVER if duration is None else str(duration)
 
 
 def _canonical_retention(retention: CommittedRetention) -> dict[str, object]:
     return {
         "default": _text(retention.default) if retention.has_default else None,
-        "rules": sorted([rule.rule_id, rule.branch, _text(rule.span)] for rule in retention.rules),
+        "rules": sorted([rule.rule_id, rule.branch, _text(rule.duration)] for rule in retention.rules),
     }
 
 
 def _canonical_lifecycle(rule: LifecycleRule) -> list[str]:
     covered = ["prefix", rule.prefix] if rule.glob is None else ["glob", rule.glob]
-    branches = sorted([branch, _text(span)] for branch, span in rule.per_branch.items())
+    branches = sorted([branch, _text(duration)] for branch, duration in rule.per_branch.items())
     return [rule.rule_id, *covered, _text(rule.default), json.dumps(branches), str(rule.enabled)]
 
 

@@ -1,8 +1,9 @@
-"""The three forms of a policy document, as pydantic models that convert to rules."""
+"""The forms of a policy document, as pydantic models that convert to rules: three of lakeFS and one of Icechunk."""
 
+import re
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, RootModel, model_validator
 
@@ -20,9 +21,10 @@ from retention_assets.policy.rules import (
     LifecycleRule,
     Policy,
 )
+from retention_assets.policy.snapshots import NOT_BY_AGE, SNAPSHOT_HOLDS, Keep, RefKind, SnapshotRule
 from retention_assets.policy.validation import STRICT
 
-_HOLD_KINDS: tuple[HoldKind, ...] = ("prefix", "branch", "tag", "commit")
+_SNAPSHOT_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{19}[0G]")  # Source: Icechunk facts 1, Ids
 
 
 def as_problem[T](parse: Callable[[Any], T]) -> Callable[[Any], T]:
@@ -37,7 +39,7 @@ def as_problem[T](parse: Callable[[Any], T]) -> Callable[[Any], T]:
     return parsed
 
 
-def _span(value: object) -> timedelta | None:
+def _duration(value: object) -> timedelta | None:
     return None if value == FOREVER else parse_span(value)
 
 
@@ -55,6 +57,12 @@ def _rule_id(value: object) -> object:
     return value
 
 
+def _given_id(value: object) -> object:
+    if value == DEFAULT_RULE:
+        raise ConfigurationError(f"the id {DEFAULT_RULE!r} is the default's own; choose another")
+    return _rule_id(value)
+
+
 def _branch(value: object) -> object:
     if isinstance(value, str) and (not value.strip() or set(value) & set("[]{}\\ ")):
         raise ConfigurationError(f"{value!r} names no branch: write a name, or a glob with `*` and `?`")
@@ -65,6 +73,18 @@ def _branch_name(value: object) -> object:
     if isinstance(value, str) and is_glob(value):
         raise ConfigurationError(f"{value!r}: lakeFS takes branch names here, no globs; globs go into `retention:`")
     return _branch(value)
+
+
+def _pattern(value: object) -> object:
+    if isinstance(value, str) and (not value.strip() or value != value.strip() or set(value) & set("[]{}\\")):
+        raise ConfigurationError(f"{value!r} names no branch or tag: write a name, or a glob with `*` and `?`")
+    return value
+
+
+def _snapshot_id(value: object) -> object:
+    if isinstance(value, str) and not _SNAPSHOT_ID.fullmatch(value):
+        raise ConfigurationError(f"{value!r} is no snapshot id: it has 20 characters, such as 1CECHNKREP0F1RSTCMT0")
+    return value
 
 
 def _prefix(value: object) -> object:
@@ -80,16 +100,19 @@ def _prefix(value: object) -> object:
 def _day(value: object) -> object:
     # JSON has no dates. pydantic's strict mode takes no dates from text; its lax mode takes 20270101 for seconds.
     if isinstance(value, datetime):
-        raise ValueError(f"{value} is an instant; write a day, such as 2027-01-01")
+        raise ValueError(f"{value} is a timestamp; write a day, such as 2027-01-01")
     return date.fromisoformat(value) if isinstance(value, str) else value
 
 
-Span = Annotated[timedelta | None, BeforeValidator(as_problem(_span))]
+Duration = Annotated[timedelta | None, BeforeValidator(as_problem(_duration))]
 Days = Annotated[timedelta, BeforeValidator(as_problem(_days))]
 RuleId = Annotated[str, BeforeValidator(as_problem(_rule_id))]
+GivenId = Annotated[str, BeforeValidator(as_problem(_given_id))]
 Branch = Annotated[str, BeforeValidator(as_problem(_branch))]
 BranchName = Annotated[str, BeforeValidator(as_problem(_branch_name))]
 Prefix = Annotated[str, BeforeValidator(as_problem(_prefix))]
+Pattern = Annotated[str, BeforeValidator(as_problem(_pattern))]
+SnapshotId = Annotated[str, BeforeValidator(as_problem(_snapshot_id))]
 Day = Annotated[date, BeforeValidator(_day)]
 
 
@@ -103,15 +126,9 @@ class _Form(BaseModel):
 class BranchEntry(_Form):
     """`{branch: "exp-*", keep: 7d, id: experiments}`."""
 
-    branch: Branch
-    keep: Span
-    id: RuleId | None = None
-
-    @model_validator(mode="after")
-    def _default_is_taken(self) -> "BranchEntry":
-        if self.id == DEFAULT_RULE:
-            raise ValueError(f"the id {DEFAULT_RULE!r} is the default's own; choose another")
-        return self
+    branch: Branch  # a name, or a glob with `*` and `?`
+    keep: Duration  # how long what the branch no longer shows stays; `forever`: always
+    id: GivenId | None = None  # name of the rule in tables; without it, that of the branch
 
     def rule(self) -> BranchRetention:
         """Return the rule. A rule without an id is named after its branch."""
@@ -121,8 +138,8 @@ class BranchEntry(_Form):
 class RetentionSection(_Form):
     """`retention:` with a default, rules per branch, or both."""
 
-    default: Span = None
-    branches: list[BranchEntry] = []
+    default: Duration = None  # for branches without a rule, and dangling commits; without it, they are kept for ever
+    branches: list[BranchEntry] = []  # an exact name wins over globs; of several globs, the longest time counts
 
     @model_validator(mode="after")
     def _says_something(self) -> "RetentionSection":
@@ -136,41 +153,50 @@ class RetentionSection(_Form):
         return CommittedRetention(rules, self.default, has_default="default" in self.model_fields_set)
 
 
-class HoldEntry(_Form):
-    """`{id: audit, prefix: reference/, reason: yearly audit, until: 2027-01-01}`."""
+class _HoldEntry(_Form):
+    """What the holds of both systems share. Each of `kinds` is a field."""
 
-    id: RuleId
-    reason: str = Field(min_length=1)
-    prefix: Prefix | None = None
-    branch: Branch | None = None
-    tag: str | None = Field(default=None, min_length=1)
-    commit: str | None = Field(default=None, min_length=1)
-    until: Day | None = None
+    kinds: ClassVar[tuple[HoldKind, ...]]
+
+    id: RuleId  # name of the hold in tables
+    reason: str = Field(min_length=1)  # why; shown wherever the hold keeps something
+    until: Day | None = None  # the last day (UTC) on which it holds; without it, for ever
 
     @model_validator(mode="after")
-    def _holds_one_thing(self) -> "HoldEntry":
-        named = [kind for kind in _HOLD_KINDS if getattr(self, kind) is not None]
+    def _holds_one_thing(self) -> Self:
+        named = [kind for kind in self.kinds if getattr(self, kind) is not None]
         if len(named) != 1:
-            raise ValueError(f"a hold names exactly one of {', '.join(_HOLD_KINDS)}; this one names {len(named)}")
+            raise ValueError(f"a hold names exactly one of {', '.join(self.kinds)}; this one names {len(named)}")
         if named[0] != "prefix" and is_glob(getattr(self, named[0])):
             raise ValueError(f"{named[0]}: a hold names one {named[0]}, no glob")
         return self
 
     def hold(self) -> Hold:
         """Return the hold."""
-        kind, value = next((kind, value) for kind in _HOLD_KINDS if (value := getattr(self, kind)) is not None)
+        kind, value = next((kind, value) for kind in self.kinds if (value := getattr(self, kind)) is not None)
         return Hold(self.id, kind, value, self.reason, self.until)
+
+
+class HoldEntry(_HoldEntry):
+    """`{id: audit, prefix: reference/, reason: yearly audit, until: 2027-01-01}`."""
+
+    kinds: ClassVar = ("prefix", "branch", "tag", "commit")
+
+    prefix: Prefix | None = None  # keeps all objects at paths below this directory
+    branch: Branch | None = None  # keeps all commits that this branch reaches
+    tag: str | None = Field(default=None, min_length=1)  # keeps what this tag shows
+    commit: str | None = Field(default=None, min_length=1)  # keeps what this commit shows
 
 
 class LifecycleEntry(_Form):
     """`{id: raw, prefix: raw, keep: 60d, branches: {dev: 14d, gold: forever}, enabled: true}`."""
 
-    id: RuleId
-    prefix: Prefix | None = None
-    glob: str | None = Field(default=None, min_length=1)
-    keep: Span = None
-    branches: dict[Branch, Span] = {}
-    enabled: bool = True
+    id: RuleId  # name of the rule in tables
+    prefix: Prefix | None = None  # a directory: `raw` covers `raw/…` and not `rawest`; empty: everything
+    glob: str | None = Field(default=None, min_length=1)  # instead of a prefix; `*` stays in a directory, `**` does not
+    keep: Duration = None  # days for branches that are not in `branches`; without it, they keep the path for ever
+    branches: dict[Branch, Duration] = {}  # days by branch or glob; of branches that hold a pair, the longest counts
+    enabled: bool = True  # false: the rule makes nothing due
 
     @model_validator(mode="after")
     def _covers_one_thing(self) -> "LifecycleEntry":
@@ -188,9 +214,9 @@ class LifecycleEntry(_Form):
 class OwnForm(_Form):
     """Our own document. Source: DESIGN.md, Decisions (policies)."""
 
-    retention: RetentionSection | None = None
-    holds: list[HoldEntry] = []
-    lifecycle: list[LifecycleEntry] = []
+    retention: RetentionSection | None = None  # which commits are active
+    holds: list[HoldEntry] = []  # what stays whatever the rules say
+    lifecycle: list[LifecycleEntry] = []  # which paths are due, and when
 
     @model_validator(mode="after")
     def _says_something(self) -> "OwnForm":
@@ -213,15 +239,15 @@ class OwnForm(_Form):
 class ServerBranch(_Form):
     """`{"branch_id": "main", "retention_days": 45}`."""
 
-    branch_id: BranchName
-    retention_days: Days
+    branch_id: BranchName  # the name of a branch
+    retention_days: Days  # days after which what it no longer shows expires
 
 
 class ServerForm(_Form):
     """The rules as lakeFS stores them. Source: lakeFS facts 4.1; H17 (`branches` may be null)."""
 
-    default_retention_days: Days
-    branches: list[ServerBranch] | None
+    default_retention_days: Days  # for all other branches
+    branches: list[ServerBranch] | None  # null: no branch has days of its own
 
     def policy(self) -> Policy:
         """Return the document's rules. Each is named after its branch."""
@@ -238,10 +264,10 @@ class ServerForm(_Form):
 class SeedRule(_Form):
     """`{"prefix": "foo/bar", "days": 10, "enabled": true, "branch_days": {"b1": 5}}`."""
 
-    prefix: Prefix
+    prefix: Prefix  # a directory; empty: everything
     enabled: bool  # no default: the document must say whether the rule deletes
-    days: Days | None = None
-    branch_days: dict[Branch, Days] = {}
+    days: Days | None = None  # for branches without days of their own; without it, they keep the path for ever
+    branch_days: dict[Branch, Days] = {}  # days by branch
 
 
 class SeedForm(RootModel[dict[RuleId, SeedRule]]):
@@ -262,3 +288,91 @@ Form = OwnForm | ServerForm | SeedForm
 def id_of_branch(branch: str) -> str:
     """Return the id of a rule without one: the branch's name, or `branch:default` for a branch called `default`."""
     return f"branch:{branch}" if branch == DEFAULT_RULE else branch
+
+
+# ---- the form of Icechunk
+
+
+class KeepEntry(_Form):
+    """`{keep_newer: 30d, keep_last: 5}`: one key or both."""
+
+    keep_newer: Duration = NOT_BY_AGE  # snapshots younger than this stay; `forever`: all
+    keep_last: int = Field(default=0, ge=1)  # this many newest snapshots stay, whatever their age
+
+    @model_validator(mode="after")
+    def _keeps_something(self) -> "KeepEntry":
+        if self.model_fields_set.isdisjoint(KeepEntry.model_fields):
+            raise ValueError("write keep_newer, keep_last, or both")
+        return self
+
+
+class _ReferenceEntry(KeepEntry):
+    id: GivenId | None = None  # name of the rule in tables; without it, kind and pattern
+
+    def rule_of(self, kind: RefKind, pattern: str) -> SnapshotRule:
+        """Return the rule. A rule without an id is named after its kind and pattern."""
+        return SnapshotRule(self.id or f"{kind}:{pattern}", kind, pattern, self.keep_newer, self.keep_last)
+
+
+class SnapshotBranchEntry(_ReferenceEntry):
+    """`{branch: "exp-*", keep_newer: 7d, keep_last: 3, id: experiments}`."""
+
+    branch: Pattern  # a name, or a glob with `*` and `?`
+
+
+class SnapshotTagEntry(_ReferenceEntry):
+    """`{tag: "v*", keep_newer: forever}`."""
+
+    tag: Pattern  # a name, or a glob with `*` and `?`
+
+
+class SnapshotsSection(_Form):
+    """`snapshots:` with a default, rules for branches and tags, and what happens to expired references."""
+
+    default: KeepEntry | None = None  # for branches and tags that no rule names
+    branches: list[SnapshotBranchEntry] = Field(default_factory=list)  # rules for branches
+    tags: list[SnapshotTagEntry] = Field(default_factory=list)  # rules for tags
+    delete_expired_branches: bool | None = None  # true: a branch whose tip has expired is deleted, but never main
+    delete_expired_tags: bool | None = None  # true: a tag whose snapshot has expired is deleted
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "SnapshotsSection":
+        if not (self.default or self.branches or self.tags):
+            raise ValueError("neither a default nor branches nor tags: write one, or leave the section out")
+        return self
+
+    def rules(self) -> tuple[SnapshotRule, ...]:
+        """Return the rules of branches and tags."""
+        branches = (entry.rule_of("branch", entry.branch) for entry in self.branches)
+        return (*branches, *(entry.rule_of("tag", entry.tag) for entry in self.tags))
+
+    def default_keep(self) -> Keep | None:
+        """Return the default, if there is one."""
+        return None if self.default is None else Keep(DEFAULT_RULE, self.default.keep_newer, self.default.keep_last)
+
+
+class SnapshotHoldEntry(_HoldEntry):
+    """`{id: audit, snapshot: 1CECHNKREP0F1RSTCMT0, reason: yearly audit, until: 2027-01-01}`."""
+
+    kinds: ClassVar = SNAPSHOT_HOLDS
+
+    snapshot: SnapshotId | None = None  # keeps this snapshot
+    branch: str | None = Field(default=None, min_length=1)  # keeps this branch and its whole history
+    tag: str | None = Field(default=None, min_length=1)  # keeps this tag and its snapshot
+
+
+class SnapshotForm(_Form):
+    """A policy document of an Icechunk repository."""
+
+    snapshots: SnapshotsSection | None = None  # which snapshots stay
+    holds: list[SnapshotHoldEntry] = Field(default_factory=list)  # what stays whatever the rules say
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "SnapshotForm":
+        if not (self.snapshots or self.holds):
+            raise ValueError("no rule at all: write one, or take the document off the list of policies")
+        return self
+
+    def rules(self) -> tuple[SnapshotRule, ...]:
+        """Return the rules of branches and tags."""
+        return self.snapshots.rules() if self.snapshots else ()

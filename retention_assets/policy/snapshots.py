@@ -1,4 +1,4 @@
-"""How long the snapshots of an Icechunk repository are kept, by branch and tag. A span of None means for ever."""
+"""How long the snapshots of an Icechunk repository are kept, by branch and tag. A duration of None means for ever."""
 
 import hashlib
 import json
@@ -9,12 +9,12 @@ from typing import Literal, NamedTuple
 
 from retention_assets.config.durations import FOREVER
 from retention_assets.policy.matching import is_glob, names_branch
-from retention_assets.policy.rules import HOLD_IDS, Hold, canonical_hold
+from retention_assets.policy.rules import HOLD_IDS, Hold, HoldKind, canonical_hold
 
 RefKind = Literal["branch", "tag"]
-SNAPSHOT_HOLDS = ("snapshot", "branch", "tag")  # what a hold on an Icechunk repository may name
+SNAPSHOT_HOLDS: tuple[HoldKind, ...] = ("snapshot", "branch", "tag")  # what a hold on an Icechunk repository may name
 
-NOT_BY_AGE = timedelta(0)  # the span of a rule that keeps by number only
+NOT_BY_AGE = timedelta(0)  # the duration of a rule that keeps by number only
 
 
 class Keep(NamedTuple):
@@ -70,7 +70,7 @@ class SnapshotPolicy:
     def keeps_for(self, kind: RefKind, name: str) -> Sequence[Keep]:
         """Return the conditions for the history of a branch or tag. A snapshot that meets one of them is kept.
 
-        Rules with the exact name win over globs. All globs that match count, so the longest span and the highest
+        Rules with the exact name win over globs. All globs that match count, so the longest duration and the highest
         number win. The default counts only if no rule names the branch or tag.
         Source: DESIGN.md, Decisions (policy files).
         """

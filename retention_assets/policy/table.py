@@ -1,6 +1,10 @@
-"""The rows of `policy_table`: the deletion dates of a policy on one day, stored for later runs."""
+"""The rows of `policy_table`: the deletion dates of a policy on one day; and the rules in force that follow from them.
 
-from collections.abc import Iterator
+Source: seed 002, policy table and `current_rule`; DESIGN.md, Tables.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from typing import NamedTuple
 
@@ -15,6 +19,7 @@ from retention_assets.policy.rules import (
     LifecycleRule,
     Policy,
 )
+from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.tables import POLICY_TABLE
 
 
@@ -28,29 +33,52 @@ class PolicyRow(NamedTuple):
 
 
 def policy_rows(policy: Policy, as_of: date, run_id: str) -> pa.Table:
-    """Return `policy_table` for one run, sorted by rule and branch. Source: seed 002, policy table.
+    """Return `policy_table` of a lakeFS repository for one run, sorted by rule and branch.
 
     Committed rules have the id `retention:<id>`, and holds in force on `as_of` have the id `hold:<id>`. Lifecycle rules
     keep their ids. A lifecycle rule with a glob has the prefix `glob:<glob>`. Disabled rules have no rows. The date is
-    null if a rule keeps for ever. A span that is not a whole number of days gives the earlier date, so that the table
-    never shows too much as due.
+    null if a rule keeps for ever. A duration that is not a whole number of days gives the earlier date, so that the
+    table never shows too much as due.
     """
     rows = [row for rule in policy.lifecycle if rule.enabled for row in _lifecycle_rows(rule, as_of)]
     if policy.retention:
         rows += _retention_rows(policy.retention, as_of)
     rows += (_hold_row(hold) for hold in policy.holds if hold.in_force(as_of))
-    rows.sort(key=lambda row: (row.rule_id, row.branch))
-    shared = [[run_id] * len(rows), [policy.policy_hash] * len(rows)]
-    columns = [[row[place] for row in rows] for place in range(len(PolicyRow._fields))]
-    return pa.table([shared[0], *columns, shared[1]], schema=POLICY_TABLE.schema)
+    return _table(rows, run_id, policy.policy_hash)
 
 
-def days_before(as_of: date, span: timedelta | None) -> date | None:
-    """Return the day that lies `span` before the start of `as_of`, at the earliest `date.min`; None for ever."""
-    if span is None:
+def snapshot_policy_rows(policy: SnapshotPolicy, as_of: date, run_id: str) -> pa.Table:
+    """Return `policy_table` of an Icechunk repository for one run, sorted by rule and reference.
+
+    `branch` names the references to whose history a rule applies, such as `branch main` or `tag v*`. The default rule
+    has an empty `branch`. Snapshots from before `date_to_be_deleted` are not kept by age, but the rule may keep them by
+    number. The date is null if the rule keeps for ever.
+    """
+    rows = [
+        PolicyRow(rule.rule_id, "", f"{rule.kind} {rule.pattern}", days_before(as_of, rule.newer))
+        for rule in policy.rules
+    ]
+    if policy.default is not None:
+        rows.append(PolicyRow(policy.default.rule_id or "", "", "", days_before(as_of, policy.default.newer)))
+    rows += (
+        PolicyRow(f"{HOLD_IDS}{hold.hold_id}", "", f"{hold.kind} {hold.value}", None)
+        for hold in policy.holds_in_force(as_of)
+    )
+    return _table(rows, run_id, policy.policy_hash)
+
+
+def _table(rows: Sequence[PolicyRow], run_id: str, policy_hash: str) -> pa.Table:
+    ordered = sorted(rows, key=lambda row: (row.rule_id, row.branch))
+    columns = [[row[number] for row in ordered] for number in range(len(PolicyRow._fields))]
+    return pa.table([[run_id] * len(rows), *columns, [policy_hash] * len(rows)], schema=POLICY_TABLE.schema)
+
+
+def days_before(as_of: date, duration: timedelta | None) -> date | None:
+    """Return the day that is `duration` before the start of `as_of`, at the earliest `date.min`; None for ever."""
+    if duration is None:
         return None
     try:
-        return (datetime.combine(as_of, time.min) - span).date()
+        return (datetime.combine(as_of, time.min) - duration).date()
     except OverflowError:
         return date.min
 
@@ -59,18 +87,59 @@ def _lifecycle_rows(rule: LifecycleRule, as_of: date) -> Iterator[PolicyRow]:
     prefix = rule.prefix if rule.glob is None else f"glob:{rule.glob}"
     if rule.default is not None:  # else nothing is deleted on branches that the rule does not name
         yield PolicyRow(rule.rule_id, prefix, "", days_before(as_of, rule.default))
-    for branch, span in rule.per_branch.items():
-        yield PolicyRow(rule.rule_id, prefix, branch, days_before(as_of, span))
+    for branch, duration in rule.per_branch.items():
+        yield PolicyRow(rule.rule_id, prefix, branch, days_before(as_of, duration))
 
 
 def _retention_rows(retention: CommittedRetention, as_of: date) -> Iterator[PolicyRow]:
     if retention.has_default:
         yield PolicyRow(f"{RETENTION_IDS}{DEFAULT_RULE}", "", "", days_before(as_of, retention.default))
     for rule in retention.rules:
-        yield PolicyRow(f"{RETENTION_IDS}{rule.rule_id}", "", rule.branch, days_before(as_of, rule.span))
+        yield PolicyRow(f"{RETENTION_IDS}{rule.rule_id}", "", rule.branch, days_before(as_of, rule.duration))
 
 
 def _hold_row(hold: Hold) -> PolicyRow:
     prefix = hold.value if hold.kind == "prefix" else ""
     branch = hold.value if hold.kind == "branch" else ""
     return PolicyRow(f"{HOLD_IDS}{hold.hold_id}", prefix, branch, None)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRow:
+    """One lifecycle row of `policy_table`."""
+
+    run_id: str
+    prefix: str
+    branch: str
+    date_to_be_deleted: date | None
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentRule:
+    """A rule in force. `last_deleted` is the day up to which a run deleted everything that was due; None: never."""
+
+    prefix: str
+    branch: str  # empty: all branches
+    date_to_be_deleted: date | None  # None: never
+    last_deleted: date | None
+
+
+def current_rules(
+    now: Iterable[RuleRow], history: Iterable[RuleRow], completed_runs: Collection[str]
+) -> tuple[CurrentRule, ...]:
+    """Return the rules in force by (prefix, branch), each with the newest day up to which a completed run deleted.
+
+    Only runs that deleted everything count: a plan, a partial sweep or a failed sweep does not change `last_deleted`.
+    If two rules have the same prefix and branch, the later date counts, because one due rule is enough.
+    """
+    deleted: dict[tuple[str, str], date] = {}
+    for row in history:
+        if row.run_id in completed_runs and row.date_to_be_deleted is not None:
+            key = row.prefix, row.branch
+            deleted[key] = max(row.date_to_be_deleted, deleted.get(key, row.date_to_be_deleted))
+    due: dict[tuple[str, str], date | None] = {}
+    for row in now:
+        key = row.prefix, row.branch
+        days = [day for day in (due.get(key), row.date_to_be_deleted) if day is not None]
+        due[key] = max(days, default=None)
+    return tuple(CurrentRule(*key, day, deleted.get(key)) for key, day in sorted(due.items()))

@@ -1,9 +1,8 @@
-"""The figures of a report: numbers from the tables of one plan, without Spark and without a word of HTML.
+"""The figures of a report: numbers from the tables of one plan, without Spark and HTML.
 
-Small documents (plans, facts, records) are read whole. Tables with a row for each object or path are read in batches.
+Small documents (plans, metadata, records) are read completely, tables with a row for each object or path in batches.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,7 +11,7 @@ from datetime import date, datetime
 from typing import Any
 
 from retention_assets.config.configuration import Configuration
-from retention_assets.core.amounts import Amount
+from retention_assets.core.amounts import Amount, sum_of
 from retention_assets.errors import RetentionError
 from retention_assets.explain.answers import plain
 from retention_assets.explain.plans import PlanTables, newest_plan
@@ -21,9 +20,10 @@ from retention_assets.explain.status import RepositoryStatus, status_of
 from retention_assets.report.groups import PlanGroups, groups_of
 from retention_assets.report.history import Node, history_of
 from retention_assets.state.ledger import results_of
-from retention_assets.state.plan import PLANS, Plan, load_plan, together
+from retention_assets.state.metadata import PartitionMetadata
+from retention_assets.state.plan import PLANS, Plan, load_plan
 from retention_assets.state.records import newest_of_plan
-from retention_assets.state.warehouse import CHECK_RESULTS, METADATA, Warehouse
+from retention_assets.state.warehouse import METADATA, Warehouse
 from retention_assets.tables import TABLES
 
 FORECAST_DAYS = 60
@@ -34,7 +34,7 @@ _AT_ONCE = 16  # plans read at the same time
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What became of the plan, as its newest record has it. See `ledger.results_of`."""
+    """Objects by outcome, from the newest record of the plan. See `ledger.results_of`."""
 
     ended: datetime
     mode: str
@@ -48,13 +48,13 @@ class Figures:
 
     plan: Plan
     status: RepositoryStatus  # as of the plan's day: no newer plan is in it
-    is_newest: bool  # whether no newer day has a plan that stands
-    over_time: Sequence[Plan]  # the plans that stand, oldest first, this one last
+    is_newest: bool  # whether no newer day has a valid plan
+    over_time: Sequence[Plan]  # the valid plans, oldest first; this plan is the last
     groups: PlanGroups
     guards: Sequence[Mapping[str, Any]]  # `guard`, `table`, `passed`, `value`, `limit`, `saw`
     history: Sequence[Node]
-    forecast: Forecast | None  # None: more objects are listed than a forecast was wanted for
-    outcomes: Outcomes | None  # None: no sweep of the plan came to its end
+    forecast: Forecast | None  # None: too many objects are listed
+    outcomes: Outcomes | None  # None: no sweep of the plan has ended
 
     def document(self) -> dict[str, Any]:
         """Return all figures for JSON."""
@@ -82,14 +82,14 @@ class Figures:
 def figures_of(
     configuration: Configuration, name: str, day: date | None, now: datetime, most_forecast: int = MOST_FORECAST
 ) -> Figures:
-    """Return the figures of the plan of `day`, or of the newest plan that stands.
+    """Return the figures of the plan of `day`, or of the newest valid plan.
 
     Args:
         configuration: the configuration of the repository.
         name: the name of the repository.
-        day: the day of the plan; None: the newest plan that stands.
+        day: the day of the plan; None: the newest valid plan.
         now: UTC.
-        most_forecast: a forecast takes about 0.2 ms for each listed object; with more objects there is none.
+        most_forecast: the most listed objects of a forecast, which takes about 0.2 ms for each listed object.
 
     Errors: GuardRefused when there is no such plan; TableContractError when a table of the plan is missing.
     """
@@ -97,7 +97,7 @@ def figures_of(
     tables, _ = newest_plan(warehouse, repository, day)
     plan = tables.plan
     days = [one for one in warehouse.directories(name, PLANS) if one <= plan.day.isoformat()]
-    listed = together(plan.totals.values()).objects
+    listed = sum_of(plan.totals.values()).objects
     newer = newest_plan(warehouse, repository, None)[0].plan
     return Figures(
         plan=plan,
@@ -125,10 +125,10 @@ def _plans(warehouse: Warehouse, name: str, days: Sequence[str]) -> list[Plan]:
 def _guards(tables: PlanTables) -> Iterator[Mapping[str, Any]]:
     """Yield the results of the guards of the plan's tables, in the order in which plans make these tables."""
     for table in TABLES:
-        place = tables.plan.repository, table, tables.plan.day.isoformat(), METADATA
-        metadata = tables.warehouse.read_document(*place) or {"notes": {}}
-        for one in json.loads(metadata["notes"].get(CHECK_RESULTS, "[]")):
-            yield {"table": table, **one}
+        path = tables.plan.repository, table, tables.plan.day.isoformat(), METADATA
+        if document := tables.warehouse.read_document(*path):
+            for one in PartitionMetadata.of_document(document).details.check_results or ():
+                yield {"table": table, **asdict(one)}
 
 
 def _outcomes(warehouse: Warehouse, plan: Plan) -> Outcomes | None:

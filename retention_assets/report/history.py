@@ -10,6 +10,8 @@ from retention_assets.tables import COMMIT_GRAPH, EXPIRED_SNAPSHOTS, POTENTIAL_C
 
 HEAD, KEPT, PROTECTED, EXPIRED = "head", "kept", "protected", "expired"
 _SHOWN = 60  # commits or snapshots in the graph
+_OF_GRAPH = ("commit_id", "parents", "head_of", "tags")
+_OF_COMMITS = ("commit_id", "created_at", "active", "protected", "due_since", "rule_id", "is_head")
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -37,9 +39,9 @@ def history_of(tables: PlanTables) -> list[Node]:
 
 
 def _commits(tables: PlanTables) -> Sequence[Row]:
-    graph = {row["commit_id"]: row for row in tables.rows(COMMIT_GRAPH.name)}
+    graph = {row["commit_id"]: row for row in tables.rows(COMMIT_GRAPH.name, columns=_OF_GRAPH)}
     rows = []
-    for one in tables.rows(POTENTIAL_COMMITS.name):
+    for one in tables.rows(POTENTIAL_COMMITS.name, columns=_OF_COMMITS):
         of_graph = graph[one["commit_id"]]
         state = HEAD if one["is_head"] else KEPT if one["active"] else PROTECTED if one["protected"] else EXPIRED
         rows.append(

@@ -18,7 +18,7 @@ from retention_assets.policy.rules import Hold, LifecycleRule
 LIVE_PAIR = ("address", "key", "size", "branches", "left_branches", "added_at", "active", "protected")
 _REMEMBERED = 100_000  # combinations of rules, branches and times
 
-_Same = tuple[tuple[bool, ...], datetime, tuple[str, ...], tuple[str, ...]]  # pairs that rules treat alike
+_Same = tuple[tuple[bool, ...], datetime, tuple[str, ...], tuple[str, ...]]  # pairs with one result of the rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +53,15 @@ class LivePairs:
         return batch.filter(pa.array((active | protected) & _inside(batch["address"])))
 
     def _due(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Return whether a lifecycle rule lets each pair go. Pairs that the rules treat alike are decided once."""
+        """Return whether a lifecycle rule releases each pair. Pairs with equal properties are decided once."""
         covered = [_covered(rule, batch["key"]) for rule in self.rules]
         branches = (_joined(batch[name]) for name in ("branches", "left_branches"))
-        alike = np.zeros(batch.num_rows, dtype=np.int64)
+        classes = np.zeros(batch.num_rows, dtype=np.int64)
         for part in (*covered, _codes(batch["added_at"]), *map(_codes, branches)):
-            alike = np.unique(alike * (int(part.max()) + 1) + part, return_inverse=True)[1]
-        firsts = np.unique(alike, return_index=True)[1]
+            classes = np.unique(classes * (int(part.max()) + 1) + part, return_inverse=True)[1]
+        firsts = np.unique(classes, return_index=True)[1]
         rows = batch.select(["key", "added_at", "branches", "left_branches"]).take(pa.array(firsts)).to_pylist()
-        return np.array([self._is_due(row) for row in rows], dtype=bool)[alike]
+        return np.array([self._is_due(row) for row in rows], dtype=bool)[classes]
 
     def _is_due(self, row: Row) -> bool:
         branches, left = tuple(row["branches"]), tuple(row["left_branches"] or ())
@@ -97,6 +97,6 @@ def _codes(values: pa.Array) -> np.ndarray:
 def _inside(addresses: pa.Array) -> np.ndarray:
     """Return whether each address names an object of the namespace, which the store lists."""
     inside = ~pc.match_substring_regex(addresses, f"^{ABSOLUTE}").to_numpy(zero_copy_only=False)
-    for place in np.flatnonzero(~inside):  # few: what was imported, and links
-        inside[place] = not is_absolute(listed_name(addresses[int(place)].as_py()))
+    for index in np.flatnonzero(~inside):  # few: what was imported, and links
+        inside[index] = not is_absolute(listed_name(addresses[int(index)].as_py()))
     return inside

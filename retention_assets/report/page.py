@@ -12,29 +12,28 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from retention_assets.core.amounts import Amount, human_bytes, human_cost
+from retention_assets.core.amounts import Amount, human_amount, human_bytes, human_cost, sum_of
 from retention_assets.core.states import CANDIDATE, WAITING
 from retention_assets.explain.simulation import Forecast
 from retention_assets.report.figures import Figures
 from retention_assets.report.groups import Group
 from retention_assets.report.history import Node
-from retention_assets.state.plan import PAGE, PLANS, Plan, together
+from retention_assets.state.plan import PAGE, PLANS, Plan
 
-_ROWS = 500  # of a table: more than a plot has. All rows are in tables of the warehouse
-_DIGITS = 12  # of an id, as lakeFS's UI shows
+_ROWS = 500  # of a table, and folders in a plot (`page.js`). All rows are in tables of the warehouse
 _SECURITY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-_TITLES = {"reason": "Reason", "rule": "Rule", "prefix": "Prefix", "branch": "Branch", "age": "Age"}
+_TITLES = {"reason": "Reason", "rule": "Rule", "prefix": "Prefix", "folder": "Folder", "branch": "Branch", "age": "Age"}
 
 Cell = str | int | float | Amount | None
 
 
 def page_of_plan(plan: Plan) -> tuple[str, ...]:
-    """Return where the warehouse has the page that the run of a plan wrote, below its root."""
+    """Return the path, in the warehouse, of the page that the run of a plan wrote."""
     return plan.repository, PLANS, plan.day.isoformat(), PAGE
 
 
 def page_of(figures: Figures, checks: Mapping[str, str], program: str = "retention") -> str:
-    """Return the page. `checks`: a sentence on each guard; `program`: what calls the command."""
+    """Return the page. `checks`: the description of each guard; `program`: the text that calls the command."""
     name, plan = figures.plan.repository, figures.plan
     sections = (
         _next_steps(figures, program),
@@ -71,7 +70,7 @@ def _static(name: str) -> str:
 def _head(figures: Figures) -> str:
     plan, status = figures.plan, figures.status
     waiting = plan.totals.get(WAITING, Amount())
-    stays = together(amount for state, amount in plan.totals.items() if state not in (CANDIDATE, WAITING))
+    stays = sum_of(amount for state, amount in plan.totals.items() if state not in (CANDIDATE, WAITING))
     cost = "" if status.monthly_cost is None else f"{human_cost(status.monthly_cost)} a month"
     cards = [
         ("may be deleted", human_bytes(plan.candidates.bytes), f"{plan.candidates.objects:,} objects", cost),
@@ -107,15 +106,15 @@ def _next_steps(figures: Figures, program: str) -> str:
     command = f"{program} show {plan.repository} {table} --as-of {plan.day}"
     lines.append(f"<li>{_with_code(f'Each object: {command}')}</li>")
     for held in status.quarantine:
-        amount = _amount(Amount(held.objects, held.bytes))
+        amount = human_amount(Amount(held.objects, held.bytes))
         lines.append(f"<li>In quarantine until {_minute(held.until)}: {amount}, of the plan of {held.day}.</li>")
     return _section("Next", f"<ul>{''.join(lines)}</ul>")
 
 
 def _with_code(need: str) -> str:
     """Return a sentence whose end is a command, with the command as code."""
-    told, colon, command = need.rpartition(": ")
-    return f"{escape(told)}:<pre>{escape(command)}</pre>" if colon else escape(need)
+    text, colon, command = need.rpartition(": ")
+    return f"{escape(text)}:<pre>{escape(command)}</pre>" if colon else escape(need)
 
 
 def _over_time(plans: Sequence[Plan]) -> str:
@@ -124,7 +123,7 @@ def _over_time(plans: Sequence[Plan]) -> str:
             str(plan.day),
             plan.candidates,
             plan.totals.get(WAITING, Amount()),
-            together(amount for state, amount in plan.totals.items() if state not in (CANDIDATE, WAITING)),
+            sum_of(amount for state, amount in plan.totals.items() if state not in (CANDIDATE, WAITING)),
         )
         for plan in reversed(plans)
     ]
@@ -152,12 +151,13 @@ def _where(figures: Figures) -> str:
     of_stays = (
         "The names of Icechunk's files have no path: prefixes are the directories of the store."
         if icechunk
-        else "What stays is what the repository references: an object counts for each path and branch that has it."
+        else "Objects that the repository references stay. An object counts for each path and branch that has it."
     )
     return _section(
         "Where",
         f"<p>{of_stays}</p>"
-        + _plot("folders", "Bytes by prefix. Each area is as large as its bytes")
+        + _plot("folders", "Bytes by folder, of the largest. Each area is as large as its bytes")
+        + _details("By folder", _groups("folder", sorted(groups.folder, key=lambda one: -one.bytes)))
         + _details("By prefix", _groups("prefix", groups.prefix))
         + _plot("branch", "Bytes by branch. An object counts for each of its branches")
         + _details("By branch", _groups("branch", groups.branch))
@@ -171,12 +171,13 @@ def _forecast(figures: Figures, program: str) -> str:
     title = "What comes due when"
     if forecast is None:
         return _section(
-            title, f"<p>Too many objects for this page. Ask for it:</p><pre>{program} simulate {name}</pre>"
+            title,
+            f"<p>Too many objects are listed for a forecast here. Run:</p><pre>{program} simulate {name}</pre>",
         )
     text = (
-        "<p>What later plans find due in addition, if nobody writes and nothing is swept. "
-        f"{_amount(forecast.total(forecast.first))} are due on the day of the plan, {_amount(forecast.later)} after "
-        f"{forecast.last}. No day is known for {_amount(forecast.never)}.</p>"
+        "<p>Objects that come due, if nobody writes and nothing is swept: "
+        f"{human_amount(forecast.total(forecast.first))} on the day of the plan, "
+        f"{human_amount(forecast.later)} after {forecast.last}, and {human_amount(forecast.never)} never.</p>"
     )
     return _section(title, text + _plot("forecast", "Bytes that come due, by day and prefix") + _of_days(forecast))
 
@@ -193,12 +194,12 @@ def _of_days(forecast: Forecast) -> str:
 def _history(figures: Figures) -> str:
     kind = "Snapshots" if figures.status.kind == "icechunk" else "Commits"
     rows = [
-        (one.name[:_DIGITS] if kind == "Commits" else one.name, _minute(one.at), _state(one), ", ".join(one.names))
+        (one.name, _minute(one.at), _state(one), ", ".join(one.names))
         + ((one.detail or "",) if kind == "Snapshots" else ())
         for one in figures.history
     ]
     columns = (kind[:-1], "Made at", "State", "Branches and tags", *(("Message",) if kind == "Snapshots" else ()))
-    text = f"<p>The {len(rows)} {kind.lower()} around what expired last; others between them are left out.</p>"
+    text = f"<p>The {len(rows)} {kind.lower()} around the last that expired; others between them are not shown.</p>"
     plot = _plot("history", f"{kind} by time; lines go to parents")
     return _section(f"{kind} around what expires", text + plot + _details(kind, _table(columns, rows)))
 
@@ -211,7 +212,7 @@ def _state(node: Node) -> str:
 def _outcomes(figures: Figures, program: str) -> str:
     outcomes, plan = figures.outcomes, figures.plan
     if outcomes is None:
-        return _section("What became of the plan", "<p>No sweep of this plan came to its end.</p>")
+        return _section("What became of the plan", "<p>No sweep of this plan has ended.</p>")
     early = (
         f'<p class="warning">The last run ended early: {escape(outcomes.ended_early)}</p>'
         if outcomes.ended_early
@@ -225,7 +226,9 @@ def _outcomes(figures: Figures, program: str) -> str:
 
 def _guards(guards: Sequence[Mapping[str, Any]], checks: Mapping[str, str]) -> str:
     if not guards:
-        return _section("Guards", "<p>An earlier version made the plan: the values of its guards are not stored.</p>")
+        return _section(
+            "Guards", "<p>An earlier version of the tool made the plan, which stored no values of guards.</p>"
+        )
     rows = [
         (
             one["guard"],
@@ -238,8 +241,8 @@ def _guards(guards: Sequence[Mapping[str, Any]], checks: Mapping[str, str]) -> s
         for one in guards
     ]
     passed = sum(one["passed"] for one in guards)
-    text = f"<p>{passed} of {len(guards)} guards passed. A guard that refuses leaves no plan.</p>"
-    return _section("Guards", text + _table(("Guard", "Result", "Value", "Limit", "It saw", "It checks"), rows))
+    text = f"<p>{passed} of {len(guards)} guards passed. If a guard refuses, there is no plan.</p>"
+    return _section("Guards", text + _table(("Guard", "Result", "Value", "Limit", "Detail", "Description"), rows))
 
 
 def _terms(plan: Plan) -> str:
@@ -280,12 +283,10 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 
 def _cell(value: Cell) -> str:
     if isinstance(value, Amount):
-        return f'<td class="number" data-objects="{value.objects}" data-bytes="{value.bytes}">{_amount(value)}</td>'
+        return (
+            f'<td class="number" data-objects="{value.objects}" data-bytes="{value.bytes}">{human_amount(value)}</td>'
+        )
     return f"<td>{escape('' if value is None else str(value))}</td>"
-
-
-def _amount(amount: Amount) -> str:
-    return f"{amount.objects:,} objects, {human_bytes(amount.bytes)}"
 
 
 def _number(value: float | None) -> str:

@@ -1,7 +1,7 @@
-"""What of the warehouse is no longer needed, and its removal. Works without Spark.
+"""Finds the tables and documents that the warehouse no longer needs, and removes them. Works without Spark.
 
-Removed are only tables of old days, the objects of old plans that nobody swept, and batches of caches that are not read
-any more. Everything that this module does not name stays: ledgers, records, policies, what plans leave for later plans.
+This module removes only tables of old days, the objects of old plans that nobody swept, and batches of caches that are
+no longer read. Everything else stays: ledgers, records, policies, and the data that plans store for later plans.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,11 +17,11 @@ from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import APPROVALS
 from retention_assets.state.binding import is_bound_elsewhere
 from retention_assets.state.cache_batches import are_many, cache_batches, ids_of, merge_batches, replaced_batches
-from retention_assets.state.lease import MARGIN, release_lease, renew_lease, take_lease
+from retention_assets.state.lease import MARGIN, held_lease, renew_lease
 from retention_assets.state.ledger import LEDGERS, SURPLUS_LEDGERS
 from retention_assets.state.plan import CURRENT, PLANNED_HEADS, PLANNED_OBJECTS, PLANS, made_at_name
 from retention_assets.state.records import RECORDS
-from retention_assets.state.warehouse import METADATA, REFUSED, SUCCESS, StoredFile, Warehouse
+from retention_assets.state.warehouse import METADATA, SUCCESS, StoredFile, Warehouse
 from retention_assets.tables import (
     ADDRESSES,
     CACHED_MANIFESTS,
@@ -91,7 +91,7 @@ class _Tables:
 
 @dataclass(frozen=True, slots=True)
 class _Plans:
-    """The plans of a repository, as the names of their documents, their ledgers and their records tell of them."""
+    """The plans of a repository, found by the names of their documents, by their ledgers and by their audit records."""
 
     documents: Mapping[str, StoredFile]  # by path; without the documents of the days' current plans
     swept: tuple[str, ...]  # hashes of plans that a sweep began
@@ -162,26 +162,30 @@ def _needed_days(tables: _Tables, plans: _Plans, now: datetime, life: timedelta)
     """Return the days of which every table stays, however old the day is. Plans younger than `life` may be swept."""
     needed = {*plans.open_days, *_newest_days(tables, now)}
     needed |= {_day(path) for path, file in plans.documents.items() if file.written_at >= now - life}
-    standing = [_day(path) for path in tables.files if path.startswith(f"{PLANS}/") and path.endswith(f"/{CURRENT}")]
+    current = [_day(path) for path in tables.files if path.startswith(f"{PLANS}/") and path.endswith(f"/{CURRENT}")]
     made = {path.rpartition("/")[2]: _day(path) for path in plans.documents}
     until_now = [name for name in made if name <= made_at_name(now + MARGIN)]
     newest = [max(names) for names in (made, until_now) if names]  # of the plans from the future, and of the others
-    return needed | {*sorted(standing)[-1:], *(made[name] for name in newest)}
+    return needed | {*sorted(current)[-1:], *(made[name] for name in newest)}
 
 
 def _newest_days(tables: _Tables, now: datetime) -> Iterator[str]:
     """Yield the newest complete day of each table, and the days with the newest data."""
     complete: dict[str, list[str]] = {}
     for table, day in tables.entries:
-        place = f"{table}/{day}"
-        if table in _DAILY and _is_day(day) and {f"{place}/{METADATA}", f"{place}/{SUCCESS}"} <= tables.files.keys():
+        location = f"{table}/{day}"
+        if (
+            table in _DAILY
+            and _is_day(day)
+            and {f"{location}/{METADATA}", f"{location}/{SUCCESS}"} <= tables.files.keys()
+        ):
             complete.setdefault(table, []).append(day)
     for table, days in complete.items():
         yield max(days)
         if table in _NEWEST_IS_READ:
             name = tables.repository.name
             metadata = {day: tables.warehouse.metadata(name, table, date.fromisoformat(day)) for day in days}
-            usable = sorted((metadata[day].taken_at, day) for day in days if REFUSED not in metadata[day].notes)
+            usable = sorted((metadata[day].taken_at, day) for day in days if metadata[day].details.refused is None)
             yield from (day for _, day in usable[-1:])
             yield from [day for taken_at, day in usable if taken_at <= now + MARGIN][-1:]
 
@@ -219,7 +223,7 @@ def _documents_of_plans(
         if file.written_at < now - keep.plans and _day(path) not in needed and not plans.is_swept(path)
     ]
     stay = {_day(path) for path in plans.documents.keys() - set(gone)}
-    for day in {_day(path) for path in gone} - stay:  # what else is there is of one of these plans
+    for day in {_day(path) for path in gone} - stay:  # the other files of these days belong to these plans
         gone += [path for path in tables.entries[PLANS, day] if path not in plans.documents]
     yield from ((path, reason) for path in gone)
     for name in tables.of_table(APPROVALS):
@@ -234,9 +238,9 @@ def _documents_of_plans(
 
 def _unread_batches(tables: _Tables, keep: KeepSettings, now: datetime) -> Iterator[tuple[str, str]]:
     for kind in _CACHES:
-        place = tables.warehouse, tables.repository.name, kind
-        read = {batch.name for batch in cache_batches(*place)}
-        replaced = {one.name: one.since for one in replaced_batches(*place)}
+        cache = tables.warehouse, tables.repository.name, kind
+        read = {batch.name for batch in cache_batches(*cache)}
+        replaced = {one.name: one.since for one in replaced_batches(*cache)}
         for table, batch in tables.entries:
             if table not in (kind, ids_of(kind)) or batch in read:
                 continue
@@ -267,8 +271,8 @@ def remove_leftovers(
 ) -> list[Leftover]:
     """Merge small batches of the caches, remove what is no longer needed, and return it.
 
-    The repository's lease is held meanwhile, so no sweep, restore or purge runs beside it. A plan may: what it wrote
-    since the listing is not removed. An interrupted removal goes on with the next call.
+    This holds the lease of the repository, so no sweep, restore or purge runs at the same time. A plan may run: files
+    that it writes after the listing are not removed. The next call continues an interrupted removal.
     Errors: GuardRefused while another run holds the lease, or when the clock of the store differs; StoreError when
     something cannot be removed.
     """
@@ -276,20 +280,17 @@ def remove_leftovers(
     many = [kind for kind in _CACHES if are_many(cache_batches(warehouse, name, kind))]
     if not many and not leftovers(warehouse, repository, keep, clock()):
         return []
-    lease = take_lease(warehouse, name, f"housekeeping {run_id}", clock(), repository.settings.sweep.lease)
-    try:
+    removed = []
+    with held_lease(warehouse, name, f"housekeeping {run_id}", clock, repository.settings.sweep.lease) as lease:
         _require_clock(warehouse, name, clock())
         for kind in many:
             merge_batches(warehouse, name, kind, run_id)
-        removed = []
         for leftover in leftovers(warehouse, repository, keep, clock()):
             lease = renew_lease(warehouse, lease, clock())
             if _remove(warehouse, name, leftover):
                 removed.append(leftover)
             else:
-                log(f"{name}/{leftover.path} stays: it is a link, or it was written meanwhile.")
-    finally:
-        release_lease(warehouse, lease, clock())
+                log(f"{name}/{leftover.path} was not removed: it is a link, or a run wrote to it after the listing.")
     return removed
 
 
@@ -324,5 +325,5 @@ def _remove(warehouse: Warehouse, name: str, leftover: Leftover) -> bool:
 
 
 def unconfigured(warehouse: Warehouse, names: Sequence[str]) -> list[str]:
-    """Return the directories of the warehouse that belong to no configured repository. They stay."""
+    """Return the directories of the warehouse that belong to no configured repository. They are not removed."""
     return sorted(set(warehouse.directories()) - set(names))

@@ -64,7 +64,7 @@ class LiveNow:
     def now(self) -> DataFrame:
         """See `LiveAddresses`. Errors: also those of the source and the store."""
         self._elsewhere.require_known()
-        self._log(f"{self._repository.name}: looking at what is live")
+        self._log(f"{self._repository.name}: checking which objects are live")
         self._release_rows()
         if self._repository.is_icechunk:
             kept = files_to_spare(self._sweep).cache()

@@ -1,11 +1,11 @@
-"""The references of the other configured repositories, from their last plans. No sweep may delete referenced objects.
+"""Reads the references of the other configured repositories from their last plans. No sweep deletes referenced objects.
 
 The references are read from the other repositories' newest tables in the warehouse, whichever run wrote the tables. An
 old table lacks the references that were made since. Then a plan warns, and a sweep is refused.
 Source: DESIGN.md, invariant 6.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import reduce
@@ -29,9 +29,9 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.lease import MARGIN
-from retention_assets.state.plan import POLICY_HASH, REFERENCES_HASH
+from retention_assets.state.metadata import Details, PartitionMetadata
 from retention_assets.state.table_cache import TableCache
-from retention_assets.state.warehouse import METADATA, REFUSED, Warehouse
+from retention_assets.state.warehouse import METADATA, Warehouse
 from retention_assets.tables import (
     ADDRESSES,
     COMMIT_GRAPH,
@@ -52,7 +52,7 @@ class _Table:
     repository: str
     day: date
     taken_at: datetime
-    notes: Mapping[str, str] = field(hash=False)
+    details: Details
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,30 +81,30 @@ class OtherRepositories:
         settings = self.repository.settings
         # An object that a plan named `settle` ago was not referenced then. Older tables lack what came before that.
         most = max(min(settings.grace, settings.settle), _LEAST_AGE)
-        told = []
+        reasons = []
         for other in filter(self._may_refer, self.others):
             table = self._newest(other)
             if table is None:
-                told.append(f"{other.name} has no complete plan yet. Make one: `retention plan {other.name}`.")
+                reasons.append(f"{other.name} has no complete plan yet. Make one: `retention plan {other.name}`.")
             elif self.clock() - table.taken_at > most:
-                told.append(
+                reasons.append(
                     f"The last complete plan of {other.name} is of {table.taken_at:%Y-%m-%d %H:%M} UTC, more than "
                     f"{format_duration(most)} ago. Plan it again: `retention plan {other.name}`."
                 )
             elif not _is_of(table, other, _policy(other)):
-                told.append(
+                reasons.append(
                     f"The policy of {other.name} changed since its last complete plan. Plan it again: "
                     f"`retention plan {other.name}`."
                 )
-        return told
+        return reasons
 
     def for_plan(self) -> OtherReferences:
         """Return the others' references for a plan, with warnings. Mode `plan` has no warnings: it sweeps nothing."""
         warnings: list[str] = []
         if self.repository.settings.mode != "plan":
             warnings = [
-                f"Whether another repository refers to objects of {self.repository.name} is not known, so a sweep will "
-                f"refuse. {reason}"
+                f"It is unknown whether another repository refers to objects of {self.repository.name}. A sweep will "
+                f"be refused. {reason}"
                 for reason in self.unknown()
             ]
         return OtherReferences(self.last_parts(), tuple(warnings))
@@ -113,8 +113,8 @@ class OtherRepositories:
         """Raise GuardRefused if the references of another repository are unknown or too old."""
         if unknown := self.unknown():
             raise GuardRefused(
-                f"{self.repository.name}: another repository may refer to objects that would be deleted. "
-                f"{' '.join(unknown)} Nothing was deleted."
+                f"{self.repository.name}: another repository may refer to objects that would be deleted. Nothing was "
+                f"deleted. {' '.join(unknown)}"
             )
 
     def added_to(self, liveness: Liveness, objects: DataFrame) -> Liveness:
@@ -155,8 +155,8 @@ class OtherRepositories:
 
     def _being_planned(self, other: Repository) -> GuardRefused:
         return GuardRefused(
-            f"{self.repository.name}: what {other.name} refers to is not known while it is planned. Nothing more was "
-            "deleted. Run the same command again when that plan is made."
+            f"{self.repository.name}: the references of {other.name} are unknown while {other.name} is being planned. "
+            "Nothing more was deleted. Run the same command again after that plan is made."
         )
 
     def _may_refer(self, other: Repository) -> bool:
@@ -187,10 +187,12 @@ class OtherRepositories:
         """
         document = self.warehouse.read_document(other.name, name, day.isoformat(), METADATA)
         is_complete = self.warehouse.is_complete(other.name, name, day.isoformat())
-        if document is None or not is_complete or REFUSED in document["notes"]:
+        if document is None or not is_complete:
             return None
-        taken_at = datetime.fromisoformat(document["taken_at"]).astimezone(UTC)
-        return _Table(other.name, day, taken_at, document["notes"]) if taken_at <= self.clock() + MARGIN else None
+        metadata = PartitionMetadata.of_document(document)
+        if metadata.details.refused is not None or metadata.taken_at > self.clock() + MARGIN:
+            return None
+        return _Table(other.name, day, metadata.taken_at, metadata.details)
 
     def _references(self, other: Repository, table: _Table) -> DataFrame:
         """Return the references of `other`: full addresses and virtual chunk references (column `address`)."""
@@ -204,7 +206,7 @@ class OtherRepositories:
         if set(ADDRESSES.schema.names) - set(pairs.columns):
             policy = None  # a table of an older version: all references count, which keeps more
         graph = self._table(other, COMMIT_GRAPH.name, table.day)
-        same = graph is not None and graph.notes.get(REFERENCES_HASH) == table.notes.get(REFERENCES_HASH)
+        same = graph is not None and graph.details.references_hash == table.details.references_hash
         if isinstance(policy, Policy) and same:
             heads = self._rows(other, COMMIT_GRAPH.name, table).select(F.explode("head_of").alias("branch"))
             gone = pairs.select(F.explode("branches").alias("branch"))  # gone branches that still count: see `reflog`
@@ -243,11 +245,11 @@ def not_configured(source: LakeFSSource, configured: Collection[Repository]) -> 
         known = source.repositories()
     except AccessDenied:  # not fatal: only the names for the warning are missing
         return (
-            "Whether the server has repositories that are not configured is not known: the user may not list them "
-            "(fs:ListRepositories)."
+            "It is unknown whether the server has repositories that are not configured: the user may not list "
+            "repositories (fs:ListRepositories)."
         )
-    places = {repository.namespace for repository in configured}
-    others = sorted(name for name, namespace in known.items() if canonical_namespace(namespace) not in places)
+    namespaces = {repository.namespace for repository in configured}
+    others = sorted(name for name, namespace in known.items() if canonical_namespace(namespace) not in namespaces)
     if not others:
         return None
     return (
@@ -274,9 +276,9 @@ def _is_of(table: _Table, other: Repository, policy: _Policy | None) -> bool:
     """Return whether the table was made under `policy`. This is assumed if a part of the policy is on a server."""
     if policy is None or SERVER in other.settings.policy:
         return policy is not None
-    return table.notes.get(POLICY_HASH) == policy.policy_hash
+    return table.details.policy_hash == policy.policy_hash
 
 
-def _scheme(place: str) -> str | None:
+def _scheme(url: str) -> str | None:
     """Return the kind of store of a URL; None if the kind is unknown."""
-    return _SCHEMES.get(place.partition("://")[0])
+    return _SCHEMES.get(url.partition("://")[0])

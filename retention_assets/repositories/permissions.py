@@ -1,7 +1,7 @@
-"""What the configured credentials may do. It is tried without touching an object of the user.
+"""Checks what the configured credentials may do, without touching an object of the user.
 
-Reading is always tried. Writing and deleting are tried only on request: on a file of our own in the quarantine, and on
-a name that does not exist in the repository.
+Reading is always tried. Writing and deleting are tried only on request: on a file that this module creates in the
+quarantine, and on a name that does not exist in the repository.
 """
 
 import os
@@ -44,7 +44,7 @@ _WRITES = "it is tried only with --try-writes"
 
 @dataclass(frozen=True, slots=True)
 class PermissionCheck:
-    """Whether one permission is there."""
+    """The result of the check of one permission."""
 
     place: Literal["server", "storage", "quarantine"]
     permission: str
@@ -60,7 +60,7 @@ class Permissions:
     repository: str
     checks: Sequence[PermissionCheck] = field(default_factory=list)
 
-    def lacking(self, mode: Mode) -> list[PermissionCheck]:
+    def missing(self, mode: Mode) -> list[PermissionCheck]:
         """Return the checks that failed and that a mode needs."""
         return [one for one in self.checks if mode in one.modes and one.state in ("refused", "failed")]
 
@@ -72,7 +72,7 @@ class Permissions:
         """Return the result as JSON values."""
         modes = {
             mode: {
-                "lacking": [f"{one.place}: {one.permission}" for one in self.lacking(mode)],
+                "lacking": [f"{one.place}: {one.permission}" for one in self.missing(mode)],
                 "not_tried": [f"{one.place}: {one.permission}" for one in self.untried(mode)],
             }
             for mode in MODES
@@ -85,7 +85,7 @@ def permissions_of(repository: Repository, *, try_writes: bool = False) -> Permi
 
     Args:
         repository: its configuration.
-        try_writes: also write, read and delete a file of our own in the quarantine, and delete a name that does not
+        try_writes: also write, read and delete a new file in the quarantine, and delete a name that does not
             exist in the repository.
 
     Errors: ConfigurationError if the configuration cannot be used. A store or server that refuses is a check's result.
@@ -114,23 +114,23 @@ def _of_source(repository: Repository, access: StoreAccess) -> Iterator[Permissi
             yield _tried("server", request.permission, needed, partial(send, client, request))
     except RetentionError:
         return  # the first request failed too: its check has the error
-    detail = "it is not tried, because the server would write a list into the repository; a plan does"
+    detail = "the server would write a list into the repository; a plan sends this request"
     yield PermissionCheck("server", "retention:PrepareGarbageCollectionUncommitted", MODES, "not tried", detail)
     yield _tried(
-        "storage", "is the server's storage", MODES, lambda: _same_place(access, newest_metarange(client, name))
+        "storage", "is the server's storage", MODES, lambda: _same_storage(access, newest_metarange(client, name))
     )
 
 
-def _same_place(access: StoreAccess, metarange: str | None) -> str:
-    """Look for the metarange of the newest commit. Errors: StoreError if the storage is another repository's."""
+def _same_storage(access: StoreAccess, metarange: str | None) -> str:
+    """Require the metarange of the newest commit in the storage. Errors: StoreError if it is missing."""
     if metarange is None:
-        return "the newest commit is empty, so this is not known"
+        return "unknown, because the newest commit is empty"
     try:
         ObjectReader(access).head(f"_lakefs/{metarange}")
     except ObjectMissing as error:
         raise StoreError(
-            f"{access.url}: does not have the newest commit of the server (_lakefs/{metarange}). Nothing was changed. "
-            "Check `storage` and `namespace`."
+            f"{access.url}: the storage does not have the newest commit of the server (_lakefs/{metarange}). Nothing "
+            "was changed. Check `storage` and `namespace`."
         ) from error
     return ""
 
@@ -169,7 +169,7 @@ def _deleting(access: StoreAccess, *, try_writes: bool) -> Iterator[PermissionCh
     elif not try_writes:
         yield PermissionCheck("storage", delete, _SWEEPS, "not tried", _WRITES)
     elif access.url.startswith("s3://") and keeps_versions(access) is not False:
-        detail = "the bucket keeps versions, or may: deleting a name that does not exist would leave a marker"
+        detail = "the bucket may keep versions: deleting a name that does not exist would create a delete marker"
         yield PermissionCheck("storage", delete, _SWEEPS, "not tried", detail)
     else:
         yield _tried("storage", delete, _SWEEPS, lambda: _delete(access, _scratch()))
@@ -235,14 +235,14 @@ def _delete(access: StoreAccess, path: str) -> str:
 
 
 def _writable(access: StoreAccess) -> str:
-    """Ask the operating system, and write nothing. Errors: AccessDenied."""
+    """Check with the operating system whether files can be created; nothing is written. Errors: AccessDenied."""
     directory = Path(access.url.removeprefix("file://"))
     there = next(one for one in (directory, *directory.parents) if one.is_dir())
     if not os.access(there, os.W_OK | os.X_OK):
         raise AccessDenied(
             f"{there}: this user may not write there. Nothing was tried. Let the user create and delete files."
         )
-    return "as the operating system says; nothing was written"
+    return "according to the operating system; nothing was written"
 
 
 def _none(_: object) -> str:

@@ -6,16 +6,21 @@ refused until a person acknowledges it.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from retention_assets.errors import TableContractError
-from retention_assets.state.records import NO_SEAL, Record, Seal, write_record
+from retention_assets.config.configuration import Repository
+from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing, TableContractError
+from retention_assets.objectstore.access import open_store
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.state.records import NO_SEAL, Seal, record_without_plan, write_record
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.tables import INSTANT
+from retention_assets.tables import TIMESTAMP
 
 if TYPE_CHECKING:  # Spark is imported where it works: commands that only read the warehouse do without
     from pyspark.sql import DataFrame, SparkSession
@@ -24,13 +29,14 @@ ACKNOWLEDGED, MISSING = "acknowledged", "missing_live.json"
 LOST, FOUND = "lost", "found"
 MOST_LISTED = 100_000  # missing addresses stored when a plan is refused: about 10 MB
 _TRIES = 10
+_AT_ONCE = 16  # concurrent requests to the store
 _SCHEMA = pa.schema(
     [
         pa.field("number", pa.int64(), nullable=False),  # of the entry; of an address, the highest counts
         pa.field("address", pa.string(), nullable=False),
         pa.field("kind", pa.string(), nullable=False),  # lost or found
         pa.field("acknowledged_by", pa.string(), nullable=False),
-        pa.field("at", INSTANT, nullable=False),
+        pa.field("at", TIMESTAMP, nullable=False),
     ]
 )
 
@@ -67,7 +73,8 @@ def write_acknowledgement(
             continue
         return name
     raise TableContractError(
-        f"{repository}: {ACKNOWLEDGED} is being written by others all the time. Nothing was acknowledged. Try again."
+        f"{repository}: other runs wrote the next entry of {ACKNOWLEDGED} at each of {_TRIES} attempts. Nothing "
+        "was acknowledged. Run the same command again."
     )
 
 
@@ -83,30 +90,12 @@ def acknowledge(
     """Store that a person acknowledged these objects as lost, and append an audit record."""
     seal.copy_records(warehouse, repository)  # if records cannot be copied, nothing is acknowledged
     name = write_acknowledgement(warehouse, repository, addresses, LOST, by, at)
-    record = Record(
-        kind="acknowledge",
-        mode="",
-        repository=repository,
-        day=at.date().isoformat(),
-        plan_hash="",
-        policy_hash="",
-        planned_objects=0,
-        planned_bytes=0,
-        outcomes={},
-        approved_by=by,
-        approved_at=at.isoformat(),
-        fence=0,
-        run_id=run_id,
-        started=at.isoformat(),
-        ended=at.isoformat(),
-        longest_window_seconds=None,
-        ledger_digest=None,
-        published={"file": f"{ACKNOWLEDGED}/{name}", "addresses": len(addresses), "digest": _digest(addresses)},
-    )
-    write_record(warehouse, record, seal)
+    digest = addresses_digest(addresses)
+    written = {"file": f"{ACKNOWLEDGED}/{name}", "addresses": len(addresses), "digest": digest}
+    write_record(warehouse, record_without_plan("acknowledge", repository, by, at, at, run_id, written), seal)
 
 
-def note_found(
+def record_found(
     spark: "SparkSession", warehouse: Warehouse, repository: str, inventory: "DataFrame", run_id: str, at: datetime
 ) -> None:
     """Store which of the objects acknowledged as lost are in the listing again."""
@@ -123,7 +112,7 @@ def first_of(addresses: "DataFrame") -> list[str]:
     return [row["address"] for row in addresses.select("address").orderBy("address").limit(MOST_LISTED).collect()]
 
 
-def note_missing(warehouse: Warehouse, repository: str, guard: str, addresses: Sequence[str], at: datetime) -> None:
+def record_missing(warehouse: Warehouse, repository: str, guard: str, addresses: Sequence[str], at: datetime) -> None:
     """Store the missing live objects for which `guard` refused a plan. `retention acknowledge` shows them."""
     document = {"guard": guard, "at": at.isoformat(), "addresses": list(addresses)}
     warehouse.write_document(document, repository, MISSING)
@@ -135,7 +124,61 @@ def missing_addresses(warehouse: Warehouse, repository: str) -> list[str]:
     return [] if document is None else [str(address) for address in document["addresses"]]
 
 
-def _digest(addresses: Sequence[str]) -> str:
+def require_lost(repository: Repository, addresses: Sequence[str], *, whole_slices: bool) -> None:
+    """Require that these are addresses of objects that are not in the store.
+
+    Several addresses of one directory in which nothing is left need `whole_slices`: the storage may be the wrong one.
+
+    Errors: ConfigurationError for other addresses; GuardRefused for objects that are there, and for whole directories.
+    """
+    reader = ObjectReader(open_store(repository))
+    _require_missing(repository, reader, addresses)
+    if not whole_slices:
+        _require_single(repository, reader, addresses)
+
+
+def _require_missing(repository: Repository, reader: ObjectReader, addresses: Sequence[str]) -> None:
+    """Reject addresses that are not relative, and addresses whose object is in the store."""
+    for address in addresses:
+        if "://" in address or address.startswith(("/", "_lakefs/")) or ".." in address.split("/"):
+            raise ConfigurationError(
+                f"{address}: is not the address of an object of {repository.name}. Nothing was acknowledged. Addresses "
+                f"are relative to the namespace: `retention show {repository.name} addresses` has them."
+            )
+
+    def is_there(address: str) -> bool:
+        try:
+            reader.head(address)
+        except ObjectMissing:
+            return False
+        return True
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        there = [one for one, found in zip(addresses, pool.map(is_there, addresses), strict=True) if found]
+    if there:
+        raise GuardRefused(
+            f"{repository.name}: {len(there):,} of {len(addresses):,} objects are in the store, {there[0]} first. "
+            "Nothing was acknowledged. If a plan did not find them, its listing was incomplete. Plan again: "
+            f"`retention plan {repository.name}`."
+        )
+
+
+def _require_single(repository: Repository, reader: ObjectReader, addresses: Sequence[str]) -> None:
+    """Reject several addresses of one directory in which nothing is left."""
+    directories = Counter(address[: address.rfind("/") + 1] for address in addresses)
+    several = sorted(name for name, objects in directories.items() if name and objects > 1)
+    empty = [name for name in several if next(iter(reader.list(name)), None) is None]
+    if empty:
+        raise GuardRefused(
+            f"{repository.name}: {len(empty):,} directories are missing as a whole, {empty[0]} first with "
+            f"{directories[empty[0]]:,} of the addresses. Nothing was acknowledged. Check that `storage` is the right "
+            "URL and that the credentials may list all of it. If the directories are lost: `--whole-slices`, in "
+            "Dagster `whole_slices: true`."
+        )
+
+
+def addresses_digest(addresses: Sequence[str]) -> str:
+    """Return the hash of a set of addresses, in any order."""
     return hashlib.sha256("\n".join(sorted(addresses)).encode()).hexdigest()
 
 

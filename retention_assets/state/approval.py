@@ -16,7 +16,7 @@ from typing import Any
 from retention_assets.config.configuration import Repository
 from retention_assets.config.durations import format_duration
 from retention_assets.config.limits import ApprovalSettings, BudgetSettings
-from retention_assets.core.amounts import Amount
+from retention_assets.core.amounts import Amount, sum_of
 from retention_assets.errors import GuardRefused
 from retention_assets.state.lease import MARGIN
 from retention_assets.state.plan import Plan, load_plan, require_plan
@@ -66,8 +66,8 @@ def approved_terms(repository: Repository) -> Terms:
     from retention_assets.state.quarantine import quarantine_url  # this import takes a quarter of a second
 
     mode = repository.settings.mode
-    place = {"quarantine.url": quarantine_url(repository)} if mode == "quarantine" else {}
-    return {"mode": mode, **place, **planned_terms(repository)}
+    quarantine = {"quarantine.url": quarantine_url(repository)} if mode == "quarantine" else {}
+    return {"mode": mode, **quarantine, **planned_terms(repository)}
 
 
 def _written(value: object) -> str:
@@ -101,7 +101,10 @@ def approve(
     """
     plan = require_plan(warehouse, repository, day, plan_hash, undone="approved")
     if plan.blocked:
-        raise GuardRefused(f"{repository} {day}: the plan cannot be carried out: {plan.blocked} Nothing was approved.")
+        raise GuardRefused(
+            f"{repository} {day}: the plan cannot be executed: {plan.blocked} Nothing was approved. Correct this, "
+            f"then plan again: `retention plan {repository} --as-of {day}`."
+        )
     if terms["mode"] == "plan":
         raise GuardRefused(
             f"{repository}: its mode is `plan`, in which no sweep deletes anything, and an approval is for one mode. "
@@ -195,7 +198,7 @@ def require_approval(
 def is_recent(at: datetime, life: timedelta, now: datetime) -> bool:
     """Return whether a plan or approval of the time `at` still counts.
 
-    One from the future does not: a clock is wrong, or was wrong then, and it would not lapse in time.
+    A time in the future does not count: a clock is or was wrong, and the plan or approval would lapse too late.
     """
     return -MARGIN <= now - at <= life
 
@@ -226,10 +229,10 @@ def beyond_budget(plan: Plan, budget: BudgetSettings, beside: int = 0) -> str | 
     if not budget.is_set:
         return ""
     if beside and budget.objects is None and budget.share is None:
-        return f", and the budget says nothing of the {beside:,} snapshots and references that it takes out of history"
-    listed = Amount(
-        sum(amount.objects for amount in plan.totals.values()), sum(amount.bytes for amount in plan.totals.values())
-    )
+        return (
+            f", and the budget does not cover the {beside:,} snapshots and references that it removes from the history"
+        )
+    listed = sum_of(plan.totals.values())
     planned = Amount(plan.candidates.objects + beside, plan.candidates.bytes)
     if budget.objects is not None and planned.objects > budget.objects:
         return f", and its {planned.objects:,} objects are more than the budget's {budget.objects:,}"
@@ -247,8 +250,8 @@ def require_same_world(plan: Plan, resurrected: int, settings: ApprovalSettings)
     if share > settings.max_revived:
         shares = f"{share:.0%}; approval.max_revived is {settings.max_revived:.0%}"
         raise GuardRefused(
-            f"{plan.repository} {plan.day}: {resurrected:,} of {plan.candidates.objects:,} planned objects came back "
-            f"to life ({shares}): the approval has lapsed. Nothing was deleted. Plan and approve again: "
+            f"{plan.repository} {plan.day}: {resurrected:,} of {plan.candidates.objects:,} planned objects are live "
+            f"again ({shares}): the approval has lapsed. Nothing was deleted. Plan and approve again: "
             f"`retention plan {plan.repository} --as-of {plan.day}`."
         )
 
@@ -261,8 +264,7 @@ def _require_planned_under(plan: Plan, terms: Terms, undone: str) -> None:
     remedy = f"Nothing was {undone}. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
     if not plan.terms:
         raise GuardRefused(
-            f"{plan.repository} {plan.day}: the plan does not say under which settings it was made: an earlier version "
-            f"made it. {remedy}"
+            f"{plan.repository} {plan.day}: the plan has no settings, because an earlier version made it. {remedy}"
         )
     now = {name: value for name, value in terms.items() if name not in _SWEPT_UNDER}
     if differing := _differences(plan.terms, now):
@@ -281,7 +283,8 @@ def _require_approved_for(approval: Approval, plan: Plan, terms: Terms) -> None:
     if differing := _differences(approval.terms, terms):
         raise GuardRefused(
             f"{plan.repository} {plan.day}: settings were changed since {approval.approved_by} approved the plan: "
-            f"{differing}. Nothing was deleted. Put the settings back, or approve the plan under those of now: {again}."
+            f"{differing}. Nothing was deleted. Change the settings back, or approve the plan under the current ones: "
+            f"{again}."
         )
 
 
@@ -300,7 +303,7 @@ def _write(warehouse: Warehouse, plan: Plan, by: str, now: datetime, terms: Term
 def _withdrawn(document: Mapping[str, Any], plan: Plan) -> GuardRefused:
     return GuardRefused(
         f"{plan.repository}: {document['withdrawn_by']} withdrew the approval of {plan.plan_hash} at "
-        f"{document.get('withdrawn_at')}. Nothing was deleted. If that is over: "
+        f"{document.get('withdrawn_at')}. Nothing was deleted. To approve it again: "
         f"`retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`."
     )
 

@@ -12,43 +12,43 @@ from retention_assets.state.ledger import plans_with_ledgers
 from retention_assets.state.memory import forget
 from retention_assets.state.warehouse import Warehouse
 
-_PLACE = "place.json"
+_LOCATION = "place.json"
 
 
-def require_same_place(warehouse: Warehouse, repository: Repository) -> None:
+def require_same_location(warehouse: Warehouse, repository: Repository) -> None:
     """Bind the tables of the repository to its location. Raise GuardRefused if they belong to another, swept location.
 
     Before the first sweep, the location may be changed. The memory of earlier plans is then removed. A location that
     has tables under another name, too, is refused.
     """
     warehouse.write_layout()
-    place, bound = _place(repository), warehouse.read_document(repository.name, _PLACE)
-    if bound != place and bound is not None and plans_with_ledgers(warehouse, repository.name):
+    location, bound = _location(repository), warehouse.read_document(repository.name, _LOCATION)
+    if bound != location and bound is not None and plans_with_ledgers(warehouse, repository.name):
         raise GuardRefused(
             f"{repository.name}: its ledgers in the warehouse belong to namespace {bound.get('namespace')}, storage "
-            f"{bound.get('storage')}; {repository.file} says {place['namespace']}, {place['storage']}. Nothing was "
-            f"deleted. Give this repository another name in that file. If all its objects were moved there, remove "
-            f"{warehouse.location(repository.name, _PLACE)}."
+            f"{bound.get('storage')}; {repository.file} says {location['namespace']}, {location['storage']}. Nothing "
+            f"was deleted. Give this repository another name in that file. If all its objects were moved there, remove "
+            f"{warehouse.location(repository.name, _LOCATION)}."
         )
-    _require_one_name(warehouse, repository, place)
-    if bound == place:
+    _require_one_name(warehouse, repository, location)
+    if bound == location:
         return
     if bound is not None:
         forget(warehouse, repository.name)
-    warehouse.write_document(place, repository.name, _PLACE)
+    warehouse.write_document(location, repository.name, _LOCATION)
 
 
-def _require_one_name(warehouse: Warehouse, repository: Repository, place: Mapping[str, str]) -> None:
+def _require_one_name(warehouse: Warehouse, repository: Repository, location: Mapping[str, str]) -> None:
     """Raise GuardRefused when the warehouse has tables of the same location under another name.
 
-    The plans of one name know nothing of what those of the other saw, and their leases exclude nobody.
+    Plans under one name do not use the memory of plans under the other name, and leases do not exclude each other.
     """
     for name in warehouse.directories():
-        bound = None if name == repository.name else warehouse.read_document(name, _PLACE)
-        if bound and any(bound.get(key) == value for key, value in place.items()):
+        bound = None if name == repository.name else warehouse.read_document(name, _LOCATION)
+        if bound and any(bound.get(key) == value for key, value in location.items()):
             raise GuardRefused(
                 f"{repository.name}: the warehouse has tables of {bound.get('namespace')}, {bound.get('storage')} "
-                f"under the name {name}. What plans and sweeps under that name saw and did would not count. Nothing "
+                f"under the name {name}. The memory and the ledgers under that name would not count. Nothing "
                 f"was planned or deleted. Give the repository its name {name} again in {repository.file}. Or, to begin "
                 f"without its tables, move {warehouse.location(name)} out of the warehouse."
             )
@@ -56,9 +56,9 @@ def _require_one_name(warehouse: Warehouse, repository: Repository, place: Mappi
 
 def is_bound_elsewhere(warehouse: Warehouse, repository: Repository) -> bool:
     """Return whether the tables of the repository belong to another location than the configuration names."""
-    bound = warehouse.read_document(repository.name, _PLACE)
-    return bound is not None and bound != _place(repository)
+    bound = warehouse.read_document(repository.name, _LOCATION)
+    return bound is not None and bound != _location(repository)
 
 
-def _place(repository: Repository) -> dict[str, str]:
+def _location(repository: Repository) -> dict[str, str]:
     return {"namespace": repository.namespace, "storage": repository.storage}

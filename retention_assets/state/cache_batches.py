@@ -26,7 +26,7 @@ MANIFEST = "_batch.json"  # Spark ignores names that begin with an underscore
 _SMALL = 2**25  # bytes of a batch that is merged with others
 _MOST = 24  # small batches that are read one by one: more of them make each reading slower
 _TOTAL = 2**28  # bytes that one merge reads
-_GROUP = 2**18  # rows of a row group
+_ROW_GROUP = 2**18  # rows of a row group
 _MERGED = "-merged"
 _PART = "part-00000.parquet"
 
@@ -59,9 +59,9 @@ def cache_batches(warehouse: Warehouse, repository: str, kind: str, of_run: str 
     Batches that were merged into another one are left out, except for those of the run `of_run`. A batch without a
     manifest was written by an earlier version or an interrupted run: only its rows show whether it is complete.
     """
-    whole, replaced = _read(warehouse, repository, kind)
+    complete, replaced = _read(warehouse, repository, kind)
     gone = {one.name for one in replaced if not of_run or not one.name.endswith(of_run)}
-    return [batch for batch in whole if batch.name not in gone]
+    return [batch for batch in complete if batch.name not in gone]
 
 
 def replaced_batches(warehouse: Warehouse, repository: str, kind: str) -> list[Replaced]:
@@ -71,7 +71,7 @@ def replaced_batches(warehouse: Warehouse, repository: str, kind: str) -> list[R
 
 def _read(warehouse: Warehouse, repository: str, kind: str) -> tuple[list[CacheBatch], list[Replaced]]:
     rows, ids = (_by_batch(warehouse, repository, table) for table in (kind, ids_of(kind)))
-    whole: list[CacheBatch] = []
+    complete: list[CacheBatch] = []
     replaced: dict[str, datetime] = {}
     for name in sorted(rows.keys() & ids.keys()):
         if SUCCESS not in rows[name] or SUCCESS not in ids[name]:
@@ -83,9 +83,9 @@ def _read(warehouse: Warehouse, repository: str, kind: str) -> tuple[list[CacheB
             if not _has_all(manifest["rows"], rows[name]) or not _has_all(manifest["ids"], ids[name]):
                 continue  # it lost files: what they had is fetched again
             replaced |= dict.fromkeys(manifest["replaces"], ids[name][MANIFEST].written_at)
-        whole.append(CacheBatch(name, sum(file.size for file in rows[name].values()), manifest is not None))
+        complete.append(CacheBatch(name, sum(file.size for file in rows[name].values()), manifest is not None))
     there = rows.keys() | ids.keys()
-    return whole, [Replaced(name, since) for name, since in sorted(replaced.items()) if name in there]
+    return complete, [Replaced(name, since) for name, since in sorted(replaced.items()) if name in there]
 
 
 def _has_all(named: Mapping[str, int], there: Mapping[str, StoredFile]) -> bool:
@@ -170,8 +170,8 @@ def _merge(warehouse: Warehouse, repository: str, kind: str, batches: Sequence[C
         warehouse.write_file(file, repository, kind, target, _PART)
     warehouse.mark_complete(repository, kind, target)
     # A batch without a manifest may have lost rows of a file. The next run fetches that file again.
-    whole = [(one, rows) for one, (_, rows) in newest.items() if counted[one] == rows]
-    columns = [[one for one, _ in whole], [target] * len(whole), [rows for _, rows in whole]]
+    complete = [(one, rows) for one, (_, rows) in newest.items() if counted[one] == rows]
+    columns = [[one for one, _ in complete], [target] * len(complete), [rows for _, rows in complete]]
     table = pa.table(columns, schema=pa.schema([pa.field(id_column, pa.string()), BATCH, ROWS]))
     warehouse.append_rows(table, repository, ids_of(kind), target, _PART)
     warehouse.mark_complete(repository, ids_of(kind), target)
@@ -193,7 +193,7 @@ class _Rows:
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._file, rows.schema)
         if rows.num_rows:
-            self._writer.write_table(rows.cast(self._writer.schema), row_group_size=_GROUP)
+            self._writer.write_table(rows.cast(self._writer.schema), row_group_size=_ROW_GROUP)
         found: list[str] = rows[self._id_column].to_pylist()
         return found
 
@@ -204,7 +204,7 @@ class _Rows:
 
 
 def _tables(warehouse: Warehouse, repository: str, table: str, name: str) -> Iterator[pa.Table]:
-    """Yield the rows of each file of a batch, with times as instants."""
+    """Yield the rows of each file of a batch, with times in UTC."""
     for file in filter(_has_rows, warehouse.files(repository, table, name)):
         rows = warehouse.read_rows(repository, table, name, file)
         yield rows.cast(in_utc(rows.schema.remove_metadata()), safe=False)

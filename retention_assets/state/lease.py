@@ -8,10 +8,13 @@ Each document stores the fingerprint of the newest audit record at that time. No
 so this fingerprint shows whether it was changed or removed. Source: DESIGN.md, invariants 5 and 8.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from retention_assets.config.timestamps import Clock
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.state.records import newest_fingerprint
@@ -46,6 +49,16 @@ def take_lease(warehouse: Warehouse, repository: str, holder: str, now: datetime
     if document and not document["released"]:
         _require_over(repository, document, now)
     return _written(warehouse, Lease(repository, holder, number + 1, number + 1, now + life, life), now)
+
+
+@contextmanager
+def held_lease(warehouse: Warehouse, repository: str, holder: str, clock: Clock, life: timedelta) -> Iterator[Lease]:
+    """Hold the lease of the repository for the time of a `with` block. Errors: as `take_lease`."""
+    lease = take_lease(warehouse, repository, holder, clock(), life)
+    try:
+        yield lease
+    finally:
+        release_lease(warehouse, lease, clock())
 
 
 def require_seen_by_all(warehouse: Warehouse, repository: str, access: StoreAccess, *, single_machine: bool) -> None:
@@ -139,13 +152,13 @@ def _require_over(repository: str, document: dict[str, Any], now: datetime) -> N
     if until == _NO_END:
         raise GuardRefused(
             f"{repository}: sweeps were stopped by {document['holder']} at {document['at']}. Nothing was deleted. "
-            f"Let them begin again: `retention resume {repository}`."
+            f"Allow sweeps again: `retention resume {repository}`."
         )
     if now < until + MARGIN:
         raise GuardRefused(
-            f"{repository}: {document['holder']} sweeps it since {document['at']}. Nothing was deleted. Wait for its "
-            f"end. If it died, its lease is free at {until + MARGIN:%Y-%m-%d %H:%M:%S} UTC, or at once after "
-            f"`retention stop {repository}` and `retention resume {repository}`."
+            f"{repository}: {document['holder']} has the lease since {document['at']}. Nothing was deleted. Wait until "
+            f"that sweep ends. If it died, the lease is free at {until + MARGIN:%Y-%m-%d %H:%M:%S} UTC, or at once "
+            f"after `retention stop {repository}` and `retention resume {repository}`."
         )
 
 
@@ -187,7 +200,7 @@ def _newest(warehouse: Warehouse, repository: str) -> tuple[int, dict[str, Any] 
 
 def _lost(lease: Lease) -> GuardRefused:
     return GuardRefused(
-        f"{lease.repository}: another sweep or a person took its lease, or it ran out. Nothing more was deleted; what "
-        f"was done is in the ledger. Run the same again later: it goes on from there. If a look takes longer than "
-        f"sweep.lease, set that longer."
+        f"{lease.repository}: the lease is lost: another sweep or a person took it, or it expired. Nothing more was "
+        f"deleted. The ledger has what was done. Run the same command again later: the sweep continues. If a liveness "
+        f"check takes longer than sweep.lease, set a longer sweep.lease."
     )

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.core.amounts import Amount
+from retention_assets.core.amounts import Amount, sum_of
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.state.reading import one_of, read_files
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.tables import DELETION_REPORT, INSTANT, LEDGER
+from retention_assets.tables import DELETION_REPORT, LEDGER, TIMESTAMP
 
 if TYPE_CHECKING:  # Spark is imported where it works: commands that only read the warehouse do without
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # Spark is imported where it works: commands that only read t
 LEDGERS = "ledger"
 SURPLUS_LEDGERS = "surplus_ledger"  # ledgers of purged surplus copies, which no plan's totals count
 OUTCOMES = tuple(one for one in Outcome if one is not Outcome.ATTEMPTED)
-ENDED = (  # finished: a later sweep of the same plan skips these
+FINISHED = (  # finished: a later sweep of the same plan skips these
     Outcome.DELETED,
     Outcome.MISSING,
     Outcome.QUARANTINED,
@@ -53,12 +53,12 @@ def results_of(planned: Amount, outcomes: Mapping[str, Amount]) -> dict[str, Amo
     The terminal and Dagster both show these figures. An object whose last outcome is `attempted` counts as unattempted.
     """
     tried = {outcome: amount for outcome, amount in outcomes.items() if outcome != Outcome.ATTEMPTED}
-    objects, size = (sum(getattr(amount, unit) for amount in tried.values()) for unit in ("objects", "bytes"))
-    return {**tried, "unattempted": Amount(planned.objects - objects, planned.bytes - size)}
+    total = sum_of(tried.values())
+    return {**tried, "unattempted": Amount(planned.objects - total.objects, planned.bytes - total.bytes)}
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerPlace:
+class LedgerLocation:
     """The location of the ledger rows that one sweep of a plan writes; pickled to executors."""
 
     warehouse: str
@@ -76,7 +76,7 @@ class LedgerPlace:
             objects["size"],
             pa.array([one.outcome for one in results], pa.string()),
             pa.array([one.detail for one in results], pa.string()),
-            pa.repeat(pa.scalar(at, INSTANT), objects.num_rows),
+            pa.repeat(pa.scalar(at, TIMESTAMP), objects.num_rows),
             pa.repeat(pa.scalar(self.fence, pa.int64()), objects.num_rows),
         ]
         return pa.table(columns, schema=LEDGER)
@@ -86,7 +86,7 @@ class LedgerPlace:
         file = f"{name}-{rows.num_rows}-{kind}.parquet"
         Warehouse(self.warehouse).append_rows(rows.cast(LEDGER), *self._folder, file)
 
-    def objects_noted(self) -> int:
+    def objects_recorded(self) -> int:
         """Return the number of objects for which this sweep has written results, as its file names say."""
         names = (name.removesuffix(".parquet").split("-") for name in Warehouse(self.warehouse).files(*self._folder))
         return sum(int(parts[-2]) for parts in names if parts[-1] != Outcome.ATTEMPTED)
@@ -152,9 +152,9 @@ def plans_with_ledgers(warehouse: Warehouse, repository: str) -> list[tuple[str,
     return _plans_of(_files_below(warehouse, repository, LEDGERS))
 
 
-def _files_below(warehouse: Warehouse, *place: str) -> list[str]:
+def _files_below(warehouse: Warehouse, *parts: str) -> list[str]:
     """Return the paths of the files with rows in a directory of ledgers, sorted."""
-    return sorted(path for path in warehouse.tree(*place) if path.endswith(_ROWS))
+    return sorted(path for path in warehouse.tree(*parts) if path.endswith(_ROWS))
 
 
 def _plans_of(files: Iterable[str]) -> list[tuple[str, str]]:
@@ -170,10 +170,10 @@ def sweeps_of(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -
 def a_failure(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -> tuple[str, str | None] | None:
     """Return (address, detail) of an object that failed, from the newest sweep of the plan with failures; or None."""
     for sweep in reversed(warehouse.directories(repository, LEDGERS, day, plan_hash)):
-        place = (repository, LEDGERS, day, plan_hash, sweep)
-        for name in warehouse.files(*place):
+        parts = (repository, LEDGERS, day, plan_hash, sweep)
+        for name in warehouse.files(*parts):
             if name.endswith(f"-{DONE}.parquet"):
-                rows = warehouse.read_rows(*place, name)
+                rows = warehouse.read_rows(*parts, name)
                 failed = rows.filter(pc.equal(rows["outcome"], Outcome.FAILED))
                 if failed.num_rows:
                     return failed["address"][0].as_py(), failed["detail"][0].as_py()
@@ -194,15 +194,15 @@ def read_ledgers(
     from retention_assets.core.frames import from_arrow
 
     # Spark lists one directory with all ledgers faster than hundreds of its parts.
-    place = (repository, tree, *plans[0]) if len(plans) == 1 else (repository, tree)
-    paths = _files_below(warehouse, *place) if plans else []
+    parts = (repository, tree, *plans[0]) if len(plans) == 1 else (repository, tree)
+    paths = _files_below(warehouse, *parts) if plans else []
     if not paths:
         return from_arrow(spark, LEDGER.empty_table()).withColumn("plan_hash", F.lit(None).cast("string"))
     # An interrupted local write leaves a partial file with another ending beside the ledger files.
     files = spark.read.option("pathGlobFilter", f"*{_ROWS}").option("recursiveFileLookup", "true")
     # Spark would take an earlier reading that is still cached for this one, and miss what sweeps wrote since.
     files = files.option("retention.listed", hashlib.sha256("\n".join(paths).encode()).hexdigest())
-    rows = files.schema(from_arrow_schema(LEDGER)).parquet(warehouse.location(*place))
+    rows = files.schema(from_arrow_schema(LEDGER)).parquet(warehouse.location(*parts))
     folders = F.split("_metadata.file_path", "/")
     day, plan = F.element_at(folders, -4), F.element_at(folders, -3)
     named = rows.select(*rows.columns, plan.alias("plan_hash"), F.concat_ws("/", day, plan).alias("plan"))
@@ -238,14 +238,14 @@ def latest_of(rows: "DataFrame") -> "DataFrame":
     return _first_of(rows, (F.col("outcome") == Outcome.ATTEMPTED).cast("int"), *_latest())
 
 
-def ended_of(rows: "DataFrame", *by: str) -> "DataFrame":
+def finished_of(rows: "DataFrame", *by: str) -> "DataFrame":
     """Return the latest finished outcome of each address in ledgers. Later failed or skipped rows do not replace it.
 
     With `by`, return one row for each address and value of these columns.
     """
     from pyspark.sql import functions as F
 
-    return _first_of(rows.where(F.col("outcome").isin(*ENDED)), *_latest(), by=by)
+    return _first_of(rows.where(F.col("outcome").isin(*FINISHED)), *_latest(), by=by)
 
 
 def _latest() -> Sequence["Column"]:
@@ -257,8 +257,8 @@ def _latest() -> Sequence["Column"]:
     from pyspark.sql import functions as F
 
     outcome = F.col("outcome")
-    is_deleted, is_ended = (outcome == Outcome.DELETED).cast("int"), outcome.isin(*ENDED).cast("int")
-    return F.desc("fence"), is_deleted.desc(), is_ended.desc(), F.desc("at")
+    is_deleted, is_finished = (outcome == Outcome.DELETED).cast("int"), outcome.isin(*FINISHED).cast("int")
+    return F.desc("fence"), is_deleted.desc(), is_finished.desc(), F.desc("at")
 
 
 def newest_of(rows: "DataFrame") -> "DataFrame":
@@ -272,11 +272,11 @@ def newest_of(rows: "DataFrame") -> "DataFrame":
 
     sweep = Window.partitionBy("address", "fence")
     tried = F.count_if(F.col("outcome") == Outcome.ATTEMPTED).over(sweep)
-    answered = F.count_if(F.col("outcome") != Outcome.ATTEMPTED).over(sweep)
-    is_open = (F.col("outcome") == Outcome.ATTEMPTED) & (F.col("tried") > F.col("answered"))
-    counted = rows.withColumns({"tried": tried, "answered": answered})
-    telling = counted.where(F.col("outcome").isin(*ENDED) | is_open).drop("tried", "answered")
-    return _first_of(telling, F.desc("fence"), (F.col("outcome") == Outcome.ATTEMPTED).cast("int"), F.desc("at"))
+    completed = F.count_if(F.col("outcome") != Outcome.ATTEMPTED).over(sweep)
+    is_open = (F.col("outcome") == Outcome.ATTEMPTED) & (F.col("tried") > F.col("completed"))
+    counted = rows.withColumns({"tried": tried, "completed": completed})
+    conclusive = counted.where(F.col("outcome").isin(*FINISHED) | is_open).drop("tried", "completed")
+    return _first_of(conclusive, F.desc("fence"), (F.col("outcome") == Outcome.ATTEMPTED).cast("int"), F.desc("at"))
 
 
 def _first_of(rows: "DataFrame", *order: "Column", by: Sequence[str] = ()) -> "DataFrame":

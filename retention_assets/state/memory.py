@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # Spark is imported where it works: commands that only read t
     from pyspark.sql import DataFrame, SparkSession
 
 MEMORY = "memory"
+_ROWS = "_rows.json"  # how many rows were written
 _STAY = 2  # plans whose data is kept: the newest, and one that another run may still read
 
 
@@ -27,19 +28,19 @@ def forget(warehouse: Warehouse, repository: str) -> None:
 
 
 def require_past(warehouse: Warehouse, repository: str, now: datetime) -> None:
-    """Raise GuardRefused when a plan from the future left a memory or due objects: a clock is wrong, or was then.
+    """Raise GuardRefused when a plan from the future left a memory or due objects: a clock is or was wrong.
 
-    Later plans would take it for the newest: they would not remember what they see themselves, and objects that they
-    did not name would count as named all the time.
+    Later plans would use this plan as the newest one: they would not store what they read themselves, and objects that
+    they did not name would count as named by every plan.
     """
     latest = made_at_name(now + MARGIN)
     found = [(table, name) for table in (MEMORY, DUE_OBJECTS.name) for name in warehouse.directories(repository, table)]
-    ahead = [warehouse.location(repository, *place) for place in found if place[1][: len(latest)] > latest]
+    ahead = [warehouse.location(repository, *parts) for parts in found if parts[1][: len(latest)] > latest]
     if ahead:
         raise GuardRefused(
             f"{repository}: {' and '.join(ahead)} are of a plan that was made later than now, {now:%Y-%m-%d %H:%M} "
             "UTC. No plan was made, nothing was deleted. Set this machine's clock if it is wrong. If a clock was wrong "
-            "then, remove these directories: what the plan before left then counts."
+            "then, remove these directories. Later plans then use the data of the plan before."
         )
 
 
@@ -49,39 +50,60 @@ def due_objects(spark: "SparkSession", warehouse: Warehouse, repository: str) ->
 
     for name in reversed(warehouse.directories(repository, DUE_OBJECTS.name)):
         if warehouse.is_complete(repository, DUE_OBJECTS.name, name):
-            return _read(spark, warehouse.location(repository, DUE_OBJECTS.name, name))
+            return _read(spark, warehouse, repository, name)
     return from_arrow(spark, DUE_OBJECTS.schema.empty_table())
 
 
 def due_objects_of(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame":
-    """Return the objects that a plan named. Errors: as `due_objects_place`."""
-    return _read(spark, due_objects_place(warehouse, plan))
+    """Return the objects that a plan named. Errors: TableContractError when they no longer exist."""
+    return _read(spark, warehouse, plan.repository, _due_of(warehouse, plan))
 
 
-def due_objects_place(warehouse: Warehouse, plan: Plan) -> str:
-    """Return the directory of the objects that a plan named. Errors: TableContractError when it no longer exists."""
+def due_objects_location(warehouse: Warehouse, plan: Plan) -> str:
+    """Return the directory of the objects that a plan named. Errors: as `due_objects_of`."""
+    return warehouse.location(plan.repository, DUE_OBJECTS.name, _due_of(warehouse, plan))
+
+
+def _due_of(warehouse: Warehouse, plan: Plan) -> str:
     name = made_name(plan)
     if not warehouse.is_complete(plan.repository, DUE_OBJECTS.name, name):
         raise TableContractError(
-            f"{plan.repository}: {DUE_OBJECTS.name} of the plan of {plan.day} is not there. Only the newest plans have "
+            f"{plan.repository}: {DUE_OBJECTS.name} of the plan of {plan.day} is missing: only the newest plans have "
             f"it. Nothing was changed. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
         )
-    return warehouse.location(plan.repository, DUE_OBJECTS.name, name)
+    return name
 
 
-def _read(spark: "SparkSession", place: str) -> "DataFrame":
+def _read(spark: "SparkSession", warehouse: Warehouse, repository: str, name: str) -> "DataFrame":
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return spark.read.schema(from_arrow_schema(DUE_OBJECTS.schema)).parquet(place)
+    written = warehouse.read_document(repository, DUE_OBJECTS.name, name, _ROWS)
+    if written is not None:  # earlier versions did not count
+        _require_due(warehouse, repository, name, written["rows"])
+    parts = warehouse.location(repository, DUE_OBJECTS.name, name)
+    return spark.read.schema(from_arrow_schema(DUE_OBJECTS.schema)).parquet(parts)
+
+
+def _require_due(warehouse: Warehouse, repository: str, name: str, written: int) -> None:
+    remedy = (
+        "Copy this directory from a backup of the warehouse, or remove it: the objects that the plan before it named "
+        "then count."
+    )
+    warehouse.require_row_count(written, repository, DUE_OBJECTS.name, name, remedy=remedy)
 
 
 def keep_due(warehouse: Warehouse, plan: Plan, due: "DataFrame") -> None:
     """Store the objects that a plan named, and remove those of plans that are no longer read.
 
-    `due`: rows of `DUE_OBJECTS`.
+    `due`: rows of `DUE_OBJECTS`. Errors: TableContractError when not all rows can be read back.
     """
-    name, rows = made_name(plan), due.select(*DUE_OBJECTS.schema.names)
-    if not warehouse.is_complete(plan.repository, DUE_OBJECTS.name, name):
-        rows.write.mode("overwrite").parquet(warehouse.location(plan.repository, DUE_OBJECTS.name, name))
+    from retention_assets.state.table_writer import write_counted
+
+    parts = plan.repository, DUE_OBJECTS.name, made_name(plan)
+    if not warehouse.is_complete(*parts):
+        rows = due.select(*DUE_OBJECTS.schema.names)
+        written = write_counted(rows, warehouse.location(*parts)).rows
+        warehouse.write_document({"rows": written}, *parts, _ROWS)
+        _require_due(warehouse, plan.repository, parts[-1], written)
     for old in warehouse.directories(plan.repository, DUE_OBJECTS.name)[:-_STAY]:
         warehouse.remove_directory(plan.repository, DUE_OBJECTS.name, old)

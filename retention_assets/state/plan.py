@@ -7,7 +7,7 @@ branches and tags at planning. Source: DESIGN.md, invariants 5, 9 and Decisions 
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
@@ -27,12 +27,6 @@ PLANS, PLANNED_OBJECTS, PLANNED_HEADS = "plans", "planned_objects", "planned_hea
 CURRENT = "current.json"  # the document of the current plan of a day
 PAGE = "report.html"  # the page of the day's current plan, beside it
 _SHORTEST_HASH = 8  # shortest abbreviation of a plan hash, in digits
-
-
-def together(amounts: Iterable[Amount]) -> Amount:
-    """Return the sum of the amounts."""
-    known = list(amounts)
-    return Amount(sum(one.objects for one in known), sum(one.bytes for one in known))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +102,18 @@ def keep_planned(warehouse: Warehouse, plan: Plan, candidates: "DataFrame", head
     """
     from retention_assets.state.table_writer import conform
 
-    place = plan.repository, PLANNED_OBJECTS, plan.plan_hash
-    planned = plan.candidates.objects
-    if not warehouse.is_complete(*place) or warehouse.row_count(*place) != planned:
-        conform(candidates, DELETION_CANDIDATES).write.mode("overwrite").parquet(warehouse.location(*place))
-    if (found := warehouse.row_count(*place)) != planned:
-        raise TableContractError(
-            f"{plan.repository} {plan.day}: {warehouse.location(*place)} has {found:,} rows, and {planned:,} were "
-            f"written. No plan stands. Do all machines of the cluster see one warehouse? Then plan again: "
-            f"`retention plan {plan.repository} --as-of {plan.day}`."
-        )
+    parts = plan.repository, PLANNED_OBJECTS, plan.plan_hash
+    if not warehouse.is_complete(*parts) or warehouse.row_count(*parts) != plan.candidates.objects:
+        conform(candidates, DELETION_CANDIDATES).write.mode("overwrite").parquet(warehouse.location(*parts))
+    _require_planned(warehouse, plan)
     warehouse.write_document(asdict(heads), plan.repository, PLANNED_HEADS, f"{plan.plan_hash}.json")
-    return warehouse.frame(candidates.sparkSession, *place)
+    return warehouse.frame(candidates.sparkSession, *parts)
+
+
+def _require_planned(warehouse: Warehouse, plan: Plan) -> None:
+    remedy = f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+    parts = plan.repository, PLANNED_OBJECTS, plan.plan_hash
+    warehouse.require_row_count(plan.candidates.objects, *parts, remedy=remedy)
 
 
 def planned_objects(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame":
@@ -130,18 +124,21 @@ def planned_objects(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> 
     again = f"Nothing was deleted. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
     if not warehouse.is_complete(plan.repository, PLANNED_OBJECTS, plan.plan_hash):
         raise GuardRefused(
-            f"{plan.repository} {plan.day}: the objects of {plan.plan_hash} are not there whole. {again}"
+            f"{plan.repository} {plan.day}: the stored objects of the plan {plan.plan_hash} are not complete. {again}"
         )
     rows = warehouse.frame(spark, plan.repository, PLANNED_OBJECTS, plan.plan_hash)
     if hash_of_plan(plan.repository, plan.policy_hash, plan.references_hash, rows) != plan.plan_hash:
         raise GuardRefused(
-            f"{plan.repository} {plan.day}: the stored deletion_candidates are not the approved ones. {again}"
+            f"{plan.repository} {plan.day}: the stored deletion_candidates are not those of the plan's hash. {again}"
         )
     return rows
 
 
 def planned_of_all(spark: "SparkSession", warehouse: Warehouse, plans: Sequence[Plan]) -> "DataFrame":
-    """Return the candidates of all `plans`, with the `plan_hash` of each. A plan whose rows are missing adds none."""
+    """Return the candidates of all `plans`, with the `plan_hash` of each. A plan that no longer has rows adds none.
+
+    Errors: TableContractError when the stored rows of a plan are not as many as it has candidates.
+    """
     from pyspark.sql import functions as F
 
     from retention_assets.core.frames import from_arrow
@@ -150,6 +147,7 @@ def planned_of_all(spark: "SparkSession", warehouse: Warehouse, plans: Sequence[
     found = from_arrow(spark, DELETION_CANDIDATES.schema.empty_table()).withColumn("plan_hash", F.lit(""))
     for plan in plans:
         if warehouse.is_complete(plan.repository, PLANNED_OBJECTS, plan.plan_hash):
+            _require_planned(warehouse, plan)
             rows = warehouse.frame(spark, plan.repository, PLANNED_OBJECTS, plan.plan_hash)
             found = found.unionByName(rows.withColumn("plan_hash", F.lit(plan.plan_hash)))
     return found.select(*columns)
@@ -160,7 +158,7 @@ def planned_heads(warehouse: Warehouse, plan: Plan) -> Heads:
     document = warehouse.read_document(plan.repository, PLANNED_HEADS, f"{plan.plan_hash}.json")
     if document is None:
         raise GuardRefused(
-            f"{plan.repository} {plan.day}: what branches and tags named at planning is not known any more. Nothing "
+            f"{plan.repository} {plan.day}: the heads of branches and tags at planning are no longer stored. Nothing "
             f"was deleted. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
         )
     return Heads(**document)
@@ -224,7 +222,7 @@ def load_plan(warehouse: Warehouse, repository: str, day: date) -> Plan:
     document = warehouse.read_document(repository, PLANS, day.isoformat(), CURRENT)
     if document is None:
         raise GuardRefused(
-            f"{repository}: there is no plan of {day} that stands. Nothing was deleted. "
+            f"{repository}: there is no current plan of {day}. Nothing was deleted. "
             f"Make one: `retention plan {repository} --as-of {day}`."
         )
     return _plan(document)
@@ -252,30 +250,30 @@ def last_plan(warehouse: Warehouse, repository: str, until: date) -> Plan | None
 
 
 def _plan(document: Mapping[str, Any]) -> Plan:
-    fields = {
-        **document,
-        "day": date.fromisoformat(document["day"]),
-        "made_at": datetime.fromisoformat(document["made_at"]),
-        "candidates": Amount(**document["candidates"]),
-        "totals": {state: Amount(**amount) for state, amount in document["totals"].items()},
-        "warnings": tuple(document["warnings"]),
-        "reflog": tuple(document.get("reflog", ())),
-        **{name: _instant(document.get(name)) for name in ("first_wait_ends", "last_wait_ends")},
-    }
     try:
+        fields = {
+            **document,
+            "day": date.fromisoformat(document["day"]),
+            "made_at": datetime.fromisoformat(document["made_at"]),
+            "candidates": Amount(**document["candidates"]),
+            "totals": {state: Amount(**amount) for state, amount in document["totals"].items()},
+            "warnings": tuple(document["warnings"]),
+            "reflog": tuple(document.get("reflog", ())),
+            **{name: _timestamp(document.get(name)) for name in ("first_wait_ends", "last_wait_ends")},
+        }
         return Plan(**fields)
-    except TypeError as error:
+    except (TypeError, KeyError) as error:
+        unknown = str(error).partition("() ")[2]  # names the field
+        problem = unknown if isinstance(error, TypeError) else f"has no {error.args[0]!r}"
+        name, day = document.get("repository", "?"), document.get("day", "DAY")
         raise TableContractError(
-            f"{document['repository']}: the plan of {document['day']} was written by another version. Nothing was "
-            f"deleted. Plan again: `retention plan {document['repository']} --as-of {document['day']}`."
+            f"{name}: the plan of {day} was written by another version: it {problem}. Nothing was deleted. Plan again: "
+            f"`retention plan {name} --as-of {day}`."
         ) from error
 
 
-def _instant(text: str | None) -> datetime | None:
+def _timestamp(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
-
-
-POLICY_HASH, REFERENCES_HASH = "policy_hash", "references_hash"  # names of notes of a partition
 
 
 @dataclass(frozen=True, slots=True)

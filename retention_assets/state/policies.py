@@ -1,6 +1,7 @@
 """Stores the policy in the warehouse: the rules that each run read, and the plans that were completed under them.
 
-These rows pass through the driver. Their number depends on rules and runs, not on objects.
+These rows pass through the driver. Their number depends on rules and runs, not on objects. The policy of each plan is
+stored by its hash, so that a plan can be explained after the policy changed.
 """
 
 from collections.abc import Iterable
@@ -8,16 +9,18 @@ from datetime import date
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import TypeAdapter
 
 from retention_assets.policy.rules import HOLD_IDS, RETENTION_IDS, Policy
-from retention_assets.policy.rules_in_force import CurrentRule, RuleRow, current_rules
-from retention_assets.policy.table import policy_rows
+from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.policy.table import CurrentRule, RuleRow, current_rules, policy_rows
+from retention_assets.state.metadata import needed
 from retention_assets.state.reading import read_directory
 from retention_assets.state.warehouse import Rows, Warehouse
 from retention_assets.tables import CURRENT_RULES, POLICY_TABLE
 
-POLICY_RUN = "policy_run"  # note of `policy_table`: the run whose rows are the current policy
 _COMPLETED = "completed"  # has one document for each completed plan
+POLICIES = "policies"  # has one document for each policy
 _RULE_COLUMNS = ["run_id", "prefix", "branch", "date_to_be_deleted"]
 
 
@@ -46,7 +49,8 @@ def rules_in_force(warehouse: Warehouse, repository: str, policy_table: Rows) ->
         if warehouse.is_complete(repository, POLICY_TABLE.name, day)
     ]
     history = [row for day in days for row in _rule_rows(day)]
-    now = [row for row in history if row.run_id == policy_table.notes[POLICY_RUN]]
+    newest = needed(policy_table.details.policy_run, "policy_run")
+    now = [row for row in history if row.run_id == newest]
     rules = current_rules(now, history, completed_runs(warehouse, repository))
     columns = [[getattr(rule, name) for rule in rules] for name in CURRENT_RULES.schema.names]
     return pa.table(columns, schema=CURRENT_RULES.schema)
@@ -57,7 +61,7 @@ def current_rules_of(table: pa.Table) -> list[CurrentRule]:
     return [CurrentRule(**row) for row in table.select(CURRENT_RULES.schema.names).to_pylist()]
 
 
-def note_completed(warehouse: Warehouse, repository: str, day: date, plan_hash: str, policy_run: str) -> None:
+def record_completed(warehouse: Warehouse, repository: str, day: date, plan_hash: str, policy_run: str) -> None:
     """Record that a plan was completed under the rules of the run `policy_run`."""
     document = {"policy_run": policy_run, "plan_hash": plan_hash, "day": day.isoformat()}
     warehouse.write_document(document, repository, _COMPLETED, f"{day}-{plan_hash[:16]}.json")
@@ -75,3 +79,18 @@ def _rule_rows(table: pa.Table) -> list[RuleRow]:
 
 def _lifecycle(rows: Iterable[dict]) -> list[dict]:
     return [row for row in rows if not row["rule_id"].startswith((RETENTION_IDS, HOLD_IDS))]
+
+
+def keep_policy(warehouse: Warehouse, repository: str, policy: Policy | SnapshotPolicy) -> None:
+    """Store the policy of a plan."""
+    document = TypeAdapter(type(policy)).dump_python(policy, mode="json", by_alias=True)
+    warehouse.write_document(document, repository, POLICIES, f"{policy.policy_hash}.json")
+
+
+def kept_policy[P: (Policy, SnapshotPolicy)](
+    warehouse: Warehouse, repository: str, policy_hash: str, kind: type[P]
+) -> P | None:
+    """Return the policy with this hash. None: an earlier version made the plan, or the stored text has another hash."""
+    document = warehouse.read_document(repository, POLICIES, f"{policy_hash}.json")
+    policy = None if document is None else TypeAdapter(kind).validate_python(document)
+    return policy if policy is not None and policy.policy_hash == policy_hash else None

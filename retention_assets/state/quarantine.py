@@ -34,7 +34,7 @@ _HASH_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class QuarantinePlace:
+class QuarantineLocation:
     """The folder of one plan in the quarantine of its repository. `folder` is relative to the URL of `access`."""
 
     access: StoreAccess
@@ -53,17 +53,17 @@ class QuarantinePlace:
         if self.access.is_local:
             Path(self.access.url.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
 
-    def note(self, objects: pa.Table, name: str) -> None:
+    def write_manifest(self, objects: pa.Table, name: str) -> None:
         """Write a manifest of the objects to move, so that the quarantine can be understood without the warehouse.
 
         Errors: AccessDenied or StoreError; in this case no object may be moved.
         """
         self._write(f"{name}.json", objects.select(("address", "size", "etag")).to_pylist())
 
-    def note_copies(self, copies: Mapping[str, VerifiedCopy], name: str) -> None:
+    def write_copies(self, copies: Mapping[str, VerifiedCopy], name: str) -> None:
         """Write a manifest of verified copies whose originals are still there. `copies`: by address.
 
-        The next attempt deletes these originals, and does not copy them again. Errors: as `note`.
+        The next attempt deletes these originals, and does not copy them again. Errors: as `write_manifest`.
         """
         rows = [
             {"address": address, "size": copy.size, "e_tag": copy.e_tag, "copy_e_tag": copy.copy_e_tag}
@@ -71,8 +71,8 @@ class QuarantinePlace:
         ]
         self._write(f"{name}{_VERIFIED}", rows)
 
-    def noted_copies(self) -> Mapping[str, VerifiedCopy]:
-        """Return the copies that `note_copies` wrote in all attempts, by address. Damaged manifests are ignored.
+    def verified_copies(self) -> Mapping[str, VerifiedCopy]:
+        """Return the copies that `write_copies` wrote in all attempts, by address. Damaged manifests are ignored.
 
         Errors: AccessDenied or StoreError.
         """
@@ -102,8 +102,8 @@ def quarantine_url(repository: Repository) -> str:
     bucket_only = not given and repository.storage.partition("://")[2].count("/") == 0
     if inside or bucket_only:
         raise ConfigurationError(
-            f"{repository.file}: repositories.{repository.name}.quarantine.url: {url} is not a place beside "
-            f"{repository.storage}. Nothing was moved. Name a URL outside of it, such as another bucket."
+            f"{repository.file}: repositories.{repository.name}.quarantine.url: {url} is not outside of "
+            f"{repository.storage}. Nothing was moved. Name a URL outside of the storage, such as another bucket."
         )
     return url
 
@@ -113,6 +113,6 @@ def quarantine_access(repository: Repository) -> StoreAccess:
     return StoreAccess(quarantine_url(repository), repository.storage_options())
 
 
-def place_of_plan(repository: Repository, plan: Plan) -> QuarantinePlace:
+def quarantine_of_plan(repository: Repository, plan: Plan) -> QuarantineLocation:
     """Return the quarantine folder of a plan. Errors: as `quarantine_url`."""
-    return QuarantinePlace(quarantine_access(repository), f"{plan.day.isoformat()}/{plan.plan_hash[:_HASH_DIGITS]}")
+    return QuarantineLocation(quarantine_access(repository), f"{plan.day.isoformat()}/{plan.plan_hash[:_HASH_DIGITS]}")

@@ -11,7 +11,7 @@ import hmac
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,38 @@ class Record:
     ended_early: str | None = None  # the error that ended the run early
     terms: Mapping[str, str] | None = None  # the settings that were approved; None: the run needed no approval
     dump: Mapping[str, str] | None = None  # the dump used: `taken_at`, and `dump_age`, the greatest age allowed
+
+
+def record_without_plan(
+    kind: str,
+    repository: str,
+    person: str,
+    started: datetime,
+    ended: datetime,
+    run_id: str,
+    published: Mapping[str, Any],
+) -> Record:
+    """Return the record of a change that a person made without a plan."""
+    return Record(
+        kind=kind,
+        mode="",
+        repository=repository,
+        day=started.date().isoformat(),
+        plan_hash="",
+        policy_hash="",
+        planned_objects=0,
+        planned_bytes=0,
+        outcomes={},
+        approved_by=person,
+        approved_at=started.isoformat(),
+        fence=0,
+        run_id=run_id,
+        started=started.isoformat(),
+        ended=ended.isoformat(),
+        longest_window_seconds=None,
+        ledger_digest=None,
+        published=published,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +163,8 @@ def seal_of(repository: Repository) -> Seal:
     variables = {"signing_key": settings.signing_key} if settings.signing_key else {}
     variables |= {f"earlier_keys.{number}": variable for number, variable in enumerate(settings.earlier_keys)}
     keys = [_key(variable, f"{where}.{name}") for name, variable in variables.items()]
-    place = repository.witness()
-    return Seal(tuple(keys), settings.signed_since, StoreAccess(*place) if place else None)
+    witness = repository.witness()
+    return Seal(tuple(keys), settings.signed_since, StoreAccess(*witness) if witness else None)
 
 
 def _make_directory(access: StoreAccess) -> None:
@@ -177,8 +209,8 @@ def write_record(warehouse: Warehouse, record: Record, seal: Seal = NO_SEAL) -> 
             seal.copy_records(warehouse, record.repository, name)
             return name
     raise GuardRefused(
-        f"{record.repository}: no record could be written behind those of {_TRIES} other runs. What was done is in the "
-        "ledger and was not recorded. Run again when fewer runs write."
+        f"{record.repository}: the audit record was not written, because other runs wrote records at each of {_TRIES} "
+        "attempts. The ledger has what was done. Run again when fewer runs write."
     )
 
 

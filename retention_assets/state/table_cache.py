@@ -27,6 +27,7 @@ from retention_assets.state.cache_batches import (
 )
 from retention_assets.state.warehouse import Warehouse
 
+_AGAIN = "Run the same command again: it reads the files again."
 _AT_ONCE = 8  # files that one task fetches at once: hides the store's latency, bounds memory to a few hundred MB
 
 
@@ -63,9 +64,9 @@ def read_tables(ids: DataFrame, kind: Kind, access: StoreAccess) -> DataFrame:
         reader = ObjectReader(access)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for batch in batches:
-                for group in batched(batch.column(0).to_pylist(), _AT_ONCE):
-                    names = [f"{folder}/{table_id}" for table_id in group]
-                    for table_id, name, content in zip(group, names, pool.map(reader.read, names), strict=True):
+                for chunk in batched(batch.column(0).to_pylist(), _AT_ONCE):
+                    names = [f"{folder}/{table_id}" for table_id in chunk]
+                    for table_id, name, content in zip(chunk, names, pool.map(reader.read, names), strict=True):
                         yield decode(content, reader.describe(name), table_id)
 
     return on_workers(ids, read, kind.schema)
@@ -114,7 +115,7 @@ class TableCache:
         self._gone = lost
 
     @property
-    def place(self) -> str:
+    def url(self) -> str:
         """The URL of the repository that has the files."""
         return self._access.url
 
@@ -163,29 +164,28 @@ class TableCache:
         rows = read_tables(missing.repartition(width), kind, self._access).select("*", batch)
         size = F.coalesce(F.sum(FILE_BYTES.name), F.lit(0)).alias("bytes")
         counts = F.count(F.lit(1)).alias(ROWS.name), F.coalesce(F.sum(_share(kind)), F.lit(0)).alias("shares")
-        rows.observe(decoded, size, *counts).write.mode("error").parquet(self._place(kind.name, name))
-        written, found = decoded.get[ROWS.name], self._warehouse.row_count(self._repository, kind.name, name)
-        if found != written:
-            raise self._lost(kind.name, name, written, found)
+        rows.observe(decoded, size, *counts).write.mode("error").parquet(self._location(kind.name, name))
+        written = decoded.get[ROWS.name]
+        self._require_rows(written, kind.name, name)
         there = missing.join(self._counts(kind, [name]).drop(BATCH.name), on=kind.id_column, how="left")
         ids = there.select(kind.id_column, batch, F.coalesce(ROWS.name, F.lit(0)).alias(ROWS.name)).coalesce(1)
         files = F.count(F.lit(1)).alias("files")
         read = F.coalesce(F.sum(ROWS.name), F.lit(0)).alias(ROWS.name)
         shares = F.coalesce(F.sum(F.col(ROWS.name) * _share(kind)), F.lit(0)).alias("shares")
-        ids.observe(named, files, read, shares).write.mode("error").parquet(self._place(ids_of(kind.name), name))
+        target = self._location(ids_of(kind.name), name)
+        ids.observe(named, files, read, shares).write.mode("error").parquet(target)
         if any(decoded.get[one] != named.get[one] for one in (ROWS.name, "shares")):
             self._warehouse.remove_directory(self._repository, ids_of(kind.name), name)
-            raise self._lost(kind.name, name, written, named.get[ROWS.name])
-        if (found := self._warehouse.row_count(self._repository, ids_of(kind.name), name)) != named.get["files"]:
-            raise self._lost(ids_of(kind.name), name, named.get["files"], found)
+            raise TableContractError(
+                f"{self._location(kind.name, name)}: {written:,} rows were written, and {named.get[ROWS.name]:,} can "
+                f"be read, or rows of other files. Nothing was deleted. {_AGAIN}"
+            )
+        self._require_rows(named.get["files"], ids_of(kind.name), name)
         write_manifest(self._warehouse, self._repository, kind.name, name)
         return Reading(named.get["files"], decoded.get["bytes"])
 
-    def _lost(self, table: str, batch: str, written: int, found: int) -> TableContractError:
-        return TableContractError(
-            f"{self._place(table, batch)}: {written:,} rows were written, and {found:,} can be read, or rows of other "
-            f"files. Nothing was deleted. Do all machines of the cluster see one warehouse? Then run the same again."
-        )
+    def _require_rows(self, written: int, table: str, batch: str) -> None:
+        self._warehouse.require_row_count(written, self._repository, table, batch, remedy=_AGAIN)
 
     def _known(self, kind: Kind, batches: Sequence[CacheBatch]) -> DataFrame:
         """Return (id, batch, rows) of each cached file, from its newest batch."""
@@ -206,8 +206,8 @@ class TableCache:
             return known
         there = self._counts(kind, uncounted).withColumnRenamed(ROWS.name, "there")
         counted = known.join(there, on=[kind.id_column, BATCH.name], how="left")
-        is_whole = ~F.col(BATCH.name).isin(uncounted) | (F.coalesce("there", F.lit(0)) == F.col(ROWS.name))
-        return counted.where(is_whole)
+        is_complete = ~F.col(BATCH.name).isin(uncounted) | (F.coalesce("there", F.lit(0)) == F.col(ROWS.name))
+        return counted.where(is_complete)
 
     def _counts(self, kind: Kind, batches: list[str]) -> DataFrame:
         """Return (id, batch, rows), counted from the stored rows."""
@@ -228,10 +228,10 @@ class TableCache:
         schema = pa.schema(columns)
         if not batches:
             return from_arrow(self._spark, schema.empty_table())
-        places = [self._place(name, batch) for batch in batches]
-        return self._spark.read.schema(from_arrow_schema(schema)).parquet(*places)
+        locations = [self._location(name, batch) for batch in batches]
+        return self._spark.read.schema(from_arrow_schema(schema)).parquet(*locations)
 
-    def _place(self, name: str, batch: str) -> str:
+    def _location(self, name: str, batch: str) -> str:
         return self._warehouse.location(self._repository, name, batch)
 
 

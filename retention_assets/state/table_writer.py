@@ -14,7 +14,7 @@ from retention_assets.config.configuration import require_seen_by_executors
 from retention_assets.core.frames import is_connect
 from retention_assets.errors import TableContractError
 from retention_assets.state.warehouse import Warehouse, Written
-from retention_assets.tables import TABLES, Table
+from retention_assets.tables import NAMES, TABLES, Table, plain, with_names
 
 _FAULT = "This is a fault of retention_assets: report it with the policy and the log of the run."
 
@@ -45,12 +45,13 @@ def write_rows(
             spark = rows.sparkSession
             master = "Spark Connect" if is_connect(spark) else spark.conf.get("spark.master", "local") or "local"
             require_seen_by_executors(warehouse.root, [master])
-        written = _write(conform(rows, TABLES[table]), warehouse.partition(repository, table, day), observe)
+        written = write_counted(conform(rows, TABLES[table]), warehouse.partition(repository, table, day), observe)
     warehouse.require_rows(repository, table, day, written.rows)
     return written
 
 
-def _write(rows: DataFrame, target: str, observe: Sequence[Column]) -> Written:
+def write_counted(rows: DataFrame, target: str, observe: Sequence[Column] = ()) -> Written:
+    """Overwrite a directory with `rows`, and return what Spark counted of them while it wrote them."""
     observed = Observation()
     size = F.sum("size") if "size" in rows.columns else F.lit(None).cast("long")
     counted = rows.observe(observed, F.count(F.lit(1)).alias("rows"), size.alias("bytes"), *observe)
@@ -60,9 +61,13 @@ def _write(rows: DataFrame, target: str, observe: Sequence[Column]) -> Written:
 
 def _stored(rows: pa.Table, table: Table) -> pa.Table:
     """Return rows of the schema of `table` with the schema of its files. Errors: TableContractError."""
-    if not rows.schema.equals(table.schema):
-        raise TableContractError(f"{table.name}: the rows have another schema than the table. {_FAULT}")
-    return rows.cast(table.stored)
+    if not plain(rows.schema).equals(table.schema):
+        differing = ", ".join(sorted({field.name for field in {*rows.schema} ^ {*table.schema}})) or "their order"
+        raise TableContractError(
+            f"{table.name}: columns other than the table's: {differing}. The table was not written. {_FAULT}"
+        )
+    names = [field.name for field in rows.schema if field.type == NAMES]
+    return rows.cast(with_names(table.stored, *names))
 
 
 def conform(frame: DataFrame, table: Table) -> DataFrame:

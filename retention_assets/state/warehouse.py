@@ -8,8 +8,8 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, date, datetime
+from dataclasses import dataclass, field
+from datetime import date, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,32 +23,21 @@ from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.objectstore.access import NO_RETRIES
 from retention_assets.objectstore.conditional import Conditional, require_known
 from retention_assets.objectstore.failures import WRITE, Failure
-from retention_assets.tables import DELETION_PROOF, DELETION_REPORT, INSTANT, TABLES
+from retention_assets.state.metadata import Details, PartitionMetadata
+from retention_assets.tables import DELETION_PROOF, DELETION_REPORT, TABLES, TIMESTAMP
 
 if TYPE_CHECKING:  # Spark is imported where it works: commands that only read the warehouse do without
     from pyspark.sql import DataFrame, SparkSession
 
-CHECK_RESULTS = "check_results"  # note of a partition: the results of its guards, as JSON
 LAYOUT = 1  # of the directories; a warehouse without the document has this one
 _LAYOUT = "warehouse.json"
 _KNOWN_LAYOUTS: set[str] = set()  # the roots whose layout this process has read
-REFUSED = "refused"  # note of a partition: the guards that refused it; its rows are still written, for inspection
 METADATA = "_facts.json"  # Spark ignores names that begin with an underscore
 SUCCESS = "_SUCCESS"  # the marker with which Spark ends a table
 _PART = "part-00000.parquet"  # the file of a table that the driver writes
 _FOOTER = 2**16  # bytes read from the end of a Parquet file: our footers are smaller; a longer one takes a second read
 _AT_ONCE = 16  # footers or documents read at the same time
 _CONDITIONS = "_conditions"  # scratch file that tests whether the store honours conditional writes
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionMetadata:
-    """The metadata of a partition. Timestamps are UTC, by the clock of this machine unless stated otherwise."""
-
-    taken_at: datetime  # the data in the table are not older than this
-    rows: int
-    run_id: str
-    notes: Mapping[str, str] = field(default_factory=dict)  # further metadata by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +62,17 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of one partition, with the time of the data (UTC) and the notes of its `PartitionMetadata`.
+    """The rows of one partition, with the time of the data (UTC) and the details of its `PartitionMetadata`.
 
     Spark has the rows that grow with the objects. The driver makes and reads the few rows of policies and commits.
     """
 
     data: "DataFrame | pa.Table"
     taken_at: datetime
-    notes: Mapping[str, str] = field(default_factory=dict)
+    details: Details = field(default_factory=Details)
     written: Written | None = None  # None: `data` is not written to the partition yet
     began: float | None = None  # when the asset began to make the rows, in seconds of `time.monotonic`
-    read: Callable[[], pa.Table] | None = None  # reads the rows of the partition without Spark; None: not written yet
+    read: Callable[[Sequence[str] | None], pa.Table] | None = None  # reads columns of the partition without Spark
 
     @property
     def frame(self) -> "DataFrame":
@@ -101,7 +90,11 @@ class Rows:
         """The rows for the driver, which holds all of them."""
         if isinstance(self.data, pa.Table):
             return self.data
-        return self.read() if self.read else self.data.toArrow()
+        return self.read(None) if self.read else self.data.toArrow()
+
+    def columns(self, *names: str) -> pa.Table:
+        """Return some columns of the rows for the driver. The lists of names in a long history are large."""
+        return self.read(names) if self.read else self.table.select(names)
 
 
 class Warehouse:
@@ -158,7 +151,7 @@ class Warehouse:
         """
         if not self.is_complete(repository, table, day.isoformat()):
             raise TableContractError(
-                f"{repository}: {table} of {day} is not there, or its writing was cut off. Nothing was deleted. "
+                f"{repository}: {table} of {day} is missing, or was not written completely. Nothing was deleted. "
                 f"Make it: `retention {_maker(table)} {repository} --as-of {day}`."
             )
         return self.partition(repository, table, day)
@@ -180,7 +173,7 @@ class Warehouse:
         GuardRefused when a guard refused the data in it.
         """
         metadata = self.metadata(repository, table, day)
-        if refused := metadata.notes.get(REFUSED):
+        if refused := metadata.details.refused:
             raise GuardRefused(
                 f"{repository}: {table} of {day} was refused by {refused}. Nothing was deleted. "
                 f"Make it again: `retention {_maker(table)} {repository} --as-of {day}`."
@@ -189,14 +182,14 @@ class Warehouse:
         if needed is None:
             needed = TABLES[table].schema.names if table in TABLES else []
         self._require_columns(files, needed, repository, table, day)
-        place = repository, table, day.isoformat()
+        parts = repository, table, day.isoformat()
 
-        def read() -> pa.Table:
+        def read(columns: Sequence[str] | None) -> pa.Table:
             from retention_assets.state.reading import read_directory
 
-            return read_directory(self, *place, schema=TABLES[table].schema)
+            return read_directory(self, *parts, schema=TABLES[table].schema, columns=columns)
 
-        return Rows(self._frame(spark, files, *place), metadata.taken_at, metadata.notes, read=read)
+        return Rows(self._frame(spark, files, *parts), metadata.taken_at, metadata.details, read=read)
 
     def frame(self, spark: "SparkSession", *parts: str) -> "DataFrame":
         """Return the rows of a directory that Spark wrote, with the columns of its files."""
@@ -214,25 +207,29 @@ class Warehouse:
     def _require_columns(
         self, files: Sequence[pq.FileMetaData], needed: Sequence[str], repository: str, table: str, day: date
     ) -> None:
-        lacking = sorted({name for file in files for name in set(needed) - set(file.schema.to_arrow_schema().names)})
-        if lacking:
+        missing = sorted({name for file in files for name in set(needed) - set(file.schema.to_arrow_schema().names)})
+        if missing:
             raise TableContractError(
-                f"{repository}: {table} of {day} lacks the columns {', '.join(lacking)}: another version made it. "
+                f"{repository}: {table} of {day} is missing the columns {', '.join(missing)}: another version made it. "
                 f"Nothing was deleted. Make it again: `retention {_maker(table)} {repository} --as-of {day}`."
             )
 
     def require_rows(self, repository: str, table: str, day: date, written: int) -> list[pq.FileMetaData]:
-        """Require that the files of a partition have as many rows as were written, and return their footers.
+        """Require that a partition has as many rows as were written. See `require_row_count`."""
+        remedy = f"Make the table again: `retention {_maker(table)} {repository} --as-of {day}`."
+        return self.require_row_count(written, repository, table, day.isoformat(), remedy=remedy)
+
+    def require_row_count(self, written: int, *parts: str, remedy: str) -> list[pq.FileMetaData]:
+        """Require that the files of a directory have as many rows as were written, and return their footers.
 
         If executors write to their own local disks, the directory looks complete but some files are not visible here.
-        Errors: TableContractError.
+        Errors: TableContractError, which says what helps: `remedy`.
         """
-        files = self._footers(repository, table, day.isoformat())
+        files = self._footers(*parts)
         if (found := sum(file.num_rows for file in files)) != written:
             raise TableContractError(
-                f"{repository}: {table} of {day} has {found:,} rows in {self.partition(repository, table, day)}, and "
-                f"{written:,} were written. Nothing was deleted. Make it again: `retention {_maker(table)} "
-                f"{repository} --as-of {day}`. If that does not help, the cluster's machines do not see one warehouse."
+                f"{self.location(*parts)}: has {found:,} rows, and {written:,} were written. Nothing was deleted. "
+                f"{remedy} If that does not help, the cluster's machines do not see one warehouse."
             )
         return files
 
@@ -266,7 +263,7 @@ class Warehouse:
             return pq.read_metadata(pa.BufferReader(tail if length <= len(tail) else end(length)))
         except pa.ArrowException as error:
             raise TableContractError(
-                f"{self.location(path)}: is cut off, or no Parquet file: {error}. Nothing was deleted. Plan again."
+                f"{self.location(path)}: is truncated, or not a Parquet file: {error}. Nothing was deleted. Plan again."
             ) from error
 
     def directories(self, *parts: str) -> list[str]:
@@ -277,8 +274,7 @@ class Warehouse:
 
     def write_metadata(self, repository: str, table: str, day: date, metadata: PartitionMetadata) -> None:
         """Write the metadata of a partition beside its rows. Call this after the rows are written."""
-        document = {**asdict(metadata), "taken_at": metadata.taken_at.isoformat()}
-        self.write_document(document, repository, table, day.isoformat(), METADATA)
+        self.write_document(metadata.document(), repository, table, day.isoformat(), METADATA)
 
     def metadata(self, repository: str, table: str, day: date) -> PartitionMetadata:
         """Return the metadata of a partition. Errors: TableContractError when the partition is incomplete."""
@@ -286,15 +282,10 @@ class Warehouse:
         document = self.read_document(repository, table, day.isoformat(), METADATA)
         if document is None:
             raise TableContractError(
-                f"{repository}: {table} of {day} was written, its metadata were not. Nothing was deleted. "
+                f"{repository}: {table} of {day} has no metadata: its run was interrupted. Nothing was deleted. "
                 f"Make it again: `retention {_maker(table)} {repository} --as-of {day}`."
             )
-        return PartitionMetadata(
-            datetime.fromisoformat(document["taken_at"]).astimezone(UTC),
-            document["rows"],
-            document["run_id"],
-            document["notes"],
-        )
+        return PartitionMetadata.of_document(document)
 
     def write_document(self, document: Mapping[str, Any], *parts: str) -> None:
         """Write a small JSON document atomically."""
@@ -333,13 +324,11 @@ class Warehouse:
         """
         target, path = BytesIO(), "/".join(parts)
         pq.write_table(rows, target)
-        answer = self._conditional.create(path, target.getvalue())
-        if isinstance(answer, Failure):
-            raise answer.as_error(self._root, path, WRITE)
-        if not answer:
-            raise TableContractError(
-                f"{self.location(*parts)}: is there already. Nothing was written over it. Run again."
-            )
+        created = self._conditional.create(path, target.getvalue())
+        if isinstance(created, Failure):
+            raise created.as_error(self._root, path, WRITE)
+        if not created:
+            raise TableContractError(f"{self.location(*parts)}: exists already. It was not overwritten. Run again.")
 
     def write_file(self, source: Path, *parts: str) -> None:
         """Copy a file of this machine into the warehouse."""
@@ -458,8 +447,8 @@ class Warehouse:
 
 
 def in_utc(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with times as instants. A session of another project may write them without their zone."""
-    fields = [field.with_type(INSTANT) if pa.types.is_timestamp(field.type) else field for field in schema]
+    """Return the schema with times in UTC. A session of another project may write them without their zone."""
+    fields = [field.with_type(TIMESTAMP) if pa.types.is_timestamp(field.type) else field for field in schema]
     return pa.schema(fields)
 
 

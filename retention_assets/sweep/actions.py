@@ -1,6 +1,6 @@
 """The actions of a sweep: delete, quarantine, restore, purge, remove versions.
 
-An action processes one chunk (`group`) on an executor, and returns a result for each object. An action can be repeated
+An action processes one chunk of objects on an executor, and returns a result for each object. An action can be repeated
 after a crash at any point: it completes objects that are half done. Source: DESIGN.md, invariant 8.
 """
 
@@ -23,11 +23,11 @@ from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import DeleteTarget, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.objectstore.versions import all_versions, noncurrent_versions
-from retention_assets.state.quarantine import MANIFESTS, QuarantinePlace
+from retention_assets.state.quarantine import MANIFESTS, QuarantineLocation
 from retention_assets.sweep.worker import BeforeDeadline
 
 OF_COPY = "its copy in quarantine"  # what was purged; the bucket may keep versions of the original
-_OF_COPY_ALONE = f"{OF_COPY}; whether the store keeps versions of the copy is unknown"
+_OF_COPY_VERSIONS_UNKNOWN = f"{OF_COPY}; whether the store keeps versions of the copy is unknown"
 _OF_VERSIONS = "its versions"
 _AT_ONCE = 10  # objects that one worker copies or restores at the same time
 _OTHER = "is another object than was planned"
@@ -41,7 +41,7 @@ _STEP_OBJECTS, _STEP_BYTES = 1_000, 1024**3  # of a step; its originals are dele
 class Delete:
     """Deletes objects. Where the store has conditional deletes, it deletes only an object with the planned ETag."""
 
-    group_bytes: ClassVar[int | None] = None
+    chunk_bytes: ClassVar[int | None] = None
 
     access: StoreAccess
 
@@ -65,20 +65,20 @@ class Deleting:
 class Quarantine:
     """Moves objects to quarantine: writes a manifest, copies, verifies the copy, and only then deletes the original."""
 
-    group_bytes: ClassVar[int | None] = _MOST_COPIED
+    chunk_bytes: ClassVar[int | None] = _MOST_COPIED
 
     access: StoreAccess
-    place: QuarantinePlace
+    location: QuarantineLocation
 
     def open(self, rate_limiter: RateLimiter) -> "Quarantining":
         """See `Action`."""
-        self.place.prepare()
+        self.location.prepare()
         return Quarantining(
-            self.place,
-            ObjectCopier(self.access, self.place.access),
+            self.location,
+            ObjectCopier(self.access, self.location.access),
             ObjectDeleter(self.access, rate_limiter),
-            ObjectReader(self.place.access),
-            cache(partial(_noted_copies, self.place)),
+            ObjectReader(self.location.access),
+            cache(partial(_verified_copies, self.location)),
         )
 
 
@@ -86,7 +86,7 @@ class Quarantine:
 class Quarantining:
     """See `Quarantine`."""
 
-    place: QuarantinePlace
+    location: QuarantineLocation
     copier: ObjectCopier
     deleter: ObjectDeleter
     copies: ObjectReader
@@ -95,7 +95,7 @@ class Quarantining:
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
         """See `OpenAction`. Objects are moved in small steps: a slow copy does not delay objects copied before it."""
         try:
-            self.place.note(objects, name)
+            self.location.write_manifest(objects, name)
         except StoreError as error:
             return [ObjectResult(Outcome.FAILED, f"no manifest could be written: {error}")] * objects.num_rows
         ended: list[ObjectResult] = []
@@ -104,13 +104,13 @@ class Quarantining:
             step = objects.slice(start, length)
             copies = self._copied(step, goes_on)
             moved = self._moved(step, copies, before_deadline)
-            self._note(step, copies, moved, f"{name}-{start:07d}")
+            self._write_copies(step, copies, moved, f"{name}-{start:07d}")
             ended += moved
         return ended
 
     def _copied(self, objects: pa.Table, goes_on: BeforeDeadline) -> Sequence[VerifiedCopy | ObjectResult]:
         wanted = [
-            Copy(address, self.place.path(address), size, e_tag)
+            Copy(address, self.location.path(address), size, e_tag)
             for address, size, e_tag in _rows(objects, "address", "size", "etag")
         ]
         return self.copier.copy_all(wanted, goes_on, self.earlier)
@@ -130,7 +130,7 @@ class Quarantining:
                 ended[one.path] = self._moved_away(one.path, done)
         return [one or _LEFT for one in ended.values()]
 
-    def _note(
+    def _write_copies(
         self,
         objects: pa.Table,
         copies: Sequence[VerifiedCopy | ObjectResult],
@@ -149,26 +149,26 @@ class Quarantining:
         }
         if verified:
             with suppress(StoreError):  # the objects are copied again
-                self.place.note_copies(verified, name)
+                self.location.write_copies(verified, name)
 
     def _not_copied(self, done: ObjectResult, address: str, size: int) -> ObjectResult:
         """Return the result of an object that was not copied."""
         if done.outcome is not Outcome.MISSING:
             return _as_planned(done)
         try:  # the original is missing: an interrupted attempt moved it, or someone deleted it before
-            moved = _size_at(self.copies, self.place.path(address)) == size
+            moved = _size_at(self.copies, self.location.path(address)) == size
         except StoreError as error:
             return ObjectResult(Outcome.FAILED, str(error))
         if not moved:
             return ObjectResult(Outcome.MISSING, "was gone before")
-        return ObjectResult(Outcome.QUARANTINED, self.place.describe(address))
+        return ObjectResult(Outcome.QUARANTINED, self.location.describe(address))
 
     def _moved_away(self, address: str, done: ObjectResult) -> ObjectResult:
         """Return the result of an object that was copied, from the deletion of its original."""
         if done.outcome is Outcome.ATTEMPTED:
             return done
         if done.outcome in (Outcome.DELETED, Outcome.MISSING):
-            return ObjectResult(Outcome.QUARANTINED, self.place.describe(address))
+            return ObjectResult(Outcome.QUARANTINED, self.location.describe(address))
         return replace(done, detail=f"copied, not deleted: {done.detail}")
 
 
@@ -176,19 +176,19 @@ class Quarantining:
 class Restore:
     """Restores objects from quarantine. An object is skipped when another object is at its path."""
 
-    group_bytes: ClassVar[int | None] = _MOST_COPIED
+    chunk_bytes: ClassVar[int | None] = _MOST_COPIED
 
     access: StoreAccess
-    place: QuarantinePlace
+    location: QuarantineLocation
 
     def open(self, rate_limiter: RateLimiter) -> "Restoring":
         """See `Action`."""
         return Restoring(
-            self.place,
+            self.location,
             ObjectReader(self.access),
-            ObjectReader(self.place.access),
-            ObjectCopier(self.place.access, self.access),
-            ObjectDeleter(self.place.access, rate_limiter),
+            ObjectReader(self.location.access),
+            ObjectCopier(self.location.access, self.access),
+            ObjectDeleter(self.location.access, rate_limiter),
         )
 
 
@@ -196,7 +196,7 @@ class Restore:
 class Restoring:
     """See `Restore`."""
 
-    place: QuarantinePlace
+    location: QuarantineLocation
     reader: ObjectReader
     copies: ObjectReader
     copier: ObjectCopier
@@ -208,7 +208,7 @@ class Restoring:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             ended = dict(zip((address for address, _ in rows), pool.map(self._back, rows), strict=True))
         back = [address for address, one in ended.items() if one.outcome == Outcome.RESTORED]
-        done = self.deleter.delete_all([DeleteTarget(self.place.path(address)) for address in back], before_deadline)
+        done = self.deleter.delete_all([DeleteTarget(self.location.path(address)) for address in back], before_deadline)
         for address, copy in zip(back, done, strict=True):
             if copy.outcome is Outcome.ATTEMPTED:
                 ended[address] = copy  # the next pass sees the object restored and removes the copy
@@ -227,7 +227,7 @@ class Restoring:
                     if is_back
                     else ObjectResult(Outcome.SKIPPED, "another object took its place")
                 )
-            (done,) = self.copier.copy_all([Copy(self.place.path(address), address, size, None)])
+            (done,) = self.copier.copy_all([Copy(self.location.path(address), address, size, None)])
         except StoreError as error:
             return ObjectResult(Outcome.FAILED, str(error))
         if isinstance(done, VerifiedCopy):
@@ -240,7 +240,7 @@ class Restoring:
         A missing copy counts as equal: an interrupted attempt removed the copy after it had restored the object.
         """
         try:
-            copy = self.copies.digest(self.place.path(address))
+            copy = self.copies.digest(self.location.path(address))
         except ObjectMissing:
             return True
         return self.reader.digest(address) == copy
@@ -253,15 +253,15 @@ class Purge:
     `keeps_versions`: whether the store keeps versions of deleted objects; None: unknown, which the ledger records.
     """
 
-    group_bytes: ClassVar[int | None] = None
+    chunk_bytes: ClassVar[int | None] = None
 
-    place: QuarantinePlace
+    location: QuarantineLocation
     keeps_versions: bool | None = False
 
     def open(self, rate_limiter: RateLimiter) -> "Purging":
         """See `Action`."""
-        self.place.prepare()
-        return Purging(self, ObjectDeleter(self.place.access, rate_limiter, conditional=False))
+        self.location.prepare()
+        return Purging(self, ObjectDeleter(self.location.access, rate_limiter, conditional=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,18 +274,21 @@ class Purging:
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
         """See `OpenAction`. A missing copy counts as purged."""
         addresses = objects["address"].to_pylist()
-        told = ObjectResult(Outcome.PURGED, OF_COPY if self.action.keeps_versions is not None else _OF_COPY_ALONE)
+        purged = ObjectResult(
+            Outcome.PURGED, OF_COPY if self.action.keeps_versions is not None else _OF_COPY_VERSIONS_UNKNOWN
+        )
         try:
-            to_delete = self._to_delete([self.action.place.path(address) for address in addresses])
+            to_delete = self._to_delete([self.action.location.path(address) for address in addresses])
         except StoreError as error:
             return [ObjectResult(Outcome.FAILED, str(error))] * len(addresses)
         failed = _not_gone(to_delete, self.deleter.delete_all(to_delete, before_deadline))
-        return [failed.get(self.action.place.path(address), told) for address in addresses]
+        return [failed.get(self.action.location.path(address), purged) for address in addresses]
 
     def _to_delete(self, paths: Sequence[str]) -> list[DeleteTarget]:
         if not self.action.keeps_versions:
             return [DeleteTarget(path) for path in paths]
-        return _versions(paths, lambda place, between: all_versions(self.action.place.access, place, between))
+        access = self.action.location.access
+        return _versions(paths, lambda directory, between: all_versions(access, directory, between))
 
 
 def remove_manifests(purge: Purge) -> int:
@@ -293,16 +296,16 @@ def remove_manifests(purge: Purge) -> int:
 
     Errors: AccessDenied or StoreError, when the remaining copies cannot be listed.
     """
-    purge.place.prepare()
-    access, folder = purge.place.access, f"{purge.place.folder}/{MANIFESTS}"
+    purge.location.prepare()
+    access, folder = purge.location.access, f"{purge.location.folder}/{MANIFESTS}"
     if purge.keeps_versions:
-        if next(all_versions(access, purge.place.path("")), None):
+        if next(all_versions(access, purge.location.path("")), None):
             return 0
         rows = [row for page in all_versions(access, folder) for row in page.to_pylist()]
         to_delete = [DeleteTarget(row["path"], version_id=row["version_id"]) for row in rows]
     else:
         reader = ObjectReader(access)
-        if reader.holds_objects(purge.place.path("")):
+        if reader.holds_objects(purge.location.path("")):
             return 0
         to_delete = [DeleteTarget(path) for page in reader.list(folder) for path in page["path"].to_pylist()]
     return len(_not_gone(to_delete, ObjectDeleter(access, conditional=False).delete_all(to_delete)))
@@ -312,7 +315,7 @@ def remove_manifests(purge: Purge) -> int:
 class RemoveVersions:
     """Removes the old versions of deleted objects from a versioned bucket. The delete markers stay."""
 
-    group_bytes: ClassVar[int | None] = None
+    chunk_bytes: ClassVar[int | None] = None
 
     access: StoreAccess
 
@@ -332,7 +335,7 @@ class RemovingVersions:
         """See `OpenAction`. Each directory is listed once for all objects of the chunk in it."""
         wanted = objects["address"].to_pylist()
         try:
-            to_delete = _versions(wanted, lambda place, _: noncurrent_versions(self.access, place))
+            to_delete = _versions(wanted, lambda directory, _: noncurrent_versions(self.access, directory))
         except StoreError as error:
             return [ObjectResult(Outcome.FAILED, str(error))] * len(wanted)
         failed = _not_gone(to_delete, self.deleter.delete_all(to_delete, before_deadline))
@@ -363,24 +366,24 @@ def _not_gone(to_delete: Sequence[DeleteTarget], done: Sequence[ObjectResult]) -
 
 
 def _asked_rarely(before_deadline: BeforeDeadline) -> BeforeDeadline:
-    """Return `before_deadline` with a cached answer, for callers that call it often.
+    """Return `before_deadline` with a cached result, for callers that call it often.
 
     `before_deadline` itself is called at most every `_EVERY` seconds, and never again after it returned false.
     """
-    asked_at, answer = -inf, True
+    asked_at, is_before = -inf, True
 
     def goes_on() -> bool:
-        nonlocal asked_at, answer
-        if answer and monotonic() - asked_at > _EVERY:
-            asked_at, answer = monotonic(), before_deadline()
-        return answer
+        nonlocal asked_at, is_before
+        if is_before and monotonic() - asked_at > _EVERY:
+            asked_at, is_before = monotonic(), before_deadline()
+        return is_before
 
     return goes_on
 
 
-def _noted_copies(place: QuarantinePlace) -> Mapping[str, VerifiedCopy]:
+def _verified_copies(location: QuarantineLocation) -> Mapping[str, VerifiedCopy]:
     try:
-        return place.noted_copies()
+        return location.verified_copies()
     except StoreError:
         return {}  # the objects are copied again
 
@@ -391,11 +394,11 @@ def _steps(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
     A step has enough objects to copy `_AT_ONCE` of them at the same time.
     """
     start = total = 0
-    for place, size in enumerate(sizes):
-        objects = place - start
+    for number, size in enumerate(sizes):
+        objects = number - start
         if objects == _STEP_OBJECTS or (objects >= _AT_ONCE and total + size > _STEP_BYTES):
             yield start, objects
-            start, total = place, 0
+            start, total = number, 0
         total += size
     if start < len(sizes):
         yield start, len(sizes) - start

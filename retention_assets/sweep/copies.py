@@ -6,8 +6,8 @@ Only the listing finds them.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from functools import reduce
 from pathlib import Path
 
@@ -16,15 +16,23 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from retention_assets.config.configuration import Repository
+from retention_assets.config.timestamps import Clock
+from retention_assets.core.amounts import Amount
 from retention_assets.core.frames import CachedFrames, from_arrow, on_workers, read_tasks
+from retention_assets.errors import ConfigurationError
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.listing import Prefixes, list_objects
+from retention_assets.objectstore.listing import Prefixes, list_objects, presence
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.objectstore.presence import presence
 from retention_assets.objectstore.versions import all_versions
-from retention_assets.state.ledger import ENDED
-from retention_assets.state.quarantine import MANIFESTS, OBJECTS, QuarantinePlace
+from retention_assets.state.lease import MARGIN
+from retention_assets.state.ledger import FINISHED, finished_of, plans_with_ledgers, read_ledgers
+from retention_assets.state.plan import Plan, find_plan
+from retention_assets.state.quarantine import MANIFESTS, OBJECTS, QuarantineLocation, quarantine_of_plan
+from retention_assets.state.warehouse import Warehouse
+from retention_assets.sweep.actions import OF_COPY
+from retention_assets.sweep.execute import Log
 
 _DAY, _FOLDER = re.compile(r"\d{4}-\d{2}-\d{2}/"), re.compile(r"[^/]+/[0-9a-f]{16}")
 _FOLDER_PARTS = 2  # of a path: the day, and the first digits of the plan's hash
@@ -32,7 +40,7 @@ _STORED = pa.schema([("path", pa.string()), ("size", pa.int64()), ("is_current",
 
 
 @dataclass(frozen=True, slots=True)
-class Lying:
+class QuarantineListing:
     """The listing of a quarantine, with the old versions in its bucket if these were listed.
 
     `copies`: folder, address, current_size (bytes; null: only versions and delete markers are left of the copy).
@@ -44,17 +52,17 @@ class Lying:
     strangers: DataFrame
 
 
-def lying(
-    spark: SparkSession, places: Sequence[QuarantinePlace], frames: CachedFrames, *, versions: bool = False
-) -> Lying:
-    """List a quarantine: the folders of `places`, and folders of unknown plans. Errors: of the store.
+def list_quarantine(
+    spark: SparkSession, locations: Sequence[QuarantineLocation], frames: CachedFrames, *, versions: bool = False
+) -> QuarantineListing:
+    """List a quarantine: the folders of `locations`, and folders of unknown plans. Errors: of the store.
 
     The listing is in Spark's cache until the block of `frames` ends.
     """
-    known = [place.folder for place in places]
+    known = [location.folder for location in locations]
     stored = from_arrow(spark, _STORED.empty_table())
-    if places:
-        access = places[0].access  # all are in the same quarantine
+    if locations:
+        access = locations[0].access  # all are in the same quarantine
         stored = _stored(spark, access, sorted({*known, *_folders(access)}), versions=versions)
     parts = F.split("path", "/", _FOLDER_PARTS + 2)
     named = frames.cache(
@@ -68,7 +76,7 @@ def lying(
     )
     ours = named.where(F.col("folder").isin(known))
     copies = ours.where(F.col("kind") == OBJECTS).groupBy("folder", "address")
-    return Lying(
+    return QuarantineListing(
         copies.agg(F.max(F.when(F.col("is_current"), F.col("size"))).alias("current_size")),
         ours.where(F.col("kind") == MANIFESTS).groupBy("folder").agg(F.count_distinct("address").alias("files")),
         named.where(~F.col("folder").isin(known) & F.col("is_current"))
@@ -141,7 +149,7 @@ def held_and_surplus(
 
     Args:
         rows: the ledgers of all plans, with the `folder` of the plan.
-        copies: see `Lying`.
+        copies: see `QuarantineListing`.
         repository: the store in which the originals are looked up.
         times: the limits of age.
         frames: keeps what is read more than once in Spark's cache.
@@ -149,8 +157,8 @@ def held_and_surplus(
     key = ["folder", "address"]
     latest = F.struct(
         "fence", (F.col("outcome") == Outcome.DELETED).cast("int"), "at", "outcome"
-    )  # ordered as in `ended_of`
-    is_end = F.col("outcome").isin(*ENDED)
+    )  # ordered as in `finished_of`
+    is_end = F.col("outcome").isin(*FINISHED)
     ended = F.max_by(F.struct("outcome", "detail", "at"), F.when(is_end, latest))
     known = rows.groupBy(*key).agg(
         F.max("size").alias("size"),
@@ -207,3 +215,168 @@ def in_folders(ledgers: Mapping[str, DataFrame], empty: DataFrame) -> DataFrame:
     """Return the rows of all ledgers, with the folder of the plan in the column `folder`."""
     named = [rows.withColumn("folder", F.lit(folder)) for folder, rows in ledgers.items()]
     return reduce(DataFrame.unionByName, named, empty.withColumn("folder", F.lit("")))
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """Inputs of a restore or purge: the repository, the person who acts, Spark, the warehouse, log and clock."""
+
+    spark: SparkSession
+    warehouse: Warehouse
+    repository: Repository
+    run_id: str
+    person: str
+    log: Log
+    clock: Clock
+    frames: CachedFrames = field(default_factory=CachedFrames, repr=False)  # a restore or purge ends by releasing these
+
+    def access(self) -> StoreAccess:
+        """Return access to the object store of the repository."""
+        return StoreAccess(self.repository.storage, self.repository.storage_options())
+
+    def copies(self, *, versions: bool = False) -> "Copies":
+        """Return the contents of the quarantine, by the ledgers and by its listing. Errors: of the store."""
+        ledgers = self.ledgers()
+        locations = self._locations(ledgers)
+        empty = read_ledgers(self.spark, self.warehouse, self.repository.name, [])
+        rows = in_folders(
+            {location.folder: rows for location, (_, rows) in zip(locations, ledgers, strict=False)}, empty
+        )
+        now, settings = self.clock(), self.repository.settings
+        times = Times(now - settings.quarantine.keep, now - settings.sweep.window - MARGIN)
+        plans = {location.folder: (plan, location) for location, (plan, _) in zip(locations, ledgers, strict=False)}
+        found = list_quarantine(self.spark, locations, self.frames, versions=versions)
+        return Copies(
+            plans,
+            self.frames.cache(held_and_surplus(rows, found.copies, self.access(), times, self.frames)),
+            found,
+            unnamed(rows, found.copies),
+            rows.groupBy("folder").agg(F.max("at").alias("touched_at")),
+            times,
+        )
+
+    def _locations(self, ledgers: "Chosen") -> list[QuarantineLocation]:
+        """Return the quarantine folders of the plans; empty if no quarantine is configured and no object was moved."""
+        try:
+            return [quarantine_of_plan(self.repository, plan) for plan, _ in ledgers]
+        except ConfigurationError:
+            if any(not rows.where(F.col("outcome") == Outcome.QUARANTINED).isEmpty() for _, rows in ledgers):
+                raise
+            return []
+
+    def with_versions(self) -> "Chosen":
+        """Return, by plan, the deleted objects whose old versions may still be in the bucket.
+
+        Objects that are in quarantine are excluded: their versions stay, in case the copy is lost. An object named by
+        several plans belongs to the newest of them.
+        """
+        ledgers = self.ledgers()
+        if not ledgers:
+            return []
+        newest = F.max("fence").over(Window.partitionBy("address"))
+        ended = [
+            finished_of(rows.withColumn("seen", newest)).withColumn("ledger", F.lit(number))
+            for number, (_, rows) in enumerate(ledgers)
+        ]
+        everywhere = reduce(DataFrame.unionByName, ended)
+        moved = everywhere.where(F.col("outcome") == Outcome.QUARANTINED).select("address")
+        purged_copy = (F.col("outcome") == Outcome.PURGED) & F.col("detail").startswith(OF_COPY)
+        last = finished_of(everywhere).where(F.col("outcome").isin(Outcome.DELETED, Outcome.MISSING) | purged_copy)
+        gone = self.frames.cache(last.join(moved, on="address", how="left_anti"))  # read once for each plan
+        return [
+            (plan, gone.where(F.col("ledger") == number).drop("ledger")) for number, (plan, _) in enumerate(ledgers)
+        ]
+
+    def restorable(self) -> "list[OfPlan]":
+        """Return, by plan, the objects in quarantine that can be restored.
+
+        An interrupted sweep may have moved objects without recording it; only the copies show this. A worker of that
+        sweep may still be running until its window ends, and could delete both the restored object and its copy. Such
+        objects are not restored before the window ends. The log names their number and the time.
+        """
+        found = self.copies()
+        is_complete = F.col("current_size") == F.col("size")
+        unrecorded = ~F.col("recorded") & ~F.col("surplus") & F.coalesce(is_complete, F.lit(False))
+        is_quiet = F.col("touched_at") <= F.lit(found.times.quiet_since)
+        self._log_recent(found.rows.where(unrecorded & ~is_quiet))
+        return found.by_plan(found.rows.where(F.col("recorded") | (unrecorded & is_quiet)))
+
+    def _log_recent(self, rows: DataFrame) -> None:
+        row = rows.agg(F.count(F.lit(1)), F.max(F.unix_micros("touched_at"))).first()
+        assert row is not None
+        if row[0]:
+            free = datetime.fromtimestamp(row[1] / 1e6, UTC) + self.repository.settings.sweep.window + MARGIN
+            self.log(
+                f"{self.repository.name}: an interrupted sweep may still be processing {row[0]:,} objects. They were "
+                f"not restored. Those that it moved can be restored after {free:%Y-%m-%d %H:%M:%S} UTC."
+            )
+
+    def ledgers(self) -> "Chosen":
+        """Return each plan that has a ledger, with all rows of the ledger."""
+        found = []
+        for day, plan_hash in plans_with_ledgers(self.warehouse, self.repository.name):
+            plan = find_plan(self.warehouse, self.repository.name, plan_hash, date.fromisoformat(day))
+            rows = read_ledgers(self.spark, self.warehouse, self.repository.name, [(day, plan_hash)])
+            found.append((plan, rows))
+        return found
+
+
+Chosen = list[tuple[Plan, DataFrame]]
+
+
+@dataclass(frozen=True, slots=True)
+class OfPlan:
+    """The objects of one plan that are in quarantine or deleted."""
+
+    plan: Plan
+    held: Amount  # copies of objects that are missing from their path, or that were moved according to the ledger
+    surplus: Amount  # copies of objects that are still at their path
+    rows: DataFrame = field(repr=False)  # see `UndoEngine`
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """The contents of the quarantine of a repository."""
+
+    plans: Mapping[str, tuple[Plan, QuarantineLocation]]  # by folder
+    rows: DataFrame  # see `held_and_surplus`
+    listing: QuarantineListing  # the listing of the quarantine
+    unnamed: DataFrame  # copies that no ledger names: folder, address, current_size
+    touched: DataFrame  # folder, and touched_at: the time of the newest row of its ledger
+    times: Times
+
+    def by_plan(self, rows: DataFrame | None = None) -> list[OfPlan]:
+        """Return the copies by plan, all of them or only those in `rows`. Plans without copies are left out."""
+        chosen = self.rows if rows is None else rows
+        found = chosen.groupBy("folder", "surplus").agg(F.count(F.lit(1)), F.sum("size")).collect()
+        amounts = {(folder, surplus): Amount(objects, size) for folder, surplus, objects, size in found}
+        with_seen = chosen.withColumn("seen", F.col("fence"))
+        return [
+            OfPlan(
+                self.plans[folder][0],
+                amounts.get((folder, False), Amount()),
+                amounts.get((folder, True), Amount()),
+                with_seen.where(F.col("folder") == folder),
+            )
+            for folder in sorted({folder for folder, _ in amounts})
+        ]
+
+    def unknown(self) -> list[tuple[str, Amount]]:
+        """Return, by folder, the amount of copies that no ledger of this warehouse names.
+
+        They may belong to another repository.
+        """
+        named = self.unnamed.groupBy("folder").agg(F.count(F.lit(1)), F.sum("current_size")).collect()
+        rows = [*self.listing.strangers.select("folder", "objects", "bytes").collect(), *named]
+        return sorted((folder, Amount(objects, size or 0)) for folder, objects, size in rows)
+
+    def with_only_manifests(self) -> list[Plan]:
+        """Return the plans that have manifests in quarantine but no copies any more."""
+        gone = (
+            self.listing.manifests.join(self.listing.copies, on="folder", how="left_anti")
+            .join(self.rows, on="folder", how="left_anti")
+            .join(
+                self.touched.where(F.col("touched_at") <= F.lit(self.times.quiet_since)), on="folder", how="left_semi"
+            )
+        )
+        return [self.plans[folder][0] for (folder,) in gone.select("folder").sort("folder").collect()]

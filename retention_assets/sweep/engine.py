@@ -1,6 +1,6 @@
 """The objects of a sweep: what a system says about them, and how Spark executors process them batch by batch.
 
-The objects stay with Spark. Only counts, places and batch numbers pass through the driver.
+The objects stay with Spark. Only counts, prefixes and batch numbers pass through the driver.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,24 +20,24 @@ from retention_assets.core.states import UNREFERENCED
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.lease import Lease
-from retention_assets.state.ledger import ENDED, amounts_of, ledger_digest, ledger_of_plan, read_ledgers
+from retention_assets.state.ledger import FINISHED, amounts_of, ledger_digest, ledger_of_plan, read_ledgers
 from retention_assets.state.plan import Plan
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.preconditions import Preconditions
 from retention_assets.sweep.worker import OBJECTS, TALLY, TaskSpec, work
 
-_REVIVED = "came back to life since it was planned"
+_REVIVED = "is live again since it was planned"
 _COMMITTED = "was committed since it was planned"
 
 
 class Layout(Protocol):
-    """How a kind of repository stores its objects: the place of each object, and the order of deletion.
+    """How a kind of repository stores its objects: the prefix of each object, and the order of deletion.
 
-    A place is a part of the store, such as a directory. All objects of a place are in the same batch.
+    A prefix is a part of the store, such as a directory. All objects of a prefix are in the same batch.
     """
 
-    def place(self, address: Column) -> Column:
-        """Return the place of `address` in the store."""
+    def prefix(self, address: Column) -> Column:
+        """Return the prefix of `address` in the store."""
         ...
 
     def phase(self, address: Column) -> Column:
@@ -49,11 +49,11 @@ class Layout(Protocol):
 
 
 class Directories:
-    """The layout of lakeFS data: each directory is a place, and all objects are deleted in one phase. See `Layout`."""
+    """The layout of lakeFS data: each directory is a prefix, and all objects are deleted in one phase. See `Layout`."""
 
-    def place(self, address: Column) -> Column:
+    def prefix(self, address: Column) -> Column:
         """See `Layout`."""
-        return place(address)
+        return directory_of(address)
 
     def phase(self, address: Column) -> Column:
         """See `Layout`."""
@@ -106,7 +106,7 @@ class RepositorySweep(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class BatchResult:
     """The result of a batch: objects and bytes by outcome.
 
     `until`: the time at which the last object was processed; None: no object was processed. `reached`: the rate of one
@@ -151,7 +151,7 @@ class Engine[Objects](Protocol):
         """
         ...
 
-    def run(self, objects: Batch[Objects], task: TaskSpec) -> Done:
+    def run(self, objects: Batch[Objects], task: TaskSpec) -> BatchResult:
         """Have the workers execute `task` on a batch, and return the result."""
         ...
 
@@ -204,26 +204,26 @@ class SparkEngine:
     def remaining(self, fence: int) -> Sequence[int]:
         """See `Engine`. All batches are of one phase; the next phase follows when no object of this phase remains.
 
-        A batch has all objects of its places, so each place is listed in one batch only. When an object of an earlier
-        phase failed in this sweep, no batches are returned. Source: DESIGN.md, invariant 4.
+        A batch has all objects of its prefixes, so each prefix is listed in one batch only. When an object of an
+        earlier phase failed in this sweep, no batches are returned. Source: DESIGN.md, invariant 4.
         """
         layout = self._repository.layout
         if self._kept is not None:  # the cached rows were read before the ledger grew
             self._frames.release(self._kept)
-        named = {"place": layout.place(F.col("address")), "phase": layout.phase(F.col("address"))}
+        named = {"prefix": layout.prefix(F.col("address")), "phase": layout.phase(F.col("address"))}
         self._kept = rest = self._frames.cache(self._unfinished(fence).withColumns(named))
-        counted = rest.groupBy("phase", "place").agg(F.count(F.lit(1))).collect()
+        counted = rest.groupBy("phase", "prefix").agg(F.count(F.lit(1))).collect()
         phase = min((row[0] for row in counted), default=0)
         if phase and self._failed_before(phase, fence):
             counted = []
         packed = pack(sorted((row[1], row[2]) for row in counted if row[0] == phase), self._most)
         numbers = pa.table(
             {
-                "place": pa.array([name for places, _ in packed for name in places], pa.string()),
-                "batch": pa.array([number for number, (places, _) in enumerate(packed) for _ in places], pa.int64()),
+                "prefix": pa.array([name for names, _ in packed for name in names], pa.string()),
+                "batch": pa.array([number for number, (names, _) in enumerate(packed) for _ in names], pa.int64()),
             }
         )
-        self._rest = rest.join(F.broadcast(from_arrow(self._spark, numbers)), on="place", how="inner")
+        self._rest = rest.join(F.broadcast(from_arrow(self._spark, numbers)), on="prefix", how="inner")
         return [objects for _, objects in packed]
 
     def resurrected(self) -> int:
@@ -246,7 +246,7 @@ class SparkEngine:
         self._checked = self._frames.cache(with_results(objects, liveness))
         return Batch(self._checked, liveness.checked_at)
 
-    def run(self, objects: Batch[DataFrame], task: TaskSpec) -> Done:
+    def run(self, objects: Batch[DataFrame], task: TaskSpec) -> BatchResult:
         """See `Engine`."""
         preconditions = Preconditions(self._repository.access, self._keeps_missing)
         return run_on_spark(objects.objects, replace(task, preconditions=preconditions))
@@ -282,11 +282,11 @@ class SparkEngine:
         rows = self._rows()
         known_by_now = (F.col("fence") == fence) & (F.col("outcome") != Outcome.ATTEMPTED)
         # A finished object stays finished after a later failure: a failed restore leaves the object in quarantine.
-        done = rows.where(F.col("outcome").isin(*ENDED) | known_by_now)
+        done = rows.where(F.col("outcome").isin(*FINISHED) | known_by_now)
         return self._repository.candidates.join(done.select("address"), on="address", how="left_anti")
 
 
-def run_on_spark(objects: DataFrame, task: TaskSpec) -> Done:
+def run_on_spark(objects: DataFrame, task: TaskSpec) -> BatchResult:
     """Have `task.workers` executors execute `task` on a frame of `OBJECTS`, sorted by address; return the result."""
     parts = objects.select(*OBJECTS.names).repartitionByRange(task.workers, "address").sortWithinPartitions("address")
     tally = on_workers(parts, _worker(task), TALLY)
@@ -295,7 +295,7 @@ def run_on_spark(objects: DataFrame, task: TaskSpec) -> Done:
     amounts = {outcome: Amount(objects, size) for outcome, objects, size, *_ in rows}
     latest = max((micros for *_, micros, _ in rows if micros is not None), default=None)
     reached = max(((objects, rate) for _, objects, *_, rate in rows if rate is not None), default=(0, None))[1]
-    return Done(amounts, None if latest is None else datetime.fromtimestamp(latest / 1e6, UTC), reached)
+    return BatchResult(amounts, None if latest is None else datetime.fromtimestamp(latest / 1e6, UTC), reached)
 
 
 def _worker(task: TaskSpec):  # type: ignore[no-untyped-def]  # a closure that Spark ships
@@ -323,20 +323,20 @@ def with_results(objects: DataFrame, now: Liveness) -> DataFrame:
     )
 
 
-def place(address: Column) -> Column:
+def directory_of(address: Column) -> Column:
     """Return the directory of `address` in the store; empty for the top of the namespace."""
     return F.when(address.contains("/"), F.regexp_replace(address, "/[^/]*$", "/")).otherwise(F.lit(""))
 
 
-def pack(places: Sequence[tuple[str, int]], most: int) -> list[tuple[tuple[str, ...], int]]:
-    """Return the places in batches of at most `most` objects, in order, with the number of objects of each batch.
+def pack(prefixes: Sequence[tuple[str, int]], most: int) -> list[tuple[tuple[str, ...], int]]:
+    """Return the prefixes in batches of at most `most` objects, in order, with the number of objects of each batch.
 
-    A place that has more objects is a batch of its own.
+    A prefix that has more objects is a batch of its own.
     """
     batches: list[tuple[tuple[str, ...], int]] = []
     names: list[str] = []
     total = 0
-    for name, objects in places:
+    for name, objects in prefixes:
         if names and total + objects > most:
             batches.append((tuple(names), total))
             names, total = [], 0

@@ -5,29 +5,78 @@ writes the ledger. The engine holds the objects. This module decides whether the
 how it ended.
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 
 from retention_assets.config.durations import format_duration
 from retention_assets.config.limits import Limits
 from retention_assets.config.timestamps import Clock, utc_now
-from retention_assets.core.amounts import Amount
+from retention_assets.core.amounts import Amount, sum_of
 from retention_assets.errors import GuardRefused, RetentionError, StoreError, brief
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import Approval, Terms, require_approval, require_same_world
-from retention_assets.state.lease import Lease, release_lease, renew_lease, require_lease, take_lease
-from retention_assets.state.ledger import OUTCOMES, LedgerPlace, sweeps_of
+from retention_assets.state.lease import Lease, held_lease, renew_lease, require_lease
+from retention_assets.state.ledger import OUTCOMES, LedgerLocation, sweeps_of
 from retention_assets.state.plan import Plan, load_plan
-from retention_assets.state.policies import note_completed
+from retention_assets.state.policies import record_completed
 from retention_assets.state.records import NO_SEAL, Record, Seal, write_record
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.engine import Done, Engine, RepositorySweep
-from retention_assets.sweep.progress import Progress
+from retention_assets.sweep.engine import BatchResult, Engine, RepositorySweep
 from retention_assets.sweep.worker import Action, TaskSpec
+
+_EVERY = 10.0  # seconds between two log lines
+Log = Callable[[str], None]
+
+
+class Progress:
+    """Counts the processed objects of all batches against the expected total."""
+
+    def __init__(self, name: str, objects: int, clock: Callable[[], datetime], log: Log) -> None:
+        self._name = name
+        self._objects = objects
+        self._clock = clock
+        self._log = log
+        self._began = clock()
+        self.done = 0
+
+    def count(self, done: BatchResult) -> None:
+        """Add the results of a finished batch, and log the progress of the sweep."""
+        self.done += sum(amount.objects for amount in done.amounts.values())
+        counts = ", ".join(f"{amount.objects:,} {outcome}" for outcome, amount in sorted(done.amounts.items()))
+        self._log(f"{self._line(self.done)}; {counts or 'nothing'} in this batch")
+
+    def expect(self, objects: int) -> None:
+        """Raise the expected total if `objects` more objects remain, for example those of the next phase."""
+        self._objects = max(self._objects, self.done + objects)
+
+    @contextmanager
+    def watched(self, location: LedgerLocation) -> Iterator[None]:
+        """Log the progress of the workers every few seconds, counted by the files they add to the ledger."""
+        before, ended = location.objects_recorded(), threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(_EVERY):
+                self._log(self._line(self.done + location.objects_recorded() - before))
+
+        watcher = threading.Thread(target=watch, daemon=True, name="sweep-progress")
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join(_EVERY)  # it may be reading the warehouse, and must not do so while the process exits
+
+    def _line(self, done: int) -> str:
+        seconds = (self._clock() - self._began).total_seconds()
+        rate = done / seconds if seconds else 0.0
+        left = f"{timedelta(seconds=round((self._objects - done) / rate))} left" if rate else "time left unknown"
+        return f"{self._name}: {done:,} of {self._objects:,} objects, {rate:,.0f} objects/s, {left}"
+
 
 _SUCCESS = {
     Outcome.DELETED,
@@ -35,8 +84,6 @@ _SUCCESS = {
     Outcome.PURGED,
     Outcome.RESTORED,
 }  # the liveness check alone can also report missing or skipped
-
-Log = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +126,7 @@ class SweepResult:
     """The result of an attempt."""
 
     outcomes: Mapping[str, Amount]  # current totals of the ledger of the plan, by outcome
-    whole: bool  # whether the plan was completed
+    is_complete: bool  # whether the plan was completed
 
 
 def execute(run: SweepRun, engine: Engine[Any], repository: RepositorySweep) -> SweepResult:
@@ -95,8 +142,7 @@ def execute(run: SweepRun, engine: Engine[Any], repository: RepositorySweep) -> 
         run.warehouse, plan, limits.approval, limits.budget, started, terms=run.terms, beside=repository.beside
     )
     run.seal.copy_records(run.warehouse, plan.repository)  # a sweep that cannot copy its record must not start
-    lease = take_lease(run.warehouse, plan.repository, run.run_id, started, limits.sweep.lease)
-    try:
+    with held_lease(run.warehouse, plan.repository, run.run_id, run.clock, limits.sweep.lease) as lease:
         remaining = sum(engine.remaining(lease.fence))
         if remaining or repository.beside:
             repository.require_same()
@@ -104,10 +150,8 @@ def execute(run: SweepRun, engine: Engine[Any], repository: RepositorySweep) -> 
             require_same_world(plan, engine.resurrected(), limits.approval)
         if repository.publishes:
             lease = renew_lease(run.warehouse, lease, run.clock())
-            require_standing(run)
+            require_current_plan(run)
         return work_and_conclude(run, engine, approval, lease, started, repository)
-    finally:
-        release_lease(run.warehouse, lease, run.clock())
 
 
 def work_and_conclude(
@@ -162,12 +206,12 @@ def work_through(run: SweepRun, engine: Engine[Any], lease: Lease) -> tuple[Leas
         before = progress.done
         for number, objects in enumerate(batches):
             lease = renew_lease(run.warehouse, lease, run.clock())
-            require_standing(run)
+            require_current_plan(run)
             batch = engine.check(number)
             lease = renew_lease(run.warehouse, lease, run.clock())
-            run.log(f"{run.name}: {run.mode} {objects:,} objects, looked at {batch.checked_at:%H:%M:%S} UTC")
+            run.log(f"{run.name}: {run.mode} {objects:,} objects, checked at {batch.checked_at:%H:%M:%S} UTC")
             deadline = min(lease.until, batch.checked_at + run.limits.sweep.window)
-            task = _orders(run, lease, deadline, next(turns), reached)
+            task = _task_of(run, lease, deadline, next(turns), reached)
             with progress.watched(task.ledger):
                 done = engine.run(batch, task)
             window = max(window, (done.until - batch.checked_at).total_seconds() if done.until else 0.0)
@@ -184,12 +228,12 @@ def work_through(run: SweepRun, engine: Engine[Any], lease: Lease) -> tuple[Leas
     return lease, window
 
 
-def require_standing(run: SweepRun) -> None:
+def require_current_plan(run: SweepRun) -> None:
     """Raise GuardRefused when another process withdrew or replaced the plan."""
     if run.kind == "sweep" and load_plan(run.warehouse, run.plan.repository, run.plan.day) != run.plan:
         raise GuardRefused(
-            f"{run.name}: another process made the plan anew meanwhile. Nothing more was deleted; what was done is "
-            f"in the ledger. Approve the new plan: `retention approve {run.plan.repository} HASH --as-of "
+            f"{run.name}: another process has made a new plan of the day. Nothing more was deleted. The ledger has "
+            f"what was done. Approve the new plan: `retention approve {run.plan.repository} HASH --as-of "
             f"{run.plan.day}`."
         )
 
@@ -212,17 +256,17 @@ def conclude(
     plan, outcomes = run.plan, dict(engine.outcomes())
     unknown = outcomes.pop(Outcome.ATTEMPTED, Amount())
     require_balance(plan, {**outcomes, Outcome.ATTEMPTED: unknown})
-    tried = sum(amount.objects for amount in outcomes.values())
+    tried = sum_of(outcomes.values()).objects
     held_back = any(
         outcomes.get(name, Amount()).objects for name in (Outcome.FAILED, Outcome.QUARANTINED, Outcome.RESTORED)
     )
-    whole = tried == plan.candidates.objects and not held_back
+    is_complete = tried == plan.candidates.objects and not held_back
     record = _record(run, approval, lease, started, outcomes, engine.ledger_digest(lease.fence))
     ended = replace(record, longest_window_seconds=window, published=published)
     write_record(run.warehouse, ended, run.seal)
-    if whole:
-        note_completed(run.warehouse, plan.repository, plan.day, plan.plan_hash, plan.policy_run)
-    return SweepResult(outcomes, whole)
+    if is_complete:
+        record_completed(run.warehouse, plan.repository, plan.day, plan.plan_hash, plan.policy_run)
+    return SweepResult(outcomes, is_complete)
 
 
 def _record(
@@ -263,45 +307,43 @@ def require_balance(plan: Plan, outcomes: Mapping[str, Amount]) -> None:
     Source: DESIGN.md, invariant 9.
     """
     strange = sorted(set(outcomes) - {*OUTCOMES, Outcome.ATTEMPTED})
-    tried = sum(amount.objects for amount in outcomes.values())
-    size = sum(amount.bytes for amount in outcomes.values())
-    if strange or tried > plan.candidates.objects or size > plan.candidates.bytes:
+    tried = sum_of(outcomes.values())
+    if strange or tried.objects > plan.candidates.objects or tried.bytes > plan.candidates.bytes:
         raise GuardRefused(
-            f"{plan.repository} {plan.day}: the ledger does not balance with the plan: {tried:,} objects and {size:,} "
-            f"bytes of {plan.candidates.objects:,} and {plan.candidates.bytes:,} planned"
+            f"{plan.repository} {plan.day}: the ledger does not balance with the plan: {tried.objects:,} objects "
+            f"and {tried.bytes:,} bytes of {plan.candidates.objects:,} and {plan.candidates.bytes:,} planned"
             + (f", outcomes {strange}" if strange else "")
-            + f". What was done stands in the ledger. Look at it: `retention report {plan.repository} "
+            + f". Nothing more was deleted. See what was done: `retention report {plan.repository} "
             f"--as-of {plan.day}`."
         )
 
 
-def _orders(run: SweepRun, lease: Lease, deadline: datetime, turn: int, reached: float | None) -> TaskSpec:
+def _task_of(run: SweepRun, lease: Lease, deadline: datetime, turn: int, reached: float | None) -> TaskSpec:
     plan = run.plan
-    place = LedgerPlace(
+    location = LedgerLocation(
         run.warehouse.root, plan.repository, plan.day, plan.plan_hash, lease.fence, f"{run.run_id}-{lease.number}"
     )
     ahead = run.clock() - utc_now()
-    return TaskSpec(run.action, place, lease, deadline, turn, run.share_of_rate, reached, ahead, run.workers)
+    return TaskSpec(run.action, location, lease, deadline, turn, run.share_of_rate, reached, ahead, run.workers)
 
 
 def _window_too_short(run: SweepRun, left: int) -> GuardRefused:
     window = format_duration(run.limits.sweep.window)
     return GuardRefused(
-        f"{run.name}: the look at what is live, or the copying after it, took longer than sweep.window, {window}: "
-        f"nothing may be deleted so long after the look. {left:,} objects are left. Set a longer sweep.window (at most "
-        f"1h) in the configuration, then "
-        f"run the same again: it goes on from there."
+        f"{run.name}: the liveness check, or the copying after it, took longer than sweep.window, {window}. "
+        f"Nothing more was deleted: {left:,} objects are left. Set a longer sweep.window (at most 1h) in the "
+        f"configuration, then run the same command again: the sweep continues."
     )
 
 
-def _require_some_success(run: SweepRun, done: Done, *, left: int) -> None:
+def _require_some_success(run: SweepRun, done: BatchResult, *, left: int) -> None:
     """Raise StoreError when every object tried in a batch failed and objects are `left`.
 
     The next batch would fail in the same way.
     """
     if left and Outcome.FAILED in done.amounts and not done.amounts.keys() & _SUCCESS:
         raise StoreError(
-            f"{run.name}: all {done.amounts[Outcome.FAILED].objects:,} objects of a round failed. {left:,} were not "
-            f"tried. Why: `retention report {run.plan.repository} --as-of {run.plan.day}`; then run the same again: "
-            f"it goes on from there."
+            f"{run.name}: all {done.amounts[Outcome.FAILED].objects:,} objects of a batch failed. The other {left:,} "
+            f"were not tried. See why: `retention report {run.plan.repository} --as-of {run.plan.day}`. Then run the "
+            f"same command again: the sweep continues."
         )

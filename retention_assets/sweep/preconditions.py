@@ -22,14 +22,18 @@ from retention_assets.objectstore.outcomes import Outcome
 GONE = "was gone before"
 CHANGED = "changed since it was planned"
 _AT_ONCE = 16  # concurrent requests
-_FACTS = (("size", "size"), ("last_modified", "last_modified"), ("etag", "e_tag"))  # names in the plan, in the listing
+_COMPARED_COLUMNS = (
+    ("size", "size"),
+    ("last_modified", "last_modified"),
+    ("etag", "e_tag"),
+)  # names in the plan, in the listing
 
 
 @dataclass(frozen=True, slots=True)
 class Preconditions:
     """The precondition check of objects in a store; pickled to executors.
 
-    With `keeps_missing`, missing objects are passed on to the action, which also checks other places.
+    With `keeps_missing`, missing objects are passed on to the action, which also checks other locations.
     """
 
     access: StoreAccess
@@ -47,7 +51,7 @@ class Preconditions:
         addresses = sorted(objects["address"].to_pylist())
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             if self.access.lists_from_any_name:
-                found = list(chain.from_iterable(pool.map(partial(_between, reader), _places(addresses))))
+                found = list(chain.from_iterable(pool.map(partial(_between, reader), _key_ranges(addresses))))
             else:
                 heads = pool.map(partial(self._head, reader), addresses)
                 found = [pa.RecordBatch.from_pylist([row for row in heads if row], LISTING)]
@@ -64,7 +68,7 @@ class Preconditions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _KeyRange:
     """A key range: a directory, with the first and the last path in it to check."""
 
     directory: str
@@ -72,17 +76,17 @@ class _Place:
     last: str
 
 
-def _places(addresses: Sequence[str]) -> Iterator[_Place]:
+def _key_ranges(addresses: Sequence[str]) -> Iterator[_KeyRange]:
     """Yield the key range of each directory that has some of `addresses`, which must be sorted."""
-    for directory, group in groupby(addresses, key=lambda address: address[: address.rfind("/") + 1]):
-        names = list(group)
-        yield _Place(directory, names[0], names[-1])
+    for directory, those_in in groupby(addresses, key=lambda address: address[: address.rfind("/") + 1]):
+        names = list(those_in)
+        yield _KeyRange(directory, names[0], names[-1])
 
 
-def _between(reader: ObjectReader, place: _Place) -> Sequence[pa.RecordBatch]:
-    if not place.directory:
+def _between(reader: ObjectReader, keys: _KeyRange) -> Sequence[pa.RecordBatch]:
+    if not keys.directory:
         return list(reader.list_direct(""))
-    return list(reader.list_between(place.directory, place.first[:-1], place.last))
+    return list(reader.list_between(keys.directory, keys.first[:-1], keys.last))
 
 
 def compared(objects: pa.Table, listed: pa.Table, *, keeps_missing: bool) -> pa.Table:
@@ -91,13 +95,13 @@ def compared(objects: pa.Table, listed: pa.Table, *, keeps_missing: bool) -> pa.
     `objects` has rows of `OBJECTS`, `listed` has rows of `LISTING`. Size, modification time or ETag that is null on one
     side is not compared. If a store lists an object twice with different values, the object counts as changed.
     """
-    place = pc.index_in(listed["path"], value_set=objects["address"].combine_chunks())
-    rows = listed.filter(pc.is_valid(place))
-    of = pc.drop_null(place).to_numpy()
+    number = pc.index_in(listed["path"], value_set=objects["address"].combine_chunks())
+    rows = listed.filter(pc.is_valid(number))
+    of = pc.drop_null(number).to_numpy()
     planned = objects.take(pa.array(of, pa.int64()))
     there, changed = np.zeros((2, objects.num_rows), bool)
     there[of] = True
-    for name, listed_as in _FACTS:
+    for name, listed_as in _COMPARED_COLUMNS:
         changed[of[_differ(planned[name], rows[listed_as])]] = True
     stays = changed | ~(there | keeps_missing)
     known = {name: objects[name] for name in objects.column_names}

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from retention_assets.config.configuration import Repository
 from retention_assets.config.limits import Limits
 from retention_assets.config.timestamps import Clock
-from retention_assets.core.amounts import Amount, plot_numbers
+from retention_assets.core.amounts import Amount, plot_numbers, sum_of
 from retention_assets.core.frames import sweep_workers
 from retention_assets.core.guards import CheckResult, clock_agrees
 from retention_assets.core.liveness import Elsewhere, NothingElsewhere
@@ -22,11 +22,11 @@ from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.s3 import is_s3
 from retention_assets.objectstore.versions import keeps_versions
 from retention_assets.state.approval import approved_terms
-from retention_assets.state.binding import require_same_place
+from retention_assets.state.binding import require_same_location
 from retention_assets.state.lease import require_seen_by_all, witnessed_record
 from retention_assets.state.ledger import FREED, OUTCOMES, amounts_of, plans_with_ledgers, read_ledgers, results_of
-from retention_assets.state.plan import Plan, find_plan, load_plan, planned_objects, require_plan, together
-from retention_assets.state.quarantine import place_of_plan
+from retention_assets.state.plan import Plan, find_plan, load_plan, planned_objects, require_plan
+from retention_assets.state.quarantine import quarantine_of_plan
 from retention_assets.state.records import read_records, seal_of
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.actions import Delete, Quarantine
@@ -38,16 +38,16 @@ from retention_assets.tables import REFERENCE_ADDRESSES
 
 _VERSIONS = {
     ("delete", True): (
-        "The bucket keeps versions: what is deleted becomes a version that is still there and still paid for. To "
-        "remove the versions of what this sweep deleted: `retention purge {name} --versions`."
+        "The bucket keeps versions: the deleted objects remain as old versions, which still cost storage. To remove "
+        "these versions: `retention purge {name} --versions`."
     ),
     ("quarantine", True): (
-        "The bucket keeps versions: what was moved is still there as a version, and paid for twice. Once its copy is "
-        "purged, `retention purge {name} --versions` removes the version too."
+        "The bucket keeps versions: the moved objects remain as old versions, so their storage is paid for twice. "
+        "After the copies are purged, `retention purge {name} --versions` removes these versions."
     ),
     ("delete", None): (
-        "Whether the bucket keeps versions of what was deleted is not known (s3:GetBucketVersioning tells). If it "
-        "does: `retention purge {name} --versions`."
+        "It is unknown whether the bucket keeps versions of the deleted objects (s3:GetBucketVersioning is not "
+        "allowed). If it does: `retention purge {name} --versions`."
     ),
 }
 
@@ -105,7 +105,7 @@ class Report:
         """
         objects = self.ledger.where(~F.col("address").startswith(REFERENCE_ADDRESSES))
         outcomes = {str(outcome): Amount() for outcome in OUTCOMES} | amounts_of(objects)
-        planned, freed = self.plan.candidates, together(outcomes[outcome] for outcome in FREED)
+        planned, freed = self.plan.candidates, sum_of(outcomes[outcome] for outcome in FREED)
         amounts = {"planned": planned, "freed": freed, **results_of(planned, outcomes)}
         return {"mode": self.mode, "plan_hash": self.plan.plan_hash, **plot_numbers(amounts)}
 
@@ -136,8 +136,8 @@ def sweep_run_of(sweep: Sweep[Opened], repository: RepositorySweep, mode: str) -
 
     Errors: GuardRefused when other machines would not see the lease of the sweep.
     """
-    alone = sweep.limits.sweep.single_machine
-    require_seen_by_all(sweep.warehouse, sweep.name, sweep.opened.access, single_machine=alone)
+    single_machine = sweep.limits.sweep.single_machine
+    require_seen_by_all(sweep.warehouse, sweep.name, sweep.opened.access, single_machine=single_machine)
     return SweepRun(
         warehouse=sweep.warehouse,
         plan=repository.plan,
@@ -159,7 +159,7 @@ def action_of(sweep: Sweep[Opened], plan: Plan, mode: str) -> Action:
     """Return the action of a mode: quarantine or delete."""
     access = sweep.opened.access
     if mode == "quarantine":
-        return Quarantine(access, place_of_plan(sweep.opened.repository, plan))
+        return Quarantine(access, quarantine_of_plan(sweep.opened.repository, plan))
     return Delete(access)
 
 
@@ -175,12 +175,15 @@ def planned_as_approved(sweep: Sweep[Opened], plan: Plan, policy_hash: str) -> D
 
     Errors: GuardRefused when one of them differs, or when the plan is blocked.
     """
-    require_same_place(sweep.warehouse, sweep.opened.repository)
+    require_same_location(sweep.warehouse, sweep.opened.repository)
     if plan.blocked:
-        raise GuardRefused(f"{plan.repository} {plan.day}: {plan.blocked} Nothing was deleted.")
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: {plan.blocked} Nothing was deleted. Correct this, then plan again: "
+            f"`retention plan {plan.repository} --as-of {plan.day}`."
+        )
     if policy_hash != plan.policy_hash:
         raise GuardRefused(
-            f"{plan.repository} {plan.day}: the policy is not the plan's any more. Nothing was deleted. "
+            f"{plan.repository} {plan.day}: the policy has changed since the plan. Nothing was deleted. "
             f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
         )
     return planned_objects(sweep.spark, sweep.warehouse, plan)
@@ -190,7 +193,7 @@ def clocks(repository: Repository, access: StoreAccess, clock: Clock) -> CheckRe
     """Compare the clock of this machine with the clock of the store, which dates the objects. See `clock_agrees`."""
     most = repository.settings.guards.max_clock_skew
     if most is None:
-        return CheckResult("clock_agrees", True, "not looked at: guards.max_clock_skew is null")
+        return CheckResult("clock_agrees", True, "not checked: guards.max_clock_skew is null")
     before = clock()
     return clock_agrees(before, store_time(access, clock), clock(), most)
 
@@ -212,9 +215,9 @@ def warn_of_versions(sweep: Sweep[Opened], mode: str, sweep_result: SweepResult)
     """
     if not sweep_result.outcomes or not is_s3(sweep.opened.access):
         return
-    told = _VERSIONS.get((mode, keeps_versions(sweep.opened.access)))
-    if told:
-        sweep.log(told.format(name=sweep.name))
+    warning = _VERSIONS.get((mode, keeps_versions(sweep.opened.access)))
+    if warning:
+        sweep.log(warning.format(name=sweep.name))
 
 
 def verification_inputs(sweep: Sweep[Opened]) -> VerificationInputs:
@@ -232,8 +235,8 @@ def verification_inputs(sweep: Sweep[Opened]) -> VerificationInputs:
         or has_quarantine
         or not rows.where(F.col("outcome") == Outcome.QUARANTINED).isEmpty()
     ):
-        places = [(plan, place_of_plan(sweep.opened.repository, plan)) for plan in tried]
+        locations = [(plan, quarantine_of_plan(sweep.opened.repository, plan)) for plan in tried]
     else:
-        places = []
+        locations = []
     newest, seal = witnessed_record(warehouse, name), seal_of(sweep.opened.repository)
-    return VerificationInputs(sweep.spark, warehouse, name, tried, records, places, newest, seal)
+    return VerificationInputs(sweep.spark, warehouse, name, tried, records, locations, newest, seal)

@@ -13,7 +13,7 @@ from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.versions import lists_versions
 from retention_assets.state.ledger import (
     OUTCOMES,
-    ended_of,
+    finished_of,
     latest_of,
     ledger_digest,
     newest_of,
@@ -21,10 +21,10 @@ from retention_assets.state.ledger import (
     sweeps_of,
 )
 from retention_assets.state.plan import Plan, planned_objects
-from retention_assets.state.quarantine import QuarantinePlace
+from retention_assets.state.quarantine import QuarantineLocation
 from retention_assets.state.records import NO_SEAL, SIGNATURE, Kept, Seal, copy_name, fingerprint
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.copies import in_folders, lying
+from retention_assets.sweep.copies import in_folders, list_quarantine
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class VerificationInputs:
     name: str  # of the repository
     plans: Sequence[Plan]  # the plans that have a ledger
     records: Sequence[Kept]  # the audit records
-    places: Sequence[tuple[Plan, QuarantinePlace]]  # of all plans; empty if the repository never used a quarantine
+    locations: Sequence[tuple[Plan, QuarantineLocation]]  # of all plans; empty: the repository never used a quarantine
     witnessed: str | None  # fingerprint of the record that was the newest when a lease was written
     seal: Seal = NO_SEAL  # how records are signed, and where their copies are stored
 
@@ -72,13 +72,13 @@ def deleted_are_gone(ledger: DataFrame, listing: DataFrame) -> CheckResult:
     An object written after the deletion is a new object, and passes. A purged object counts as deleted from the time it
     was moved or deleted, not from the time its copy or its versions were deleted.
     """
-    said = ledger.where(F.col("outcome").isin(*_GONE)).select("address", F.coalesce("went_at", "at").alias("went_at"))
-    still = listing.join(said, on="address", how="inner").where(F.col("last_modified") <= F.col("went_at"))
+    gone = ledger.where(F.col("outcome").isin(*_GONE)).select("address", F.coalesce("went_at", "at").alias("went_at"))
+    still = listing.join(gone, on="address", how="inner").where(F.col("last_modified") <= F.col("went_at"))
     row = still.agg(F.count(F.lit(1)).alias("still"), F.min("address").alias("first")).first()
     assert row is not None
-    detail = "what the ledger calls gone is gone"
+    detail = "no object that the ledger calls gone is in the listing"
     if row["still"]:
-        detail = f"{row['still']:,} objects that the ledger calls gone are there, first {row['first']}"
+        detail = f"{row['still']:,} objects that the ledger calls gone are in the listing, first {row['first']}"
     return CheckResult("deleted_are_gone", not row["still"], detail, row["still"])
 
 
@@ -89,47 +89,49 @@ def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> Check
     `VerificationInputs.ledger`.
     """
     check = "quarantine_is_whole"
-    if not inputs.places:
+    if not inputs.locations:
         return CheckResult(check, True, "nothing was moved")
     with CachedFrames() as frames:
         return _copies_agree(check, inputs, ledger, frames)
 
 
 def _copies_agree(check: str, inputs: VerificationInputs, ledger: DataFrame, frames: CachedFrames) -> CheckResult:
-    places = [place for _, place in inputs.places]
-    access = places[0].access
-    lies = frames.cache(lying(inputs.spark, places, frames, versions=lists_versions(access)).copies)
+    locations = [location for _, location in inputs.locations]
+    access = locations[0].access
+    copies = frames.cache(list_quarantine(inputs.spark, locations, frames, versions=lists_versions(access)).copies)
     ledgers = {
-        place.folder: read_ledgers(inputs.spark, inputs.warehouse, plan.repository, [plan.key])
-        for plan, place in inputs.places
+        location.folder: read_ledgers(inputs.spark, inputs.warehouse, plan.repository, [plan.key])
+        for plan, location in inputs.locations
     }
     rows = in_folders(ledgers, read_ledgers(inputs.spark, inputs.warehouse, inputs.name, []))
     moved = (
-        ended_of(rows, "folder")
+        finished_of(rows, "folder")
         .where(F.col("outcome") == Outcome.QUARANTINED)
         .select("folder", "address", "size", "detail")
     )
-    whole = lies.withColumnRenamed("current_size", "size")
-    lacks = moved.join(whole, on=["folder", "address", "size"], how="left_anti")
-    surplus = lies.join(moved, on=["folder", "address"], how="left_anti")
-    purged = lies.join(
+    current = copies.withColumnRenamed("current_size", "size")
+    without_copy = moved.join(current, on=["folder", "address", "size"], how="left_anti")
+    surplus = copies.join(moved, on=["folder", "address"], how="left_anti")
+    purged = copies.join(
         ledger.where(F.col("outcome") == Outcome.PURGED).select("address"), on="address", how="left_semi"
     )
     sums = F.count(F.lit(1)), F.coalesce(F.sum("current_size"), F.lit(0))
-    (lacking, moved_to), (more, size), (said, first) = (
-        lacks.agg(F.count(F.lit(1)), F.min("detail")).collect()[0],
+    (missing, moved_to), (more, size), (purged_objects, first) = (
+        without_copy.agg(F.count(F.lit(1)), F.min("detail")).collect()[0],
         surplus.agg(*sums).collect()[0],
         purged.agg(F.count_distinct("address"), F.min("address")).collect()[0],
     )
-    told = []
+    problems = []
     if more:
-        told.append(f"{more:,} copies ({size:,} bytes) that the ledgers do not call quarantined lie in {access.url}")
-    if said:
-        told.append(f"{said:,} objects are called purged and have a copy, first {first}")
-    if lacking:
-        told.append(f"{lacking:,} quarantined objects are not in {access.url}; the first was moved to {moved_to}")
-    detail = "; ".join(told) or f"{access.url} has all its copies"
-    return CheckResult(check, not (said or lacking), detail, said + lacking)
+        problems.append(
+            f"{more:,} copies ({size:,} bytes) that the ledgers do not call quarantined are in {access.url}"
+        )
+    if purged_objects:
+        problems.append(f"{purged_objects:,} objects are called purged and have a copy, first {first}")
+    if missing:
+        problems.append(f"{missing:,} quarantined objects are not in {access.url}; the first was moved to {moved_to}")
+    detail = "; ".join(problems) or f"{access.url} has all its copies"
+    return CheckResult(check, not (purged_objects or missing), detail, purged_objects + missing)
 
 
 def _totals_hold(inputs: VerificationInputs, plan: Plan) -> CheckResult:
@@ -149,9 +151,9 @@ def _totals_hold(inputs: VerificationInputs, plan: Plan) -> CheckResult:
     attempted = known.pop(Outcome.ATTEMPTED, 0)
     count = planned.count()
     passed = not strangers and count == plan.candidates.objects and set(known) <= set(OUTCOMES)
-    told = " + ".join(f"{objects:,} {outcome}" for outcome, objects in sorted(known.items())) or "0 tried"
+    counts = " + ".join(f"{objects:,} {outcome}" for outcome, objects in sorted(known.items())) or "0 tried"
     left = count - sum(known.values())
-    detail = f"{plan.candidates.objects:,} planned = {told} + {left:,} unattempted ({attempted:,} of unknown end)"
+    detail = f"{plan.candidates.objects:,} planned = {counts} + {left:,} unattempted ({attempted:,} of unknown end)"
     return CheckResult(
         check, passed, detail if passed else f"{detail} does not hold: {strangers:,} rows name no planned object"
     )
@@ -163,15 +165,15 @@ def _records_follow(inputs: VerificationInputs) -> CheckResult:
     An empty ledger is checked too.
     """
     for kept in inputs.records:
-        told, document = f"{inputs.name}/records/{kept.name}", kept.document
+        record, document = f"{inputs.name}/records/{kept.name}", kept.document
         if not kept.follows:
-            return CheckResult("records_follow", False, f"{told} does not follow the one before it")
+            return CheckResult("records_follow", False, f"{record} does not follow the one before it")
         if document["ledger_digest"] is None:  # no ledger, or its workers might still write rows
             continue
         plan = document["day"], document["plan_hash"]
         digest = ledger_digest(inputs.spark, inputs.warehouse, inputs.name, plan, document["fence"])
         if digest != document["ledger_digest"]:
-            return CheckResult("records_follow", False, f"the ledger that {told} is of was changed")
+            return CheckResult("records_follow", False, f"the ledger that {record} covers was changed")
     if inputs.witnessed and inputs.witnessed not in [fingerprint(kept.document) for kept in inputs.records]:
         return CheckResult(
             "records_follow", False, f"the last record that {inputs.name}/leases names was changed or is gone"
@@ -179,7 +181,7 @@ def _records_follow(inputs: VerificationInputs) -> CheckResult:
     detail = f"{len(inputs.records):,} records, each follows the one before it"
     unrecorded = [plan for plan in inputs.plans if _is_unrecorded(inputs, plan)]
     if unrecorded:
-        first = f"{unrecorded[0].day} {unrecorded[0].plan_hash[:12]}"
+        first = f"{unrecorded[0].day} {unrecorded[0].plan_hash}"
         detail += f"; of {len(unrecorded):,} plans, {first} first, the last sweep was cut off before it wrote one"
     return CheckResult("records_follow", True, detail)
 
@@ -192,24 +194,24 @@ def records_signed(inputs: VerificationInputs) -> CheckResult:
     check, seal = "records_signed", inputs.seal
     signed = sum(SIGNATURE in kept.document for kept in inputs.records)
     if not seal.keys:
-        detail = "records.signing_key is not configured: who may write the warehouse can write all records anew"
+        detail = "records.signing_key is not configured: anyone who can write to the warehouse can rewrite all records"
         if signed:
             detail = f"{signed:,} records are signed, and records.signing_key is not configured: they were not checked"
         return CheckResult(check, not signed, detail)
     is_before_key = seal.signed_since is not None
     for kept in inputs.records:
-        told, document = f"{inputs.name}/records/{kept.name}", kept.document
+        record, document = f"{inputs.name}/records/{kept.name}", kept.document
         if SIGNATURE not in document:
             since = seal.signed_since.isoformat() if seal.signed_since else ""
             if is_before_key and document["ended"] < since:
                 continue
-            return CheckResult(check, False, f"{told} is not signed{f', and ended after {since}' if since else ''}")
+            return CheckResult(check, False, f"{record} is not signed{f', and ended after {since}' if since else ''}")
         is_before_key = False  # from here on, each signature covers the hash of the record before
         if document["repository"] != inputs.name or not seal.verifies(document):
-            return CheckResult(check, False, f"{told} is not signed for {inputs.name} by a key of the configuration")
+            return CheckResult(check, False, f"{record} is not signed for {inputs.name} by a key of the configuration")
     detail = f"{signed:,} records are signed"
     if unsigned := len(inputs.records) - signed:
-        detail += f", and {unsigned:,} are of the time before {seal.signed_since}"
+        detail += f", and {unsigned:,} ended before {seal.signed_since}"
     return CheckResult(check, True, detail)
 
 
@@ -218,17 +220,19 @@ def records_copied(inputs: VerificationInputs) -> CheckResult:
     check = "records_copied"
     if inputs.seal.witness is None:
         return CheckResult(
-            check, True, "records.witness is not configured: who may write the warehouse can cut records off"
+            check,
+            True,
+            "records.witness is not configured: anyone who can write to the warehouse can remove the newest records",
         )
     url = f"{inputs.seal.witness.url}/{inputs.name}"
     copies = set(inputs.seal.copies(inputs.name))
     records = {copy_name(kept.name, kept.document) for kept in inputs.records}
     if lost := sorted(copies - records):
-        told = f"{len(lost):,} records were removed or changed since they were copied to {url}, {lost[0]} first"
-        return CheckResult(check, False, told)
+        detail = f"{len(lost):,} records were removed or changed since they were copied to {url}, {lost[0]} first"
+        return CheckResult(check, False, detail)
     if missing := sorted(records - copies):
-        told = f"{len(missing):,} records have no copy in {url}, {missing[0]} first; the next sweep copies newer ones"
-        return CheckResult(check, False, told)
+        detail = f"{len(missing):,} records have no copy in {url}, {missing[0]} first; the next sweep copies newer ones"
+        return CheckResult(check, False, detail)
     return CheckResult(check, True, f"{url} has a copy of each of {len(records):,} records")
 
 
@@ -237,12 +241,12 @@ def _is_unrecorded(inputs: VerificationInputs, plan: Plan) -> bool:
     day = plan.day.isoformat()
     fences = sweeps_of(inputs.warehouse, inputs.name, day, plan.plan_hash)
     documents = (kept.document for kept in inputs.records if kept.document["ledger_digest"])
-    told = [one["fence"] for one in documents if (one["day"], one["plan_hash"]) == (day, plan.plan_hash)]
-    return max(fences, default=0) > max(told, default=0)
+    covered = [one["fence"] for one in documents if (one["day"], one["plan_hash"]) == (day, plan.plan_hash)]
+    return max(fences, default=0) > max(covered, default=0)
 
 
 def _of(check: str, plan: Plan) -> str:
-    return f"{check} {plan.day} {plan.plan_hash[:12]}"
+    return f"{check} {plan.day} {plan.plan_hash}"
 
 
 def by_check(check_results: Sequence[CheckResult], checks: Sequence[str]) -> list[CheckResult]:
@@ -252,10 +256,10 @@ def by_check(check_results: Sequence[CheckResult], checks: Sequence[str]) -> lis
     """
     merged = []
     for check in checks:
-        alike = [check_result for check_result in check_results if check_result.guard.partition(" ")[0] == check]
-        named = [(check_result.guard.removeprefix(check).strip(), check_result) for check_result in alike]
+        of_check = [check_result for check_result in check_results if check_result.guard.partition(" ")[0] == check]
+        named = [(check_result.guard.removeprefix(check).strip(), check_result) for check_result in of_check]
         failed = [f"{plan}: {one.detail}" if plan else one.detail for plan, one in named if not one.passed]
-        detail = alike[0].detail if len(alike) == 1 else f"{len(alike):,} plans"
-        values = [check_result.value for check_result in alike if check_result.value is not None]
+        detail = of_check[0].detail if len(of_check) == 1 else f"{len(of_check):,} plans"
+        values = [check_result.value for check_result in of_check if check_result.value is not None]
         merged.append(CheckResult(check, not failed, "; ".join(failed) or detail, sum(values) if values else None))
     return merged

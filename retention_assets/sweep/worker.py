@@ -1,7 +1,7 @@
 """Applies an action to a worker's share of a batch, one chunk at a time.
 
-A batch is a set of objects that one liveness check covers. A chunk (`group` in the code) is a part of it. For each
-chunk the worker writes `attempted` rows to the ledger, applies the action, and writes the results.
+A batch is a set of objects that one liveness check covers. A chunk is a part of a batch. For each chunk,
+the worker writes `attempted` rows to the ledger, applies the action, and writes the results.
 
 These are plain functions over Arrow record batches: Spark runs them on executors, a test runs them in its own process.
 The worker changes no object after the deadline, nor after the lease is lost. Source: DESIGN.md, invariants 5 and 8.
@@ -20,21 +20,21 @@ from retention_assets.config.timestamps import Clock, utc_now
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.lease import Lease, holds
-from retention_assets.state.ledger import DONE, LedgerPlace
+from retention_assets.state.ledger import DONE, LedgerLocation
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.preconditions import Preconditions
-from retention_assets.tables import INSTANT, LEDGER
+from retention_assets.tables import LEDGER, TIMESTAMP
 
-_GROUP = 10_000  # objects in a chunk: a crash leaves at most so many results unknown; ten bulk requests at once
-_FIRST_GROUP = 1_000  # objects: a small first chunk is checked quickly; the next one is checked while it is processed
+_MOST_IN_CHUNK = 10_000  # objects in a chunk: a crash leaves at most so many results unknown; ten bulk requests at once
+_FIRST_CHUNK = 1_000  # objects: a small first chunk is checked quickly; the next one is checked while it is processed
 _GROWTH = 4  # factor by which chunks of the first record batch grow
-_SECONDS_PER_GROUP = 10  # at a low rate chunks are smaller, so that the deadline is checked this often
+_SECONDS_PER_CHUNK = 10  # at a low rate chunks are smaller, so that the deadline is checked this often
 
 OBJECTS = pa.schema(
     [
         ("address", pa.string()),
         ("size", pa.int64()),
-        ("last_modified", INSTANT),
+        ("last_modified", TIMESTAMP),
         ("etag", pa.string()),
         ("outcome", pa.string()),  # decided by the liveness check; null: the action is still to be applied
         ("detail", pa.string()),
@@ -45,7 +45,7 @@ TALLY = pa.schema(
         ("outcome", pa.string()),
         ("objects", pa.int64()),
         ("bytes", pa.int64()),
-        ("until", INSTANT),
+        ("until", TIMESTAMP),
         ("reached", pa.float64()),  # objects per second, see `RateLimiter`
     ]
 )
@@ -57,7 +57,7 @@ BeforeDeadline = Callable[[], bool]
 class Action(Protocol):
     """An operation on objects: delete, quarantine, restore or purge. It is pickled to executors."""
 
-    group_bytes: ClassVar[int | None]  # most bytes in one chunk; None: no limit
+    chunk_bytes: ClassVar[int | None]  # most bytes in one chunk; None: no limit
 
     def open(self, rate_limiter: RateLimiter) -> "OpenAction":
         """Return the action with open clients that keep to the rate of `rate_limiter`."""
@@ -91,7 +91,7 @@ class TaskSpec:
     """
 
     action: Action
-    ledger: LedgerPlace
+    ledger: LedgerLocation
     lease: Lease
     deadline: datetime
     turn: int  # the number of the batch in this sweep, counted over all passes
@@ -102,9 +102,9 @@ class TaskSpec:
     preconditions: Preconditions | None = None  # checked just before the action; None: the action checks by itself
 
     @property
-    def group(self) -> int:
+    def chunk_size(self) -> int:
         """Return the most objects in a chunk: the worker checks the deadline and the lease before each chunk."""
-        return _GROUP if self.rate is None else max(1, min(_GROUP, int(self.rate * _SECONDS_PER_GROUP)))
+        return _MOST_IN_CHUNK if self.rate is None else max(1, min(_MOST_IN_CHUNK, int(self.rate * _SECONDS_PER_CHUNK)))
 
 
 def work(
@@ -123,23 +123,23 @@ def work(
     def before_deadline() -> bool:
         return clock() < task.deadline and holds(warehouse, task.lease, clock())
 
-    for name, objects in _classified(task.preconditions, _groups_of(task, batches, worker)):
+    for name, objects in _classified(task.preconditions, _chunks_of(task, batches, worker)):
         decided = objects.filter(pc.is_valid(objects["outcome"]))
         if decided.num_rows:
-            yield _tally(_noted(task, decided, _ended(decided), name, clock(), "decided"))
+            yield _tally(_recorded(task, decided, _decided_results(decided), name, clock(), "decided"))
         to_delete = objects.filter(pc.is_null(objects["outcome"]))
         if to_delete.num_rows:
             if not before_deadline():
                 return
-            done = _done(task, open_action, to_delete, name, clock, before_deadline)
-            if done.num_rows:
-                yield _tally(done, until=clock(), reached=rate_limiter.reached)
+            rows = _processed(task, open_action, to_delete, name, clock, before_deadline)
+            if rows.num_rows:
+                yield _tally(rows, until=clock(), reached=rate_limiter.reached)
 
 
 _Named = tuple[str, pa.Table]
 
 
-def _groups_of(task: TaskSpec, batches: Iterable[pa.RecordBatch], worker: str) -> Iterator[_Named]:
+def _chunks_of(task: TaskSpec, batches: Iterable[pa.RecordBatch], worker: str) -> Iterator[_Named]:
     """Yield, for each record batch, the objects that the liveness check decided, then the other objects in chunks.
 
     Each chunk has a name of its own.
@@ -151,8 +151,8 @@ def _groups_of(task: TaskSpec, batches: Iterable[pa.RecordBatch], worker: str) -
         if decided.num_rows:
             yield name, decided
         to_delete = objects.filter(pc.is_null(objects["outcome"]))
-        first = task.group if number else _FIRST_GROUP
-        for start, length in groups(to_delete["size"].to_pylist(), task.group, task.action.group_bytes, first):
+        first = task.chunk_size if number else _FIRST_CHUNK
+        for start, length in chunks(to_delete["size"].to_pylist(), task.chunk_size, task.action.chunk_bytes, first):
             yield f"{name}-{start:07d}", to_delete.slice(start, length)
 
 
@@ -180,7 +180,7 @@ def _classified(preconditions: Preconditions | None, named: Iterable[_Named]) ->
             yield asked[0], asked[1].result()
 
 
-def groups(sizes: Sequence[int], most: int, most_bytes: int | None, first: int) -> Iterator[tuple[int, int]]:
+def chunks(sizes: Sequence[int], most: int, most_bytes: int | None, first: int) -> Iterator[tuple[int, int]]:
     """Yield (start, length) of each chunk of objects that have these sizes. Each chunk has at least one object.
 
     The first chunk has at most `first` objects. Each further chunk may have four times as many as the one before, up to
@@ -188,32 +188,32 @@ def groups(sizes: Sequence[int], most: int, most_bytes: int | None, first: int) 
     """
     start = total = 0
     now = min(first, most)
-    for place, size in enumerate(sizes):
-        if place - start == now or (most_bytes is not None and place > start and total + size > most_bytes):
-            yield start, place - start
-            start, total, now = place, 0, min(now * _GROWTH, most)
+    for number, size in enumerate(sizes):
+        if number - start == now or (most_bytes is not None and number > start and total + size > most_bytes):
+            yield start, number - start
+            start, total, now = number, 0, min(now * _GROWTH, most)
         total += size
     if start < len(sizes):
         yield start, len(sizes) - start
 
 
-def _done(
-    task: TaskSpec, open_action: OpenAction, group: pa.Table, name: str, clock: Clock, before_deadline: BeforeDeadline
+def _processed(
+    task: TaskSpec, open_action: OpenAction, chunk: pa.Table, name: str, clock: Clock, before_deadline: BeforeDeadline
 ) -> pa.Table:
     """Write `attempted` rows for a chunk, apply the action, write the results, and return the rows of the results."""
-    attempted = [ObjectResult(Outcome.ATTEMPTED)] * group.num_rows
-    _noted(task, group, attempted, name, clock(), "attempted")
+    attempted = [ObjectResult(Outcome.ATTEMPTED)] * chunk.num_rows
+    _recorded(task, chunk, attempted, name, clock(), "attempted")
     ended = open_action.do(
-        group, f"{task.ledger.fence:08d}-{name}", before_deadline
+        chunk, f"{task.ledger.fence:08d}-{name}", before_deadline
     )  # the fence makes the name unique: every sweep numbers its chunks from the first
     known = [one for one in ended if one.outcome != Outcome.ATTEMPTED]
     if not known:
         return LEDGER.empty_table()
-    answered = pa.array([one.outcome != Outcome.ATTEMPTED for one in ended])
-    return _noted(task, group.filter(answered), known, name, clock(), DONE)
+    is_known = pa.array([one.outcome != Outcome.ATTEMPTED for one in ended])
+    return _recorded(task, chunk.filter(is_known), known, name, clock(), DONE)
 
 
-def _noted(
+def _recorded(
     task: TaskSpec, objects: pa.Table, ended: Sequence[ObjectResult], name: str, at: datetime, stage: str
 ) -> pa.Table:
     """Append the results of the objects to the ledger, and return the rows."""
@@ -228,12 +228,12 @@ def _tally(rows: pa.Table, until: datetime | None = None, reached: float | None 
         sums["outcome"],
         sums["size_count"],
         sums["size_sum"],
-        pa.repeat(pa.scalar(until, INSTANT), sums.num_rows),
+        pa.repeat(pa.scalar(until, TIMESTAMP), sums.num_rows),
         pa.repeat(pa.scalar(reached, pa.float64()), sums.num_rows),
     ]
     return pa.table(columns, schema=TALLY).combine_chunks().to_batches()[0]
 
 
-def _ended(decided: pa.Table) -> list[ObjectResult]:
+def _decided_results(decided: pa.Table) -> list[ObjectResult]:
     pairs = zip(decided["outcome"].to_pylist(), decided["detail"].to_pylist(), strict=True)
     return [ObjectResult(Outcome(outcome), detail) for outcome, detail in pairs]

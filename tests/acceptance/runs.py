@@ -9,12 +9,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config.configuration import Repository
 from retention_assets.core.age import AgeCutoff
+from retention_assets.core.settle import candidates
 from retention_assets.core.states import UNREFERENCED
-from retention_assets.lakefs.rules.addresses import addresses, canonical
-from retention_assets.lakefs.rules.candidates import candidates, classified, due, holders
+from retention_assets.lakefs.rules.candidates import classified, commits_by_address, due, with_names
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 from retention_assets.lakefs.rules.names import issued_at
-from retention_assets.lakefs.rules.ranges import active_ranges
+from retention_assets.lakefs.rules.ranges import active_ranges, addresses, canonical
 from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, InventorySnapshot, take_snapshot
@@ -23,9 +23,10 @@ from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.staged_objects import staged_objects
 from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
 from retention_assets.policy.rules import Policy
+from retention_assets.state.metadata import PartitionMetadata
 from retention_assets.state.table_cache import TableCache
 from retention_assets.state.table_writer import conform
-from retention_assets.state.warehouse import PartitionMetadata, Warehouse
+from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import STORAGE_INVENTORY
 from tests import ledgers
 
@@ -58,7 +59,7 @@ class Run:
         conform(snapshot.frame, STORAGE_INVENTORY).write.mode("overwrite").parquet(target)
         count = self.warehouse.row_count(name, table, self.day.isoformat())
         self.warehouse.write_metadata(
-            name, table, self.day, PartitionMetadata(snapshot.taken_at, count, self.run_id, snapshot.notes)
+            name, table, self.day, PartitionMetadata(snapshot.taken_at, count, self.run_id, snapshot.details)
         )
         return self.spark.read.parquet(target)
 
@@ -102,9 +103,10 @@ class Run:
         settings = self.repository.settings
         age_cutoff = AgeCutoff(oldest, settings.grace, settings.token_life, issued=issued_at)
         as_of = datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
-        holding = holders(with_lifecycle(pairs, policy.lifecycle, branches, as_of), ())
-        objects = classified(snapshot.frame, holding, staged, age_cutoff, staged_known=known)
-        return found_in(candidates(due(objects)))
+        judged = with_lifecycle(pairs, policy.lifecycle, branches, as_of)
+        commits = commits_by_address(judged, ())
+        objects = classified(snapshot.frame, commits, staged, age_cutoff, staged_known=known)
+        return found_in(candidates(with_names(due(objects), judged)))
 
 
 def found_in(chosen: DataFrame) -> set[Found]:

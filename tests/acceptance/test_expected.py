@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config.configuration import Configuration
 from retention_assets.lakefs.rules.references import References
-from retention_assets.lakefs.source.inventory_snapshot import FELL_BACK, InventorySnapshot
+from retention_assets.lakefs.source.inventory_snapshot import InventorySnapshot
 from retention_assets.policy.lint import lint
 from retention_assets.policy.rules import Policy
 from retention_assets.state.warehouse import Warehouse
@@ -144,11 +144,11 @@ def test_an_optimized_run_shows_what_the_listing_shows_and_lists_no_old_slice(kn
     run = known.run(known.place.configure(["gc_rules"], listing="optimized"), "optimized")
     before = replace(run, day=DAY - timedelta(days=1), now=NOW - timedelta(hours=12))
     first = before.snapshot()
-    assert FELL_BACK in first.notes
-    assert first.listed == len(first.places.deep)
+    assert first.details.fell_back
+    assert first.listed == len(first.prefixes.deep)
     before.keep(first)
     second = run.snapshot()
-    assert FELL_BACK not in second.notes
+    assert second.details.fell_back is None
     assert second.listed == 0
     assert objects_in(second.frame) == objects_in(known.snapshot.frame)
     assert second.taken_at == known.snapshot.taken_at

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from retention_assets.errors import RetentionError
+from retention_assets.inventory.inventories import delivered_inventory
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.warehouse import Warehouse
 from tests.acceptance.runs import Run, objects_in, write_ledger
@@ -219,6 +221,23 @@ FAULTS = (
     Fault("another_bucket", _another_bucket, 2, "not the bucket 'lake'"),
     Fault("an_old_slice_left_out", _an_old_slice_left_out, 1, "listing_complete: 1 prefixes"),
 )
+
+
+@pytest.mark.parametrize(
+    ("spoil", "seen", "remedy"),
+    [
+        pytest.param(_no_checksum, "no complete inventory", "Wait for one .* or remove `inventory`", id="no_checksum"),
+        pytest.param(_another_format, "files are Parquet, `inventory.format` says ORC", "Correct it", id="format"),
+    ],
+)
+def test_a_delivery_that_cannot_be_used_is_refused_before_any_of_its_files_is_read(
+    spark: SparkSession, place: BuiltRepository, spoil: Callable[..., Setting], seen: str, remedy: str
+) -> None:
+    made = make_inventory(ROWS, "lake", DELIVERED, "Parquet")
+    url = made.write_to(place.directory / "deliveries")
+    repository = place.repository(RULES, inventory=spoil(place, made))
+    with pytest.raises(RetentionError, match=rf"^{url}: .*{seen}.* Nothing was deleted\. {remedy}"):
+        delivered_inventory(spark, repository)
 
 
 def plan(place: BuiltRepository) -> Answer:

@@ -13,9 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.core.age import AgeCutoff
-from retention_assets.lakefs.rules.candidates import candidates, classified, due, holders
+from retention_assets.core.settle import candidates
+from retention_assets.lakefs.rules.candidates import classified, commits_by_address, due, with_names
 from retention_assets.lakefs.rules.names import issued_at
-from retention_assets.lakefs.source.inventory_snapshot import FELL_BACK, InventorySnapshot
+from retention_assets.lakefs.source.inventory_snapshot import InventorySnapshot
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.warehouse import Warehouse
 from tests.acceptance.runs import Found, Run, found_in, objects_in, write_ledger
@@ -119,8 +120,10 @@ def judged_by(run: Run, snapshot: InventorySnapshot, lake: Lake) -> set[Found]:
     held = [Pair(name, f"path/{name}", active=name in active) for name in sorted(active | lake.expired)]
     uncommitted = staged(run.spark, *(Staged(name) for name in sorted(lake.staged)))
     age_cutoff = AgeCutoff(snapshot.taken_at, GRACE, TOKEN_LIFE, issued=issued_at)
-    holding = holders(pairs(run.spark, *held), ())
-    return found_in(candidates(due(classified(snapshot.frame, holding, uncommitted, age_cutoff, staged_known=True))))
+    committed = pairs(run.spark, *held)
+    commits = commits_by_address(committed, ())
+    objects = classified(snapshot.frame, commits, uncommitted, age_cutoff, staged_known=True)
+    return found_in(candidates(with_names(due(objects), committed)))
 
 
 def empty_lake(directory: Path, random: Random) -> Lake:
@@ -156,7 +159,7 @@ def compare(spark: SparkSession, directory: Path, seed: int, runs: int) -> list[
         to_delete = {name for name, _, _ in sorted(found) if lake.random.random() < 0.5}
         write_ledger(run, dict.fromkeys(to_delete, Outcome.DELETED), lake.now)
         lake.sweep(to_delete)
-        spared.append(0 if FELL_BACK in optimized.notes else len(optimized.places.deep) - optimized.listed)
+        spared.append(0 if optimized.details.fell_back else len(optimized.prefixes.deep) - optimized.listed)
     return spared
 
 

@@ -11,7 +11,7 @@ import dagster as dg
 import pyarrow.parquet as pq
 import yaml
 
-from retention_assets.assets.jobs import plan_job
+from retention_assets.assets.runs import plan_job
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.definitions import build_definitions
 from retention_assets.state.warehouse import Warehouse

@@ -14,14 +14,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from retention_assets.assets.jobs import plan_job
+from retention_assets.assets.failures import failure_of
+from retention_assets.assets.runs import plan_job
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.definitions import build_definitions
 from retention_assets.state.warehouse import Warehouse
+from retention_assets.tables import TABLES
+from tests.clocks import GivenClock
 from tests.repositories import api, place_repository, policy_file
 
 DAY = "2026-11-01"  # the day that every expected file counts from
 NOW = datetime(2026, 11, 22, tzinfo=UTC)  # a day after the server wrote its dump
+
+# Tables of what is read outside the graph, and of the verification: no column is computed from a column above.
+NOT_COMPUTED = {
+    *("policy_table", "storage_inventory", "uncommitted_objects", "commit_graph", "repository_history"),
+    "deletion_proof",
+}
 
 SLICE, OBJECT = "fu2qb0hksduf3vibnmug", "db4lqvhksduf3vibnmv0"
 FOREIGN = (  # what users put beside lakeFS's own, and what H6 takes for garbage
@@ -46,6 +55,22 @@ class Run:
     checks: Mapping[str, bool]
     numbers: Mapping[str, Mapping[str, Any]]  # metadata by asset
     errors: str
+    failure: str = ""  # what the terminal says of it, if it failed
+
+
+def require_told_tables(run: Run) -> None:
+    """Require that each table tells what its columns mean, where they come from, and how long the table took."""
+    for table in run.numbers.keys() & TABLES.keys():
+        columns = run.numbers[table]["dagster/column_schema"].columns
+        names = {one.name for one in columns}
+        assert names == set(TABLES[table].schema.names), f"{table}: {names}"
+        assert all(one.description and one.type for one in columns), table
+        assert run.numbers[table]["seconds"] > 0, table
+        lineage = run.numbers[table].get("dagster/column_lineage")
+        assert (lineage is None) is (table in NOT_COMPUTED), table
+        if lineage is not None:
+            assert lineage.deps_by_column.keys() <= names, table
+            assert all(lineage.deps_by_column.values()), table
 
 
 @dataclass(frozen=True)
@@ -84,12 +109,16 @@ class Lake:
 
     def plan(self) -> Run:
         """Run the job that plans."""
-        job = build_definitions(self.configuration(), clock=lambda: NOW).resolve_job_def(plan_job(self.name))
+        job = build_definitions(self.configuration(), clock=GivenClock(lambda: NOW)).resolve_job_def(
+            plan_job(self.name)
+        )
         return self._run(job, None)
 
     def make(self, *assets: str) -> Run:
         """Run these assets alone, as `dagster asset materialize --select` does."""
-        job = build_definitions(self.configuration(), clock=lambda: NOW).resolve_implicit_global_asset_job_def()
+        job = build_definitions(
+            self.configuration(), clock=GivenClock(lambda: NOW)
+        ).resolve_implicit_global_asset_job_def()
         return self._run(job, [dg.AssetKey([self.name, asset]) for asset in assets])
 
     def _run(self, job: dg.JobDefinition, selection: Sequence[dg.AssetKey] | None) -> Run:
@@ -101,12 +130,14 @@ class Lake:
             made = [event.step_materialization_data.materialization for event in events]
         checks = {event.check_name: event.passed for event in ended.get_asset_check_evaluations()}
         failures = [event.step_failure_data.error for event in ended.get_step_failure_events()]
+        failure = "" if ended.success else str(failure_of(ended.all_events, job.name, ended.run_id))
         return Run(
             success=ended.success,
             steps=tuple(one.asset_key.path[-1] for one in made),
             checks=checks,
             numbers={one.asset_key.path[-1]: {key: value.value for key, value in one.metadata.items()} for one in made},
             errors="\n".join(error.to_string() for error in failures if error),
+            failure=failure,
         )
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from retention_assets import definitions as module
-from retention_assets.assets.lineage import column_lineage
+from retention_assets.assets.declaration import column_lineage
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.definitions import build_definitions
 from retention_assets.errors import ConfigurationError

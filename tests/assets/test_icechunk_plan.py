@@ -23,7 +23,8 @@ from tests.assets.icechunk_lake import (
     collected_by_icechunk,
     new_icechunk_lake,
 )
-from tests.icechunk_repositories import FORMATS, INITIAL, Commit, Format, open_repository, set_stored_at
+from tests.assets.lake import Run, require_told_tables
+from tests.icechunk_repositories import INITIAL, Commit, Format, open_repository, set_stored_at
 
 # root <- a <- b <- c <- d <- e (main);  b <- x (old, a branch);  c <- lost (no reference);  v1 -> a
 COMMITS = (
@@ -56,6 +57,7 @@ class Planned:
     ids: Mapping[str, str]
     collected: set[str]
     plan: Mapping[str, Any]
+    run: Run
 
     def copy(self, root: Path) -> IcechunkLake:
         """Return the same in another place, to be changed at will."""
@@ -73,7 +75,7 @@ def planned(root: Path, spec_version: Format) -> Planned:
     assert run.success, run.errors
     document = lake.plan_document()
     assert document is not None
-    return Planned(lake, ids, collected, document)
+    return Planned(lake, ids, collected, document, run)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +88,7 @@ def second(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pla
     return planned(tmp_path_factory.mktemp("format_2"), 2)
 
 
-@pytest.fixture(params=FORMATS, ids=["format_1", "format_2"])
+@pytest.fixture(params=[pytest.param(1, marks=pytest.mark.slow), 2], ids=["format_1", "format_2"])
 def either(request: pytest.FixtureRequest) -> Planned:
     return request.getfixturevalue("first" if request.param == 1 else "second")
 
@@ -94,6 +96,12 @@ def either(request: pytest.FixtureRequest) -> Planned:
 def test_what_goes_is_what_icechunk_itself_would_collect(either: Planned) -> None:
     assert len(either.collected) >= 8
     assert set(either.lake.candidates()) == either.collected | {UNKNOWN}
+
+
+def test_every_table_tells_what_its_columns_mean_and_where_they_come_from(either: Planned) -> None:
+    made = {"repository_history", "expired_snapshots", "reachable_manifests", "reachable_chunks", "deletion_candidates"}
+    assert made <= either.run.numbers.keys()
+    require_told_tables(either.run)
 
 
 def test_the_decision_about_each_snapshot_is_told(either: Planned) -> None:

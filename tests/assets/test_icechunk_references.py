@@ -7,7 +7,7 @@ import pytest
 import zarr
 from pyspark.sql import SparkSession
 
-from retention_assets.assets.jobs import plan_job, sweep_job
+from retention_assets.assets.runs import plan_job, sweep_job
 from tests.assets.icechunk_lake import NAME, IcechunkLake, at, new_icechunk_lake
 from tests.icechunk_repositories import Commit, create_repository
 

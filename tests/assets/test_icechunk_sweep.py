@@ -265,7 +265,7 @@ def test_a_tag_that_somebody_puts_on_a_snapshot_that_is_to_go_ends_the_sweep(
     before = field.files()
     answer = field.place.run("sweep")
     assert answer.status == 1, answer.err
-    assert "reached by a branch or tag again" in answer.err or "came back to life" in answer.err
+    assert "reachable from a branch or tag again" in answer.err or "live again" in answer.err
     assert field.files() == before
 
 
@@ -292,7 +292,7 @@ def test_what_is_purged_is_looked_at_first_and_gone_then(planned: Planned, tmp_p
     approval = run("--config", field.place.file, "purge", "field").out.split()[-1]
     purged = run("--config", field.place.file, "purge", "field", "--approve", approval)
     assert purged.status == 0, purged.err
-    assert "looking at what is live" in purged.err
+    assert "checking which objects are live" in purged.err
     assert not [path for path in attic.rglob("objects/**/*") if path.is_file()]
 
 
@@ -307,7 +307,7 @@ def test_a_budget_covers_what_a_plan_takes_out_of_history_or_a_person_must_appro
     before = field.files()
     refused = field.place.run("sweep")
     assert refused.status == 1
-    assert "the budget says nothing of the" in refused.err
+    assert "the budget does not cover the" in refused.err
     assert field.files() == before
     field.place.write(budget={"objects": 1000})
     answer = field.place.run("sweep")

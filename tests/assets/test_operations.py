@@ -15,17 +15,23 @@ import dagster as dg
 import pytest
 import yaml
 
+from retention_assets.assets.automation import WEBHOOK, send
+from retention_assets.assets.declaration import checked, declared
 from retention_assets.assets.failures import failure_of
-from retention_assets.assets.messages import WEBHOOK, send
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.core.amounts import Amount
+from retention_assets.core.guards import CheckResult
 from retention_assets.definitions import build_definitions
 from retention_assets.errors import ConfigurationError, GuardRefused, RetentionError, StoreError
+from retention_assets.state.acknowledged import known_addresses, record_missing
 from retention_assets.state.approval import APPROVALS, person_approval, planned_terms
 from retention_assets.state.lease import take_lease
 from retention_assets.state.plan import Plan, keep_plan
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.state.records import read_records
+from retention_assets.state.warehouse import Rows, Warehouse
+from retention_assets.tables import DELETION_CANDIDATES
 from tests.assets.graph import REPOSITORY, snapshot
+from tests.clocks import GivenClock
 from tests.sweep.small_world import DAY, a_plan
 from tests.transforms.frames import NOW
 
@@ -43,15 +49,23 @@ class Place:
 
     @property
     def definitions(self) -> dg.Definitions:
-        return build_definitions(self.configuration, clock=lambda: NOW)
+        return build_definitions(self.configuration, clock=GivenClock(lambda: NOW))
 
     def run(self, operation: str, tags: dict[str, str] | None = None, **options: object) -> RetentionError | None:
         """Run the job of an operation, and return the error that ended it."""
+        return self.ended(operation, tags, **options)[0]
+
+    def ended(
+        self, operation: str, tags: dict[str, str] | None = None, **options: object
+    ) -> tuple[RetentionError | None, dict[str, Any]]:
+        """Run the job of an operation, and return the error that ended it, and what the run shows."""
         job = self.definitions.resolve_job_def(f"orchard_{operation}")
         ended = job.execute_in_process(
             run_config={"ops": {f"{operation}__orchard": {"config": options}}}, tags=tags, raise_on_error=False
         )
-        return None if ended.success else failure_of(ended.all_events, job.name, ended.run_id)
+        outputs = [event.step_output_data.metadata for event in ended.all_events if event.is_successful_output]
+        shown = {name: value.value for metadata in outputs for name, value in metadata.items()}
+        return (None if ended.success else failure_of(ended.all_events, job.name, ended.run_id)), shown
 
 
 def configured(directory: Path, **changes: object) -> Configuration:
@@ -121,9 +135,54 @@ def test_a_restore_of_nothing_in_particular_is_refused(place: Place) -> None:
     assert "Set `plan_hash`, `path` or `address`" in str(place.run("restore", by="anna"))
 
 
+@pytest.fixture
+def lossy(tmp_path: Path) -> Place:
+    """Return a place whose last plan was refused, because two objects are not in its store."""
+    kept = tmp_path / "lake" / PRESENT
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"live")
+    place = Place(configured(tmp_path, storage=str(tmp_path / "lake")), a_plan())
+    record_missing(place.warehouse, "orchard", "live_listed", LOST, NOW)
+    return place
+
+
+PRESENT, LOST = "data/slice/present", ["data/slice/one", "data/slice/two"]
+
+
+def test_lost_objects_are_shown_and_then_acknowledged_by_the_hash_that_was_shown(lossy: Place) -> None:
+    error, shown = lossy.ended("acknowledge", by="anna")
+    assert error is None
+    assert all(address in shown["addresses"] for address in LOST)
+    assert "2 live objects are missing" in shown["what"]
+    assert known_addresses(lossy.warehouse, "orchard") == set()
+
+    digest = shown["what"].partition("digest: ")[2].partition("`")[0]
+    assert lossy.run("acknowledge", by="anna", digest=digest) is None
+    assert known_addresses(lossy.warehouse, "orchard") == set(LOST)
+    (record,) = [one.document for one in read_records(lossy.warehouse, "orchard")]
+    assert (record["kind"], record["approved_by"].partition(",")[0]) == ("acknowledge", "anna")
+    assert lossy.ended("acknowledge", by="anna")[1]["what"] == "Nothing is to be acknowledged."
+
+
+def test_an_object_that_is_there_and_a_hash_of_other_objects_acknowledge_nothing(lossy: Place) -> None:
+    assert "1 of 1 objects are in the store" in str(lossy.run("acknowledge", by="anna", addresses=[PRESENT]))
+    shown = lossy.ended("acknowledge", by="anna", addresses=LOST[:1])[1]["what"]
+    error = lossy.run("acknowledge", by="anna", digest=shown.partition("digest: ")[2].partition("`")[0])
+    assert "is not the hash of the 2 objects" in str(error)
+    assert "nobody is named" in str(lossy.run("acknowledge"))
+    assert known_addresses(lossy.warehouse, "orchard") == set()
+
+
+def test_whole_directories_are_acknowledged_only_where_that_is_wanted(lossy: Place, tmp_path: Path) -> None:
+    (tmp_path / "lake" / PRESENT).unlink()
+    assert "in Dagster `whole_slices: true`" in str(lossy.run("acknowledge", by="anna"))
+    assert lossy.run("acknowledge", by="anna", whole_slices=True) is None
+
+
 def test_no_job_of_a_person_has_a_schedule_and_every_sensor_is_off(place: Place) -> None:
     found = snapshot(place.definitions)
-    operations = {f"orchard_{name}" for name in ("approve", "withdraw", "stop", "resume", "restore", "purge")}
+    names = ("approve", "withdraw", "stop", "resume", "acknowledge", "quarantined", "restore", "purge")
+    operations = {f"orchard_{name}" for name in names}
     assert operations <= found["jobs"].keys()
     assert not operations & {job for job, _, _ in found["schedules"].values()}
     sensors = place.definitions.get_repository_def().sensor_defs
@@ -134,8 +193,8 @@ def test_no_job_of_a_person_has_a_schedule_and_every_sensor_is_off(place: Place)
 
 def test_the_jobs_that_approve_can_be_left_out(tmp_path: Path) -> None:
     left_out = snapshot(build_definitions(configured(tmp_path, approval={"in_dagster": False})))["jobs"]
-    assert not {"orchard_approve", "orchard_purge"} & left_out.keys()
-    assert {"orchard_withdraw", "orchard_stop", "orchard_restore"} <= left_out.keys()
+    assert not {"orchard_approve", "orchard_acknowledge", "orchard_purge"} & left_out.keys()
+    assert {"orchard_quarantined", "orchard_withdraw", "orchard_stop", "orchard_restore"} <= left_out.keys()
 
 
 def test_the_page_names_every_job_schedule_and_sensor(tmp_path: Path) -> None:
@@ -150,8 +209,18 @@ def test_the_page_names_every_job_schedule_and_sensor(tmp_path: Path) -> None:
 
 def requests(place: Place) -> list[dg.RunRequest]:
     repository = place.definitions.get_repository_def()
-    with dg.instance_for_test() as instance, dg.build_sensor_context(instance, repository_def=repository) as context:
-        return list(repository.get_sensor_def("orchard_approved").evaluate_tick(context).run_requests or [])
+    sensor, resources = repository.get_sensor_def("orchard_approved"), needed(place.definitions, "orchard_approved")
+    with (
+        dg.instance_for_test() as instance,
+        dg.build_sensor_context(instance, repository_def=repository, resources=resources) as context,
+    ):
+        return list(sensor.evaluate_tick(context).run_requests or [])
+
+
+def needed(definitions: dg.Definitions, sensor: str) -> dict[str, Any]:
+    """Return the resources that a sensor needs."""
+    keys = definitions.get_repository_def().get_sensor_def(sensor).required_resource_keys
+    return {key: definitions.resources[key] for key in keys}
 
 
 def test_an_approved_plan_is_swept_once_for_each_approval(place: Place) -> None:
@@ -240,8 +309,11 @@ def told_of_plan(place: Place) -> object:
         run = instance.create_run_for_job(job, run_id=place.plan.run_id, tags=tags, status=dg.DagsterRunStatus.SUCCESS)
         event = dg.DagsterEvent("PIPELINE_SUCCESS", job_name=job.name)
         sensor = definitions.get_repository_def().get_sensor_def("orchard_waiting")
-        context = dg.build_run_status_sensor_context("orchard_waiting", event, instance, run)
-        return sensor(context)
+        resources = needed(definitions, "orchard_waiting")
+        with dg.build_run_status_sensor_context(
+            "orchard_waiting", event, instance, run, resources=resources
+        ) as context:
+            return sensor(context)
 
 
 def test_a_plan_that_waits_is_told_with_its_hash_and_its_amounts(place: Place, webhook: Received) -> None:
@@ -273,23 +345,44 @@ def test_a_plan_that_waits_for_nobody_is_not_told(tmp_path: Path, place: Place, 
     assert webhook.messages == []
 
 
-def test_a_run_that_fails_is_told_with_the_error_of_the_terminal(place: Place, webhook: Received) -> None:
-    definitions = place.definitions
-    job = definitions.resolve_job_def("orchard_approve")
+def told_of_failure(place: Place, job: dg.JobDefinition, config: dict[str, Any] | None = None, **tags: str) -> str:
+    """Run a job that fails, then the sensor, and return the run's id."""
     with dg.DagsterInstance.ephemeral() as instance:
-        config = {"plan_hash": "f" * 64, "by": "anna"}
-        ended = job.execute_in_process(
-            run_config={"ops": {"approve__orchard": {"config": config}}}, instance=instance, raise_on_error=False
-        )
+        ended = job.execute_in_process(run_config=config, tags=tags, instance=instance, raise_on_error=False)
         (failure,) = [event for event in ended.all_events if event.event_type_value == "PIPELINE_FAILURE"]
-        sensor = definitions.get_repository_def().get_sensor_def("orchard_failed")
+        sensor = place.definitions.get_repository_def().get_sensor_def("orchard_failed")
         context = dg.build_run_status_sensor_context("orchard_failed", failure, instance, ended.dagster_run)
         sensor(context.for_run_failure())
+    return ended.run_id
+
+
+def test_a_run_that_fails_is_told_with_the_error_of_the_terminal(place: Place, webhook: Received) -> None:
+    config = {"plan_hash": "f" * 64, "by": "anna"}
+    job = place.definitions.resolve_job_def("orchard_approve")
+    run_id = told_of_failure(place, job, {"ops": {"approve__orchard": {"config": config}}})
     (message,) = webhook.messages
     assert message["kind"] == "refused"
     assert message["job"] == "orchard_approve"
     assert "no plan of a hash that begins with" in message["text"]
-    assert ended.run_id in message["text"]
+    assert run_id in message["text"]
+
+
+def test_a_guard_that_refuses_is_told_with_what_it_saw(place: Place, webhook: Received) -> None:
+    @declared(checks=["live_listed", "nothing_live"], has_rows=False)
+    def deletion_candidates() -> dg.MaterializeResult:
+        missing = CheckResult("live_listed", passed=False, detail="2 live addresses are not in the listing")
+        nothing = CheckResult("nothing_live", passed=True, detail="none is live")
+        made = checked(Rows(DELETION_CANDIDATES.schema.empty_table(), NOW), [missing, nothing])
+        return dg.MaterializeResult(check_results=made.check_results)
+
+    refused = deletion_candidates.definition(place.configuration.repository("orchard"))
+    job = dg.Definitions([refused], jobs=[dg.define_asset_job("orchard_plan")]).resolve_job_def("orchard_plan")
+    told_of_failure(place, job, **{"dagster/partition": DAY.isoformat()})
+    (message,) = webhook.messages
+    assert (message["kind"], message["day"]) == ("refused", DAY.isoformat())
+    assert "a guard refused. Nothing was deleted, no plan stands." in message["text"]
+    assert "live_listed: 2 live addresses are not in the listing" in message["text"]
+    assert "nothing_live" not in message["text"]
 
 
 def test_a_message_is_sent_again_after_an_error_of_the_server(webhook: Received) -> None:
@@ -300,7 +393,9 @@ def test_a_message_is_sent_again_after_an_error_of_the_server(webhook: Received)
 
 def test_a_message_that_is_not_accepted_is_an_error_without_the_address(webhook: Received) -> None:
     webhook.answers = [403]
-    with pytest.raises(StoreError, match=r"did not accept a message: it answered with status 403.") as refused:
+    with pytest.raises(
+        StoreError, match=r"did not accept a message: it answered with status 403. It was not delivered. Check"
+    ) as refused:
         send({"text": "a plan waits"})
     webhook.shutdown()
     webhook.server_close()

@@ -9,7 +9,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from retention_assets.assets.lakefs import PLAN_GUARDS
 from retention_assets.tables import TABLES
 from tests.assets.conftest import Lakes, TwicePlanned
-from tests.assets.lake import FOREIGN, Lake
+from tests.assets.lake import FOREIGN, Lake, require_told_tables
 from tests.end_to_end.command import MADE_BY_A_PLAN
 from tests.repositories import REPOSITORIES, active_commits, expected, listing
 
@@ -87,6 +87,12 @@ def test_each_table_file_is_read_once_and_never_again(lakes: Lakes, name: str) -
     assert second["addresses"]["dagster/row_count"] == first["addresses"]["dagster/row_count"]
 
 
+def test_every_table_tells_what_its_columns_mean_and_where_they_come_from(orchard: TwicePlanned) -> None:
+    run = orchard.tags_ignored.run
+    assert set(MADE_BY_A_PLAN) <= run.numbers.keys()
+    require_told_tables(run)
+
+
 @pytest.mark.parametrize("table", MADE_BY_A_PLAN)
 def test_every_table_is_written_as_its_contract_says(orchard: TwicePlanned, spark: SparkSession, table: str) -> None:
     where = orchard.lake.root / "warehouse" / "orchard" / table / "2026-11-01"
@@ -162,7 +168,7 @@ def test_a_partition_that_was_cut_off_is_told_with_the_command_that_makes_it(
     (tmp_path / "warehouse/orchard/active_ranges/2026-11-01/_SUCCESS").unlink()
     run = lake.make("addresses")
     assert not run.success
-    assert "active_ranges of 2026-11-01 is not there, or its writing was cut off" in run.errors
+    assert "active_ranges of 2026-11-01 is missing, or was not written completely" in run.errors
     assert "retention plan orchard --as-of 2026-11-01" in run.errors
 
 
@@ -171,4 +177,4 @@ def test_a_partition_without_its_facts_is_not_believed(orchard: TwicePlanned, tm
     (tmp_path / "warehouse/orchard/active_ranges/2026-11-01/_facts.json").unlink()
     run = lake.make("addresses")
     assert not run.success
-    assert "active_ranges of 2026-11-01 was written, its metadata were not" in run.errors
+    assert "active_ranges of 2026-11-01 has no metadata: its run was interrupted" in run.errors

@@ -11,7 +11,8 @@ import pytest
 import yaml
 from pyspark.sql import Column, DataFrame
 
-from retention_assets.assets import plan_inputs as snapshots
+from retention_assets.assets import lakefs as snapshots
+from retention_assets.core.remedies import REMEDIES
 from retention_assets.errors import ConfigurationError
 from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, InventorySnapshot, take_snapshot
 from retention_assets.lakefs.source.opening import open_repository
@@ -53,11 +54,14 @@ def test_a_live_object_that_is_not_listed_ends_the_run_without_candidates(lake: 
     (lake.namespace / live).unlink()
     run = lake.plan()
     assert refusing(run) == ["live_listed"]
+    assert run.failure.startswith("orchard_plan: a guard refused. Nothing was deleted, no plan stands.")
+    assert f"live_listed: 1 live addresses, {live} first, are not in the listing" in run.failure
+    assert run.failure.endswith(REMEDIES["live_listed"])
     assert set(run.steps) == BEFORE_CANDIDATES | {"deletion_candidates"}
     assert lake.candidates() == set()
     assert lake.plan_document() is None
     report = lake.make("deletion_report")
-    assert "there is no plan of 2026-11-01 that stands. Nothing was deleted" in report.errors
+    assert "there is no current plan of 2026-11-01. Nothing was deleted" in report.errors
     assert report.steps == ()
 
 
@@ -67,7 +71,7 @@ def test_a_listing_that_was_cut_ends_the_run_before_anything_is_judged(
     def without_a_slice(context: InventoryContext) -> InventorySnapshot:
         whole = take_snapshot(context)
         frame = whole.frame.where(~whole.frame["address"].startswith(f"data/{SLICE}/"))
-        return InventorySnapshot(frame, whole.taken_at, whole.places, whole.listed, whole.notes)
+        return InventorySnapshot(frame, whole.taken_at, whole.prefixes, whole.listed, whole.details)
 
     monkeypatch.setattr(snapshots, "take_snapshot", without_a_slice)
     run = lake.plan()
@@ -146,7 +150,7 @@ def test_a_table_that_lacks_rows_of_those_that_were_written_is_refused(lake: Lak
     left = lake.table("addresses").num_rows
     run = lake.make("deletion_candidates")
     assert not run.success
-    assert f"addresses of 2026-11-01 has {left:,} rows in" in run.errors
+    assert f"addresses/2026-11-01: has {left:,} rows, " in run.errors
     assert f"and {written:,} were written. Nothing was deleted" in run.errors
 
 
@@ -156,24 +160,24 @@ def test_a_table_of_an_older_version_that_lacks_columns_is_refused_with_the_reme
         pq.write_table(pq.read_table(part).drop_columns(["at_head", "left_branches"]), part)
     run = lake.make("deletion_candidates")
     assert not run.success
-    assert "orchard: addresses of 2026-11-01 lacks the columns at_head, left_branches" in run.errors
+    assert "orchard: addresses of 2026-11-01 is missing the columns at_head, left_branches" in run.errors
     assert "`retention plan orchard --as-of 2026-11-01`" in run.errors
 
 
 def test_a_table_of_which_a_part_cannot_be_read_back_is_not_complete(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = table_writer._write
+    write = table_writer.write_counted
 
     def partly(frame: DataFrame, target: str, observe: Sequence[Column]) -> Written:
         written = write(frame, target, observe)
         part_of(lake, "addresses").unlink()
         return written
 
-    monkeypatch.setattr(table_writer, "_write", partly)
+    monkeypatch.setattr(table_writer, "write_counted", partly)
     run = lake.make("addresses")
     assert not run.success
-    assert "addresses of 2026-11-01 has" in run.errors
+    assert "addresses/2026-11-01: has" in run.errors
     assert "were written. Nothing was deleted" in run.errors
     monkeypatch.undo()
     assert not lake.make("deletion_candidates").success
@@ -195,6 +199,19 @@ def test_a_repository_inside_another_is_refused(lake: Lake) -> None:
     (lake.root / "retention.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
     assert refusing(lake.make("storage_inventory")) == ["namespaces_apart"]
     assert lake.plan_document() is None
+
+
+def test_a_plan_of_another_namespace_under_the_same_name_is_refused(lake: Lake) -> None:
+    """Ledgers, memory and approvals in the warehouse are of the place that they were made for."""
+    document = yaml.safe_load((lake.root / "retention.yaml").read_text("utf-8"))
+    document["repositories"]["orchard"]["namespace"] = "s3://lake/grove"
+    (lake.root / "retention.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    swept = lake.root / "warehouse/orchard/ledger" / DAY / ("a" * 64) / "1-a-run" / "part-done.parquet"
+    swept.parent.mkdir(parents=True)
+    swept.touch()
+    run = lake.make("policy_table")
+    assert not run.success
+    assert "orchard: its ledgers in the warehouse belong to namespace s3://lake/orchard" in run.errors
 
 
 def test_a_policy_that_changes_during_a_run_ends_it(lake: Lake) -> None:

@@ -1,7 +1,8 @@
-"""The Spark resource: what Dagster shows and stores of it, and when its secrets are read."""
+"""The resources: what Dagster shows of them, when Spark's secrets are read, and how a test replaces a resource."""
 
 import json
 import os
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import dagster as dg
@@ -10,13 +11,26 @@ import yaml
 from dagster._core.remote_representation.external_data import RepositorySnap
 from pyspark.sql import SparkSession
 
-from retention_assets.assets.resources import session, spark_resource
+from retention_assets.assets.lakefs import policy_table
+from retention_assets.assets.resources import (
+    CLOCK,
+    TABLES,
+    WAREHOUSE,
+    ClockResource,
+    WarehouseResource,
+    repository_key,
+    session,
+    spark_resource,
+)
 from retention_assets.config.configuration import load_configuration
 from retention_assets.config.settings import READ_TASKS, SWEEP_WORKERS, FromEnvironment, SparkValue
 from retention_assets.core.frames import read_tasks, sweep_workers
-from retention_assets.definitions import build_definitions
-from retention_assets.errors import ConfigurationError
-from tests.assets.graph import REPOSITORY
+from retention_assets.core.sessions import naming_lack_of_memory
+from retention_assets.definitions import build_definitions, repository_resources, shared_resources
+from retention_assets.errors import ConfigurationError, OutOfMemory
+from retention_assets.state.warehouse import Warehouse
+from tests.assets.graph import REPOSITORY, configuration
+from tests.assets.lake import DAY, new_lake
 
 KEY = "spark.hadoop.fs.s3a.secret.key"
 
@@ -100,6 +114,13 @@ def test_a_session_that_may_run_a_task_twice_is_refused(spark: SparkSession, mon
         session(spark_resource({}))
 
 
+def test_an_error_of_java_that_has_no_memory_left_names_the_setting(spark: SparkSession) -> None:
+    remedy = r"Nothing more was done\. Give it more .*spark\.driver\.memory.*Then run the same again"
+    failing = spark.sql("SELECT raise_error('java.lang.OutOfMemoryError: Java heap space')")
+    with pytest.raises(OutOfMemory, match=f"^Java used up its memory.* {remedy}"), naming_lack_of_memory():
+        failing.collect()
+
+
 def test_pages_are_small_unless_the_memory_is_set_because_a_task_has_a_limited_number_of_them() -> None:
     assert spark_resource({}).spark_config["spark.buffer.pageSize"] == "2m"
     for settings in ({"spark.driver.memory": "64g"}, {"spark.master": "spark://host:7077"}):
@@ -129,3 +150,55 @@ def test_reading_tasks_and_sweep_workers_do_not_follow_the_shuffle_partitions_wh
         assert (read_tasks(spark), sweep_workers(spark)) == (400, 3)
         spark.conf.unset(SWEEP_WORKERS)
         spark.conf.set("spark.sql.shuffle.partitions", "2")
+
+
+class FixedClock(ClockResource):
+    """A clock that stands still, as a test configures it."""
+
+    at: str
+
+    def now(self) -> datetime:
+        return datetime.fromisoformat(self.at)
+
+
+def replaced(tmp_path: Path) -> dg.Definitions:
+    """Return definitions with a clock that stands still and a warehouse that the configuration does not name."""
+    warehouse = WarehouseResource(root=str(tmp_path / "another"))
+    shared = shared_resources({}, warehouse, FixedClock(at="2026-11-22T03:00:00+00:00"))
+    return build_definitions(configuration(tmp_path, "orchard", "9meadows"), resources=shared)
+
+
+def test_dagster_shows_the_resources_and_what_they_use(tmp_path: Path) -> None:
+    definitions = replaced(tmp_path)
+    dg.Definitions.validate_loadable(definitions)
+    shown = {one.name: one for one in RepositorySnap.from_def(definitions.get_repository_def()).resources or []}
+    fields = {
+        name: {key: json.loads(value) for key, value in one.configured_values.items()} for name, one in shown.items()
+    }
+    assert fields[WAREHOUSE]["root"] == str(tmp_path / "another")
+    assert fields[CLOCK] == {"at": "2026-11-22T03:00:00+00:00"}
+    assert fields[repository_key("orchard")] == {"name": "orchard"}
+    used = shown[repository_key("9meadows")].nested_resources
+    assert (used["tables"].name, used["clock"].name) == (WAREHOUSE, CLOCK)
+    assert shown[TABLES].nested_resources["tables"].name == WAREHOUSE
+
+
+def test_an_asset_uses_the_clock_and_the_warehouse_that_replace_the_usual_ones(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = new_lake("orchard", tmp_path)
+    warehouse = WarehouseResource(root=str(tmp_path / "another"))
+    shared = shared_resources({}, warehouse, FixedClock(at="2026-11-22T03:00:00+00:00"))
+    settings = lake.configuration()
+    asset = policy_table.definition(settings.repository("orchard"))
+    resources = {**shared, **repository_resources(settings, shared)}
+    made = dg.materialize([asset], partition_key=DAY, resources=resources)
+    assert made.success
+    metadata = Warehouse(warehouse.root).metadata("orchard", "policy_table", date.fromisoformat(DAY))
+    assert metadata.taken_at == datetime(2026, 11, 22, 3, tzinfo=UTC)
+    assert not (tmp_path / "warehouse").exists()
+
+
+def test_definitions_open_no_store_and_no_warehouse(tmp_path: Path) -> None:
+    dg.Definitions.validate_loadable(replaced(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["retention.yaml"]

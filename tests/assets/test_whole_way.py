@@ -12,6 +12,7 @@ from retention_assets.assets.failures import failure_of
 from retention_assets.core.amounts import human_bytes
 from retention_assets.definitions import build_definitions
 from tests.assets.lake import DAY, NOW, Lake, new_lake
+from tests.clocks import GivenClock
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -21,7 +22,7 @@ class Ui:
 
     def __init__(self, lake: Lake, instance: dg.DagsterInstance) -> None:
         self.lake, self.instance = lake, instance
-        self.definitions = build_definitions(lake.configuration(), clock=lambda: NOW)
+        self.definitions = build_definitions(lake.configuration(), clock=GivenClock(lambda: NOW))
 
     def run(self, job: str, config: Mapping[str, Any] | None = None, *, day: str | None = DAY, **choice: Any):
         return self.definitions.resolve_job_def(job).execute_in_process(
@@ -86,6 +87,7 @@ def test_an_approved_plan_is_swept_verified_and_undone_in_dagster(ui: Ui, planne
     assert (figures["quarantined_objects"], figures["unattempted_objects"]) == (count, 0)
     assert (figures["freed_objects"], figures["failed_objects"], figures["deleted_bytes"]) == (0, 0, 0)
     assert figures["quarantined_bytes"] == figures["planned_bytes"] == planned["candidate_bytes"]
+    assert figures["dagster/column_lineage"].deps_by_column.keys() == {"address", "size"}
     assert len(files_of(ui.lake) & before) == len(before) - count
 
     verified = ui.run("orchard_verify")

@@ -4,10 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.command import run
+from tests.end_to_end.command import orchard, run
 
 _COMMAND = "from retention_assets.cli.main import main; main()"
 
@@ -28,9 +29,35 @@ def test_the_shell_accepts_its_script(shell: str) -> None:
     assert checked.returncode == 0, checked.stderr
 
 
-def test_a_command_is_completed() -> None:
-    asked = {"_RETENTION_COMPLETE": "bash_complete", "COMP_WORDS": "retention expl", "COMP_CWORD": "1"}
+def completions(shell: str, *words: str) -> list[str]:
+    """Return what the command offers a shell for the last of `words`, by click's protocol; no shell is needed."""
+    asked = {"_RETENTION_COMPLETE": f"{shell}_complete", "COMP_WORDS": " ".join(("retention", *words))}
+    cursor = words[-1] if shell == "fish" else str(len(words))  # fish names the word, others its number
     ended = subprocess.run(
-        [sys.executable, "-c", _COMMAND], env={**os.environ, **asked}, capture_output=True, text=True, check=False
+        [sys.executable, "-c", _COMMAND],
+        env={**os.environ, **asked, "COMP_CWORD": cursor},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert ended.stdout.split() == ["plain,explain"]
+    assert ended.stderr == ""
+    lines = ended.stdout.splitlines()
+    if shell == "zsh":  # kind, value and help, a line each
+        return lines[1::3]
+    return [line.split("\t")[0].removeprefix("plain,") for line in lines if line]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_command_is_completed(shell: str) -> None:
+    assert completions(shell, "expl") == ["explain"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_repositories_of_the_configuration_and_tables_are_completed(shell: str, tmp_path: Path) -> None:
+    file = orchard(tmp_path, str(tmp_path)).file
+    assert completions(shell, "--config", str(file), "plan", "or") == ["orchard"]
+    assert completions(shell, "--config", str(file), "show", "orchard", "due_o") == ["due_objects"]
+
+
+def test_a_configuration_that_cannot_be_read_completes_nothing(tmp_path: Path) -> None:
+    assert completions("bash", "--config", str(tmp_path / "none.yaml"), "plan", "or") == []

@@ -1,25 +1,23 @@
 """Every command shows examples that parse, and gives its facts as JSON; colors end where NO_COLOR says so."""
 
+import ast
 import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import click
 import pytest
 
-from retention_assets.cli.outputs import OUTPUTS
+from scripts.output_schemas import OUTPUTS
+from tests.doc_pages import ROOT, commands_in, parse
 from tests.end_to_end.command import orchard, run
-from tests.test_docs import commands_in, parse, reference
+from tests.test_docs import reference
 
 COMMANDS = dict(reference.commands())
-# They print a script, or what the summary of `plan` has; or only that what was asked for is done.
-WITHOUT_JSON = {"retention completion", "retention demo"} | {
-    f"retention icechunk {kind} {action}"
-    for kind, actions in (("branch", ("create", "delete", "reset")), ("tag", ("create", "delete")))
-    for action in actions
-}
+WITHOUT_JSON = {"retention completion", "retention demo"}  # a script, and a table of what `plan --json` has
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -38,8 +36,40 @@ def test_the_help_has_examples_that_parse(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - WITHOUT_JSON))
 def test_a_command_gives_its_facts_as_json(name: str) -> None:
     options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
-    assert options & {"--json", "--format"}
-    assert ("--json" in options) is (name.removeprefix("retention ") in OUTPUTS)
+    assert "--json" in options
+    assert name.removeprefix("retention ") in OUTPUTS
+
+
+@cache
+def asked_for_json() -> list[tuple[bool, set[str]]]:
+    """Return the words of each call and list in the tests that has `--json`, and whether it is about Icechunk.
+
+    `run` holds what such a command prints against its schema.
+    """
+    asked = []
+    for file in (ROOT / "tests").rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if '"--json"' in text else ():
+            parts = node.args if isinstance(node, ast.Call) else getattr(node, "elts", [])
+            words = {part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)}
+            if isinstance(node, ast.Call):
+                words.add(ast.unparse(node.func).rpartition(".")[2])
+            if "--json" in words:
+                asked.append((file.name == "test_icechunk.py", words))
+    return asked
+
+
+@pytest.mark.parametrize("command", sorted(OUTPUTS))
+def test_a_test_holds_what_the_command_prints_against_its_schema(command: str) -> None:
+    of_icechunk, wanted = command.startswith("icechunk "), set(command.removeprefix("icechunk ").split())
+    assert any(wanted <= words for about_icechunk, words in asked_for_json() if about_icechunk is of_icechunk)
+
+
+def test_show_refuses_json_with_another_format(tmp_path: Path) -> None:
+    file = orchard(tmp_path, str(tmp_path)).file
+    refused = run("--config", file, "show", "orchard", "addresses", "--json", "--format", "csv")
+    assert (refused.status, refused.out) == (2, "")
+    assert "--json and --format csv: choose one." in refused.err
 
 
 def test_no_color_ends_colors_also_on_a_terminal(tmp_path: Path) -> None:

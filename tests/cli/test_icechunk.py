@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from retention_assets.errors import GuardRefused
+from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.state.lease import take_lease
 from retention_assets.state.records import read_records
 from retention_assets.state.warehouse import Warehouse
@@ -48,26 +50,27 @@ def test_branches_and_tags_are_changed_and_each_change_is_recorded(tmp_path: Pat
     command = Command(tmp_path, spec_version)
     ids = command.place.ids
     commands = [
-        ["branch", "create", "side", ids["a"]],
-        ["branch", "reset", "side", ids["b"], "--from", ids["a"]],
-        ["branch", "delete", "old"],
-        ["tag", "create", "v3", ids["c"]],
-        ["tag", "delete", "v1"],
+        ["branch", "create", "side", ids["a"], "--json"],
+        ["branch", "reset", "side", ids["b"], "--json", "--from", ids["a"]],
+        ["branch", "delete", "old", "--json"],
+        ["tag", "create", "v3", ids["c"], "--json"],
+        ["tag", "delete", "v1", "--json"],
     ]
-    for arguments in commands:
+    kinds = [" ".join(arguments).partition(" --json")[0] for arguments in commands]
+    for arguments, kind in zip(commands, kinds, strict=True):
         answer = command(*arguments)
         assert answer.status == 0
         assert ("let none of them commit meanwhile" in " ".join(answer.err.split())) is (spec_version == 2)
-        assert answer.out.startswith("field: done: ")
+        assert answer.document() == {"repository": "field", "done": kind, "conflicts": 0}
     found = {name: line[0] for name, line in histories(command.place.open()).items()}
     assert found == {"branch dev": "y", "branch main": "f", "branch side": "b", "tag v2": "f", "tag v3": "c"}
-    kinds = [" ".join(arguments).partition(" --from")[0] for arguments in commands]
     assert command.records() == [(kind, {"conflicts": 0}) for kind in kinds]
 
 
 def test_the_status_is_shown_and_set(tmp_path: Path):
     command = Command(tmp_path, 2)
-    assert command("status", "read-only", "--reason", "moving").status == 0
+    change = command("status", "read-only", "--reason", "moving", "--json").document()
+    assert change == {"repository": "field", "done": "status read-only", "conflicts": 0}
     refused = command("branch", "delete", "dev")
     assert (refused.status, refused.out) == (1, "")
     assert "the repository is read-only (reason: moving). Nothing was changed" in " ".join(refused.err.split())
@@ -78,7 +81,7 @@ def test_the_status_is_shown_and_set(tmp_path: Path):
     }  # fmt: skip
     assert command("status", "online").status == 0
     assert "status: online" in command("status").out
-    assert command("branch", "delete", "dev").status == 0
+    assert command("branch", "delete", "dev").out == "field: done: branch delete dev\n"
 
 
 def test_the_log_is_shown_newest_first(tmp_path: Path):
@@ -99,7 +102,7 @@ def test_a_repository_is_upgraded_after_a_dry_run(tmp_path: Path):
     dry = command("upgrade", "--dry-run")
     assert (dry.status, command.place.files(), command.records()) == (0, before, [])
     assert "would be upgraded: 10 snapshots, 3 branches, 2 tags" in dry.out
-    assert command("upgrade").status == 0
+    assert command("upgrade", "--json").document()["snapshots"] == 10
     assert command("status", "--json").document()["format"] == 2
     ((kind, told),) = command.records()
     assert kind == "upgrade"
@@ -123,7 +126,7 @@ def test_nothing_is_done_while_a_sweep_runs(tmp_path: Path):
     before = command.place.files()
     refused = command("branch", "delete", "dev")
     assert refused.status == 1
-    assert "a sweep sweeps it since" in " ".join(refused.err.split())
+    assert "a sweep has the lease since" in " ".join(refused.err.split())
     assert command.place.files() == before
 
 
@@ -132,6 +135,25 @@ def test_a_refused_change_leaves_no_record_and_gives_the_lease_back(tmp_path: Pa
     assert command("branch", "delete", "main").status == 1
     assert command.records() == []
     assert command("branch", "delete", "dev").status == 0
+
+
+@pytest.mark.parametrize(
+    "arguments", [["branch", "delete", "dev"], ["tag", "delete", "v1"], ["upgrade"]], ids=["branch", "tag", "upgrade"]
+)
+def test_nothing_is_changed_in_a_store_that_ignores_conditions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+):
+    def ignored(_writer: ObjectWriter) -> None:
+        raise GuardRefused("the store ignored the condition If-Match")
+
+    command = Command(tmp_path, 1)
+    before = command.place.files()
+    monkeypatch.setattr(ObjectWriter, "require_conditions", ignored)
+    answer = command(*arguments)
+    assert (answer.status, answer.out) == (1, "")
+    assert "ignored the condition" in answer.err
+    assert command.place.files() == before
+    assert command.records() == []
 
 
 @pytest.mark.parametrize(

@@ -44,4 +44,4 @@ def test_trying_out_another_policy_is_not_offered(tmp_path: Path) -> None:
     file = laid(tmp_path, "snapshots: {default: {keep_newer: 7d}}")
     answer = run("--config", file, "diff", "field", "--policy", tmp_path / "policy.yaml")
     assert answer.status == 2
-    assert "another policy is not tried out on an Icechunk repository" in answer.err
+    assert "--policy works only for lakeFS, and this is an Icechunk repository" in answer.err

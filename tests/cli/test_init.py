@@ -193,6 +193,20 @@ def test_a_denied_permission_is_named_with_the_modes_that_need_it(
     assert bucket.listing() == before
 
 
+def test_a_directory_in_which_nothing_can_be_written_is_named(
+    empty_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_repository(empty_folder / "field")
+    monkeypatch.setattr("os.access", lambda *_: False)  # as the operating system says, but not to root
+    answer = run("init", "field", "--kind", "icechunk", "--storage", "field", "--json")
+    assert answer.status == 0, answer.err
+    details = {one["detail"] for one in answer.document()["checks"] if one["state"] == "refused"}
+    assert details == {
+        f"{place}: this user may not write there. Nothing was tried. Let the user create and delete files."
+        for place in (empty_folder / "field", empty_folder)
+    }
+
+
 def test_writing_is_tried_only_on_request_and_leaves_nothing(server: LakeFSServer, bucket: Lake) -> None:
     before = bucket.listing()
     assert init(server, bucket).status == 0
@@ -211,7 +225,7 @@ def test_what_the_server_refuses_is_named(server: LakeFSServer, bucket: Lake) ->
     finally:
         server.override.clear()
     assert answer.status == 3
-    assert "plan: lacks fs:ListTags (server)" in answer.out
+    assert "plan: missing: fs:ListTags (server)" in answer.out
     assert "retention access orchard" in answer.err
 
 

@@ -1,13 +1,21 @@
 """What `retention lint` finds beside the policy itself."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from retention_assets.config.timestamps import utc_now
+from retention_assets.lakefs.rules.references import Commit, References
+from retention_assets.lakefs.sweep.memory import keep_memory
+from retention_assets.policy.rules import CommittedRetention, Policy
+from retention_assets.state.warehouse import Warehouse
 from tests.end_to_end.approved import source
 from tests.end_to_end.command import environment, orchard_on_disk, run
 from tests.stores.lakefs_server import SECRET_KEY, serving
 from tests.stores.lakefs_world import saved
+from tests.sweep.small_world import a_plan
+from tests.transforms.frames import OLD
 
 
 @pytest.mark.parametrize(("grace", "warned"), [("1h", True), ("24h", False), ("3d", False)])
@@ -18,4 +26,24 @@ def test_a_grace_period_below_the_server_s_own_is_warned_of(tmp_path: Path, grac
         answer = run("--config", place.file, "lint", "orchard")
     assert answer.status == 0, answer.err
     told = " ".join(answer.out.split())
-    assert ("grace is 1h, the server's own is 1d" in told or "grace is 1h, the server's own is 24h" in told) is warned
+    assert ("grace is 1h, the server's own grace period is " in told) is warned
+
+
+def test_the_heads_that_only_the_reflog_keeps_are_named_and_a_reflog_that_is_off_is_warned_of(tmp_path: Path) -> None:
+    place, world = orchard_on_disk(tmp_path), saved("orchard")
+    head = world.branches["main"]
+    known = References({head: Commit(head, (), OLD, "")}, {"main": head, "gone": head}, {}, utc_now())
+    policy = Policy(CommittedRetention((), timedelta(days=30), has_default=True), (), ())
+    keep_memory(Warehouse(str(place.warehouse)), a_plan(made_at=utc_now()), known, policy)
+
+    def told(**settings: object) -> str:
+        with serving(saved("orchard")) as server, environment(LAKEFS_SECRET=SECRET_KEY):
+            place.write(source=source(server), staged=None, **settings)
+            answer = run("--config", place.file, "lint", "orchard")
+        assert answer.status == 0, answer.err
+        return " ".join(answer.out.split())
+
+    assert f"branch gone no longer names {head}. The reflog keeps its commits until" in told(settle="24h")
+    off = told(settle="24h", reflog=False)
+    assert "the reflog is off" in off
+    assert "branch gone" not in off

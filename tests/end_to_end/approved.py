@@ -1,6 +1,5 @@
 """Orchard in S3 with its server, planned and approved once; each story sweeps a copy of its own."""
 
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -99,11 +98,8 @@ def copied(approved: Approved, directory: Path, lake: Lake, endpoint: str = "", 
 
 def placed(place: Place, directory: Path, lake: Lake, endpoint: str = "", **settings: Any) -> Place:
     """Return a copy of a place, its tables included, that has `lake` as its store."""
-    shutil.copytree(place.directory, directory, dirs_exist_ok=True)
-    copy = Place(directory, dict(place.settings))
-    copy.write(storage=lake.storage, storage_options=options(endpoint or lake.server.endpoint), **settings)
-    copy.adopt()
-    return copy
+    reached = options(endpoint or lake.server.endpoint)
+    return place.copy(directory, storage=lake.storage, storage_options=reached, **settings)
 
 
 def options(endpoint: str, **changes: str) -> Json:

@@ -18,11 +18,12 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from retention_assets.assets.resources import session, spark_resource
-from retention_assets.cli.tables import open_table
+from retention_assets.cli.rendering import open_table
 from retention_assets.config.configuration import load_configuration
 from retention_assets.core.frames import from_arrow
+from retention_assets.state.metadata import PartitionMetadata
 from retention_assets.state.table_writer import write_rows
-from retention_assets.state.warehouse import PartitionMetadata, Warehouse
+from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import UNCOMMITTED_OBJECTS
 from tests.end_to_end.clusters import SECRETS
 from tests.end_to_end.command import DAY, Place, files_below, run

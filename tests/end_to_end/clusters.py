@@ -5,6 +5,7 @@ The clusters are a standalone master with two workers, and a Spark Connect serve
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -18,6 +19,7 @@ from socket import create_connection
 import pyspark
 
 from tests.conftest import INTERPRETED
+from tests.doc_pages import ROOT, blocks_of
 from tests.end_to_end.command import Json, Place
 from tests.stores.programs import free_port
 
@@ -25,6 +27,7 @@ SECRETS = ("LAKE_KEY", "LAKE_SECRET")  # only drivers have them in their environ
 _HOME = Path(pyspark.__file__).parent
 _QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # a process that lives for a minute starts sooner
 _SMALL = {"SPARK_DAEMON_MEMORY": "256m"}  # of a master and a worker, which start executors and run nothing
+_CONNECT = blocks_of(ROOT / "docs/how-to/spark-connect.md", "sh")[0]
 _STARTS_WITHIN = 60.0  # seconds
 # Runs the same Python without .pth files, so that an editable install is not seen, and without the driver's secrets.
 _WORKER = f"""#!/bin/sh
@@ -90,12 +93,12 @@ def standalone(directory: Path) -> Iterator[Json]:
 
 @contextmanager
 def connect_server(directory: Path) -> Iterator[Json]:
-    """Run a Spark Connect server with two cores. Give the settings of a session on it."""
+    """Run a Spark Connect server by the command of the docs. Give the settings of a session on it."""
     port = free_port()
     settings = {"spark.connect.grpc.binding.port": port, "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": 2}
-    command = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[2]"]
+    _, *command, resource = shlex.split(_CONNECT.commands[0])
     command += [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
-    command += ["--driver-memory", "1g", "--driver-java-options", _QUICK, "spark-internal"]
+    command += ["--driver-memory", "1g", "--driver-java-options", _QUICK, resource]
     python = str(worker_python(directory))
     with _running("connect", "spark-submit", command, directory, port, PYSPARK_PYTHON=python):
         yield {"spark.remote": f"sc://127.0.0.1:{port}", **INTERPRETED}

@@ -75,14 +75,19 @@ def command_lines() -> bytes:
 
 
 def carried_out(file: Path, day: str) -> list[Answer]:
-    """Return the answers of a plan, its approval, its sweep and a verification."""
-    (name,) = yaml.safe_load(file.read_text(encoding="utf-8"))["repositories"]
+    """Return the answers of a plan, its approval, its sweep, a verification, and what may come after them."""
+    document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    ((name, settings),) = document["repositories"].items()
     plan = run("--config", file, "plan", name, "--json", "--as-of", day)
     if plan.status:
         return [plan]
     plan_hash = plan.document()["plan_hash"]
     commands = (("approve", name, plan_hash), ("sweep", name), ("report", name), ("verify", name))
-    return [plan, *(run("--config", file, *command, "--as-of", day) for command in commands)]
+    done = [plan, *(run("--config", file, *command, "--as-of", day) for command in commands)]
+    after = [("housekeeping", name), ("status",)]
+    if settings["mode"] == "quarantine":
+        after += [("quarantined", name), ("restore", name, "--plan", plan_hash), ("purge", name)]
+    return [*done, *(run("--config", file, *command) for command in after)]
 
 
 def main() -> None:

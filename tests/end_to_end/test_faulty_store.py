@@ -186,7 +186,7 @@ def test_keys_that_fail_once_are_deleted_and_a_key_that_always_fails_is_named(fa
     first = faulty.sweep(faults)
     ledger = world.ledger()
     assert first.status == 3
-    assert "2 objects failed to be deleted" in first.err
+    assert "2 objects could not be deleted" in first.err
     assert {address for address, row in ledger.items() if row["outcome"] == "failed"} == {denied, unnamed}
     assert "AccessDenied" in ledger[denied]["detail"]
     assert "the outcome is unknown" in ledger[unnamed]["detail"]
@@ -219,6 +219,6 @@ def test_a_plan_by_a_listing_that_claims_to_be_whole_and_is_not_is_refused(fault
     assert "live_listed" in plan.err
     sweep = faulty.sweep(Faults())
     assert sweep.status == 1
-    assert "there is no plan" in sweep.err
+    assert "there is no current plan" in sweep.err
     assert faulty.world.lake.listing() == faulty.before
     assert not faulty.touched()

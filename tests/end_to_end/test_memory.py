@@ -30,7 +30,7 @@ main(sys.argv[1:])
 @pytest.mark.parametrize(
     ("module", "name", "command"),
     [
-        pytest.param("retention_assets.assets.plan_inputs", "take_snapshot", ("plan", "orchard"), id="a_step"),
+        pytest.param("retention_assets.assets.lakefs", "take_snapshot", ("plan", "orchard"), id="a_step"),
         pytest.param("retention_assets.state.table_writer", "conform", ("plan", "orchard"), id="a_table"),
         pytest.param("retention_assets.sweep.undo", "Undo", ("quarantined", "orchard"), id="a_command"),
     ],

@@ -220,7 +220,7 @@ def watched(new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFacto
 
 @WATCHED
 def test_both_repositories_were_planned_approved_swept_and_verified(watched: dict[str, Any]) -> None:
-    assert watched["statuses"] == [0] * 10, watched["output"]
+    assert watched["statuses"] == [0] * 17, watched["output"]
 
 
 @WATCHED

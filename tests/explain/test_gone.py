@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from retention_assets.explain.removals import deciding_row
-from tests.end_to_end.command import Json, Place, orchard_on_disk, run
+from tests.end_to_end.command import Answer, Json, Place, orchard, run
 
 NOW = datetime(2026, 11, 2, tzinfo=UTC)
 APPROVER = "bill@example.org"
@@ -18,11 +18,11 @@ _WATCHED = ("pyspark", "dagster")
 
 
 @pytest.fixture(scope="module")
-def swept(spark: object, tmp_path_factory: pytest.TempPathFactory) -> Place:
+def swept(planned_orchard: tuple[Place, Answer], tmp_path_factory: pytest.TempPathFactory) -> Place:
     """Orchard after a sweep that moved its candidates to quarantine. Not to be changed."""
-    place = orchard_on_disk(tmp_path_factory.mktemp("swept"))
-    place.write(mode="quarantine")
-    plan_hash = place.plan()
+    planned, answer = planned_orchard
+    place = planned.copy(tmp_path_factory.mktemp("swept"), mode="quarantine")
+    plan_hash = answer.document()["plan_hash"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RETENTION_APPROVER", APPROVER)
         assert place.run("approve", plan_hash).status == 0
@@ -36,6 +36,14 @@ def explained(place: Place, asked: str) -> Json:
     assert answer.status == 0, answer.err
     document: Json = answer.document()
     return document
+
+
+def test_without_a_plan_that_stands_nothing_is_explained(tmp_path: Path) -> None:
+    answer = run("--config", orchard(tmp_path, "lake").file, "explain", "orchard", "data/a")
+    assert answer.status == 1
+    message = " ".join(answer.err.split())
+    assert "orchard: there is no valid plan, so nothing can be explained. Nothing was read" in message
+    assert "Plan with: `retention plan orchard`" in message
 
 
 def an_expired(place: Place) -> Json:
@@ -72,32 +80,25 @@ def test_a_path_whose_object_is_gone_is_explained_by_the_path(swept: Place) -> N
     assert "gone" in {one["state"] for one in document["objects"] if one["address"] == row["address"]}
 
 
-@pytest.mark.parametrize(
-    ("command", "shown"),
-    [
-        pytest.param(("explain", "ADDRESS", "--json"), "gone", id="explain"),
-        pytest.param(("simulate", "--json"), "proposed", id="simulate"),
-        pytest.param(("report", "--html", "PAGE"), "report of 2026-11-01", id="report"),
-    ],
-)
-def test_neither_spark_nor_dagster_is_imported(
-    swept: Place, command: tuple[str, ...], shown: str, tmp_path: Path
-) -> None:
+def test_explain_simulate_and_report_import_neither_spark_nor_dagster(swept: Place, tmp_path: Path) -> None:
     script = (
-        "import sys\n"
+        "import json, sys\n"
         "from retention_assets.cli.main import cli\n"
-        "cli.main(sys.argv[1:], standalone_mode=False)\n"
-        f"found = [name for name in {_WATCHED!r} if name in sys.modules]\n"
-        "sys.exit(f'imported: {found}' if found else 0)\n"
+        "for arguments in json.loads(sys.argv[1]):\n"
+        "    cli.main(arguments, standalone_mode=False)\n"
+        f"    found = [name for name in {_WATCHED!r} if name in sys.modules]\n"
+        "    assert not found, (arguments, found)\n"
     )
-    given = {"ADDRESS": an_expired(swept)["address"], "PAGE": str(tmp_path / "page.html")}
-    name, *rest = command
-    asked = [sys.executable, "-c", script, "--config", str(swept.file), name, "orchard"]
-    ended = subprocess.run(
-        [*asked, *(given.get(one, one) for one in rest)], capture_output=True, text=True, check=False
-    )
+    reading = ["--config", str(swept.file)]
+    commands = [
+        [*reading, "explain", "orchard", an_expired(swept)["address"], "--json"],
+        [*reading, "simulate", "orchard", "--json"],
+        [*reading, "report", "orchard", "--html", str(tmp_path / "page.html")],
+    ]
+    asked = [sys.executable, "-c", script, json.dumps(commands)]
+    ended = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    assert shown in ended.stdout
+    assert all(shown in ended.stdout for shown in ('"gone"', '"proposed"', "report of 2026-11-01"))
 
 
 def test_the_page_has_the_outcomes_of_the_sweep_as_the_ledger_and_the_terminal_have_them(

@@ -72,6 +72,27 @@ def test_a_tag_that_is_gone_keeps_a_pair_as_long_as_the_reflog_says() -> None:
     assert keepers("b", tags_protect=True, memory=memory)["reflog"].until == ago(2) + 30 * DAY
 
 
+def test_a_branch_that_is_gone_keeps_a_pair_as_long_as_the_reflog_says() -> None:
+    memory = Memory((SeenHead("branch", "old", "gone", ago(2)),), {}, None)
+    kept = keepers("gone", memory=memory)["reflog"]
+    duration = RETENTION.duration_for("old").duration
+    assert duration is not None
+    assert kept.until == ago(2) + duration
+    assert "old" in f"{kept.name} {kept.detail}"
+
+
+def test_a_keeper_names_its_commit_by_the_whole_id() -> None:
+    old, head = "a" * 64, "b" * 64
+    commits = {old: a_commit(old, (), 20), head: a_commit(head, (old,), 5)}
+    references = References(commits, {"main": head}, {"v1": old}, NOW)
+    memory = Memory((SeenHead("tag", "v0", old, ago(2)),), {}, None)
+    kept = kept_commits(Policy(RETENTION, (), ()), references, tags_protect=True, as_of=NOW, memory=memory)
+    found = keepers_of(Entry("raw/x", "data/x", 1, ago(20), ("main",), (), (old,)), kept)
+    details = {keeper.kind: keeper.detail for keeper in found}
+    assert details.keys() == {"tag", "reflog", "commit"}
+    assert all(old in detail for detail in details.values())
+
+
 def test_a_lifecycle_rule_ends_what_a_head_keeps() -> None:
     rule = LifecycleRule("raw", "raw", 50 * DAY, {})
     found = keepers("a", "c", policy=Policy(RETENTION, (rule,), ()))

@@ -10,19 +10,20 @@ import dagster as dg
 import pytest
 import yaml
 
-from retention_assets.assets.jobs import plan_job
+from retention_assets.assets.runs import plan_job
 from retention_assets.config.configuration import Configuration, load_configuration
-from retention_assets.core.amounts import Amount
+from retention_assets.core.amounts import Amount, sum_of
 from retention_assets.definitions import build_definitions
 from retention_assets.explain.plans import newest_plan
 from retention_assets.explain.simulation import Forecast, forecast_of
 from retention_assets.icechunk.source.opening import snapshot_policy_in
 from retention_assets.lakefs.source.opening import policy_in
-from retention_assets.state.plan import load_plan, together
+from retention_assets.state.plan import load_plan
 from retention_assets.state.warehouse import Warehouse
 from tests.acceptance.places import DAY, Case, placed
 from tests.assets import icechunk_lake
 from tests.assets.lake import NOW
+from tests.clocks import GivenClock
 from tests.end_to_end.command import run
 from tests.explain.truth import Truth
 from tests.icechunk_repositories import Commit
@@ -66,11 +67,11 @@ class Place:
 
 def plan(configuration: Configuration, name: str, day: date, now: datetime) -> Amount:
     """Plan a day at a time of the clock; return the candidates and the waiting objects."""
-    job = build_definitions(configuration, clock=lambda: now).resolve_job_def(plan_job(name))
+    job = build_definitions(configuration, clock=GivenClock(lambda: now)).resolve_job_def(plan_job(name))
     with dg.DagsterInstance.ephemeral() as instance:
         assert job.execute_in_process(partition_key=day.isoformat(), instance=instance).success
     totals = load_plan(Warehouse(configuration.warehouse), name, day).totals
-    return together(totals.get(state, Amount()) for state in ("candidate", "waiting"))
+    return sum_of(totals.get(state, Amount()) for state in ("candidate", "waiting"))
 
 
 def noon(day: date) -> datetime:
@@ -118,7 +119,7 @@ def test_each_day_of_orchard_is_what_brute_force_finds_due(orchard: Place, case:
     days = [DAY + timedelta(days=days) for days in range(DAYS + 1)]
     assert len(forecast.days) > 5
     assert {day: forecast.due_until(day) for day in days} == {day: brute_force(case, day) for day in days}
-    listed = together([forecast.due_until(forecast.last), forecast.later, forecast.never])
+    listed = sum_of([forecast.due_until(forecast.last), forecast.later, forecast.never])
     assert listed.objects == len([one for one in sizes() if not one.startswith("_lakefs/")])
 
 

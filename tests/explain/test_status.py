@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from retention_assets.cli.standing import sparkline
+from retention_assets.cli.inspecting import sparkline
 from retention_assets.config.configuration import load_configuration
 from retention_assets.core.amounts import Amount
 from retention_assets.explain.status import RepositoryStatus, status_of
@@ -117,7 +117,7 @@ def world(tmp_path: Path) -> World:
 def test_a_repository_without_a_plan_needs_one(world: World) -> None:
     status = world.status()
     assert status.plan is None
-    assert status.needs == (f"There is no plan. Make one: {{program}} plan {NAME}",)
+    assert status.needs == (f"There is no plan. Plan with: {{program}} plan {NAME}",)
 
 
 def test_a_plan_that_nobody_approved_needs_an_approval_with_its_whole_hash(world: World) -> None:
@@ -241,6 +241,17 @@ def test_the_command_prints_whole_hashes_and_one_json_list(world: World) -> None
     assert "…" not in text.out
     assert document[0]["plan"]["plan_hash"] == HASH
     assert "{program}" not in text.out + str(document)
+
+
+def test_the_screen_fits_80_columns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    keep_plan(world.warehouse, a_plan(objects=123_456_789, size=10**15, waiting=987_654_321))
+    stop_sweeps(world.warehouse, NAME, "somebody.with.a.long.name@a-department.example.org", NOW)
+    write_record(world.warehouse, a_record(quarantined=123_456_789, failed=1_234_567, deleted=987_654_321))
+    shown = run("--config", world.file, "status").out.splitlines()
+    table = shown[: shown.index(f"{NAME}: plan {HASH}")]
+    assert any("123,456,789" in line for line in table)
+    assert max(map(len, table)) <= 80
 
 
 def test_neither_spark_nor_dagster_is_imported(world: World) -> None:

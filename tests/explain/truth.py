@@ -76,10 +76,6 @@ class Truth:
             if commits & tagged or (commits & active and not self._due(path, commits, at))
         }
 
-    def commits_of(self, address: str) -> dict[str, set[str]]:
-        """The commits that contain the address, by path."""
-        return {path: commits for (path, one), commits in self.entries.items() if one == address}
-
     def _document(self, policy: str) -> Any:
         return json.loads(policy_file(self.name, f"{policy}.json").read_text(encoding="utf-8"))
 

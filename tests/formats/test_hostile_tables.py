@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_assets.decoding import kernels
+from retention_assets.decoding.columns import MAX_COLUMN, Pieces, binary_column
 from retention_assets.errors import CorruptFile
 from retention_assets.lakefs.formats import blocks, sstable
 from retention_assets.lakefs.formats.sstable import SSTable, read_table
@@ -178,6 +179,41 @@ def test_an_index_partition_that_loops_is_refused(content: bytes) -> None:
         read_table(content, "x")
 
 
+def with_metaindex(name: bytes, stored: dict[bytes, bytes], location: bytes = b"") -> bytes:
+    """A table of one block. Its metaindex names the block of the properties `stored`, or `location`, by `name`."""
+    file = TableFile()
+    block = file.append(data_block([(b"key", VALUE)]))
+    index = file.append(data_block([(b"z", block)]), compress=False)
+    properties = file.append(data_block(sorted(stored.items()), b""), compress=False)
+    metaindex = file.append(data_block([(name, location or properties)], b""), compress=False)
+    return bytes(file.content) + footer(metaindex, index)
+
+
+NAMED, STORED = b"rocksdb.properties", {b"count": b"1", b"type": b"ranges"}
+INDEX_TYPE = b"rocksdb.block.based.table.index.type"
+
+
+def test_a_metaindex_that_names_the_properties_is_read() -> None:
+    assert len(read_table(with_metaindex(NAMED, STORED), "x").keys) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        pytest.param(with_metaindex(b"other", STORED), "names no properties block", id="no_properties"),
+        pytest.param(with_metaindex(NAMED, STORED, b"\xff" * 11), "location is cut or overlong", id="no_location"),
+        pytest.param(with_metaindex(NAMED, {b"\xff": b""}), "name is not text .*0xff", id="no_text"),
+        pytest.param(
+            with_metaindex(NAMED, {**STORED, INDEX_TYPE: b"\1\0\0\0"}), "index type 01000000", id="an_unknown_index"
+        ),
+    ],
+)
+def test_properties_that_cannot_be_read_are_refused_with_what_was_seen(content: bytes, what: str) -> None:
+    undone = r"The file was not used\. Nothing was deleted\. Read it again"
+    with pytest.raises(CorruptFile, match=f"^x: .*{what}.*{undone}"):
+        read_table(content, "x")
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -275,6 +311,19 @@ def test_a_piece_is_copied_only_from_inside_and_where_there_is_room(start: int, 
     source = np.frombuffer(b"A" * 100, np.uint8)
     assert kernels.gather(source, starts, lengths, np.zeros(2, np.int32), memory[:50]) == 0
     assert not memory.any()
+
+
+@pytest.mark.parametrize(
+    ("start", "length", "what"),
+    [
+        pytest.param(0, MAX_COLUMN + 1, "a column of 2,147,483,648 bytes", id="too_large"),
+        pytest.param(90, 11, "the bytes of row 0 lie outside", id="outside"),
+    ],
+)
+def test_a_column_of_pieces_that_no_table_has_is_refused(start: int, length: int, what: str) -> None:
+    pieces = Pieces(np.zeros(100, np.uint8), np.array([start], np.int64), np.array([length], np.int64))
+    with pytest.raises(CorruptFile, match=rf"^x: {what}.*Nothing was deleted\. Read it again"):
+        binary_column(pieces, "x")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_assets.errors import CorruptFile
-from retention_assets.inventory.percent import url_decoded
+from retention_assets.inventory.rows import url_decoded
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))

@@ -65,7 +65,7 @@ def test_what_the_server_lists_as_active_is_active_and_its_walk_is_the_one_model
     references, retention = references_of(name), retention_of(name)
     heads: dict[str, timedelta] = {}
     for branch, head in references.branches.items():
-        heads[head] = max(retention.span_for(branch).span or timedelta.max, heads.get(head, timedelta(0)))
+        heads[head] = max(retention.duration_for(branch).duration or timedelta.max, heads.get(head, timedelta(0)))
     history = history_of(references)
     starts = upstream.starts(history, heads)
     assert retention.default is not None

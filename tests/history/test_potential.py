@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from retention_assets.lakefs.rules.potential import BEGINNING, is_potential, thresholds
-from retention_assets.policy.rules_in_force import CurrentRule
+from retention_assets.policy.table import CurrentRule
 
 BRANCHES = ("b1", "b2", "b3", "main")
 MOMENT = timedelta(seconds=1)

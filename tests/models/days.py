@@ -9,9 +9,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.core.guards import refusals
-from retention_assets.lakefs.rules.addresses import addresses, canonical
 from retention_assets.lakefs.rules.committed import commit_graph
-from retention_assets.lakefs.rules.ranges import active_ranges
+from retention_assets.lakefs.rules.ranges import active_ranges, addresses, canonical
 from retention_assets.lakefs.rules.references import references_hash
 from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.rules.tables import commit_graph_rows
@@ -20,15 +19,16 @@ from retention_assets.lakefs.source.opening import OpenRepository, open_reposito
 from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.staged_objects import staged_objects
 from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
-from retention_assets.lakefs.sweep.planning import KNOWN, PlanInputs, Terms, make_plan
+from retention_assets.lakefs.sweep.planning import PlanInputs, Terms, make_plan
 from retention_assets.lakefs.sweep.sweeping import report
-from retention_assets.policy.rules_in_force import CurrentRule
+from retention_assets.policy.table import CurrentRule
 from retention_assets.state.approval import approve, approved_terms, planned_terms
+from retention_assets.state.metadata import Details, PartitionMetadata
 from retention_assets.state.plan import Plan
-from retention_assets.state.policies import POLICY_RUN, current_rules_of, policy_versions, rules_in_force
+from retention_assets.state.policies import current_rules_of, policy_versions, rules_in_force
 from retention_assets.state.table_cache import TableCache
 from retention_assets.state.table_writer import conform
-from retention_assets.state.warehouse import PartitionMetadata, Rows, Warehouse
+from retention_assets.state.warehouse import Rows, Warehouse
 from retention_assets.sweep.sweep_run import Sweep
 from retention_assets.tables import DELETION_CANDIDATES, POLICY_TABLE, STORAGE_INVENTORY, TABLES
 from tests.ledgers import write_ledger
@@ -155,13 +155,13 @@ class Day:
 
     def _rules_in_force(self, opened: OpenRepository) -> tuple[CurrentRule, ...]:
         versions = policy_versions(self.warehouse, NAME, self.date, opened.policy(), self.run_id)
-        table = self._keep(POLICY_TABLE.name, Rows(versions, self.world.now, {POLICY_RUN: self.run_id}))
+        table = self._keep(POLICY_TABLE.name, Rows(versions, self.world.now, Details(policy_run=self.run_id)))
         return tuple(current_rules_of(rules_in_force(self.warehouse, NAME, table)))
 
     def _pictures(self, opened: OpenRepository) -> tuple[PlanInputs, int]:
         context = InventoryContext(self.spark, opened, self.warehouse, self.date, lambda: self.world.now)
         snapshot = take_snapshot(context)
-        inventory = self._keep(STORAGE_INVENTORY.name, Rows(snapshot.frame, snapshot.taken_at, snapshot.notes))
+        inventory = self._keep(STORAGE_INVENTORY.name, Rows(snapshot.frame, snapshot.taken_at, snapshot.details))
         staged = opened.source.staged()
         assert staged
         waiting = staged_objects(self.spark, opened.access, staged.files, opened.inside, staged.shown)
@@ -175,8 +175,8 @@ class Day:
         entries, ranges_read = cache.rows(held, ranges())
         inputs = PlanInputs(
             inventory,
-            Rows(waiting, staged.taken_at, {KNOWN: "true"}),
-            Rows(graph, references.taken_at, {"references_hash": references_hash(references)}),
+            Rows(waiting, staged.taken_at, Details(known=True)),
+            Rows(graph, references.taken_at, Details(references_hash=references_hash(references))),
             Rows(addresses(held, canonical(entries, opened.inside)).cache(), references.taken_at),
         )
         return inputs, metaranges_read.files + ranges_read.files
@@ -187,7 +187,7 @@ class Day:
         frame.write.mode("overwrite").parquet(self.warehouse.partition(NAME, table, self.date))
         count = self.warehouse.row_count(NAME, table, self.date.isoformat())
         self.warehouse.write_metadata(
-            NAME, table, self.date, PartitionMetadata(rows.taken_at, count, self.run_id, rows.notes)
+            NAME, table, self.date, PartitionMetadata(rows.taken_at, count, self.run_id, rows.details)
         )
         return self.warehouse.rows(self.spark, NAME, table, self.date)
 

@@ -11,12 +11,18 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.core.age import AgeCutoff
-from retention_assets.lakefs.rules.addresses import addresses
-from retention_assets.lakefs.rules.candidates import candidates, classified, due, holders, live_addresses
+from retention_assets.core.settle import candidates
+from retention_assets.lakefs.rules.candidates import (
+    classified,
+    commits_by_address,
+    due,
+    live_addresses,
+    with_names,
+)
 from retention_assets.lakefs.rules.committed import activity, commit_graph, protected_commits
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 from retention_assets.lakefs.rules.names import issued_at
-from retention_assets.lakefs.rules.ranges import active_ranges
+from retention_assets.lakefs.rules.ranges import active_ranges, addresses
 from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.lakefs.rules.tables import commit_graph_rows, potential_commits_rows
 from retention_assets.lakefs.source.ranges import METARANGE_RANGES, RANGE_ENTRIES
@@ -55,8 +61,11 @@ def found(spark: SparkSession, truths: Sequence[Truth]) -> Found:
     staged = _staged(spark, [truth.world for truth in truths])
     inventory = _inventory(spark, [truth.world for truth in truths])
     age_cutoff = AgeCutoff(now, rules.grace, rules.token_life, issued=issued_at)
-    objects = classified(inventory, holders(pairs, prefixes), staged, age_cutoff, staged_known=True)
-    chosen = {row["address"]: row["reason"] for row in candidates(due(objects)).select("address", "reason").collect()}
+    objects = classified(inventory, commits_by_address(pairs, prefixes), staged, age_cutoff, staged_known=True)
+    chosen = {
+        row["address"]: row["reason"]
+        for row in candidates(with_names(due(objects), pairs)).select("address", "reason").collect()
+    }
     live = {row["address"] for row in live_addresses(pairs, staged, prefixes).select("address").collect()}
     pairs.unpersist()
     return Found(chosen, live)

@@ -71,6 +71,14 @@ KEEPING = (
         ),
     ),
     Mutation(
+        name="branches beyond the first 64 are not united",
+        breaks="an object stays as long as any branch that has it keeps it (invariant 11)",
+        file="retention_assets/lakefs/rules/name_sets.py",
+        old="    np.bitwise_or.at(words, (position // _BITS, row),",
+        new="    np.bitwise_or.at(words, (position // _BITS * 0, row),",
+        caught_by=("tests/transforms/test_name_sets.py::test_the_union_of_sets_is_the_union_of_the_lists",),
+    ),
+    Mutation(
         name="the end of the grace period is past it",
         breaks="what is exactly as old as the grace period stays (invariant 2)",
         file="retention_assets/core/age.py",
@@ -110,7 +118,7 @@ HISTORY = (
     Mutation(
         name="a branch or tag whose commit is missing is passed over",
         breaks="missing commits end the run (invariant 3)",
-        file="retention_assets/lakefs/rules/ancestry.py",
+        file="retention_assets/lakefs/rules/references.py",
         old='                raise SourceError(f"{kind} {name!r}: its commit {commit_id} {missing}")\n',
         new="                continue\n",
         caught_by=(
@@ -133,12 +141,28 @@ HISTORY = (
         name="Spark lets the shortest span of the holding branches count",
         breaks="the frames judge as the rule does",
         file="retention_assets/lakefs/rules/lifecycle.py",
-        old="    return F.greatest(by_default, *spans) if spans else by_default\n",
-        new="    return F.least(by_default, *spans) if spans else by_default\n",
+        old="    return F.greatest(by_default, *durations) if durations else by_default\n",
+        new="    return F.least(by_default, *durations) if durations else by_default\n",
         caught_by=(
             "tests/transforms/test_lifecycle.py"
             "::test_a_pair_under_foo_bar_is_due_as_the_design_says[upstream: on main and b1, 9 days]",
         ),
+    ),
+    Mutation(
+        name="heads that are gone are forgotten",
+        breaks="what a plan saw as held stays for its time (invariant 11)",
+        file="retention_assets/lakefs/rules/reflog.py",
+        old="if head.commit_id in references.commits and now[head.kind].get(head.name) != head.commit_id\n",
+        new="if head.commit_id not in references.commits\n",
+        caught_by=("tests/history/test_reflog.py::test_a_deleted_branch_keeps_its_commits_for_its_own_time",),
+    ),
+    Mutation(
+        name="the date of a commit is believed",
+        breaks="dates that users write make nothing older than the first plan that did not know it (invariant 11)",
+        file="retention_assets/lakefs/rules/reflog.py",
+        old="        if earliest is not None and earliest > commit.created_at:\n",
+        new="        if earliest is None:\n",
+        caught_by=("tests/history/test_reflog.py::test_a_commit_that_says_it_is_old_expires_nothing",),
     ),
     Mutation(
         name="Icechunk: a snapshot exactly as old as its rule has expired",
@@ -293,7 +317,7 @@ SWEEPING = (
         name="the quarantine of another location is purged",
         breaks="the look before a purge is at the repository whose objects are in quarantine (invariant 1)",
         file="retention_assets/sweep/undo.py",
-        old="    require_same_place(undo.warehouse, undo.repository)\n    require_clock(",
+        old="    require_same_location(undo.warehouse, undo.repository)\n    require_clock(",
         new="    require_clock(",
         caught_by=("tests/sweep/test_undo.py::test_the_quarantine_of_another_location_is_neither_restored_nor_purged",),
     ),
@@ -301,7 +325,7 @@ SWEEPING = (
         name="one location has tables under two names",
         breaks="one owner per location (invariant 6)",
         file="retention_assets/state/binding.py",
-        old="    _require_one_name(warehouse, repository, place)\n",
+        old="    _require_one_name(warehouse, repository, location)\n",
         new="",
         caught_by=(
             "tests/sweep/test_binding.py::test_a_repository_that_is_renamed_does_not_begin_without_its_tables[storage]",
@@ -377,8 +401,8 @@ SWEEPING = (
         name="what is about to be deleted is not noted before",
         breaks="after a crash what may be gone is known (invariant 8)",
         file="retention_assets/sweep/worker.py",
-        old='    _noted(task, group, attempted, name, clock(), "attempted")\n',
-        new="    task.ledger.rows(group, attempted, clock())\n",
+        old='    _recorded(task, chunk, attempted, name, clock(), "attempted")\n',
+        new="    task.ledger.rows(chunk, attempted, clock())\n",
         caught_by=("tests/sweep/test_worker.py::test_each_group_is_noted_before_and_after_it_is_worked_on",),
     ),
     Mutation(
@@ -402,6 +426,36 @@ SWEEPING = (
             "tests/stores/test_deletion_faults.py::TestLostAnswers"
             "::test_what_the_answer_to_a_bulk_leaves_out_is_not_taken_for_deleted",
         ),
+    ),
+    Mutation(
+        name="a copy is not compared with what was copied",
+        breaks="an object leaves the repository only after its copy was verified",
+        file="retention_assets/objectstore/mutate/copying.py",
+        old="        if there.e_tag == found.e_tag:\n            return SIZE_AND_ETAG\n",
+        new="        return SIZE_AND_ETAG\n",
+        caught_by=(
+            "tests/stores/test_copying.py::TestWhatIsSeenAfterwards"
+            "::test_a_copy_that_is_not_what_was_copied_has_failed",
+        ),
+    ),
+    Mutation(
+        name="Icechunk: what is reached again by now is released",
+        breaks="edits release nothing that a branch or tag reaches by then",
+        file="retention_assets/icechunk/edits/publishing.py",
+        old="reachable(after, after.tips()) & _to_delete(planned)\n",
+        new="reachable(after, after.tips()) & frozenset()\n",
+        caught_by=(
+            "tests/sweep/icechunk/test_publishing.py"
+            "::test_a_snapshot_that_is_to_go_and_is_tagged_by_now_refuses[c-format_2]",
+        ),
+    ),
+    Mutation(
+        name="Icechunk: the repository is edited in a store that ignores conditions",
+        breaks="no commit of a writer is lost",
+        file="retention_assets/cli/icechunk.py",
+        old="    def conflicts() -> Mapping[str, Any]:\n        ObjectWriter(access).require_conditions()\n",
+        new="    def conflicts() -> Mapping[str, Any]:\n",
+        caught_by=("tests/cli/test_icechunk.py::test_nothing_is_changed_in_a_store_that_ignores_conditions[branch]",),
     ),
 )
 
@@ -577,8 +631,8 @@ ON_A_REAL_SERVER = (
         name="a page without rows is the whole truth",
         breaks="a branch that is made again during a scan hides nothing that is staged (invariant 3)",
         file="retention_assets/lakefs/source/staged_list.py",
-        old="            if not any(self._ask_each(self._shows_any, passed)):\n                return answer, []",
-        new="            if answer is not None:\n                return answer, []",
+        old="            if not any(self._ask_each(self._shows_any, passed)):\n                return response, []",
+        new="            if response is not None:\n                return response, []",
         caught_by=(f"{_FULL_OF}[made again]",),
     ),
 )

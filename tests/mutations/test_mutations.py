@@ -30,17 +30,14 @@ def test_mutations_differ_by_name_and_by_what_they_change() -> None:
     assert len({(mutation.file, mutation.old, mutation.new) for mutation in MUTATIONS}) == len(MUTATIONS)
 
 
-def test_the_tests_that_must_notice_them_are_there() -> None:
-    named = sorted({node_id for mutation in MUTATIONS for node_id in mutation.caught_by})
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *named],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert set(named) == {line for line in done.stdout.splitlines() if "::" in line}
+def test_the_tests_that_must_notice_them_are_there(request: pytest.FixtureRequest) -> None:
+    named = {node_id for mutation in MUTATIONS for node_id in mutation.caught_by}
+    named -= {test.nodeid for test in request.session.items}
+    if named:  # this run collected only some of the tests
+        asked = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *sorted(named)]
+        done = subprocess.run(asked, cwd=PROJECT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert named == {line for line in done.stdout.splitlines() if "::" in line}
 
 
 @pytest.mark.slow

@@ -6,8 +6,7 @@ from datetime import date
 import pytest
 
 from retention_assets.policy.documents import join, read_document
-from retention_assets.policy.rules_in_force import CurrentRule, RuleRow, current_rules
-from retention_assets.policy.table import policy_rows
+from retention_assets.policy.table import CurrentRule, RuleRow, current_rules, policy_rows
 from tests.policy.test_table import EXAMPLE
 
 RULE_1 = '{"rule1": {"prefix": "foo/bar", "days": 10, "enabled": true, "branch_days": {"b1": 5, "b2": 8}}}'

@@ -79,8 +79,8 @@ def test_rules_without_a_default_keep_the_rest_for_ever():
 def test_a_branch_called_default_does_not_take_the_id_of_the_default():
     retention = policy_of("retention: {default: 3d, branches: [{branch: default, keep: 7d}]}").retention
     assert retention is not None
-    assert retention.span_for("default") == (days(7), "branch:default")
-    assert retention.span_for("dev") == (days(3), "default")
+    assert retention.duration_for("default") == (days(7), "branch:default")
+    assert retention.duration_for("dev") == (days(3), "default")
 
 
 def test_the_servers_own_form_is_read():
@@ -166,6 +166,7 @@ def test_a_lifecycle_rule_of_the_seed_may_be_called_like_a_section_of_ours():
         ("holds: [{id: a, reason: r, prefix: x, until: 'next year'}]", "holds[0].until: Invalid isoformat"),
         ("lifecycle: [{id: a, keep: 3d}]", "lifecycle[0]: a rule names exactly one of prefix and glob"),
         ("lifecycle: [{id: a, prefix: x, glob: y, keep: 3d}]", "lifecycle[0]: a rule names exactly one of"),
+        ("lifecycle: [{id: a, glob: /x, keep: 3d}]", "lifecycle[0]: glob: paths of a repository have no slash at"),
         ("lifecycle: [{id: a, prefix: x, keep: 3}]", "lifecycle[0].keep: '3' is not a duration"),
         ("lifecycle: [{id: a, prefix: x, branches: {dev: 3}}]", "lifecycle[0].branches.dev: '3' is not a duration"),
         ("lifecycle: [{id: a, prefix: x, enabled: 'yes'}]", "lifecycle[0].enabled: Input should be a valid boolean"),
@@ -191,7 +192,7 @@ def test_a_lifecycle_rule_of_the_seed_may_be_called_like_a_section_of_ours():
         (
             '{"default_retention_days": 3, "branches": [{"branch_id": "a", "retention_days": 9}, '
             '{"branch_id": "a", "retention_days": 9}]}',
-            "retention: the id 'a' stands a second time",
+            "retention: the id 'a' is duplicated",
         ),
         (
             '{"default_retention_days": 3, "branches": [{"branch_id": "a", "retention_days": 9}, '
@@ -280,19 +281,19 @@ def test_a_default_in_one_document_counts_for_the_rules_of_another():
         pytest.param(
             "retention: {branches: [{branch: dev, keep: 7d, id: x}]}",
             "retention: {branches: [{branch: main, keep: 8d, id: x}]}",
-            "b.yaml: retention: the id 'x' stands a second time (first in a.yaml)",
+            "b.yaml: retention: the id 'x' is duplicated (first in a.yaml)",
             id="one_retention_id_twice",
         ),
         pytest.param(
             "lifecycle: [{id: x, prefix: a, keep: 1d}]",
             '{"x": {"prefix": "b", "days": 1, "enabled": true}}',
-            "b.yaml: lifecycle: the id 'x' stands a second time (first in a.yaml)",
+            "b.yaml: lifecycle: the id 'x' is duplicated (first in a.yaml)",
             id="one_lifecycle_id_in_two_forms",
         ),
         pytest.param(
             "holds: [{id: x, prefix: a, reason: r}]",
             "holds: [{id: x, prefix: b, reason: r}]",
-            "b.yaml: holds: the id 'x' stands a second time (first in a.yaml)",
+            "b.yaml: holds: the id 'x' is duplicated (first in a.yaml)",
             id="one_hold_id_twice",
         ),
     ],

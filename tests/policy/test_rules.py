@@ -47,29 +47,29 @@ RETENTION = CommittedRetention(
     ],
 )
 def test_exact_names_beat_globs_and_the_longest_glob_beats_the_default(branch, kept):
-    assert RETENTION.span_for(branch) == kept
+    assert RETENTION.duration_for(branch) == kept
 
 
 def test_the_order_of_rules_does_not_matter():
     backwards = replace(RETENTION, rules=RETENTION.rules[::-1])
-    assert [backwards.span_for(b) for b in ("exp-12", "exp-12-keep")] == [
-        RETENTION.span_for(b) for b in ("exp-12", "exp-12-keep")
+    assert [backwards.duration_for(b) for b in ("exp-12", "exp-12-keep")] == [
+        RETENTION.duration_for(b) for b in ("exp-12", "exp-12-keep")
     ]
 
 
 def test_a_default_that_is_longer_does_not_count_where_a_rule_names_the_branch():
     longer = replace(RETENTION, default=None)
-    assert longer.span_for("exp-2") == Kept(days(7), "experiments")
+    assert longer.duration_for("exp-2") == Kept(days(7), "experiments")
 
 
 def test_without_a_default_an_unnamed_branch_is_kept_for_ever_by_no_rule():
-    assert CommittedRetention(RETENTION.rules).span_for("dev") == Kept(None, None)
+    assert CommittedRetention(RETENTION.rules).duration_for("dev") == Kept(None, None)
 
 
 def test_of_globs_with_equal_spans_the_lower_id_is_named():
     rules = (BranchRetention("b", "e*", days(7)), BranchRetention("a", "*x", days(7)))
-    assert CommittedRetention(rules).span_for("ex").rule_id == "a"
-    assert CommittedRetention(rules[::-1]).span_for("ex").rule_id == "a"
+    assert CommittedRetention(rules).duration_for("ex").rule_id == "a"
+    assert CommittedRetention(rules[::-1]).duration_for("ex").rule_id == "a"
 
 
 def test_a_default_cannot_be_given_and_not_count():

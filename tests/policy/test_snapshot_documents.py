@@ -4,9 +4,8 @@ from itertools import permutations
 import pytest
 
 from retention_assets.errors import ConfigurationError
-from retention_assets.policy.documents import read_document
+from retention_assets.policy.documents import join_snapshot_documents, read_document, read_snapshot_document
 from retention_assets.policy.rules import Hold
-from retention_assets.policy.snapshot_documents import join_snapshot_documents, read_snapshot_document
 from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy, SnapshotRule
 
 ROOT = "1CECHNKREP0F1RSTCMT0"
@@ -106,7 +105,7 @@ def test_a_branch_and_a_tag_of_one_name_have_rules_of_their_own():
         ("holds: [{id: a, reason: r, tag: v, until: next year}]", "holds[0].until: Invalid isoformat"),
         (
             "snapshots: {branches: [{branch: a, keep_last: 1}, {branch: a, keep_last: 1}]}",
-            "snapshots: the id 'branch:a' stands a second time",
+            "snapshots: the id 'branch:a' is duplicated",
         ),
         (
             "snapshots: {branches: [{branch: a, keep_last: 1}, {branch: a, keep_newer: 3d, keep_last: 1}]}",
@@ -172,13 +171,13 @@ def test_no_documents_are_no_rules():
         pytest.param(
             "snapshots: {branches: [{branch: dev, keep_newer: 7d, id: x}]}",
             "snapshots: {tags: [{tag: v1, keep_newer: 7d, id: x}]}",
-            "b.yaml: snapshots: the id 'x' stands a second time (first in a.yaml)",
+            "b.yaml: snapshots: the id 'x' is duplicated (first in a.yaml)",
             id="one_id_twice",
         ),
         pytest.param(
             "holds: [{id: x, tag: a, reason: r}]",
             "holds: [{id: x, tag: b, reason: r}]",
-            "b.yaml: holds: the id 'x' stands a second time (first in a.yaml)",
+            "b.yaml: holds: the id 'x' is duplicated (first in a.yaml)",
             id="one_hold_id_twice",
         ),
     ],

@@ -2,9 +2,8 @@ from datetime import date, timedelta
 
 import pytest
 
-from retention_assets.policy.lint import Finding
+from retention_assets.policy.lint import Finding, lint_snapshots
 from retention_assets.policy.rules import Hold
-from retention_assets.policy.snapshot_lint import lint_snapshots
 from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy, SnapshotRule
 
 DAY = date(2026, 11, 1)

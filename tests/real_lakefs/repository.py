@@ -207,11 +207,6 @@ class Repository:
                 raise RuntimeError("the call ended without its hook")
         return call
 
-    def set_gc_rules(self, default_days: int, **branches: int) -> None:
-        """Set the server's own retention rules."""
-        rules = [{"branch_id": name, "retention_days": days} for name, days in branches.items()]
-        self._ask("PUT", "/settings/gc_rules", body={"default_retention_days": default_days, "branches": rules})
-
     # ---- reading
 
     def branches(self) -> dict[str, str]:

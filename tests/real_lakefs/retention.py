@@ -18,6 +18,7 @@ from retention_assets.cli import runs
 from retention_assets.config.configuration import Configuration
 from retention_assets.config.timestamps import utc_now
 from retention_assets.definitions import build_definitions
+from tests.clocks import GivenClock
 from tests.conftest import forget_caches
 from tests.end_to_end.command import Answer, Json, environment, run
 from tests.real_lakefs.client import ACCESS_KEY, SECRET_KEY
@@ -44,7 +45,7 @@ def by_the_clock(clock: MovedClock) -> Iterator[None]:
             if getattr(module, "utc_now", None) is utc_now:
                 patch.setattr(module, "utc_now", clock)
             if hasattr(module, "build_definitions"):
-                patch.setattr(module, "build_definitions", partial(build_definitions, clock=clock))
+                patch.setattr(module, "build_definitions", partial(build_definitions, clock=GivenClock(clock)))
         patch.setattr(runs, "_instance", _in_memory)
         yield
 

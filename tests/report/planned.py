@@ -4,8 +4,10 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import dagster as dg
 
@@ -25,6 +27,8 @@ SNAPSHOTS = (
     Commit("x", "b", icechunk_lake.at(22)),
 )
 _CELL = re.compile(r'data-objects="(\d+)" data-bytes="(\d+)"')
+_ROW = re.compile(r"<tr>(.*?)</tr>", re.DOTALL)
+_ANY_CELL = re.compile(r'<td(?: class="number" data-objects="(\d+)" data-bytes="(\d+)")?>(.*?)</td>', re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Planned:
 
     @property
     def page(self) -> Path:
-        return Path(self.metadata["retention_report"]["report"])
+        return Path(unquote(urlsplit(self.metadata["retention_report"]["report"]).path))
 
     def figures(self) -> Json:
         """The numbers from which the page draws its plots."""
@@ -54,6 +58,18 @@ class Planned:
         )
         rows = [re.split("</td>", row, maxsplit=1) for row in table.split("<tr><td>")[1:]]
         return {first: [(int(one), int(size)) for one, size in _CELL.findall(rest)] for first, rest in rows}
+
+    def plots(self) -> dict[str, list[list[Any]]]:
+        """The rows of the first table below each plot, by the plot's name: texts, and amounts as (objects, bytes)."""
+        names = self.page.read_text(encoding="utf-8").split("<script")[0].split('data-plot="')[1:]
+        bodies = ["".join(names[place:]).split("<tbody>")[1].split("</tbody>")[0] for place in range(len(names))]
+        return {
+            name.split('"')[0]: list(map(_row, _ROW.findall(body))) for name, body in zip(names, bodies, strict=True)
+        }
+
+
+def _row(row: str) -> list[Any]:
+    return [(int(objects), int(size)) if objects else unescape(text) for objects, size, text in _ANY_CELL.findall(row)]
 
 
 def plan_lakefs(directory: Path) -> Planned:

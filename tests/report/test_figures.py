@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -10,18 +11,22 @@ import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.core.states import STATES
+from retention_assets.errors import TableContractError
 from retention_assets.explain.plans import newest_plan
 from retention_assets.report.groups import groups_of
 from retention_assets.state.warehouse import Warehouse
 from tests.acceptance.places import DAY
 from tests.browser import CHROMIUM, DRIVER, browser
-from tests.end_to_end.command import run
+from tests.end_to_end.command import Json, run
 from tests.explain.truth import Truth
 from tests.report.planned import CASE, Planned, plan_icechunk, plan_lakefs
 from tests.repositories import listing
 
 pytestmark = pytest.mark.usefixtures("spark", "forgetful")
 BY = {"reason": "by_reason", "prefix": "by_top_prefix", "branch": "by_branch"}  # on the page, in the terminal
+
+GROUPS = {"reason": "reason", "rule": "rule", "folders": "folder", "branch": "branch", "age": "age"}  # by plot
+PLOTS = {"over_time", "reclaimable", *GROUPS, "forecast", "history"}
 
 Amounts = dict[str, tuple[int, int]]
 
@@ -153,11 +158,82 @@ def test_what_stays_at_each_prefix_is_what_brute_force_finds_live(planned: Plann
     assert {name: (one.objects, one.bytes) for name, one in stays.items() if one.objects} == grouped(tops)
 
 
+def test_a_plan_whose_objects_are_not_stored_any_more_has_no_figures(planned: Planned) -> None:
+    warehouse, repository = Warehouse(planned.configuration.warehouse), planned.configuration.repository(planned.name)
+    tables, _ = newest_plan(warehouse, repository, date.fromisoformat(planned.day))
+    with pytest.raises(TableContractError) as refused:
+        groups_of(replace(tables, plan=replace(tables.plan, plan_hash="f" * 64)))
+    told = str(refused.value)
+    assert f"{planned.name}: the objects of the plan of {planned.day} are not stored any more" in told
+    assert "No report was written" in told
+    assert told.endswith(f"Plan again: `retention plan {planned.name} --as-of {planned.day}`.")
+
+
+def test_a_page_that_cannot_be_written_is_named(planned: Planned, tmp_path: Path) -> None:
+    page = tmp_path / "nowhere" / "page.html"
+    answer = run("--config", planned.configuration.file, "report", planned.name, "--html", page)
+    assert answer.status == 2
+    assert f"{page}: the report cannot be written: No such file or directory. Name another file." in answer.err
+
+
+def pair(amount: Json) -> tuple[int, int]:
+    return amount["objects"], amount["bytes"]
+
+
+def drawn(document: Json, plot: str) -> list[list[object]]:
+    """Return what `page.js` draws, as the rows of a table."""
+    if plot in GROUPS:
+        groups = document["groups"][GROUPS[plot]]
+        parts = ("candidate", "waiting", *(("stays",) if any(one["stays"] for one in groups) else ()))
+        return [[one["name"], *(pair(one[part]) for part in parts)] for one in groups]
+    if plot == "forecast":
+        return [
+            [day["day"], one["name"], pair(one)] for day in document["forecast"]["days"] for one in day["by_prefix"]
+        ]
+    if plot == "history":
+        return [[one["name"], ", ".join(one["names"])] for one in document["history"]]
+    plans: list[list[object]] = []
+    for one in document["over_time"]:
+        totals = {state: pair(amount) for state, amount in one["totals"].items()}
+        reclaimable = [totals.pop(state, (0, 0)) for state in ("candidate", "waiting")]
+        plans.append([one["day"], *reclaimable, tuple(map(sum, zip(*totals.values(), strict=True)))])
+    return plans
+
+
+def test_each_plot_has_a_table_with_its_numbers(planned: Planned) -> None:
+    tables = planned.plots()
+    assert tables.keys() == PLOTS
+    for plot, rows in tables.items():
+        found = [[row[0], row[3]] for row in rows] if plot == "history" else rows
+        assert sorted(found) == sorted(drawn(planned.figures(), plot)), plot
+    assert tables["reason"]
+    assert tables["folders"]
+
+
+def test_the_forecast_on_the_page_is_that_of_simulate(planned: Planned) -> None:
+    answer = run("--config", planned.configuration.file, "simulate", planned.name, "--days", "60", "--json")
+    assert answer.status == 0, answer.err
+    assert planned.figures()["forecast"] == answer.document()["current"]
+    assert answer.document()["current"]["days"]
+
+
+def test_dagster_links_the_page_and_shows_the_totals_of_the_plan(planned: Planned) -> None:
+    shown = planned.metadata["retention_report"]
+    assert shown["report"] == planned.page.as_uri()
+    assert planned.page.name == "report.html"
+    assert shown["totals"] == planned.metadata["deletion_candidates"]["totals"]
+
+
+def comes_due(planned: Planned) -> bool:
+    """Whether anything comes due after the day of the plan: with nothing, a sentence stands for the plot."""
+    forecast = planned.figures()["forecast"]
+    return any(one["day"] > forecast["first"] for one in forecast["days"])
+
+
 @pytest.mark.browser
 @pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium and chromedriver here")
-@pytest.mark.parametrize(
-    ("width", "height", "is_dark"), [(390, 844, True), (1280, 900, False)], ids=["phone", "desktop"]
-)
+@pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 900)], ids=["phone", "desktop"])
 def test_the_page_fits_the_screen_and_asks_for_nothing(
     planned: Planned, width: int, height: int, is_dark: bool
 ) -> None:
@@ -167,10 +243,11 @@ def test_the_page_fits_the_screen_and_asks_for_nothing(
         for shown in ("closed", "open"):
             assert opened.evaluate("document.documentElement.scrollWidth") <= width, shown
             opened.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true })")
-        drawn = opened.evaluate(
-            "[...document.querySelectorAll('[data-plot]')].filter((one) => one.querySelector('svg, p')).length"
+        with_plot = opened.evaluate(
+            "[...document.querySelectorAll('[data-plot]')].filter((one) => one.querySelector('svg'))"
+            ".map((one) => one.dataset.plot)"
         )
-        assert drawn == opened.evaluate("document.querySelectorAll('[data-plot]').length") > 5
+        assert set(with_plot) == PLOTS - (set() if comes_due(planned) else {"forecast"})
         back = opened.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (back == "rgb(255, 255, 255)") is not is_dark
         assert opened.console() == []

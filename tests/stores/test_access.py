@@ -31,7 +31,7 @@ def test_travels_to_another_process_whole() -> None:
 
 
 def test_memory_does_not_travel_since_another_process_would_find_it_empty() -> None:
-    with pytest.raises(ConfigurationError, match="cannot be read by another"):
+    with pytest.raises(ConfigurationError, match="another process cannot read the memory"):
         pickle.dumps(StoreAccess("memory://lake"))
 
 
@@ -104,8 +104,8 @@ def test_a_wrong_option_is_named_without_its_value(url: str, options: dict[str, 
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        pytest.param("ftp://host/x", "not a place of objects", id="unknown_scheme"),
-        pytest.param("https://example.com/x", "not a place of objects", id="any_web_server"),
+        pytest.param("ftp://host/x", "this kind of URL is not supported", id="unknown_scheme"),
+        pytest.param("https://example.com/x", "this kind of URL is not supported", id="any_web_server"),
         pytest.param("/var/lake", "must be a URL", id="no_url"),
         pytest.param("local://repo", "Set `storage:`", id="local"),
         pytest.param("s3://lake/a#b", "ends before its `#`", id="fragment"),

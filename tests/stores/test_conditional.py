@@ -100,7 +100,7 @@ def test_what_cannot_be_seen_is_said_to_be_unknown(faulty: FaultyS3, conditional
     faulty.faults = Faults(lost=1.0, applies=lambda request: True)
     answer = write(conditional)
     assert isinstance(answer, Failure)
-    assert answer.unclear
+    assert answer.ambiguous
     with pytest.raises(StoreError, match=r"the store cannot be reached\. Whether it was written is unknown\."):
         require_known(answer, "s3://lake", "repo")
 
@@ -112,7 +112,7 @@ def test_a_store_that_keeps_throttling_has_written_nothing(
     answer = conditional.create("repo", b"ours")
     assert isinstance(answer, Failure)
     assert "SlowDown" in answer.detail
-    assert not answer.unclear
+    assert not answer.ambiguous
     assert "Contents" not in bucket.client().list_objects_v2(Bucket=bucket.name)
 
 

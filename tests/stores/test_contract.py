@@ -137,7 +137,7 @@ class TestReading:
 
     def test_a_missing_object_is_named_with_its_place(self, filled: Lake) -> None:
         for ask in (filled.reader.read, filled.reader.head):
-            with pytest.raises(ObjectMissing, match="'data/gone': it is not in the store") as caught:
+            with pytest.raises(ObjectMissing, match="'data/gone': the object is not in the store") as caught:
                 ask("data/gone")
             assert filled.access.url in str(caught.value)
             assert "\n" not in str(caught.value)
@@ -302,7 +302,7 @@ class TestCopying:
         done = ObjectCopier(filled.access, target).copy("top", "kept", 3)
         assert isinstance(done, ObjectResult)
         assert done.outcome is Outcome.FAILED
-        assert done.detail == "another object is at the target; it was not written over"
+        assert done.detail == "another object is at the target; it was not overwritten"
         assert ObjectReader(target).read("kept") == b"another"
 
     def test_an_object_that_is_not_the_planned_one_is_not_copied(self, filled: Lake, target: StoreAccess) -> None:

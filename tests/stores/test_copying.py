@@ -10,8 +10,7 @@ from uuid import uuid4
 import pytest
 
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.copy_strategies import OTHER_OBJECT, copy_strategy
-from retention_assets.objectstore.mutate.copying import Copy, ObjectCopier, VerifiedCopy
+from retention_assets.objectstore.mutate.copying import OTHER_OBJECT, Copy, ObjectCopier, VerifiedCopy, copy_strategy
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
@@ -71,6 +70,7 @@ class TestWhatIsSeenAfterwards:
         at_target = lambda request: request.method == "HEAD" and request.key == "kept" and next(looks) == 1  # noqa: E731
         faulty.faults.before = once(at_target, lambda: put(bucket, "kept", b"less"))
         done = ObjectCopier(access, access).copy("x", "kept", 4)
+        assert isinstance(done, ObjectResult), done
         assert done.outcome is Outcome.FAILED
         assert str(done.detail).startswith("copied from an object of 4 bytes with ETag ")
         assert "but at the target is an object of 4 bytes with ETag " in str(done.detail)
@@ -97,7 +97,7 @@ class TestWhatIsSeenAfterwards:
     def test_without_encryption_another_etag_means_another_object(self, bucket: Bucket, access: StoreAccess) -> None:
         put(bucket, "kept", b"1234", ServerSideEncryption="AES256")
         done = ObjectCopier(access, access).copy("x", "kept", 4)
-        assert done.detail == "another object is at the target; it was not written over"
+        assert done.detail == "another object is at the target; it was not overwritten"
 
 
 class TestASourceThatChanges:
@@ -132,14 +132,14 @@ class TestASourceThatChanges:
             (tmp_path / name).mkdir()
         (tmp_path / "here" / "x").write_bytes(b"ours")
         copier = ObjectCopier(*places)
-        copy_object = copier._carrier.copy_object
+        copy_object = copier._copy_strategy.copy_object
 
         def carry_and_rewrite(*arguments: Any) -> Any:
             result = copy_object(*arguments)
             (tmp_path / "here" / "x").write_bytes(b"anew!")
             return result
 
-        copier._carrier.copy_object = carry_and_rewrite  # type: ignore[method-assign]
+        copier._copy_strategy.copy_object = carry_and_rewrite  # type: ignore[method-assign]
         assert copier.copy("x", "kept", 4).outcome is Outcome.SKIPPED
 
     def test_one_that_goes_is_missing(self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess) -> None:

@@ -7,7 +7,7 @@ import pytest
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, ObjectResult, Outcome
-from retention_assets.objectstore.rate_limiter import Patience, RateLimiter
+from retention_assets.objectstore.rate_limiter import RateLimiter, RetryPolicy
 from tests.stores.fake_clock import FakeClock
 from tests.stores.s3 import Bucket
 from tests.stores.servers import server_that_answers
@@ -131,7 +131,7 @@ class TestAzure:
         clock = FakeClock()
         rate_limiter = RateLimiter(clock=clock, sleep=clock.sleep)
         with server_that_answers(status) as endpoint:
-            deleter = ObjectDeleter(azure(endpoint), rate_limiter, patience=Patience(attempts=2, seconds=5))
+            deleter = ObjectDeleter(azure(endpoint), rate_limiter, retry_policy=RetryPolicy(attempts=2, seconds=5))
             deletions = deleter.delete_all(["a", "b"])
         assert [done.outcome for done in deletions] == [Outcome.FAILED] * 2
         assert str(deletions[0].detail).startswith(detail)

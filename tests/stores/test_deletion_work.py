@@ -7,19 +7,19 @@ from threading import Barrier, BrokenBarrierError, Event, Lock, Timer
 import pytest
 
 from retention_assets.errors import StoreError
-from retention_assets.objectstore.failures import Failure, Kind, failure_told, unreachable
+from retention_assets.objectstore.failures import Failure, Kind, failure_of_response, unreachable
 from retention_assets.objectstore.mutate.deletion import DeletionWork
 from retention_assets.objectstore.outcomes import DELETED as GONE
 from retention_assets.objectstore.outcomes import DeleteTarget, ObjectResult, Outcome
-from retention_assets.objectstore.rate_limiter import Patience, RateLimiter
+from retention_assets.objectstore.rate_limiter import RateLimiter, RetryPolicy
 from tests.stores.fake_clock import FakeClock
 
 ABSENT = ObjectResult(Outcome.MISSING)
-DENIED = ObjectResult.failed(failure_told("AccessDenied", 403, "no", ()))
-BUSY = ObjectResult.failed(failure_told("SlowDown", 503, "slow down", ()))
+DENIED = ObjectResult.failed(failure_of_response("AccessDenied", 403, "no", ()))
+BUSY = ObjectResult.failed(failure_of_response("SlowDown", 503, "slow down", ()))
 LOST = ObjectResult.failed(unreachable())
-REFUSED = ObjectResult.failed(Failure(Kind.OTHER, "some of them", retry_alone=True))
-NO_BUCKET = ObjectResult.failed(failure_told("NoSuchBucket", 404, "", ()))
+REFUSED = ObjectResult.failed(Failure(Kind.OTHER, "some of them", retry_singly=True))
+NO_BUCKET = ObjectResult.failed(failure_of_response("NoSuchBucket", 404, "", ()))
 
 Play = Callable[[Sequence[DeleteTarget]], ObjectResult]
 
@@ -61,9 +61,12 @@ def rate_limiter(clock: FakeClock) -> RateLimiter:
 
 
 def done(
-    store: FakeStore, rate_limiter: RateLimiter, to_delete: Sequence[DeleteTarget], patience: Patience | None = None
+    store: FakeStore,
+    rate_limiter: RateLimiter,
+    to_delete: Sequence[DeleteTarget],
+    retry_policy: RetryPolicy | None = None,
 ) -> list[ObjectResult]:
-    answers = DeletionWork(store, rate_limiter, patience or Patience(), Random(0)).done(to_delete)
+    answers = DeletionWork(store, rate_limiter, retry_policy or RetryPolicy(), Random(0)).done(to_delete)
     assert set(answers) == set(to_delete)
     return [answers[one] for one in to_delete]
 
@@ -105,7 +108,7 @@ def test_where_nothing_was_asked_before_what_is_absent_is_missing(rate_limiter: 
 
 
 @pytest.mark.parametrize(
-    ("answers", "comes_to", "unclear"),
+    ("answers", "comes_to", "ambiguous"),
     [
         pytest.param([LOST, GONE], Outcome.DELETED, False, id="lost_then_deleted"),
         pytest.param([LOST, ABSENT], Outcome.DELETED, False, id="lost_then_absent"),
@@ -121,12 +124,12 @@ def test_where_nothing_was_asked_before_what_is_absent_is_missing(rate_limiter: 
     ],
 )
 def test_what_a_row_of_answers_comes_to(
-    rate_limiter: RateLimiter, answers: list[ObjectResult], comes_to: Outcome, unclear: bool
+    rate_limiter: RateLimiter, answers: list[ObjectResult], comes_to: Outcome, ambiguous: bool
 ) -> None:
     store = FakeStore(1, lambda to_delete: DENIED, delete_one=answers)
-    (answer,) = done(store, rate_limiter, some(1), Patience(attempts=3))
+    (answer,) = done(store, rate_limiter, some(1), RetryPolicy(attempts=3))
     assert answer.outcome is comes_to
-    assert (answer.failure is not None and answer.failure.unclear) is unclear
+    assert (answer.failure is not None and answer.failure.ambiguous) is ambiguous
     assert len(store.requests) == len(answers)
 
 
@@ -135,11 +138,11 @@ def test_an_endless_throttle_ends_as_a_failure(
     rate_limiter: RateLimiter, clock: FakeClock, before: Sequence[ObjectResult]
 ) -> None:
     (answer,) = done(
-        FakeStore(1, lambda to_delete: BUSY, delete_one=before), rate_limiter, some(1), Patience(seconds=30)
+        FakeStore(1, lambda to_delete: BUSY, delete_one=before), rate_limiter, some(1), RetryPolicy(seconds=30)
     )
     assert answer.outcome is Outcome.FAILED
     assert answer.failure is not None
-    assert answer.failure.unclear is bool(before)
+    assert answer.failure.ambiguous is bool(before)
     assert 30 < clock() < 90
 
 
@@ -195,7 +198,7 @@ def test_one_request_without_an_answer_among_others_with_one_ends_nothing(rate_l
             given_up.wait(20)
         return GONE
 
-    answers = done(FakeStore(1, answer), rate_limiter, to_delete, Patience(attempts=2))
+    answers = done(FakeStore(1, answer), rate_limiter, to_delete, RetryPolicy(attempts=2))
     assert answers[0].outcome is Outcome.FAILED
     assert answers[1:] == [GONE] * 59
 
@@ -224,7 +227,7 @@ def ended_by(clock: FakeClock, seconds: float) -> Callable[[], bool]:
 def test_nothing_is_asked_for_once_the_callers_time_is_over(clock: FakeClock, most: int) -> None:
     rate_limiter = RateLimiter(10, clock=clock, sleep=clock.sleep)
     store = FakeStore(most, lambda to_delete: GONE)
-    answers = DeletionWork(store, rate_limiter, Patience(), Random(0), ended_by(clock, 20)).done(some(1_000))
+    answers = DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), ended_by(clock, 20)).done(some(1_000))
     ended = [answer.outcome for answer in answers.values()]
     assert set(ended) == {Outcome.DELETED, Outcome.ATTEMPTED}
     assert ended.count(Outcome.DELETED) == sum(store.requests)
@@ -233,25 +236,27 @@ def test_nothing_is_asked_for_once_the_callers_time_is_over(clock: FakeClock, mo
 
 def test_what_was_asked_for_and_failed_is_not_said_to_be_late(clock: FakeClock, rate_limiter: RateLimiter) -> None:
     store = FakeStore(1, lambda to_delete: BUSY, delete_one=[LOST])
-    answers = DeletionWork(store, rate_limiter, Patience(50, 3600), Random(0), ended_by(clock, 60)).done(some(1))
+    answers = DeletionWork(store, rate_limiter, RetryPolicy(50, 3600), Random(0), ended_by(clock, 60)).done(some(1))
     (answer,) = answers.values()
     assert answer.outcome is Outcome.FAILED
     assert answer.failure is not None
-    assert answer.failure.unclear
+    assert answer.failure.ambiguous
     assert clock() < 60 + 60  # one rest of the pace more
 
 
 def test_what_was_throttled_until_the_time_was_over_is_late(clock: FakeClock, rate_limiter: RateLimiter) -> None:
     """Nothing was done to it: the next look is what it waits for."""
     store = FakeStore(10, lambda to_delete: BUSY)
-    answers = DeletionWork(store, rate_limiter, Patience(seconds=3600), Random(0), ended_by(clock, 60)).done(some(30))
+    answers = DeletionWork(store, rate_limiter, RetryPolicy(seconds=3600), Random(0), ended_by(clock, 60)).done(
+        some(30)
+    )
     assert {answer.outcome for answer in answers.values()} == {Outcome.ATTEMPTED}
 
 
 def test_what_a_refused_bulk_leaves_to_be_asked_for_singly_keeps_its_answer_when_it_is_late(clock: FakeClock) -> None:
     store = FakeStore(10, lambda to_delete: REFUSED)
     rate_limiter = RateLimiter(1, clock=clock, sleep=clock.sleep)
-    answers = DeletionWork(store, rate_limiter, Patience(), Random(0), ended_by(clock, 5)).done(some(50))
+    answers = DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), ended_by(clock, 5)).done(some(50))
     assert {answer.outcome for answer in answers.values()} == {Outcome.FAILED, Outcome.ATTEMPTED}
     assert sum(answer.outcome is Outcome.FAILED for answer in answers.values()) == sum(store.requests)
 
@@ -264,7 +269,7 @@ def test_whether_there_is_time_is_not_asked_for_every_request(clock: FakeClock) 
         return True
 
     rate_limiter = RateLimiter(100, clock=clock, sleep=clock.sleep)
-    DeletionWork(FakeStore(1, lambda to_delete: GONE), rate_limiter, Patience(), Random(0), before_deadline).done(
+    DeletionWork(FakeStore(1, lambda to_delete: GONE), rate_limiter, RetryPolicy(), Random(0), before_deadline).done(
         some(2_000)
     )
     assert 5 <= len(asked) <= 20  # of twenty seconds and two thousand requests
@@ -274,7 +279,7 @@ def test_nothing_is_asked_for_when_there_is_no_time_left_from_the_beginning(cloc
     """A caller may have listed for long since it looked at the time last."""
     store = FakeStore(10, lambda to_delete: GONE)
     rate_limiter = RateLimiter(clock=clock, sleep=clock.sleep)
-    answers = DeletionWork(store, rate_limiter, Patience(), Random(0), lambda: False).done(some(50))
+    answers = DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), lambda: False).done(some(50))
     assert {answer.outcome for answer in answers.values()} == {Outcome.ATTEMPTED}
     assert store.requests == []
 
@@ -290,5 +295,5 @@ def test_where_nobody_can_say_whether_there_is_time_no_thread_goes_on(clock: Fak
 
     rate_limiter = RateLimiter(10, clock=clock, sleep=clock.sleep)
     with pytest.raises(StoreError, match="the warehouse does not answer"):
-        DeletionWork(store, rate_limiter, Patience(), Random(0), before_deadline).done(some(500))
+        DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), before_deadline).done(some(500))
     assert len(store.requests) <= 10 * 3 + 10  # the first seconds', and what was on its way

@@ -9,7 +9,7 @@ import pytest
 
 from retention_assets.errors import AccessDenied, ObjectMissing, RetentionError, StoreError
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.failures import READ, Kind, failure_of, failure_told, scrubbed, unreachable
+from retention_assets.objectstore.failures import READ, Kind, failure_of, failure_of_response, scrubbed, unreachable
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Outcome
@@ -64,7 +64,7 @@ def test_an_unknown_key_is_told_from_a_denial(guarded: Bucket) -> None:
 def test_a_denied_listing_names_the_permission_that_is_missing(guarded: Bucket) -> None:
     error = refusal(guarded.access("ns"), list_all)
     assert isinstance(error, AccessDenied)
-    assert "cannot list 'data': the store denied it (AccessDenied). The listing was not used." in str(error)
+    assert "cannot list 'data': the store denied the request (AccessDenied). The listing was not used." in str(error)
     assert "s3:ListBucket" in str(error)
 
 
@@ -111,7 +111,7 @@ class TestDeletion:
         assert [done.outcome for done in deletions] == [
             Outcome.DELETED, Outcome.FAILED, Outcome.DELETED, Outcome.DELETED,
         ]  # fmt: skip
-        assert deletions[1].detail == "the store denied it (AccessDenied)"
+        assert deletions[1].detail == "the store denied the request (AccessDenied)"
 
     def test_a_missing_bucket_is_no_success(self, bucket: Bucket) -> None:
         missing = Bucket(bucket.endpoint, "no-such-lake", bucket.access_key, bucket.secret_key)
@@ -146,7 +146,7 @@ class TestWhatMayPass:
     """Which failures are asked again, which of them slow the pace, and after which the outcome is not known."""
 
     @pytest.mark.parametrize(
-        ("code", "status", "throttled", "passing", "unclear"),
+        ("code", "status", "throttled", "retryable", "ambiguous"),
         [
             pytest.param("SlowDown", 503, True, True, False, id="throttled"),
             pytest.param("SlowDown", None, True, True, False, id="one_key_throttled"),
@@ -164,18 +164,18 @@ class TestWhatMayPass:
         ],
     )
     def test_by_code_and_status(
-        self, code: str, status: int | None, throttled: bool, passing: bool, unclear: bool
+        self, code: str, status: int | None, throttled: bool, retryable: bool, ambiguous: bool
     ) -> None:
-        told = failure_told(code, status, "words", ())
-        assert (told.throttled, told.passing, told.unclear) == (throttled, passing, unclear)
+        told = failure_of_response(code, status, "words", ())
+        assert (told.throttled, told.retryable, told.ambiguous) == (throttled, retryable, ambiguous)
 
     def test_no_answer_at_all_may_pass_and_leaves_the_outcome_unknown(self) -> None:
-        assert (unreachable().kind, unreachable().passing, unreachable().unclear) == (Kind.UNREACHABLE, True, True)
+        assert (unreachable().kind, unreachable().retryable, unreachable().ambiguous) == (Kind.UNREACHABLE, True, True)
 
     @pytest.mark.parametrize(("status", "throttled"), [(503, True), (500, False)], ids=str)
     def test_obstore_s_words_are_read_alike(self, status: int, throttled: bool) -> None:
         told = failure_of(ValueError(f"Server returned non-2xx status code: {status} Oh no: "), ())
-        assert (told.throttled, told.passing, told.unclear) == (throttled, True, not throttled)
+        assert (told.throttled, told.retryable, told.ambiguous) == (throttled, True, not throttled)
 
 
 class TestWords:
@@ -185,14 +185,14 @@ class TestWords:
             pytest.param("Odd", 400, "the store failed (Odd): words", id="a_code"),
             pytest.param("", 400, "the store failed (status 400): words", id="a_status"),
             pytest.param("400", 400, "the store failed (status 400): words", id="a_status_for_a_code"),
-            pytest.param("NoSuchKey", 404, "it is not in the store (NoSuchKey)", id="no_object"),
+            pytest.param("NoSuchKey", 404, "the object is not in the store (NoSuchKey)", id="no_object"),
         ],
     )
     def test_an_answer_in_parts_reads_like_one_in_a_piece(self, code: str, status: int, detail: str) -> None:
-        assert failure_told(code, status, "words", ()).detail == detail
+        assert failure_of_response(code, status, "words", ()).detail == detail
 
     def test_a_secret_at_the_cut_of_a_long_message_is_scrubbed_whole(self) -> None:
-        told = failure_told("Odd", 400, "x" * 160 + WRONG, [WRONG])
+        told = failure_of_response("Odd", 400, "x" * 160 + WRONG, [WRONG])
         assert WRONG[:5] not in told.detail
 
     def test_a_signed_address_in_a_store_s_words_is_cut(self) -> None:

@@ -6,6 +6,7 @@ The warehouses have hundreds of days. They are written as plans and sweeps write
 import json
 import os
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -19,7 +20,7 @@ import yaml
 from retention_assets.config.configuration import Repository, load_configuration
 from retention_assets.config.limits import KeepSettings
 from retention_assets.definitions import build_definitions
-from retention_assets.errors import GuardRefused, TableContractError
+from retention_assets.errors import GuardRefused, StoreError, TableContractError
 from retention_assets.explain.plans import newest_plan
 from retention_assets.explain.status import status_of
 from retention_assets.repositories import housekeeping
@@ -27,9 +28,11 @@ from retention_assets.repositories.housekeeping import Leftover, leftovers, remo
 from retention_assets.state import warehouse as warehouse_module
 from retention_assets.state.lease import lease_in_force, take_lease
 from retention_assets.state.ledger import plans_with_ledgers
+from retention_assets.state.metadata import Details, PartitionMetadata
 from retention_assets.state.plan import find_plan, keep_plan, last_plan, withdraw_plan
 from retention_assets.state.records import Record, read_records, write_record
-from retention_assets.state.warehouse import REFUSED, PartitionMetadata, Warehouse
+from retention_assets.state.warehouse import Warehouse
+from tests.clocks import GivenClock
 from tests.end_to_end.command import run
 from tests.explain.test_status import a_plan, a_record
 from tests.ledgers import write_ledger
@@ -72,8 +75,8 @@ class Days:
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("part-0.parquet", "_SUCCESS"):
             (folder / name).write_text(name)
-        notes = {REFUSED: "a guard"} if refused else {}
-        self.warehouse.write_metadata(NAME, table, day, PartitionMetadata(taken_at or at, 1, "a-run", notes))
+        details = Details(refused="a guard" if refused else None)
+        self.warehouse.write_metadata(NAME, table, day, PartitionMetadata(taken_at or at, 1, "a-run", details))
 
     def plan(self, age: int, *, swept: str = "", tables: tuple[str, ...] = TABLES, withdrawn: bool = False) -> str:
         """Plan `age` days ago, and sweep the plan with this outcome if there is one. Return the hash."""
@@ -235,7 +238,7 @@ def test_no_other_run_is_beside_a_removal_and_a_failed_one_goes_on(days: Days, m
     days.plan(OLD)
     expected = days.leftovers()
     take_lease(days.warehouse, NAME, "a sweep", NOW, timedelta(minutes=30))
-    with pytest.raises(GuardRefused, match="a sweep sweeps it"):
+    with pytest.raises(GuardRefused, match="a sweep has the lease"):
         days.remove()
     later = NOW + timedelta(hours=1)
     remove_directory = Warehouse.remove_directory
@@ -254,11 +257,26 @@ def test_no_other_run_is_beside_a_removal_and_a_failed_one_goes_on(days: Days, m
         for path in expected:  # what is left is complete, or no run takes it for complete
             table, name = path.split("/")
             if (days.root / path).is_dir() and table in TABLES and not days.warehouse.is_complete(NAME, table, name):
-                with pytest.raises(TableContractError, match="is not there"):
+                with pytest.raises(TableContractError, match="is missing, or was not written completely"):
                     days.warehouse.metadata(NAME, table, date.fromisoformat(name))
     assert lease_in_force(days.warehouse, NAME, later) is None
     days.remove(later)
     assert not expected & days.entries()
+
+
+def test_files_that_cannot_be_removed_are_named(days: Days, monkeypatch: pytest.MonkeyPatch) -> None:
+    days.plan(1, tables=("addresses",))
+    days.plan(OLD, tables=("addresses",))
+
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError("this user may not delete files")
+
+    monkeypatch.setattr("os.unlink", denied)
+    with pytest.raises(StoreError) as refused:
+        days.remove()
+    told = str(refused.value)
+    assert re.search(r"orchard/\S+: \d files could not be removed, \S+ first\. The others were\.", told)
+    assert told.endswith("Let the credentials of the warehouse delete objects, and run again.")
 
 
 def test_what_is_written_during_a_removal_stays(days: Days, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,7 +394,9 @@ def test_a_warehouse_of_a_newer_version_is_refused(tmp_path: Path) -> None:
 def test_the_job_in_dagster_removes_what_it_logs_when_it_is_told_to(days: Days) -> None:
     days.plan(OLD)
     days.plan(OLD + 10)
-    definitions = build_definitions(load_configuration(days.directory / "retention.yaml"), clock=lambda: NOW)
+    definitions = build_definitions(
+        load_configuration(days.directory / "retention.yaml"), clock=GivenClock(lambda: NOW)
+    )
     job, before = definitions.resolve_job_def("orchard_housekeeping"), days.entries()
     for execute in (False, True):
         config = {"ops": {"housekeeping__orchard": {"config": {"execute": execute}}}}

@@ -17,6 +17,7 @@ from retention_assets.icechunk.formats.paths import write_reference
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.rules.snapshots import history_of, micros_of
+from retention_assets.icechunk.source.references import read_references
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
@@ -31,6 +32,8 @@ from tests.icechunk_repositories import (
     open_repository,
     set_stored_at,
 )
+from tests.stores.s3 import Bucket
+from tests.stores.servers import server_that_answers
 
 DAYS = [datetime(2026, 1, day, tzinfo=UTC) for day in range(1, 9)]
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -213,6 +216,28 @@ def test_names_that_icechunk_does_not_make_are_nobodys_business(old):
     for name in ("notes.txt", "0000000000000000000o", "sub/1CECHNKREP0F1RSTCMT0"):
         made(f"snapshots/{name}", b"")(old)
     assert len(state(old).stored) == 4
+
+
+class Deleting(ObjectReader):
+    """Somebody deletes the branch dev once the references are listed."""
+
+    def list(self, prefix: str = ""):
+        yield from super().list(prefix)
+        shutil.rmtree(Path(self._access.url.removeprefix("file://")) / "refs/branch.dev")
+
+
+def test_a_reference_that_vanishes_while_it_is_read_ends_the_reading(old):
+    with pytest.raises(SourceError, match=r"branch\.dev/ref\.json: the branch dev was listed.*Nothing was.*Run again"):
+        read_references(Deleting(StoreAccess(f"file://{old}")))
+
+
+def test_a_store_without_etags_is_refused(old):
+    """Without them nobody can tell whether the repo object changed since it was read."""
+    half_upgraded(old)
+    with server_that_answers(200, (old / "repo").read_bytes()) as endpoint:
+        access = Bucket(endpoint, "lake", "any", "any").access("r")
+        with pytest.raises(SourceError, match=r"^s3://lake/r/repo: the store gives it no ETag\. Nothing was.*Copy the"):
+            IcechunkSource(access, lambda: NOW).repo_object()
 
 
 class Interrupted(IcechunkSource):

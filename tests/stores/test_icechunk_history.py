@@ -6,7 +6,7 @@ from pathlib import Path
 import icechunk as ic
 import pytest
 
-from retention_assets.icechunk.source.history import history_hash, history_notes, history_rows, state_of
+from retention_assets.icechunk.source.history import history_details, history_hash, history_rows, state_of
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
 from retention_assets.objectstore.access import StoreAccess
 from tests.icechunk_repositories import FORMATS, Format, build_varied, create_repository, open_repository
@@ -25,7 +25,7 @@ def test_everything_that_is_judged_by_comes_back(tmp_path: Path, spec_version: F
         known = next((tmp_path / "snapshots").iterdir())
         known.with_name("0123456789ABCDEFGHJ0").write_bytes(known.read_bytes())
     was = state(tmp_path)
-    found = state_of(history_rows(was), history_notes(was), NOW)
+    found = state_of(history_rows(was), history_details(was), NOW)
     assert found.history == was.history
     assert found.stored == was.stored
     assert found.deleted_tags == was.deleted_tags == {"withdrawn"}
@@ -41,15 +41,15 @@ def test_everything_that_is_judged_by_comes_back(tmp_path: Path, spec_version: F
 
 def test_what_forbids_the_edits_is_noted(tmp_path: Path) -> None:
     create_repository(tmp_path)
-    assert history_notes(state(tmp_path))["availability"] == "online"
-    assert history_notes(state(tmp_path))["tags_deletable"] == "true"
+    assert history_details(state(tmp_path)).availability == "online"
+    assert history_details(state(tmp_path)).tags_deletable is True
     repository = open_repository(tmp_path)
     repository.set_feature_flag("delete_tag", False)
     status = ic.RepoStatus(ic.RepoAvailability.read_only, limited_availability_reason="moving")
     open_repository(tmp_path).set_status(status)
-    notes = history_notes(state(tmp_path))
-    assert (notes["availability"], notes["limits"]) == ("read-only", "moving")
-    assert notes["tags_deletable"] == "false"
+    details = history_details(state(tmp_path))
+    assert (details.availability, details.limits) == ("read-only", "moving")
+    assert details.tags_deletable is False
 
 
 def test_the_hash_tells_any_two_histories_apart(tmp_path: Path) -> None:

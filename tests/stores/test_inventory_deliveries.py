@@ -1,15 +1,20 @@
 import pickle
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import boto3
 import pytest
+from botocore.config import Config
 
-from retention_assets.errors import CorruptFile, ObjectMissing
-from retention_assets.inventory.addresses import addresses_below
+from retention_assets.errors import CorruptFile, ObjectMissing, StoreError
 from retention_assets.inventory.delivered import Inventory, scan_start
+from retention_assets.inventory.deliveries import S3Deliveries
+from retention_assets.inventory.inventories import addresses_below
 from retention_assets.objectstore.access import StoreAccess
 from tests.inventories import MadeInventory, Row, listed_rows, make_inventory, with_manifest
+from tests.stores.s3 import Bucket
 
 
 def at(day: int, hour: int = 0, minute: int = 0) -> datetime:
@@ -124,7 +129,8 @@ def test_a_missing_file_is_named(tmp_path):
     inventory = delivered(tmp_path, at(2))
     manifest = inventory.load_manifest("2026-11-02T00-00Z")
     (tmp_path / manifest.files[0].key).unlink()
-    with pytest.raises(ObjectMissing, match=f"data/{Path(manifest.files[0].key).name}"):
+    lost = f"its file '{re.escape(manifest.files[0].key)}' is missing"
+    with pytest.raises(ObjectMissing, match=rf"manifest\.json: {lost}\. Nothing was deleted\. Wait"):
         inventory.read(manifest, manifest.files[0])
 
 
@@ -165,5 +171,27 @@ def test_inventories_of_two_buckets_give_each_namespace_its_own(tmp_path):
 def test_a_folder_named_like_a_time_that_is_none_is_refused(tmp_path):
     inventory = delivered(tmp_path, at(2))
     (Path(inventory.url.removeprefix("file://")) / "2026-13-01T00-00Z").mkdir()
-    with pytest.raises(CorruptFile, match="'2026-13-01T00-00Z': is no delivery"):
+    with pytest.raises(CorruptFile, match="'2026-13-01T00-00Z': is not the name of a delivery"):
         inventory.newest_complete(at(9))
+
+
+@pytest.mark.parametrize(
+    "asked", [S3Deliveries.deliveries, lambda folder: folder.is_complete("2026-11-02T00-00Z")], ids=["list", "head"]
+)
+def test_a_folder_that_may_not_be_read_is_named_with_the_store_s_answer(guarded: Bucket, asked):
+    url = f"s3://{guarded.name}/inventories/lake/daily"
+    folder = S3Deliveries(replace(guarded, secret_key="wrong-secret").client(), url)
+    with pytest.raises(
+        StoreError, match=rf"^{url}: .* \(ClientError: .*(Signature|403).*\)\. No run was started\. Check"
+    ):
+        asked(folder)
+
+
+@pytest.mark.parametrize(
+    "asked", [S3Deliveries.deliveries, lambda folder: folder.is_complete("2026-11-02T00-00Z")], ids=["list", "head"]
+)
+def test_a_store_that_does_not_answer_is_named(asked):
+    once = Config(retries={"total_max_attempts": 1})
+    folder = S3Deliveries(boto3.client("s3", endpoint_url="http://127.0.0.1:9", config=once), "s3://lake/daily")
+    with pytest.raises(StoreError, match=r"^s3://lake/daily: .*EndpointConnectionError: .*127\.0\.0\.1:9.* Check"):
+        asked(folder)

@@ -360,7 +360,7 @@ class TestRelease:
         self, own: ApiSource, lake: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def denied(self: object, files: list[str]) -> list[ObjectResult]:
-            return [ObjectResult(Outcome.FAILED, "the store denied it (AccessDenied)")] * len(files)
+            return [ObjectResult(Outcome.FAILED, "the store denied the request (AccessDenied)")] * len(files)
 
         monkeypatch.setattr(ObjectDeleter, "delete_all", denied)
         file = self.written(lake, NOW)

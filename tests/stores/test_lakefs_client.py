@@ -164,5 +164,5 @@ class TestPages:
     @pytest.mark.parametrize("page", [{}, {"results": []}, {"pagination": {"has_more": False}}, {"pagination": []}])
     def test_of_another_form_are_an_error(self, server: LakeFSServer, page: dict[str, object]) -> None:
         server.override["/repositories/orchard/branches"] = Answer(200, page)
-        with pytest.raises(SourceError, match="answer has no"):
+        with pytest.raises(SourceError, match="response has no"):
             list(LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY).pages(PATH + "/branches", ORCHARD))

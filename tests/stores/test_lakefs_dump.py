@@ -2,21 +2,29 @@
 
 import json
 import os
+from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.errors import AccessDenied, ConfigurationError, CorruptFile, ObjectMissing, SourceError
 from retention_assets.lakefs.formats.ranges import read_metarange
 from retention_assets.lakefs.source.dump import DumpSource
+from retention_assets.lakefs.source.opening import open_repository
 from retention_assets.lakefs.source.repository import RULES
+from retention_assets.lakefs.source.staged_objects import staged_rows
 from retention_assets.objectstore.access import StoreAccess
 from tests.lakefs_tables import Range, write_metarange
 from tests.repositories import api, place_repository
 from tests.stores.s3 import Bucket
+from tests.worlds import NAME, Version, build_repository
 
 MANIFEST = api("orchard")["refs_dump"]
+OLD = datetime(2025, 11, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -111,6 +119,60 @@ def test_a_branch_whose_commit_the_dump_lacks_is_not_believed(tmp_path: Path, la
     mixed = {**MANIFEST, "branches_meta_range_id": api("meadow")["refs_dump"]["branches_meta_range_id"]}
     with pytest.raises(SourceError, match=r"dump\.json: branch .* names a commit that the references lack"):
         source(lake, mixed).references()
+
+
+@pytest.mark.parametrize(
+    ("commits", "seen"),
+    [([], "0 commits and 0 branches"), ([Version("only", OLD, {})], "1 commits and 0 branches")],
+    ids=["nothing", "no_branch"],
+)
+def test_a_dump_without_commits_or_branches_is_not_believed(tmp_path: Path, commits: list[Version], seen: str) -> None:
+    built = build_repository(tmp_path, commits, {}, taken_at=OLD)
+    dump = json.loads((tmp_path / "dump.json").read_text("utf-8"))
+    with pytest.raises(SourceError, match=rf"^dump\.json: {seen}, .*Nothing was deleted\. Make a new dump: `lakectl"):
+        source(built.lake, dump).references()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        pytest.param(None, "FileNotFoundError: ", id="missing"),
+        pytest.param(b"{", "JSONDecodeError: Expecting property name", id="cut_off"),
+        pytest.param(b"\xff\xfe", "UnicodeDecodeError: .* 0xff", id="no_text"),
+    ],
+)
+def test_a_dump_file_that_cannot_be_read_is_named_with_the_command_that_makes_it(
+    tmp_path: Path, content: bytes | None, why: str
+) -> None:
+    place = build_repository(tmp_path, [Version("only", OLD, {})], {"main": "only"}, taken_at=OLD)
+    file = tmp_path / "dump.json"
+    file.unlink() if content is None else file.write_bytes(content)
+    remedy = f"`lakectl refs-dump lakefs://{NAME} -o dump.json`"
+    with pytest.raises(
+        ConfigurationError, match=rf"^{file}: the dump cannot be read \({why}.*\)\. Nothing was deleted\. .*{remedy}"
+    ):
+        open_repository(place.repository({"default_retention_days": 1}), lambda: OLD)
+
+
+def parquet(**columns: list[object]) -> bytes:
+    content = BytesIO()
+    pq.write_table(pa.table(columns), content)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        pytest.param(b"<html>", "is not a staged list of lakeFS .ArrowInvalid: ", id="another_format"),
+        pytest.param(parquet(path=["a"]), "is not a staged list of lakeFS .*creation_date", id="other_columns"),
+        pytest.param(
+            parquet(physical_address=["a", None], creation_date=[1, 2]), "1 staged objects have no address", id="null"
+        ),
+    ],
+)
+def test_a_file_of_the_staged_list_that_is_none_is_not_believed(content: bytes, what: str) -> None:
+    with pytest.raises(CorruptFile, match=f"^lake/part-1: {what}.*Nothing was deleted. Take the staged list again"):
+        list(staged_rows(content, "lake/part-1"))
 
 
 def test_no_configured_folder_means_that_what_is_staged_is_unknown(lake: Path) -> None:

@@ -12,12 +12,20 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.icechunk.formats.ids import CHARACTERS
-from retention_assets.icechunk.source.places import icechunk_prefixes
+from retention_assets.icechunk.sweep.layout import icechunk_prefixes
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.listing import Prefixes, list_objects
-from retention_assets.objectstore.local_listing import Names, list_named, plain_names
+from retention_assets.objectstore.listing import (
+    LAST,
+    KeyRange,
+    KeyRanges,
+    Names,
+    Prefixes,
+    key_ranges,
+    list_named,
+    list_objects,
+    plain_names,
+)
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.spans import LAST, Parts, Span, spans
 from tests.stores.s3 import Bucket
 
 NAMES = [
@@ -43,23 +51,23 @@ NAMES = [
 PATHS = {f"chunks/{name}" for name in NAMES}
 
 
-def span_of(beginning: str) -> Span:
+def span_of(beginning: str) -> KeyRange:
     """Return the key range of longer paths with this beginning: the range of `chunks/AB` includes `chunks/AB7...`."""
-    return Span(beginning[: beginning.rindex("/") + 1], beginning, beginning + LAST)
+    return KeyRange(beginning[: beginning.rindex("/") + 1], beginning, beginning + LAST)
 
 
-def covered(parts: Sequence[Span]) -> set[str]:
-    found = Parts(parts).cover(np.array([path.encode() for path in sorted(PATHS)]))
+def covered(parts: Sequence[KeyRange]) -> set[str]:
+    found = KeyRanges(parts).cover(np.array([path.encode() for path in sorted(PATHS)]))
     return {path for path, is_in in zip(sorted(PATHS), found, strict=True) if is_in}
 
 
 def test_parts_cover_every_path_of_a_directory_once() -> None:
-    parts = spans("chunks/", CHARACTERS)
+    parts = key_ranges("chunks/", CHARACTERS)
     assert len(parts) == len(CHARACTERS)
     assert all(one.until == other.after for one, other in pairwise(parts))
     for path in PATHS:
         assert sum(part.covers(path) for part in parts) == 1, path
-    assert covered(spans("chunks/", CHARACTERS)) == PATHS
+    assert covered(key_ranges("chunks/", CHARACTERS)) == PATHS
 
 
 def test_what_executors_are_sent_stays_small_however_many_places_are_listed(
@@ -75,7 +83,9 @@ def test_what_executors_are_sent_stays_small_however_many_places_are_listed(
         return ship(frame, function, schema)
 
     monkeypatch.setattr(frames, "mapInArrow", measured)
-    places = Prefixes(tuple(f"data/{number:020}/" for number in range(30_000)), ("", "data/"), spans("data/", "abc"))
+    places = Prefixes(
+        tuple(f"data/{number:020}/" for number in range(30_000)), ("", "data/"), key_ranges("data/", "abc")
+    )
     list_objects(spark, StoreAccess(f"file://{tmp_path}"), places)
     assert len(sent) == 1
     assert sent[0] < 10_000
@@ -99,14 +109,14 @@ def plain(tmp_path: Path) -> Path:
 
 
 def names_in(root: Path, directory: str = "chunks/") -> Names | None:
-    return plain_names(root, directory, Parts(spans(directory, CHARACTERS)))
+    return plain_names(root, directory, KeyRanges(key_ranges(directory, CHARACTERS)))
 
 
 def test_a_directory_of_plain_names_is_listed_in_parts_as_obstore_lists_it(spark: SparkSession, plain: Path) -> None:
     access = StoreAccess(f"file://{plain}")
     assert names_in(plain) is not None
     whole = list_objects(spark, access, Prefixes(("chunks/",), ())).collect()
-    in_parts = list_objects(spark, access, Prefixes((), (), spans("chunks/", CHARACTERS))).collect()
+    in_parts = list_objects(spark, access, Prefixes((), (), key_ranges("chunks/", CHARACTERS))).collect()
     assert len(whole) == 300
     assert sorted(in_parts) == sorted(whole)
 
@@ -140,7 +150,7 @@ def laid(bucket: Bucket) -> StoreAccess:
     return bucket.access("some/prefix")
 
 
-def listed(reader: ObjectReader, part: Span) -> list[str]:
+def listed(reader: ObjectReader, part: KeyRange) -> list[str]:
     found = reader.list_between(part.directory, part.after, part.until)
     return [path for batch in found for path in batch.column(0).to_pylist()]
 
@@ -148,7 +158,7 @@ def listed(reader: ObjectReader, part: Span) -> list[str]:
 def test_a_part_of_a_bucket_is_listed_alone(bucket: Bucket) -> None:
     reader = ObjectReader(laid(bucket))
     assert sorted(listed(reader, span_of("chunks/AB"))) == ["chunks/ABC", "chunks/ABCD"]
-    found = [path for part in spans("chunks/", CHARACTERS) for path in listed(reader, part)]
+    found = [path for part in key_ranges("chunks/", CHARACTERS) for path in listed(reader, part)]
     assert sorted(found) == sorted(PATHS)
 
 

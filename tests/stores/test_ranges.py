@@ -1,5 +1,6 @@
 """A table file that cannot be read ends the reading: its rows are never left out. Source: DESIGN.md, invariant 3."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,16 +172,16 @@ def test_rows_that_were_written_and_cannot_be_read_back_are_not_taken_for_the_fi
 
 
 def test_a_list_of_ids_that_cannot_be_read_back_is_not_taken(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
-    count = Warehouse.row_count
+    require = Warehouse.require_row_count
 
-    def of_what_is_left(warehouse: Warehouse, *parts: str) -> int:
+    def of_what_is_left(warehouse: Warehouse, written: int, *parts: str, remedy: str) -> object:
         if parts[1] == f"{KIND.name}_ids":
             cached.lose_a_part(parts[1])
-        return count(warehouse, *parts)
+        return require(warehouse, written, *parts, remedy=remedy)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Warehouse, "row_count", of_what_is_left)
-        with pytest.raises(TableContractError, match=r"_ids/\S+: 3 rows were written, and 0 can be read"):
+        patch.setattr(Warehouse, "require_row_count", of_what_is_left)
+        with pytest.raises(TableContractError, match=r"_ids/\S+: has 0 rows, and 3 were written"):
             cached.run("first")
     assert cached.run("second") == (9, 3)
 
@@ -224,6 +225,21 @@ def test_a_full_run_reads_its_own_batch_after_another_run_merged_it(
     full.rows(wanted, KIND)
     assert cache_batches.merge_batches(cached.warehouse, "orchard", KIND.name, "other") == 2
     assert full.known_rows(wanted, KIND).count() == 9
+
+
+def test_a_batch_that_lost_rows_is_not_merged(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_batches, "_MOST", 1)
+    cached.run("first")
+    cached.run("second", full=True)
+    kept = cached.batches()
+    cached.lose_a_part(f"{KIND.name}/{kept[-1].name}")
+    cache_batches.write_manifest(cached.warehouse, "orchard", KIND.name, kept[-1].name)  # it agrees with what is left
+    with pytest.raises(TableContractError) as refused:
+        cache_batches.merge_batches(cached.warehouse, "orchard", KIND.name, "other")
+    place = cached.warehouse.location("orchard", KIND.name, kept[-1].name)
+    assert re.match(rf"{re.escape(place)}: \d rows of \S+ can be read, and 3 were written\. ", str(refused.value))
+    assert "Nothing was deleted. Remove this directory, then run the same again." in str(refused.value)
+    assert [one.name for one in cached.batches()] == [one.name for one in kept]
 
 
 def test_a_merge_that_is_interrupted_changes_nothing(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:

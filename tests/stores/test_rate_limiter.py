@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from retention_assets.errors import ConfigurationError
-from retention_assets.objectstore.rate_limiter import Patience, RateLimiter, Trials, backoffs
+from retention_assets.objectstore.rate_limiter import RateLimiter, RetryPolicy, Trials, backoffs
 from tests.stores.fake_clock import FakeClock
 
 MINUTE = 60.0
@@ -67,7 +67,7 @@ class TestCeiling:
     @pytest.mark.parametrize("ceiling", [0.5, 17.5, 3_500])
     def test_no_ceiling_is_exceeded_over_a_minute(self, clock: FakeClock, ceiling: float) -> None:
         rate_limiter = paced(clock, ceiling)
-        request = rate_limiter.portion(1_000)
+        request = rate_limiter.batch_size(1_000)
         # The first request is not waited for; what remains is the ceiling.
         assert run(rate_limiter, clock, MINUTE, request=request) <= ceiling + request / MINUTE
 
@@ -76,9 +76,13 @@ class TestCeiling:
         with pytest.raises(ConfigurationError, match="must be above zero"):
             RateLimiter(ceiling)
 
-    @pytest.mark.parametrize(("ceiling", "portion"), [(None, 1_000), (3_500.0, 1_000), (17.5, 18), (0.25, 1)], ids=str)
-    def test_a_request_names_what_a_second_allows(self, clock: FakeClock, ceiling: float | None, portion: int) -> None:
-        assert paced(clock, ceiling).portion(1_000) == portion
+    @pytest.mark.parametrize(
+        ("ceiling", "batch_size"), [(None, 1_000), (3_500.0, 1_000), (17.5, 18), (0.25, 1)], ids=str
+    )
+    def test_a_request_names_what_a_second_allows(
+        self, clock: FakeClock, ceiling: float | None, batch_size: int
+    ) -> None:
+        assert paced(clock, ceiling).batch_size(1_000) == batch_size
 
 
 class TestThrottle:
@@ -146,15 +150,15 @@ class TestThrottle:
     def test_a_request_to_a_store_that_throttled_names_a_tenth_of_what_a_second_allows(self, clock: FakeClock) -> None:
         rate_limiter = paced(clock, 2_000)
         rate_limiter.throttled(clock())
-        assert rate_limiter.portion(1_000) == 160
+        assert rate_limiter.batch_size(1_000) == 160
 
-    @pytest.mark.parametrize(("ceiling", "portion"), [(100.0, 20), (20.0, 16), (0.5, 1)], ids=str)
+    @pytest.mark.parametrize(("ceiling", "batch_size"), [(100.0, 20), (20.0, 16), (0.5, 1)], ids=str)
     def test_but_no_fewer_than_twenty_if_a_second_allows_them(
-        self, clock: FakeClock, ceiling: float, portion: int
+        self, clock: FakeClock, ceiling: float, batch_size: int
     ) -> None:
         rate_limiter = paced(clock, ceiling)
         rate_limiter.throttled(clock())
-        assert rate_limiter.portion(1_000) == portion
+        assert rate_limiter.batch_size(1_000) == batch_size
 
 
 class TestRecovery:
@@ -244,7 +248,7 @@ def answered(rate_limiter: RateLimiter, clock: FakeClock, seconds: float) -> flo
 
 class TestTrials:
     def trials(self, clock: FakeClock, rate_limiter: RateLimiter) -> Trials:
-        return Trials(Patience(attempts=3, seconds=MINUTE), rate_limiter, Random(0))
+        return Trials(RetryPolicy(attempts=3, seconds=MINUTE), rate_limiter, Random(0))
 
     def test_a_failure_costs_one_attempt_and_a_pause(self, clock: FakeClock) -> None:
         trials = self.trials(clock, paced(clock, None))
@@ -287,7 +291,7 @@ class TestNextPace:
         for _ in range(10):
             after.clean(clock())
         assert after.rate == pytest.approx(400)
-        assert after.portion(1_000) == 40
+        assert after.batch_size(1_000) == 40
 
     def test_but_no_higher_than_its_ceiling(self, clock: FakeClock) -> None:
         assert RateLimiter(100, 1_000, clock=clock, sleep=clock.sleep).rate == 100

@@ -46,10 +46,10 @@ class Work:
 def thread(work: Work, store: ThrottlingStore, clock: FakeClock, chance: Random) -> Thread:
     """One of a worker's threads, as `DeletionWork` has them."""
     rate_limiter = work.rate_limiter
-    while batch := min(work.left, rate_limiter.portion(1_000)):
+    while batch := min(work.left, rate_limiter.batch_size(1_000)):
         work.left -= batch
         while batch:
-            part = min(batch, rate_limiter.portion(1_000))
+            part = min(batch, rate_limiter.batch_size(1_000))
             while (wait := rate_limiter.granted(part)) > 0:
                 yield wait
             asked_at = clock()

@@ -81,3 +81,13 @@ def test_files_that_cannot_be_locked_are_left_alone(tmp_path: Path, monkeypatch:
         with pytest.raises(StoreError, match=r"cannot be locked here .no locks available.*Nothing was changed"):
             act()
     assert ObjectReader(access).read("a/b") == b"1"
+
+
+def test_an_object_that_may_not_be_deleted_is_named_and_stays(guarded: Bucket):
+    access = guarded.access()
+    e_tag = ObjectReader(access).head("theirs/2").e_tag or ""
+    with pytest.raises(StoreError) as refused:
+        ObjectReplacer(access).remove("theirs/2", e_tag)
+    assert str(refused.value).startswith(f"s3://{guarded.name}/theirs/2: it was not deleted: ")
+    assert str(refused.value).endswith("Run again.")
+    assert ObjectReader(access).head("theirs/2").e_tag == e_tag

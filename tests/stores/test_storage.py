@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.lakefs.source.inventory_snapshot import (
-    FELL_BACK,
     BaseInventory,
     InventoryContext,
     InventorySnapshot,
@@ -63,8 +62,8 @@ def test_a_clean_run_lists_everything_but_what_lakefs_keeps_for_itself(spark: Sp
     snapshot = at(spark, place, now, listing="clean").snapshot()
     times = {**beside, FIRST: BEGAN + HOUR, SECOND: BEGAN + HOUR, OLDER: BEGAN - 30 * DAY}
     assert objects_in(snapshot.frame) == {(name, SIZE, written_at) for name, written_at in times.items()}
-    assert (snapshot.listed, snapshot.taken_at) == (len(snapshot.places.deep), now)
-    assert FELL_BACK not in snapshot.notes
+    assert (snapshot.listed, snapshot.taken_at) == (len(snapshot.prefixes.deep), now)
+    assert snapshot.details.fell_back is None
 
 
 def test_a_second_listing_of_the_same_session_is_not_answered_from_the_cached_first(
@@ -146,8 +145,8 @@ def test_an_optimized_run_that_cannot_build_on_another_lists_everything_and_says
     run = at(spark, place, BEGAN + 30 * DAY)
     earlier(run)
     snapshot = run.snapshot()
-    assert snapshot.notes[FELL_BACK].startswith(reason)
-    assert snapshot.listed == len(snapshot.places.deep)
+    assert (snapshot.details.fell_back or "").startswith(reason)
+    assert snapshot.listed == len(snapshot.prefixes.deep)
     assert addresses(snapshot) == {FIRST, SECOND, OLDER}
 
 
@@ -156,7 +155,8 @@ def test_optimized_runs_list_everything_again_when_the_last_whole_listing_is_too
 ) -> None:
     """However many of them ran since, and each on the day before."""
     start = BEGAN + 30 * DAY
-    fell_back = [FELL_BACK in keep(at(spark, place, start + days * DAY, clean_every="2d")).notes for days in range(6)]
+    taken = [keep(at(spark, place, start + days * DAY, clean_every="2d")) for days in range(6)]
+    fell_back = [bool(one.details.fell_back) for one in taken]
     assert fell_back == [True, False, False, True, False, False]
 
 
@@ -182,7 +182,7 @@ def test_a_late_upload_into_a_slice_that_was_seen_before_is_found(
     assert LATE not in addresses(before)
     place.store({LATE: BEGAN + written_after})
     after = at(spark, place, BEGAN + written_after + DAY, **settings).snapshot()
-    assert FELL_BACK not in after.notes
+    assert after.details.fell_back is None
     assert addresses(after) == {FIRST, SECOND, OLDER, LATE}
 
 
@@ -209,7 +209,7 @@ def test_what_was_put_back_by_hand_after_a_sweep_is_seen_by_every_later_optimize
     place.store({SECOND: BEGAN + HOUR})
     for days in (2, 3):
         later = keep(at(spark, place, BEGAN + CLOSED + days * DAY))
-        assert FELL_BACK not in later.notes
+        assert later.details.fell_back is None
         assert addresses(later) == {FIRST, SECOND, OLDER}
 
 

@@ -8,13 +8,15 @@ from moto.s3.models import s3_backends
 from pyspark.sql import SparkSession
 
 from retention_assets.errors import StoreError
-from retention_assets.inventory.unusual import UNUSUAL, is_unusual, unusual_counts, unusual_names
+from retention_assets.inventory.unusual import is_unusual, unusual_counts, unusual_names
 from retention_assets.lakefs.rules.names import is_generated
-from retention_assets.lakefs.source.inventory_snapshot import place_of, prefixes
+from retention_assets.lakefs.source.inventory_snapshot import directory_prefix, prefixes
 from retention_assets.objectstore.listing import list_objects, unlisted
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.s3 import list_exactly
 from tests.faulty_s3 import Faults, FaultyS3, faulty_s3
 from tests.stores.s3 import Bucket
+from tests.stores.servers import server_that_answers
 
 SLICE = "data/g0nksc1ksduf4a1dfd7g/"
 OBJECT = f"{SLICE}d8frai1ksduf4a1dfda0"
@@ -108,7 +110,7 @@ def test_empty_objects_of_usual_names_are_listed_as_they_are(bucket: Bucket) -> 
 def test_a_listing_key_by_key_goes_on_after_a_throttle_and_ends_with_the_store_s_word(
     bucket: Bucket, faulty: FaultyS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("retention_assets.objectstore.s3_listing.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("retention_assets.objectstore.s3.time.sleep", lambda seconds: None)
     put(bucket, "", "data//x", "data/y")
     reader = ObjectReader(bucket.access(endpoint=faulty.endpoint))
     asked: list[int] = []
@@ -125,6 +127,16 @@ def test_a_listing_key_by_key_goes_on_after_a_throttle_and_ends_with_the_store_s
         keys(reader)
 
 
+@pytest.mark.parametrize("token", [b"", b"<NextContinuationToken>a</NextContinuationToken>"], ids=["none", "the_same"])
+def test_a_listing_key_by_key_that_does_not_go_on_is_an_error(bucket: Bucket, token: bytes) -> None:
+    page = b"<ListBucketResult><IsTruncated>true</IsTruncated>" + token + b"</ListBucketResult>"
+    with server_that_answers(200, page) as endpoint, pytest.raises(StoreError) as refused:
+        list(list_exactly(bucket.access(endpoint=endpoint), "data"))
+    told = str(refused.value)
+    assert f"s3://{bucket.name}: the store's listing of 'data/' is incomplete: it does not say where the next" in told
+    assert "The listing was not used. Run again. If the error remains, contact the store's vendor." in told
+
+
 def test_they_are_foreign_told_of_and_missed_in_no_place(spark: SparkSession, bucket: Bucket) -> None:
     unusual = [str(parameter.values[0]) for parameter in UNUSUAL_KEYS]
     put(bucket, "ns/", *USUAL, *unusual)
@@ -132,12 +144,12 @@ def test_they_are_foreign_told_of_and_missed_in_no_place(spark: SparkSession, bu
     places = prefixes(ObjectReader(access))
     listed = list_objects(spark, access, places).cache()
     assert sorted(row["address"] for row in listed.collect()) == sorted([*USUAL, *unusual])
-    seen = {row["place"] for row in listed.select(place_of(listed["address"]).alias("place")).collect()}
+    seen = {row["place"] for row in listed.select(directory_prefix(listed["address"]).alias("place")).collect()}
     assert unlisted(seen, places, ObjectReader(access)) == []
     marked = listed.select("address", is_unusual(listed["address"]), is_generated(listed["address"])).collect()
     assert {row[0] for row in marked if row[1]} == set(unusual)
     assert {row[0] for row in marked if row[2]} == {name for name in USUAL if name.startswith(SLICE)}
-    assert unusual_names(listed.agg(*unusual_counts()).first()) == {
-        UNUSUAL: f"{len(unusual)} keys, '..' first, have a name that is no path"
-    }
-    assert unusual_names(listed.where("address = 'top'").agg(*unusual_counts()).first()) == {}
+    assert unusual_names(listed.agg(*unusual_counts()).first()) == (
+        f"{len(unusual)} keys, '..' first, have a name that is no path"
+    )
+    assert unusual_names(listed.where("address = 'top'").agg(*unusual_counts()).first()) is None

@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from retention_assets.errors import StoreError, TableContractError
 from retention_assets.state import warehouse as module
-from retention_assets.state.warehouse import PartitionMetadata, Warehouse
+from retention_assets.state.metadata import PartitionMetadata
+from retention_assets.state.warehouse import Warehouse
 from tests.stores.s3 import Bucket
 
 PLACE = ("orchard", "leases", "00000001.json")
@@ -109,7 +110,7 @@ def test_a_table_with_other_rows_than_were_written_is_refused(warehouse: Warehou
     with pytest.raises(TableContractError) as refused:
         warehouse.require_rows("orchard", "addresses", DAY, written)
     told = str(refused.value)
-    assert f"orchard: addresses of 2026-11-01 has 43 rows in {warehouse.root}/" in told
+    assert f"{warehouse.root}/orchard/addresses/2026-11-01: has 43 rows, " in told
     assert f"and {written} were written. Nothing was deleted" in told
     assert "`retention plan orchard --as-of 2026-11-01`" in told
 
@@ -119,7 +120,7 @@ def test_a_file_that_was_cut_off_is_named(tmp_path: Path) -> None:
     write_parts(warehouse, 40)
     file = tmp_path.joinpath(*TABLE, "part-00000.snappy.parquet")
     file.write_bytes(file.read_bytes()[:-5])
-    with pytest.raises(TableContractError, match=r"part-00000\.snappy\.parquet: is cut off, or no Parquet file"):
+    with pytest.raises(TableContractError, match=r"part-00000\.snappy\.parquet: is truncated, or not a Parquet file"):
         warehouse.row_count(*TABLE)
 
 
@@ -130,8 +131,25 @@ def test_appended_rows_that_are_missing_or_cut_off_are_named(tmp_path: Path, kep
     file = tmp_path / "orchard" / "memory" / "plan" / "commits.parquet"
     content = file.read_bytes()
     file.unlink() if kept is None else file.write_bytes(content[:kept])
-    with pytest.raises(TableContractError, match=r"orchard/memory/plan/commits\.parquet: the file is missing or"):
+    with pytest.raises(TableContractError) as refused:
         warehouse.read_rows("orchard", "memory", "plan", "commits.parquet")
+    assert "orchard/memory/plan/commits.parquet: the file is missing or incomplete. Nothing was deleted" in str(
+        refused.value
+    )
+    assert str(refused.value).endswith("Copy it from a backup of the warehouse.")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b'{"holder": ', b"[]", b"\xff"], ids=["empty", "cut_off", "a_list", "no_text"]
+)
+def test_a_document_that_is_no_object_is_named(tmp_path: Path, content: bytes) -> None:
+    warehouse = Warehouse(str(tmp_path))
+    warehouse.write_document({"holder": "a"}, *PLACE)
+    tmp_path.joinpath(*PLACE).write_bytes(content)
+    with pytest.raises(TableContractError) as refused:
+        warehouse.read_document(*PLACE)
+    assert "orchard/leases/00000001.json: is not a JSON object. Nothing was deleted" in str(refused.value)
+    assert str(refused.value).endswith("Copy it from a backup of the warehouse.")
 
 
 def test_a_table_that_lacks_columns_is_refused_with_the_command_that_makes_it(
@@ -145,7 +163,10 @@ def test_a_table_that_lacks_columns_is_refused_with_the_command_that_makes_it(
     with pytest.raises(TableContractError) as refused:
         warehouse.rows(spark, "orchard", "addresses", DAY)
     told = str(refused.value)
-    assert "orchard: addresses of 2026-11-01 lacks the columns active, added_at, at_head, branches, due_since," in told
+    assert (
+        "orchard: addresses of 2026-11-01 is missing the columns active, added_at, at_head, branches, due_since,"
+        in told
+    )
     assert "another version made it. Nothing was deleted" in told
     assert "`retention plan orchard --as-of 2026-11-01`" in told
     assert warehouse.rows(spark, "orchard", "addresses", DAY, ["address"]).frame.count() == 43

@@ -5,30 +5,29 @@ from itertools import count
 
 import pytest
 from moto.server import ThreadedMotoServer
-from pyspark.sql import SparkSession
 
-from retention_assets.objectstore.mutate import copy_strategies as carriers
+from retention_assets.objectstore.mutate import copying
 from retention_assets.sweep import worker as work
-from tests.end_to_end.command import Place, orchard_on_disk
+from tests.end_to_end.command import Answer, Place
 from tests.stores.s3 import Bucket
 
 _NUMBERS = count()
 
 
 @pytest.fixture(scope="session")
-def approved(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Place:
+def approved(planned_orchard: tuple[Place, Answer], tmp_path_factory: pytest.TempPathFactory) -> Place:
     """A plan of orchard on disk that is approved. Not to be changed."""
-    place = orchard_on_disk(tmp_path_factory.mktemp("approved"))
-    place.write(mode="delete")
-    assert place.run("approve", place.plan()).status == 0
+    planned, answer = planned_orchard
+    place = planned.copy(tmp_path_factory.mktemp("approved"), mode="delete")
+    assert place.run("approve", answer.document()["plan_hash"]).status == 0
     return place
 
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let groups be of two objects, and one object be larger than a chunk."""
-    monkeypatch.setattr(work, "_GROUP", 2)
-    monkeypatch.setattr(carriers, "_CHUNK", 64)
+    monkeypatch.setattr(work, "_MOST_IN_CHUNK", 2)
+    monkeypatch.setattr(copying, "_CHUNK", 64)
 
 
 @pytest.fixture(scope="session")

@@ -1,16 +1,18 @@
 """A repository of a dozen objects, one of each kind, from which a plan can be made in a second or two."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from retention_assets.core.amounts import Amount
 from retention_assets.lakefs.rules.reflog import Memory
-from retention_assets.lakefs.sweep.planning import KNOWN, PlanInputs, Terms, make_plan
+from retention_assets.lakefs.sweep.planning import PlanInputs, Terms, make_plan
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.rules import CommittedRetention, Policy
+from retention_assets.state.metadata import Details
 from retention_assets.state.plan import Plan, Planned, plan_hash
 from retention_assets.state.warehouse import Rows, Warehouse
 from retention_assets.tables import COMMIT_GRAPH
@@ -42,6 +44,18 @@ PAIRS = (
 )
 
 
+_COMMIT = {
+    "parents": [],
+    "main_parent": None,
+    "created_at": OLD,
+    "metarange_id": "",
+    "branches": [],
+    "head_of": [],
+    "tags": [],
+    "dangling": True,
+}
+
+
 @dataclass(frozen=True)
 class World:
     """What a plan is made from. All pictures are of the same instant unless a test says otherwise."""
@@ -60,17 +74,21 @@ class World:
     max_live_shrink: float = 0.5
     grace: timedelta = timedelta(hours=24)
     settle: timedelta = timedelta(0)
+    memory: Memory = field(default_factory=Memory)
+    commits: Sequence[str] = ()  # that the references have, on no branch
+    unusual: str | None = None  # what the inventory notes of keys that are no paths
 
     def without(self, *addresses: str) -> "World":
         """Return the world whose store lacks these objects."""
         return replace(self, inventory=[row for row in self.inventory if row.address not in addresses])
 
     def inputs(self, spark: SparkSession) -> PlanInputs:
-        graph = spark.createDataFrame(COMMIT_GRAPH.schema.empty_table())
+        rows = [{**_COMMIT, "commit_id": commit_id} for commit_id in self.commits]
+        graph = pa.Table.from_pylist(rows, schema=COMMIT_GRAPH.schema)
         return PlanInputs(
-            Rows(frames.inventory(spark, *self.inventory), self.listed_at),
-            Rows(frames.staged(spark, *self.staged), self.staged_at, {KNOWN: str(self.staged_known).lower()}),
-            Rows(graph, self.references_at, {"references_hash": self.references_hash}),
+            Rows(frames.inventory(spark, *self.inventory), self.listed_at, Details(unusual_names=self.unusual or None)),
+            Rows(frames.staged(spark, *self.staged), self.staged_at, Details(known=self.staged_known)),
+            Rows(graph, self.references_at, Details(references_hash=self.references_hash)),
             Rows(frames.addresses(spark, *self.pairs), self.references_at),
         )
 
@@ -89,7 +107,7 @@ class World:
             access=StoreAccess("s3://lake/orchard"),
             settle=self.settle,
             settle_expired=True,
-            memory=Memory(),
+            memory=self.memory,
             settings=SETTINGS,
         )
         return make_plan(spark, warehouse, terms, self.inputs(spark))

@@ -17,9 +17,13 @@ from retention_assets.config.configuration import Repository, load_configuration
 from retention_assets.config.limits import ApprovalSettings, BudgetSettings
 from retention_assets.core.amounts import Amount
 from retention_assets.core.digest import candidates_digest
+from retention_assets.core.remedies import REMEDIES
 from retention_assets.errors import GuardRefused
+from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.source.opening import open_repository
+from retention_assets.lakefs.sweep.liveness import LivenessQuery
 from retention_assets.lakefs.sweep.sweeping import report
+from retention_assets.lakefs.sweep.verification import verify
 from retention_assets.state.approval import (
     APPROVALS,
     APPROVER,
@@ -43,7 +47,7 @@ from retention_assets.state.plan import (
     withdraw_plan,
 )
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.sweep_run import Sweep
+from retention_assets.sweep.sweep_run import Sweep, verification_inputs
 from tests.repositories import api, place_repository, policy_file
 from tests.sweep.small_world import DAY, SETTINGS, TERMS, a_plan
 from tests.transforms.frames import NOW, Candidate, address, candidates
@@ -108,13 +112,14 @@ def test_another_hash_approves_nothing(warehouse: Warehouse, wrong: str) -> None
 def test_a_blocked_plan_cannot_be_approved(warehouse: Warehouse) -> None:
     plan = a_plan(blocked="no staged list is known.")
     keep_plan(warehouse, plan)
-    with pytest.raises(GuardRefused, match=r"cannot be carried out: no staged list is known. Nothing was approved"):
+    refusal = r"executed: no staged list is known\. Nothing was approved\. .* plan again: `retention plan orchard --as"
+    with pytest.raises(GuardRefused, match=refusal):
         approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, TERMS)
     assert warehouse.documents("orchard", APPROVALS) == []
 
 
 def test_a_plan_that_does_not_stand_cannot_be_approved(warehouse: Warehouse) -> None:
-    with pytest.raises(GuardRefused, match="there is no plan of 2026-11-01 that stands"):
+    with pytest.raises(GuardRefused, match="there is no current plan of 2026-11-01"):
         approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW, LIFE, TERMS)
 
 
@@ -253,7 +258,7 @@ def test_a_plan_within_every_limit_of_the_budget_approves_itself(
 def test_a_plan_of_which_too_much_lives_again_is_not_what_was_approved() -> None:
     plan, settings = a_plan(candidates=Amount(8, 80)), ApprovalSettings()
     require_same_world(plan, 2, settings)
-    with pytest.raises(GuardRefused, match=r"3 of 8 planned objects came back to life \(38%; .*Nothing was deleted"):
+    with pytest.raises(GuardRefused, match=r"3 of 8 planned objects are live again \(38%; .*Nothing was deleted"):
         require_same_world(plan, 3, settings)
 
 
@@ -346,7 +351,7 @@ def test_a_plan_that_is_made_anew_under_other_settings_is_approved_anew(warehous
     approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW, LIFE, TERMS)
     longer = {"grace": "3d"}
     with pytest.raises(
-        GuardRefused, match=r"a-person approved the plan: grace was 1d, is 3d. Nothing was deleted. Put"
+        GuardRefused, match=r"a-person approved the plan: grace was 1d, is 3d. Nothing was deleted. Change"
     ):
         required(warehouse, a_plan(terms={**SETTINGS, **longer}), changed=longer)
 
@@ -355,11 +360,13 @@ def test_a_plan_that_names_no_settings_is_made_again(warehouse: Warehouse) -> No
     plan = a_plan(terms={})
     keep_plan(warehouse, plan)
     with pytest.raises(
-        GuardRefused, match=r"does not say under which settings .* Nothing was approved. Plan again: `re"
+        GuardRefused,
+        match=r"has no settings, because an earlier version made it. Nothing was approved. Plan again",
     ):
         approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, TERMS)
     with pytest.raises(
-        GuardRefused, match=r"does not say under which settings .* Nothing was deleted. Plan again: `ret"
+        GuardRefused,
+        match=r"has no settings, because an earlier version made it. Nothing was deleted. Plan again",
     ):
         required(warehouse, plan, budget=BudgetSettings(objects=1_000))
 
@@ -590,15 +597,15 @@ def name_another_policy_in_the_plan(lake: Approved) -> None:
 
 CHANGES: dict[str, tuple[Callable[[Approved], None], str]] = {
     "nobody approved it": (forget_the_approval, "is not approved"),
-    "it does not stand": (withdraw, "there is no plan of 2026-11-01 that stands"),
+    "it does not stand": (withdraw, "there is no current plan of 2026-11-01"),
     "it is blocked": (block, "the staged list is newer"),
-    "a candidate was added": (add_a_candidate, "deletion_candidates are not the approved ones"),
-    "a candidate was exchanged": (exchange_a_candidate, "deletion_candidates are not the approved ones"),
-    "a candidate was taken away": (take_a_candidate_away, "deletion_candidates are not the approved ones"),
-    "the policy changed": (change_the_policy, "the policy is not the plan's any more"),
+    "a candidate was added": (add_a_candidate, "deletion_candidates are not those of the plan's hash"),
+    "a candidate was exchanged": (exchange_a_candidate, "deletion_candidates are not those of the plan's hash"),
+    "a candidate was taken away": (take_a_candidate_away, "deletion_candidates are not those of the plan's hash"),
+    "the policy changed": (change_the_policy, "the policy has changed since the plan"),
     "the plan was edited to name the changed policy": (
         name_another_policy_in_the_plan,
-        "deletion_candidates are not the approved ones",
+        "deletion_candidates are not those of the plan's hash",
     ),
 }
 
@@ -620,6 +627,13 @@ def test_the_plan_as_approved_gets_past_the_approval(approved: Approved) -> None
     with pytest.raises(GuardRefused, match="the staged list is unknown"):
         report(approved.sweep)
     assert approved.files() == before
+
+
+def test_without_the_staged_list_what_was_done_is_not_verified(approved: Approved) -> None:
+    sweep = approved.sweep
+    query = LivenessQuery(sweep.opened, sweep.opened.policy(), DAY, Memory())
+    refused = {one.guard: one.message for one in verify(verification_inputs(sweep), query) if not one.passed}
+    assert refused == {"staged_read": f"no staged list is known. {REMEDIES['staged_read']}"}
 
 
 def test_a_run_that_names_a_plan_executes_no_other(approved: Approved) -> None:

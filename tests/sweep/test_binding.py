@@ -8,7 +8,7 @@ import yaml
 
 from retention_assets.config.configuration import Repository, load_configuration
 from retention_assets.errors import GuardRefused
-from retention_assets.state.binding import require_same_place
+from retention_assets.state.binding import require_same_location
 from retention_assets.state.warehouse import Warehouse
 
 
@@ -30,20 +30,20 @@ def test_a_repository_that_is_renamed_does_not_begin_without_its_tables(
     warehouse: Warehouse, orchard: Repository, same: str
 ) -> None:
     """Its memory and its ledgers would not count, and two leases would allow two sweeps at once."""
-    require_same_place(warehouse, orchard)
+    require_same_location(warehouse, orchard)
     other = {"namespace": "storage", "storage": "namespace"}[same]
     renamed = replace(orchard, name="grove", **{other: "s3://lake/grove"})
     with pytest.raises(GuardRefused, match=r"tables of s3://lake/orchard, .* under the name orchard"):
-        require_same_place(warehouse, renamed)
-    require_same_place(warehouse, orchard)
-    require_same_place(warehouse, replace(renamed, **{same: "s3://lake/grove"}))
+        require_same_location(warehouse, renamed)
+    require_same_location(warehouse, orchard)
+    require_same_location(warehouse, replace(renamed, **{same: "s3://lake/grove"}))
 
 
 def test_a_repository_begins_anew_once_the_tables_under_its_old_name_are_elsewhere(
     warehouse: Warehouse, orchard: Repository
 ) -> None:
-    require_same_place(warehouse, orchard)
+    require_same_location(warehouse, orchard)
     Path(warehouse.location("orchard")).rename(Path(warehouse.root).with_name("before"))
-    require_same_place(warehouse, replace(orchard, name="grove"))
+    require_same_location(warehouse, replace(orchard, name="grove"))
     with pytest.raises(GuardRefused, match="under the name grove"):
-        require_same_place(warehouse, orchard)
+        require_same_location(warehouse, orchard)

@@ -18,12 +18,13 @@ from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.lease import release_lease, take_lease
-from retention_assets.state.ledger import SURPLUS_LEDGERS, LedgerPlace
+from retention_assets.state.ledger import SURPLUS_LEDGERS, LedgerLocation
 from retention_assets.state.plan import Plan, keep_plan
-from retention_assets.state.quarantine import QuarantinePlace
+from retention_assets.state.quarantine import QuarantineLocation
 from retention_assets.state.records import read_records
 from retention_assets.sweep import undo as undoing
-from retention_assets.sweep.undo import Undo, due_for_purge, purge, restore
+from retention_assets.sweep.copies import Undo
+from retention_assets.sweep.undo import due_for_purge, purge, restore
 from retention_assets.sweep.verification import VerificationInputs, copies_in_quarantine
 from retention_assets.tables import LEDGER
 from tests.end_to_end.command import Answer, run
@@ -54,7 +55,7 @@ def another_plan(world: World, number: int) -> Plan:
     return plan
 
 
-def place(world: World, plan: Plan) -> QuarantinePlace:
+def place(world: World, plan: Plan) -> QuarantineLocation:
     return replace(world.place, folder=f"{plan.day}/{plan.plan_hash[:16]}")
 
 
@@ -65,7 +66,7 @@ def note(world: World, plan: Plan, fence: int, *outcomes: str, name: str = "a", 
         row = {"address": address(name), "size": len(content(name)), "outcome": outcome_, "detail": told}
         rows = pa.Table.from_pylist([{**row, "at": world.clock(), "fence": fence}], schema=LEDGER)
         kind = "attempted" if outcome_ == Outcome.ATTEMPTED else "done"
-        target = LedgerPlace(world.warehouse.root, REPOSITORY, plan.day, plan.plan_hash, fence, f"run-{fence}")
+        target = LedgerLocation(world.warehouse.root, REPOSITORY, plan.day, plan.plan_hash, fence, f"run-{fence}")
         target.append(rows, f"{name}-{uuid4().hex}", kind)
 
 
@@ -187,7 +188,7 @@ def test_while_a_sweep_has_the_lease_nothing_is_purged(spark: SparkSession, tmp_
     world = a_world(tmp_path)
     copy = copied_not_deleted(world, another_plan(world, 1))
     take_lease(world.warehouse, REPOSITORY, "a-sweep", world.now, timedelta(minutes=30))
-    with pytest.raises(GuardRefused, match="a-sweep sweeps it since"):
+    with pytest.raises(GuardRefused, match="a-sweep has the lease since"):
         purge(undo(spark, world), "any hash", kept(spark))
     assert copy.is_file()
 
@@ -228,7 +229,7 @@ def test_a_copy_of_another_size_is_not_brought_back(spark: SparkSession, tmp_pat
     lay_copy(world, plan, bytes_=b"part")
     world.remove("a")
     world.wait(hours=1)
-    with pytest.raises(GuardRefused, match="nothing like that is in quarantine"):
+    with pytest.raises(GuardRefused, match="no such object is in quarantine"):
         restore(undo(spark, world), selected("a"))
 
 
@@ -259,6 +260,7 @@ def test_manifests_go_with_the_last_copy(spark: SparkSession, tmp_path: Path) ->
     assert files(world) == set()
 
 
+@pytest.mark.slow
 def test_manifests_that_a_purge_left_when_it_died_go_with_the_next_one(spark: SparkSession, tmp_path: Path) -> None:
     world = quarantined_world(tmp_path / "world")
     world.wait(days=31)
@@ -303,9 +305,9 @@ def test_quarantined_shows_surplus_copies_and_copies_that_no_ledger_names(spark:
         {"plan": place(world, plan).folder, "objects": 1, "bytes": 3, "unknown": True},
     ]
     shown = command(spark, world, "quarantined").out
-    assert "nothing is in quarantine" in shown
+    assert "no object is in quarantine" in shown
     assert "A sweep made these copies, and their objects are still in the repository" in shown
-    assert "No command touches them" in shown
+    assert "No command deletes them" in shown
 
 
 @pytest.mark.parametrize("keeps", [False, None])
@@ -318,7 +320,7 @@ def test_purge_promises_to_delete_for_good_only_where_versions_are_known(
     monkeypatch.setattr(commands, "utc_now", world.clock)
     monkeypatch.setattr(undoing, "_keeps_versions", lambda _: keeps)
     shown = command(spark, world, "purge").out
-    assert "are surplus: their originals are still in the repository" in shown
+    assert "surplus: their originals are still in the repository" in shown
     assert ("Delete them for good:" in shown) is (keeps is not None)
     assert ("It is unknown whether the quarantine's store keeps versions" in shown) is (keeps is None)
 

@@ -12,13 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 from retention_assets.core.liveness import Liveness
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.engine import SparkEngine, pack, place, with_results
+from retention_assets.sweep.engine import SparkEngine, directory_of, pack, with_results
 from retention_assets.sweep.worker import OBJECTS
 from retention_assets.tables import DELETION_CANDIDATES
 from tests.ledgers import write_ledger
 from tests.sweep.repository_sweep import RepositoryHere
 from tests.sweep.small_world import DAY, a_plan
-from tests.transforms.frames import NOW, OLD, Candidate, address, candidates, of
+from tests.transforms.frames import NOW, OLD, Candidate, address, cached, candidates, of
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ def test_what_lives_again_is_left_alone(looked: dict[str, dict[str, Any]], name:
 def test_each_object_that_is_left_alone_says_why(looked: dict[str, dict[str, Any]]) -> None:
     said = {name: looked[ADDRESSES[name]]["detail"] for name, case in CASES.items() if case.ends}
     assert said == {
-        "it is live again": "came back to life since it was planned",
-        "it is live again, and no commit ever held it": "came back to life since it was planned",
+        "it is live again": "is live again since it was planned",
+        "it is live again, and no commit ever held it": "is live again since it was planned",
         "no commit held it, now one does": "was committed since it was planned",
     }
 
@@ -88,7 +88,7 @@ def test_what_goes_keeps_the_size_time_and_etag_that_were_planned(looked: dict[s
 
 
 def an_engine(spark: SparkSession, root: Path) -> SparkEngine:
-    """Return an engine of the plan of `a_plan`, which names six objects in two places."""
+    """Return an engine of the plan of `a_plan`, which names six objects in two directories."""
     (root / "lake").mkdir()
     rows = [Candidate(name) for name in ("data/x/1", "data/x/2", "data/x/3", "data/y/1", "data/y/2", "data/y/3")]
 
@@ -129,13 +129,12 @@ def test_what_failed_or_was_skipped_remains_for_the_next_sweep_and_not_for_this_
 
 
 def test_the_engine_releases_its_frames_when_its_block_ends_in_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    context: Any = spark.sparkContext
-    before = int(context._jsc.getPersistentRDDs().size())
+    before = cached(spark)
     with pytest.raises(pytest.fail.Exception, match="nothing is to be looked at"), an_engine(spark, tmp_path) as engine:
         engine.remaining(1)
-        assert int(context._jsc.getPersistentRDDs().size()) > before
+        assert cached(spark) - before
         engine.check(0)
-    assert int(context._jsc.getPersistentRDDs().size()) == before
+    assert cached(spark) <= before
 
 
 # ---- rounds
@@ -146,11 +145,11 @@ def test_the_engine_releases_its_frames_when_its_block_ends_in_an_error(spark: S
     [("data/slice/object", "data/slice/"), ("data/object", "data/"), ("object", ""), ("a/b/c/d", "a/b/c/")],
 )
 def test_an_object_lies_in_the_directory_that_lists_it(spark: SparkSession, name: str, lies_in: str) -> None:
-    assert of(spark, [name], pa.string(), place) == [lies_in]
+    assert of(spark, [name], pa.string(), directory_of) == [lies_in]
 
 
 @pytest.mark.parametrize(
-    ("places", "most", "rounds"),
+    ("prefixes", "most", "batches"),
     [
         pytest.param([], 10, [], id="nothing"),
         pytest.param([("a", 4), ("b", 6)], 10, [(("a", "b"), 10)], id="as_many_as_fit"),
@@ -160,6 +159,6 @@ def test_an_object_lies_in_the_directory_that_lists_it(spark: SparkSession, name
     ],
 )
 def test_places_are_packed_whole_into_rounds(
-    places: list[tuple[str, int]], most: int, rounds: list[tuple[tuple[str, ...], int]]
+    prefixes: list[tuple[str, int]], most: int, batches: list[tuple[tuple[str, ...], int]]
 ) -> None:
-    assert pack(places, most) == rounds
+    assert pack(prefixes, most) == batches

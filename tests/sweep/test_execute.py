@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,9 +20,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 @pytest.fixture
 def place(approved: Place, tmp_path: Path) -> Place:
     """A copy of it with the store's times, to be changed at will."""
-    copy = Place(shutil.copytree(approved.directory, tmp_path / "copy"), approved.settings)
-    copy.adopt()
-    return copy
+    return approved.copy(tmp_path / "copy")
 
 
 def lake(place: Place) -> dict[str, tuple[int, float]]:
@@ -266,4 +263,4 @@ def test_records_that_were_written_anew_hold_without_protection_and_not_with_it(
     protect_records(place)
     believed = place.run("verify")
     assert believed.status == 0, believed.err
-    assert "records_signed: records.signing_key is not configured: who may write the warehouse can" in believed.out
+    assert "records.signing_key is not configured: anyone who can write to the warehouse can" in believed.out

@@ -18,7 +18,7 @@ from retention_assets.state.ledger import OUTCOMES
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.policies import completed_runs
 from retention_assets.state.records import read_records
-from retention_assets.sweep.engine import Batch, Done
+from retention_assets.sweep.engine import Batch, BatchResult
 from retention_assets.sweep.execute import SweepResult, execute, require_balance
 from retention_assets.sweep.worker import BeforeDeadline, TaskSpec
 from tests.sweep.crashes.engine import EngineHere
@@ -41,7 +41,7 @@ class EndsAlike:
 
     outcomes: Mapping[str, str]  # by name; the rest fails
 
-    group_bytes: ClassVar[int | None] = None
+    chunk_bytes: ClassVar[int | None] = None
 
     def open(self, rate_limiter: RateLimiter) -> "EndsAlike":
         return self
@@ -114,7 +114,7 @@ ALL_DELETED = dict.fromkeys(DEAD, "deleted")
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "whole"),
+    ("outcomes", "is_complete"),
     [
         pytest.param(ALL_DELETED, True, id="all_deleted"),
         pytest.param({**ALL_DELETED, "a": "missing", "b": "skipped"}, True, id="missing_and_skipped_do_not_hold_back"),
@@ -124,10 +124,12 @@ ALL_DELETED = dict.fromkeys(DEAD, "deleted")
         pytest.param({**ALL_DELETED, "a": "purged"}, True, id="a_purged_one_does_not"),
     ],
 )
-def test_only_a_plan_that_was_carried_out_whole_is_noted(world: World, outcomes: dict[str, str], whole: bool) -> None:
+def test_only_a_plan_that_was_carried_out_whole_is_noted(
+    world: World, outcomes: dict[str, str], is_complete: bool
+) -> None:
     ended = sweep_result(world, **outcomes)
-    assert ended.whole is whole
-    assert completed_runs(world.warehouse, REPOSITORY) == ({world.plan.policy_run} if whole else set())
+    assert ended.is_complete is is_complete
+    assert completed_runs(world.warehouse, REPOSITORY) == ({world.plan.policy_run} if is_complete else set())
     (record,) = read_records(world.warehouse, REPOSITORY)
     assert {name: Amount(**amount) for name, amount in record.document["outcomes"].items()} == ended.outcomes
     assert (record.document["kind"], record.document["mode"], record.document["run_id"]) == ("sweep", "delete", "a-run")
@@ -135,7 +137,7 @@ def test_only_a_plan_that_was_carried_out_whole_is_noted(world: World, outcomes:
 
 
 def test_a_plan_that_is_not_through_is_not_whole(world: World) -> None:
-    assert sweep(world, "delete").whole
+    assert sweep(world, "delete").is_complete
     other = replace(world.plan, candidates=Amount(len(PLANNED) + 1, world.plan.candidates.bytes), plan_hash="f" * 64)
     keep_plan(world.warehouse, other)
     world.limits = world.limits.model_copy(update={"budget": BudgetSettings(objects=10)})
@@ -145,7 +147,7 @@ def test_a_plan_that_is_not_through_is_not_whole(world: World) -> None:
         def remaining(self, fence: int) -> Sequence[int]:
             return []
 
-    assert not execute(later, OneIsLeft(world), RepositoryHere()).whole
+    assert not execute(later, OneIsLeft(world), RepositoryHere()).is_complete
 
 
 # ---- whether it goes on
@@ -153,15 +155,15 @@ def test_a_plan_that_is_not_through_is_not_whole(world: World) -> None:
 
 def test_a_sweep_that_fails_at_all_that_a_round_tries_ends_there(world: World) -> None:
     """Although the look found one of the round's objects alive again, which is no failure."""
-    with pytest.raises(StoreError, match=r"all 4 objects of a round failed. \d+ were not tried. Why: `retention r"):
+    with pytest.raises(StoreError, match=r"all 4 objects of a batch failed. The other \d+ were not tried. See why: "):
         sweep_result(world)
     tried = {name_of(row["address"]): row["outcome"] for row in world.ledger() if row["outcome"] != Outcome.ATTEMPTED}
     assert tried == {**dict.fromkeys("abde", "failed"), "c": "skipped"}
     assert lease_is_free(world)
     (record,) = read_records(world.warehouse, REPOSITORY)
     assert record.document["outcomes"]["failed"]["objects"] == 4
-    assert record.document["ended_early"].startswith("orchard 2026-11-01: all 4 objects of a round failed")
-    assert sweep(world, "delete", "a-later-run").whole
+    assert record.document["ended_early"].startswith("orchard 2026-11-01: all 4 objects of a batch failed")
+    assert sweep(world, "delete", "a-later-run").is_complete
 
 
 class Breaks(EngineHere):
@@ -169,7 +171,7 @@ class Breaks(EngineHere):
 
     reads = True
 
-    def run(self, objects: Batch[pa.Table], task: TaskSpec) -> Done:
+    def run(self, objects: Batch[pa.Table], task: TaskSpec) -> BatchResult:
         super().run(objects, task)
         carried = WorkerError(AccessDenied("s3://lake: denied. Let it list."))
         raise ValueError(f"in a worker\nretention_assets.errors.WorkerError: {carried}\n  at x")
@@ -224,7 +226,7 @@ class SlowLooks(EngineHere):
 def test_a_first_look_that_took_longer_than_the_window_is_followed_by_another(world: World) -> None:
     engine = SlowLooks(world)
     engine.slow = len(engine.remaining(0))
-    assert execute(sweep_run(world, "sweep", "delete", "a-run"), engine, RepositoryHere()).whole
+    assert execute(sweep_run(world, "sweep", "delete", "a-run"), engine, RepositoryHere()).is_complete
 
 
 def test_looks_that_take_longer_than_the_window_end_the_sweep_with_the_remedy(world: World) -> None:
@@ -266,7 +268,7 @@ def test_a_plan_with_nothing_left_to_do_asks_no_questions(world: World) -> None:
             return []
 
     ended = execute(sweep_run(world, "sweep", "delete", "a-run"), NothingRemains(world), RepositoryHere(unknown))
-    assert ended == SweepResult({}, whole=False)
+    assert ended == SweepResult({}, is_complete=False)
 
 
 # ---- what is published before
@@ -288,7 +290,7 @@ def test_edits_are_published_once_before_any_object_is_tried_and_the_record_says
     world: World,
 ) -> None:
     told: list[str] = []
-    assert published(world, told).whole
+    assert published(world, told).is_complete
     assert told == ["the same repository", "published under 1, 0 objects tried"]
     (record,) = read_records(world.warehouse, REPOSITORY)
     assert record.document["published"] == {"conflicts": 3}
@@ -309,7 +311,7 @@ def test_edits_of_a_plan_without_objects_are_published_too(world: World) -> None
     )
     ended = execute(given, NothingRemains(world), repository)
     assert told == ["the same repository", "published"]
-    assert ended == SweepResult({}, whole=True)
+    assert ended == SweepResult({}, is_complete=True)
 
 
 def test_edits_of_a_plan_that_its_budget_does_not_cover_are_not_published(world: World) -> None:
@@ -322,7 +324,7 @@ def test_edits_of_a_plan_that_its_budget_does_not_cover_are_not_published(world:
 def test_nothing_is_published_where_too_much_lives_again(world: World) -> None:
     told: list[str] = []
     world.live.update(PLANNED)
-    with pytest.raises(GuardRefused, match="came back to life"):
+    with pytest.raises(GuardRefused, match="are live again"):
         published(world, told)
     assert told == ["the same repository"]
     assert world.ledger() == []
@@ -338,7 +340,7 @@ def test_a_round_begins_at_the_pace_that_the_rounds_before_reached(
     begun: list[float | None] = []
 
     class Throttled(EngineHere):
-        def run(self, objects: Batch[pa.Table], task: TaskSpec) -> Done:
+        def run(self, objects: Batch[pa.Table], task: TaskSpec) -> BatchResult:
             begun.append(task.reached)
             return replace(super().run(objects, task), reached=200.0 if len(begun) == 1 else None)
 

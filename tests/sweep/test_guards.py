@@ -19,7 +19,7 @@ from retention_assets.lakefs.rules.names import is_generated, issued_at
 from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.lakefs.source.ranges import METARANGE_RANGES, RANGE_ENTRIES
 from retention_assets.lakefs.sweep import planning
-from retention_assets.lakefs.sweep.guards import heads_present, ranges_complete
+from retention_assets.lakefs.sweep.guards import heads_present, ranges_complete, require_own_names
 from retention_assets.state.plan import keep_plan, last_plan, load_plan
 from retention_assets.state.warehouse import Warehouse
 from tests.sweep import small_world
@@ -136,7 +136,7 @@ def test_one_guard_refuses_and_no_plan_stands(
     assert sorted(check_result.guard for check_result in planned.check_results) == sorted(PLAN_GUARDS)
     assert planned.plan is None
     assert planned.candidates.count() == 0
-    with pytest.raises(GuardRefused, match=r"there is no plan of 2026-11-01 that stands. Nothing was deleted"):
+    with pytest.raises(GuardRefused, match=r"there is no current plan of 2026-11-01. Nothing was deleted"):
         load_plan(warehouse, "orchard", DAY)
     assert last_plan(warehouse, "orchard", DAY) == earlier  # history stays
 
@@ -214,6 +214,15 @@ def test_a_range_must_have_the_entries_that_its_metarange_counts(
     assert check_result.passed is passed
 
 
+def test_a_planned_name_of_a_kind_that_no_entry_has_is_refused_before_a_sweep(spark: SparkSession) -> None:
+    foreign = "d41d8cd98f00b204e9800998ecf8427e"
+    planned, plan = frames.inventory(spark, Listed(DEAD), Listed(foreign)), a_plan()
+    remedy = rf"Nothing was deleted\. Plan again: `retention plan orchard --as-of {plan.day}`"
+    with pytest.raises(GuardRefused, match=rf"^orchard {plan.day}: the plan names {foreign}\. .*{remedy}"):
+        require_own_names(plan, planned, lambda: frames.inventory(spark, Listed(LIVE)))
+    require_own_names(plan, planned, lambda: planned)
+
+
 def test_a_prefix_that_has_objects_and_listed_none_is_refused() -> None:
     assert guards.listing_complete([]).passed
     check_result = guards.listing_complete(["data/a/", "data/b/"])
@@ -253,6 +262,22 @@ def test_no_other_repository_may_lie_in_or_around_this_one(other: tuple[str, str
 def test_places_are_compared_as_they_are_opened(one: str, other: str, apart: bool) -> None:
     places = {"orchard": ("s3://elsewhere", one), "other": ("s3://another", other)}
     assert guards.namespaces_apart("orchard", places).passed is apart
+
+
+@pytest.mark.parametrize(
+    ("told", "detail"),
+    [
+        pytest.param(NOW, "", id="the_same"),
+        pytest.param(NOW - timedelta(seconds=61), "", id="the_most_allowed_behind_a_whole_second"),
+        pytest.param(NOW - timedelta(seconds=63), "differ by 62 s, 60 s is the most", id="ahead_of_the_store"),
+        pytest.param(NOW + timedelta(seconds=64), "differ by 62 s, 60 s is the most", id="behind_the_store"),
+        pytest.param(None, "the store does not tell its time", id="a_store_without_a_clock"),
+    ],
+)
+def test_clocks_that_differ_are_refused(told: datetime | None, detail: str) -> None:
+    check_result = guards.clock_agrees(NOW, told, NOW + timedelta(seconds=2), timedelta(minutes=1))
+    assert check_result.passed is (not detail)
+    assert detail in check_result.message
 
 
 # ---- where each guard draws its line

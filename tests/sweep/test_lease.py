@@ -121,7 +121,7 @@ def test_of_two_whose_writes_were_both_let_through_one_is_refused_at_once(
         return answer
 
     monkeypatch.setattr(slow, "create_document", overtaken)
-    with pytest.raises(GuardRefused, match="another sweep or a person took its lease"):
+    with pytest.raises(GuardRefused, match="another sweep or a person took it"):
         take(slow)
 
 
@@ -153,7 +153,9 @@ def test_a_lease_that_other_machines_do_not_see_is_refused(
 def test_while_one_holds_it_nobody_else_may_begin(warehouse: Warehouse) -> None:
     lease = take(warehouse)
     assert holds(warehouse, lease, NOW)
-    with pytest.raises(GuardRefused, match=r"orchard: a-run sweeps it since .* Nothing was deleted. .* 00:35:00 UTC"):
+    with pytest.raises(
+        GuardRefused, match=r"orchard: a-run has the lease since .* Nothing was deleted. .* 00:35:00 UTC"
+    ):
         take(warehouse, "another-run")
     assert holds(warehouse, lease, NOW)
 
@@ -191,7 +193,7 @@ def test_of_several_takers_at_once_exactly_one_wins(warehouse: Warehouse) -> Non
 
 def test_who_is_overtaken_between_look_and_writing_is_refused(warehouse: Warehouse) -> None:
     slow = Interrupted(warehouse.root, [lambda: take(warehouse, "a-quicker-run")])
-    with pytest.raises(GuardRefused, match="another sweep or a person took its lease"):
+    with pytest.raises(GuardRefused, match="another sweep or a person took it"):
         take(slow)
 
 
@@ -211,7 +213,7 @@ def test_the_lease_of_a_dead_run_is_free_some_time_after_its_end(
         assert take(warehouse, "another-run", NOW + after).fence > dead.fence
         assert not holds(warehouse, dead, NOW)
     else:
-        with pytest.raises(GuardRefused, match="Wait for its end"):
+        with pytest.raises(GuardRefused, match="Wait until that sweep ends"):
             take(warehouse, "another-run", NOW + after)
 
 
@@ -222,7 +224,7 @@ def test_who_works_under_it_stops_at_its_end(warehouse: Warehouse, after: timede
     lease = take(warehouse)
     assert holds(warehouse, lease, NOW + after) is held
     if not held:
-        with pytest.raises(GuardRefused, match=r"it ran out. Nothing more was deleted"):
+        with pytest.raises(GuardRefused, match=r"it expired. Nothing more was deleted"):
             require_lease(warehouse, lease, NOW + after)
 
 
@@ -237,7 +239,7 @@ def test_it_is_renewed_once_a_quarter_of_it_is_over(warehouse: Warehouse) -> Non
 
 def test_one_that_ran_out_is_not_renewed_although_nobody_took_it(warehouse: Warehouse) -> None:
     lease = take(warehouse)
-    with pytest.raises(GuardRefused, match="it ran out"):
+    with pytest.raises(GuardRefused, match="it expired"):
         renew_lease(warehouse, lease, NOW + LIFE)
     assert len(warehouse.documents("orchard", LEASES)) == 1
 
@@ -292,10 +294,21 @@ def test_a_stop_that_meets_a_renewal_stops_all_the_same(warehouse: Warehouse) ->
     assert not holds(warehouse, renewals[0], NOW + LIFE / 2)
 
 
+def test_a_stop_that_others_are_always_quicker_than_gives_up(warehouse: Warehouse) -> None:
+    def overtake() -> None:
+        stop_sweeps(warehouse, "orchard", "bob", NOW)
+
+    with pytest.raises(GuardRefused) as refused:
+        stop_sweeps(Interrupted(warehouse.root, [overtake] * 100), "orchard", "ada", NOW)
+    told = str(refused.value)
+    assert "orchard: its sweeps are not stopped: others wrote a lease 100 times meanwhile. Nothing was changed" in told
+    assert told.endswith("Try again: `retention stop orchard`.")
+
+
 def test_a_renewal_that_meets_a_stop_is_refused(warehouse: Warehouse) -> None:
     lease = take(warehouse)
     meanwhile = Interrupted(warehouse.root, [lambda: stop_sweeps(warehouse, "orchard", "ada", NOW)])
-    with pytest.raises(GuardRefused, match="another sweep or a person took its lease"):
+    with pytest.raises(GuardRefused, match="another sweep or a person took it"):
         renew_lease(meanwhile, lease, NOW + LIFE / 2)
 
 

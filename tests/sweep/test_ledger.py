@@ -12,7 +12,7 @@ from retention_assets.errors import TableContractError
 from retention_assets.state import ledger
 from retention_assets.state.ledger import (
     DONE,
-    LedgerPlace,
+    LedgerLocation,
     a_failure,
     collected_addresses,
     collected_since,
@@ -175,13 +175,13 @@ def test_what_was_brought_back_and_goes_again_by_a_later_plan_is_collected(
 
 def test_rows_are_never_written_over(warehouse: Warehouse) -> None:
     sweep(warehouse, 1, a="deleted")
-    with pytest.raises(TableContractError, match="is there already"):
+    with pytest.raises(TableContractError, match="exists already"):
         sweep(warehouse, 1, a="failed")
 
 
 def test_one_that_failed_in_the_last_sweep_that_wrote_is_found(warehouse: Warehouse) -> None:
     assert a_failure(warehouse, "orchard", DAY.isoformat(), HASH) is None
-    place = LedgerPlace(warehouse.root, "orchard", DAY, HASH, 1, "a-run")
+    place = LedgerLocation(warehouse.root, "orchard", DAY, HASH, 1, "a-run")
     row = {"address": "b", "size": 10, "outcome": "failed", "detail": "denied", "at": NOW, "fence": 1}
     rows = pa.Table.from_pylist([{**row, "address": "a", "outcome": "deleted", "detail": None}, row], schema=LEDGER)
     place.append(rows, "one", "attempted")

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from retention_assets.config.settings import LakeFSSettings, SourceSettings
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.sweep.memory import keep_memory, read_memory
 from retention_assets.policy.rules import BranchRetention, CommittedRetention, Policy
-from retention_assets.state.memory import MEMORY, require_past
+from retention_assets.state.memory import MEMORY, due_objects_location, require_past
 from retention_assets.state.warehouse import Warehouse
 from tests.sweep.small_world import a_plan
 from tests.transforms.frames import DAY, NOW, OLD
@@ -80,3 +80,12 @@ def test_no_plan_is_made_behind_one_from_the_future(warehouse: Warehouse) -> Non
     require_past(warehouse, "orchard", NOW - timedelta(minutes=5))  # as the clocks of two machines may differ
     with pytest.raises(GuardRefused, match=r"memory/20\d+T\d+-\w+ are of a plan that was made later than now"):
         require_past(warehouse, "orchard", NOW - timedelta(hours=1))
+
+
+def test_the_due_objects_of_an_old_plan_are_not_there(warehouse: Warehouse) -> None:
+    with pytest.raises(TableContractError) as refused:
+        due_objects_location(warehouse, a_plan())
+    told = str(refused.value)
+    assert told.startswith("orchard: due_objects of the plan of 2026-11-01 is missing: only the newest plans have it.")
+    assert "Nothing was changed" in told
+    assert told.endswith("Plan again: `retention plan orchard --as-of 2026-11-01`.")

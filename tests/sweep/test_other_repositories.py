@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,17 +12,29 @@ from pyspark.sql import SparkSession
 
 from retention_assets.config.configuration import load_configuration
 from retention_assets.core.liveness import Liveness
-from retention_assets.errors import TableContractError
+from retention_assets.errors import AccessDenied, TableContractError
 from retention_assets.lakefs.source.opening import policy_of_files
-from retention_assets.repositories.other_repositories import OtherRepositories
-from retention_assets.state.plan import POLICY_HASH, REFERENCES_HASH
+from retention_assets.repositories.other_repositories import OtherRepositories, not_configured
+from retention_assets.state.metadata import Details, PartitionMetadata
 from retention_assets.state.table_writer import conform
-from retention_assets.state.warehouse import PartitionMetadata, Warehouse
+from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import ADDRESSES
 from tests.transforms import frames
 from tests.transforms.frames import NOW, Pair, address
 
 DAY = NOW.date()
+
+
+def test_a_user_who_may_not_list_repositories_is_told_that_the_others_are_unknown() -> None:
+    class Source:
+        def repositories(self) -> dict[str, str]:
+            raise AccessDenied("no")
+
+    warning = not_configured(cast("Any", Source()), [])
+    assert warning is not None
+    assert "the user may not list repositories (fs:ListRepositories)" in warning
+
+
 HERE = tuple(f"s3://lake/here/{address(number)}" for number in range(8))  # what `there` refers to
 
 
@@ -42,8 +54,8 @@ def others(spark: SparkSession, tmp_path: Path) -> OtherRepositories:
     pairs = frames.addresses(spark, *(Pair(name, f"a/{number}", active=True) for number, name in enumerate(HERE)))
     target = warehouse.partition("there", ADDRESSES.name, DAY)
     conform(pairs, ADDRESSES).repartition(2).write.mode("overwrite").parquet(target)
-    notes = {POLICY_HASH: "f" * 64, REFERENCES_HASH: "e" * 64}
-    warehouse.write_metadata("there", ADDRESSES.name, DAY, PartitionMetadata(NOW, len(HERE), "a-run", notes))
+    details = Details(policy_hash="f" * 64, references_hash="e" * 64)
+    warehouse.write_metadata("there", ADDRESSES.name, DAY, PartitionMetadata(NOW, len(HERE), "a-run", details))
     here, there = configuration.repositories.values()
     return OtherRepositories(spark, warehouse, here, [there], "a-run", lambda: NOW)
 
@@ -51,13 +63,14 @@ def others(spark: SparkSession, tmp_path: Path) -> OtherRepositories:
 def test_references_count_that_a_table_of_an_older_version_has(others: OtherRepositories, tmp_path: Path) -> None:
     """Else no plan could be made after an upgrade before all other repositories were planned."""
     policy_hash = policy_of_files(others.others[0]).policy_hash
-    notes = {POLICY_HASH: policy_hash, REFERENCES_HASH: "e" * 64}
+    details = Details(policy_hash=policy_hash, references_hash="e" * 64)
     target = Path(others.warehouse.partition("there", ADDRESSES.name, DAY))
     rows = pq.read_table(target).drop_columns(["at_head", "left_branches", "etag"])
     for part in target.glob("*.parquet"):
         part.unlink()
     pq.write_table(rows, target / "part.parquet")
-    others.warehouse.write_metadata("there", ADDRESSES.name, DAY, PartitionMetadata(NOW, rows.num_rows, "a-run", notes))
+    metadata = PartitionMetadata(NOW, rows.num_rows, "a-run", details)
+    others.warehouse.write_metadata("there", ADDRESSES.name, DAY, metadata)
     parts = others.last_parts()
     assert parts is not None
     assert parts.distinct().count() == len(HERE)
@@ -72,13 +85,12 @@ def test_what_another_repository_refers_to_is_known_by_its_last_plan(others: Oth
 def test_what_was_found_to_be_referred_to_is_released(spark: SparkSession, others: OtherRepositories) -> None:
     objects = spark.createDataFrame(pa.table({"address": [address(0), address(9)]}))
     nothing = objects.limit(0)
-    context: Any = spark.sparkContext
-    before = context._jsc.getPersistentRDDs().size()
+    before = frames.cached(spark)
     live = others.added_to(Liveness(nothing, nothing, NOW), objects).live
     assert [row["address"] for row in live.collect()] == [address(0)]
-    assert context._jsc.getPersistentRDDs().size() > before
+    assert frames.cached(spark) - before
     others.release()
-    assert context._jsc.getPersistentRDDs().size() == before
+    assert frames.cached(spark) <= before
 
 
 def test_references_of_another_repository_are_not_read_from_a_table_that_has_lost_rows(
@@ -86,5 +98,5 @@ def test_references_of_another_repository_are_not_read_from_a_table_that_has_los
 ) -> None:
     parts = Path(others.warehouse.partition("there", ADDRESSES.name, DAY)).glob("*.parquet")
     next(part for part in parts if pq.read_metadata(part).num_rows).unlink()
-    with pytest.raises(TableContractError, match=r"there: addresses of .* and 8 were written. Nothing was deleted"):
+    with pytest.raises(TableContractError, match=r"/there/addresses/\S+: has .* and 8 were written"):
         others.last_parts()

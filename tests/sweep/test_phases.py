@@ -108,7 +108,7 @@ class FailsAt:
 
     address: str
 
-    group_bytes: ClassVar[int | None] = None
+    chunk_bytes: ClassVar[int | None] = None
 
     def open(self, rate_limiter: RateLimiter) -> "FailsAt":
         return self
@@ -144,7 +144,7 @@ def test_a_sweep_ends_behind_a_phase_that_failed_and_the_next_one_goes_on(spark:
         os.utime(path, (OLD.timestamp(), OLD.timestamp()))
     ended, ledger = sweep_result(spark, world, "a-run", "snapshots/b")
     assert ledger == {"snapshots/a": "deleted", "snapshots/b": "failed"}
-    assert not ended.whole
+    assert not ended.is_complete
     ended, ledger = sweep_result(spark, world, "a-later-run", "nothing")
     assert ledger == dict.fromkeys(FILES, "deleted")
-    assert ended.whole
+    assert ended.is_complete

@@ -1,20 +1,42 @@
 """A plan is the same whenever and by whomever it is made, and the day's plan is the last one that stood."""
 
+import shutil
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.errors import GuardRefused
+from retention_assets.core.amounts import Amount
+from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.lakefs.rules.references import Commit, References, references_hash
-from retention_assets.policy.rules import CommittedRetention, Hold, Policy
-from retention_assets.state.plan import PLANS, Plan, keep_plan, last_plan, load_plan, plan_hash, withdraw_plan
+from retention_assets.lakefs.rules.reflog import Memory, SeenHead
+from retention_assets.policy.rules import BranchRetention, CommittedRetention, Hold, Policy
+from retention_assets.state.memory import due_objects_location
+from retention_assets.state.plan import (
+    CURRENT,
+    PLANNED_OBJECTS,
+    PLANS,
+    Heads,
+    Plan,
+    find_plan,
+    keep_plan,
+    keep_planned,
+    last_plan,
+    load_plan,
+    plan_hash,
+    planned_heads,
+    planned_objects,
+    planned_of_all,
+    withdraw_plan,
+)
+from retention_assets.state.policies import keep_policy, kept_policy
 from retention_assets.state.warehouse import Warehouse
-from tests.sweep.small_world import DAY, DEAD, UNREFERENCED, World, a_plan
-from tests.transforms.frames import NOW, OLD
+from tests.sweep.small_world import ALSO_DEAD, DAY, DEAD, LISTED, LIVE, PAIRS, UNREFERENCED, World, a_plan
+from tests.transforms.frames import NOW, OLD, Candidate, candidates
 
 WORLD = World()
 HOUR = timedelta(hours=1)
@@ -143,6 +165,88 @@ def test_a_first_plan_deletes_nothing_however_old_its_inventory_is(
     )
 
 
+def test_an_object_that_one_plan_did_not_name_waits_anew(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Between the first and the third plan something held it, so an operation that began then may still use it."""
+    hold = Policy(WORLD.policy.retention, (), (Hold("audit", "prefix", "a/5", "an audit", until=DAY),))
+    settle = timedelta(hours=24)
+    named = []
+    for hours, policy in ((0, WORLD.policy), (12, hold), (36, WORLD.policy)):
+        at = NOW + hours * HOUR
+        world = replace(
+            WORLD,
+            settle=settle,
+            policy=policy,
+            listed_at=at,
+            staged_at=at,
+            references_at=at,
+            made_at=at,
+            run_id=f"{at}",
+        )
+        named.append({row["address"] for row in world.plan(spark, warehouse).candidates.collect()})
+    assert named[:2] == [set(), set()]
+    assert ALSO_DEAD in named[2]
+    assert DEAD not in named[2]
+
+
+def test_a_plan_is_not_made_from_earlier_objects_of_which_rows_were_lost(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    first = planned(spark, warehouse, replace(WORLD, settle=timedelta(hours=24)))
+    place = Path(due_objects_location(warehouse, first))
+    next(part for part in place.glob("*.parquet") if pq.read_metadata(part).num_rows).unlink()
+    with pytest.raises(TableContractError, match=rf"{place}: has \d rows, and {WORLD_CANDIDATES} were written"):
+        WORLD.plan(spark, warehouse)
+    shutil.rmtree(place)
+    assert planned(spark, warehouse, WORLD).candidates.objects == WORLD_CANDIDATES
+
+
+def test_planned_objects_of_which_rows_were_lost_are_not_used(spark: SparkSession, warehouse: Warehouse) -> None:
+    made = planned(spark, warehouse, WORLD)
+    assert planned_of_all(spark, warehouse, [made]).count() == WORLD_CANDIDATES
+    place = Path(warehouse.location("orchard", PLANNED_OBJECTS, made.plan_hash))
+    next(part for part in place.glob("*.parquet") if pq.read_metadata(part).num_rows).unlink()
+    with pytest.raises(TableContractError, match=rf"rows, and {WORLD_CANDIDATES} were written. Nothing was deleted"):
+        planned_of_all(spark, warehouse, [made])
+
+
+def test_what_a_head_has_the_content_of_is_counted_for_itself(spark: SparkSession, warehouse: Warehouse) -> None:
+    """The branch may show it without its address in any list."""
+    etag = "0" * 32
+    alike = [replace(row, etag=etag) if row.address in (LIVE, UNREFERENCED) else row for row in LISTED]
+    pairs = [replace(pair, at_head=True, etag=etag) if pair.address == LIVE else pair for pair in PAIRS]
+    made = planned(spark, warehouse, replace(WORLD, inventory=alike, pairs=pairs))
+    assert made.totals["may_be_staged"] == Amount(1, 10)
+    assert made.candidates.objects == WORLD_CANDIDATES - 1
+
+
+def test_heads_that_only_earlier_plans_saw_are_warned_of_and_named_by_the_plan(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    gone = SeenHead("branch", "gold", "first", NOW - HOUR)
+    kept = Policy(CommittedRetention((BranchRetention("gold", "gold", None),), 10 * HOUR, has_default=True), (), ())
+    made = planned(spark, warehouse, replace(WORLD, memory=Memory((gone,)), commits=["first"], policy=kept))
+    assert made.reflog == ("branch gold",)
+    (warning,) = [one for one in made.warnings if "reflog" in one]
+    assert "1 branch heads of earlier plans are gone: gold" in warning
+    assert "gold was at first" in warning
+
+
+def test_the_policy_of_a_plan_is_stored_with_the_keys_of_earlier_versions(warehouse: Warehouse) -> None:
+    policy = Policy(CommittedRetention((BranchRetention("gold", "g*", 10 * HOUR),), None, has_default=True), (), ())
+    keep_policy(warehouse, "orchard", policy)
+    document = warehouse.read_document("orchard", "policies", f"{policy.policy_hash}.json")
+    assert document is not None
+    assert document["retention"]["rules"] == [{"rule_id": "gold", "branch": "g*", "span": "PT10H"}]
+    assert kept_policy(warehouse, "orchard", policy.policy_hash, Policy) == policy
+
+
+def test_keys_that_are_no_paths_are_warned_of(spark: SparkSession, warehouse: Warehouse) -> None:
+    made = planned(spark, warehouse, replace(WORLD, unusual="2 keys, 'a//b' first, have a name that is no path"))
+    assert "In the store 2 keys, 'a//b' first, have a name that is no path. They count as foreign and stay." in (
+        made.warnings
+    )
+
+
 def test_old_references_and_no_grace_period_are_warned_of(spark: SparkSession, warehouse: Warehouse) -> None:
     warnings = planned(spark, warehouse, replace(WORLD, made_at=NOW + timedelta(days=2), grace=timedelta(0))).warnings
     assert [warning.split(" ")[1] for warning in warnings] == ["references", "grace"]
@@ -216,3 +320,76 @@ def test_no_plan_is_made_behind_one_from_the_future(spark: SparkSession, warehou
     for table in ("due_objects", "memory"):
         warehouse.remove_directory("orchard", table)
     planned(spark, warehouse, WORLD)
+
+
+AGAIN = "lan again: `retention plan orchard --as-of 2026-11-01`."
+
+
+def test_a_plan_whose_objects_are_not_stored_any_more_is_not_carried_out(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    with pytest.raises(GuardRefused) as refused:
+        planned_objects(spark, warehouse, a_plan())
+    told = str(refused.value)
+    assert f"the stored objects of the plan {a_plan().plan_hash} are not complete. Nothing was deleted" in told
+    assert told.endswith(AGAIN)
+
+
+def test_a_plan_whose_heads_are_not_stored_any_more_is_not_carried_out(warehouse: Warehouse) -> None:
+    with pytest.raises(GuardRefused) as refused:
+        planned_heads(warehouse, a_plan())
+    told = str(refused.value)
+    assert told.startswith("orchard 2026-11-01: the heads of branches and tags at planning are no longer stored.")
+    assert "Nothing was deleted" in told
+    assert told.endswith(AGAIN)
+
+
+def test_a_plan_of_whose_objects_fewer_are_stored_does_not_stand(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Each machine of a cluster may have written its rows to a disk of its own."""
+    with pytest.raises(TableContractError) as refused:
+        keep_planned(warehouse, a_plan(), candidates(spark, Candidate(DEAD)), Heads({}, {}))
+    told = str(refused.value)
+    assert f"{warehouse.root}/orchard/planned_objects/{a_plan().plan_hash}: has 1 rows, and 2" in told
+    assert "were written. Nothing was deleted" in told
+    assert AGAIN in told
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        pytest.param({"approvals": 2}, "got an unexpected keyword argument 'approvals'", id="newer"),
+        pytest.param({"totals": None}, "has no 'totals'", id="much older"),
+        pytest.param({"live": None}, "missing 1 required positional argument: 'live'", id="older"),
+    ],
+)
+def test_a_plan_that_another_version_wrote_is_not_read(
+    warehouse: Warehouse, changes: dict[str, object], problem: str
+) -> None:
+    document = {**a_plan().document(), **changes}
+    document = {name: value for name, value in document.items() if value is not None or name not in changes}
+    warehouse.write_document(document, "orchard", PLANS, DAY.isoformat(), CURRENT)
+    with pytest.raises(TableContractError) as refused:
+        load_plan(warehouse, "orchard", DAY)
+    told = str(refused.value)
+    assert f"orchard: the plan of 2026-11-01 was written by another version: it {problem}. Nothing was deleted" in told
+    assert told.endswith(AGAIN)
+
+
+@pytest.mark.parametrize(
+    ("start", "problem"),
+    [
+        pytest.param("0" * 8, "2 plans", id="several"),
+        pytest.param("f" * 8, "no plan", id="none"),
+        pytest.param("0" * 7, "no plan", id="too_short"),
+    ],
+)
+def test_a_plan_is_found_by_the_beginning_of_its_hash_alone(warehouse: Warehouse, start: str, problem: str) -> None:
+    for number in (1, 2):
+        keep_plan(warehouse, a_plan(plan_hash=f"{number:064x}", made_at=NOW + number * HOUR))
+    with pytest.raises(GuardRefused) as refused:
+        find_plan(warehouse, "orchard", start)
+    told = str(refused.value)
+    assert f"orchard: {problem} of a hash that begins with '{start}'" in told
+    assert "Nothing was changed" in told
+    assert "`retention plan orchard`" in told
+    assert find_plan(warehouse, "orchard", f"{2:064x}").made_at == NOW + 2 * HOUR

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.core.amounts import Amount
-from retention_assets.state.ledger import LedgerPlace
-from retention_assets.sweep import progress
-from retention_assets.sweep.engine import Done
-from retention_assets.sweep.progress import Progress
+from retention_assets.state.ledger import LedgerLocation
+from retention_assets.sweep import execute
+from retention_assets.sweep.engine import BatchResult
+from retention_assets.sweep.execute import Progress
 from retention_assets.tables import LEDGER
 from tests.transforms.frames import NOW
 
@@ -28,8 +28,8 @@ class Clock:
         return self.now
 
 
-def done(**objects: int) -> Done:
-    return Done({outcome: Amount(number, 10 * number) for outcome, number in objects.items()}, NOW)
+def done(**objects: int) -> BatchResult:
+    return BatchResult({outcome: Amount(number, 10 * number) for outcome, number in objects.items()}, NOW)
 
 
 def test_rounds_add_up_and_the_time_left_follows_from_the_rate() -> None:
@@ -41,8 +41,8 @@ def test_rounds_add_up_and_the_time_left_follows_from_the_rate() -> None:
     told.count(done(skipped=2_000))
     assert told.done == 3_000
     assert lines == [
-        "orchard: 1,000 of 4,000 objects, 100 objects/s, 0:00:30 left; 900 deleted, 100 failed in this round",
-        "orchard: 3,000 of 4,000 objects, 150 objects/s, 0:00:07 left; 2,000 skipped in this round",
+        "orchard: 1,000 of 4,000 objects, 100 objects/s, 0:00:30 left; 900 deleted, 100 failed in this batch",
+        "orchard: 3,000 of 4,000 objects, 150 objects/s, 0:00:07 left; 2,000 skipped in this batch",
     ]
 
 
@@ -50,7 +50,7 @@ def test_rounds_add_up_and_the_time_left_follows_from_the_rate() -> None:
     ("seconds", "round_"),
     [pytest.param(0, done(deleted=5), id="no_time_has_passed"), pytest.param(10, done(), id="nothing_was_done")],
 )
-def test_what_cannot_be_known_yet_is_not_guessed(seconds: int, round_: Done) -> None:
+def test_what_cannot_be_known_yet_is_not_guessed(seconds: int, round_: BatchResult) -> None:
     clock, lines = Clock(), list[str]()
     told = Progress("orchard", 10, clock, lines.append)
     clock.now += timedelta(seconds=seconds)
@@ -59,8 +59,8 @@ def test_what_cannot_be_known_yet_is_not_guessed(seconds: int, round_: Done) -> 
 
 
 def test_while_workers_are_at_it_their_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_EVERY", 0.01)
-    place = LedgerPlace(str(tmp_path), "orchard", DAY, HASH, 1, "a-run")
+    monkeypatch.setattr(execute, "_EVERY", 0.01)
+    place = LedgerLocation(str(tmp_path), "orchard", DAY, HASH, 1, "a-run")
     seen, lines = threading.Event(), list[str]()
 
     def log(line: str) -> None:

@@ -6,14 +6,17 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+import yaml
 
+from retention_assets.config.configuration import load_configuration
+from retention_assets.errors import ConfigurationError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
-from retention_assets.state.quarantine import QuarantinePlace
+from retention_assets.state.quarantine import QuarantineLocation, quarantine_url
 from retention_assets.sweep import actions
 from retention_assets.sweep.actions import Purge, Quarantine
 from retention_assets.sweep.worker import OBJECTS
@@ -51,13 +54,13 @@ def on_disk(tmp_path: Path) -> Quarantine:
     here, there = (StoreAccess(f"file://{tmp_path}/{name}") for name in ("lake", "attic"))
     for name in ("a", "b", "c"):
         ObjectWriter(here).put(f"data/{name}", name.encode() * 9)
-    return Quarantine(here, QuarantinePlace(there, "2026-11-01/abc"))
+    return Quarantine(here, QuarantineLocation(there, "2026-11-01/abc"))
 
 
 def inodes(action: Quarantine) -> dict[str, str | None]:
     """Return the ETag of each copy on disk, which is another one for every copy that is made."""
-    reader = ObjectReader(action.place.access)
-    copies = [path for page in reader.list(action.place.path("")) for path in page["path"].to_pylist()]
+    reader = ObjectReader(action.location.access)
+    copies = [path for page in reader.list(action.location.path("")) for path in page["path"].to_pylist()]
     return {path: reader.head(path).e_tag for path in copies}
 
 
@@ -85,9 +88,9 @@ def test_a_copy_is_not_made_again_where_no_etag_is_a_hash(on_disk: Quarantine) -
 def test_a_copy_that_was_replaced_since_is_made_again(on_disk: Quarantine) -> None:
     rows = objects(on_disk.access, "data/a")
     move(on_disk, rows, "1", late_after_copying())
-    ObjectWriter(on_disk.place.access).put(on_disk.place.path("data/a"), b"x" * 9)
+    ObjectWriter(on_disk.location.access).put(on_disk.location.path("data/a"), b"x" * 9)
     assert move(on_disk, rows, "2") == ["quarantined"]
-    assert ObjectReader(on_disk.place.access).read(on_disk.place.path("data/a")) == b"a" * 9
+    assert ObjectReader(on_disk.location.access).read(on_disk.location.path("data/a")) == b"a" * 9
 
 
 def test_an_original_that_was_replaced_since_is_copied_again(on_disk: Quarantine) -> None:
@@ -95,7 +98,7 @@ def test_an_original_that_was_replaced_since_is_copied_again(on_disk: Quarantine
     move(on_disk, rows, "1", late_after_copying())
     ObjectWriter(on_disk.access).put("data/a", b"z" * 9)
     assert move(on_disk, rows, "2") == ["quarantined"]
-    assert ObjectReader(on_disk.place.access).read(on_disk.place.path("data/a")) == b"z" * 9
+    assert ObjectReader(on_disk.location.access).read(on_disk.location.path("data/a")) == b"z" * 9
 
 
 def test_manifests_of_copies_that_cannot_be_read_only_cost_another_copy(on_disk: Quarantine, tmp_path: Path) -> None:
@@ -157,7 +160,7 @@ def test_an_object_uploaded_in_parts_is_copied_once_over_three_attempts(bucket: 
     in_parts(bucket, "lake/data/parts", b"p" * 5 * MEBIBYTE)
     lake = bucket.access("lake", endpoint=faulty.endpoint)
     attic = bucket.access(f"attic-{uuid4().hex}", endpoint=faulty.endpoint)
-    action = Quarantine(lake, QuarantinePlace(attic, "2026-11-01/abc"))
+    action = Quarantine(lake, QuarantineLocation(attic, "2026-11-01/abc"))
     rows = objects(lake, "data/parts")
     assert str(rows["etag"][0]).endswith("-1")
     results: list[ObjectResult | str] = []
@@ -176,5 +179,29 @@ def test_a_copy_that_is_not_proved_to_be_gone_is_not_called_purged(
     """A store can refuse with the answer of a condition that nobody made, such as for an object under a hold."""
     rows, answer = objects(on_disk.access, "data/a", "data/b"), ObjectResult(outcome, "refused")
     monkeypatch.setattr(ObjectDeleter, "delete_all", lambda *_: [ObjectResult(Outcome.DELETED), answer])
-    done = Purge(on_disk.place).open(RateLimiter()).do(rows, "1", lambda: True)
+    done = Purge(on_disk.location).open(RateLimiter()).do(rows, "1", lambda: True)
     assert [one.outcome for one in done] == [Outcome.PURGED, outcome]
+
+
+@pytest.mark.parametrize(
+    ("storage", "quarantine", "named"),
+    [
+        pytest.param("s3://lake/orchard", "s3://lake/orchard/attic", "s3://lake/orchard/attic", id="inside"),
+        pytest.param("s3://lake/orchard", "s3://lake", "s3://lake", id="around"),
+        pytest.param("s3://lake/orchard", "s3://lake/orchard", "s3://lake/orchard", id="the_same"),
+        pytest.param("s3://lake", None, "s3://lake.quarantine", id="a_whole_bucket_and_none_named"),
+    ],
+)
+def test_a_quarantine_that_is_not_beside_the_repository_is_refused(
+    tmp_path: Path, storage: str, quarantine: str | None, named: str
+) -> None:
+    entry = {"kind": "lakefs", "namespace": storage, "source": {"dump": "d"}, "policy": "p"}
+    if quarantine:
+        entry["quarantine"] = {"url": quarantine}
+    file = tmp_path / "retention.yaml"
+    file.write_text(yaml.safe_dump({"warehouse": "w", "repositories": {"orchard": entry}}), encoding="utf-8")
+    with pytest.raises(ConfigurationError) as refused:
+        quarantine_url(load_configuration(file).repository("orchard"))
+    told = str(refused.value)
+    assert f"repositories.orchard.quarantine.url: {named} is not outside of {storage}. Nothing was moved" in told
+    assert told.endswith("Name a URL outside of the storage, such as another bucket.")

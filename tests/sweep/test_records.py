@@ -148,7 +148,7 @@ class Crowded(Warehouse):
 
 
 def test_a_record_that_never_finds_a_place_is_an_error(warehouse: Warehouse) -> None:
-    with pytest.raises(GuardRefused, match="orchard: no record could be written"):
+    with pytest.raises(GuardRefused, match="orchard: the audit record was not written"):
         write_record(Crowded(warehouse.root), record())
 
 
@@ -190,7 +190,8 @@ def test_a_chain_that_was_written_anew_holds_where_nothing_signs_it(warehouse: W
     check_result = signed(warehouse, NO_SEAL)
     assert check_result.passed
     assert (
-        "signing_key is not configured: who may write the warehouse can write all records anew" in check_result.detail
+        "signing_key is not configured: anyone who can write to the warehouse can rewrite all records"
+        in check_result.detail
     )
 
 
@@ -319,7 +320,9 @@ def test_a_record_whose_copy_was_not_written_is_missed_and_the_next_run_copies_i
 
 def test_without_a_witness_the_proof_says_what_it_cannot_show(warehouse: Warehouse) -> None:
     assert copied(warehouse, NO_SEAL) == CheckResult(
-        "records_copied", True, "records.witness is not configured: who may write the warehouse can cut records off"
+        "records_copied",
+        True,
+        "records.witness is not configured: anyone who can write to the warehouse can remove the newest records",
     )
 
 

@@ -15,7 +15,8 @@ from retention_assets.core.liveness import Liveness
 from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.source.opening import policy_of_files
 from retention_assets.repositories.other_repositories import OtherRepositories
-from retention_assets.state.warehouse import REFUSED, PartitionMetadata, Warehouse
+from retention_assets.state.metadata import Details, PartitionMetadata
+from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import COMMIT_GRAPH
 from tests.transforms import frames
 from tests.transforms.frames import DAY, NOW, Pair, Staged, address
@@ -67,7 +68,8 @@ class Pairing:
     def write(self, name: str, frame: DataFrame, at: datetime, notes: dict[str, str]) -> None:
         """Write one table of `there`, of the day of `at`."""
         frame.write.mode("overwrite").parquet(self.warehouse.partition("there", name, at.date()))
-        self.warehouse.write_metadata("there", name, at.date(), PartitionMetadata(at, frame.count(), "a-run", notes))
+        metadata = PartitionMetadata(at, frame.count(), "a-run", Details.of_texts(notes))
+        self.warehouse.write_metadata("there", name, at.date(), metadata)
 
     def others(self, now: datetime = NOW) -> OtherRepositories:
         """Return what `here` asks of `there`."""
@@ -142,7 +144,6 @@ def test_every_entry_counts_when_what_is_live_is_not_known(pairing: Pairing, cha
 def test_a_sweep_refuses_while_the_other_repositorys_references_are_not_known(
     pairing: Pairing, make: Callable[[Pairing], None], words: str
 ) -> None:
-    assert REFUSED == "refused"
     make(pairing)
     warnings = " ".join(pairing.others().for_plan().warnings)
     if not words:
@@ -150,8 +151,12 @@ def test_a_sweep_refuses_while_the_other_repositorys_references_are_not_known(
         pairing.others().require_known()
         return
     assert words in warnings
-    with pytest.raises(GuardRefused, match=r"`retention plan there`\. Nothing was deleted"):
+    with pytest.raises(GuardRefused) as refused:
         pairing.others().require_known()
+    told = str(refused.value)
+    assert told.startswith("here: another repository may refer to objects that would be deleted. Nothing was deleted.")
+    assert words in told
+    assert told.endswith("`retention plan there`.")
 
 
 def test_a_longer_grace_and_settle_allow_an_older_plan(pairing: Pairing) -> None:
@@ -197,7 +202,7 @@ def test_what_a_look_found_stays_while_the_other_repository_is_planned_again(pai
     assert live() == {address(0)}
     (pairing.directory / "warehouse/there/addresses" / before.date().isoformat() / "_SUCCESS").unlink()
     assert live() == {address(0)}
-    with pytest.raises(GuardRefused, match="what there refers to is not known while it is planned"):
+    with pytest.raises(GuardRefused, match="the references of there are unknown while there is being planned"):
         pairing.others().added_to(Liveness(none, none, NOW), objects)
     pairing.plan(named(1, active=True), at=NOW)
     assert live() == {address(0), address(1)}

@@ -5,43 +5,38 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-import yaml
 from pyspark.sql import DataFrame, SparkSession
 
-from retention_assets.config.configuration import load_configuration
 from retention_assets.config.limits import QuarantineSettings
 from retention_assets.core.amounts import Amount
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.state.binding import require_same_place
+from retention_assets.state.binding import require_same_location
 from retention_assets.state.lease import LEASES
-from retention_assets.state.ledger import LedgerPlace
+from retention_assets.state.ledger import LedgerLocation
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.quarantine import quarantine_url
 from retention_assets.state.records import read_records
 from retention_assets.sweep import sweep_run
-from retention_assets.sweep.undo import Selection, Undo, due_for_purge, purge, restore
+from retention_assets.sweep.copies import Undo
+from retention_assets.sweep.undo import Selection, due_for_purge, purge, restore
 from retention_assets.tables import LEDGER
 from tests.sweep.crashes.effects import Effects, Moment, Point, watched
 from tests.sweep.crashes.engine import latest
 from tests.sweep.crashes.runs import sweep
 from tests.sweep.crashes.stories import quarantined_world
 from tests.sweep.crashes.world import DEAD, OTHER, REPOSITORY, World, address, content
+from tests.transforms.frames import cached
 
 pytestmark = pytest.mark.usefixtures("small_steps")
 
 
 def undo(spark: SparkSession, world: World) -> Undo:
     """Return who undoes what the world's sweep did."""
-    entry = {"kind": "lakefs", "namespace": "s3://lake/orchard", "storage": "lake", "policy": "none.json"}
-    document = {"warehouse": "warehouse", "repositories": {REPOSITORY: {**entry, "source": {"dump": "none.json"}}}}
-    file = world.root / "retention.yaml"
-    file.write_text(yaml.safe_dump(document), encoding="utf-8")
-    repository = load_configuration(file).repository(REPOSITORY)
+    repository = world.configuration().repository(REPOSITORY)
     return Undo(spark, world.warehouse, repository, f"run-{world.now:%d%H%M%S}", "ada", lambda _: None, world.clock)
 
 
@@ -85,19 +80,18 @@ def test_a_restore_that_failed_can_be_run_again(spark: SparkSession, tmp_path: P
     world = quarantined_world(tmp_path / "world")
     in_the_way = world.root / "lake" / address("b")
     in_the_way.mkdir()
-    assert restore(undo(spark, world), selected("b")).ledgers[Outcome.FAILED].objects == 1
+    ended = restore(undo(spark, world), selected("b"))
+    assert ended.ledgers[Outcome.FAILED].objects == 1
     assert outcome(world, "b") == Outcome.FAILED
+    with pytest.raises(
+        StoreError, match=r"1 objects could not be restored; the others were\. See why: `retention report orc"
+    ):
+        ended.require_complete(REPOSITORY, "restored")
     in_the_way.rmdir()
     assert restore(undo(spark, world), selected("b")).ledgers[Outcome.RESTORED].objects == 1
     assert world.stored()["b"] == content("b")
-    with pytest.raises(GuardRefused, match="nothing like that is in quarantine"):
+    with pytest.raises(GuardRefused, match="no such object is in quarantine"):
         restore(undo(spark, world), selected("b"))
-
-
-def cached(spark: SparkSession) -> int:
-    """Return how many frames have rows in the cache."""
-    context: Any = spark.sparkContext
-    return int(context._jsc.getPersistentRDDs().size())
 
 
 @pytest.mark.slow
@@ -106,11 +100,11 @@ def test_a_restore_or_purge_releases_all_frames_that_it_cached_also_after_an_err
 ) -> None:
     world, before = quarantined_world(tmp_path / "world"), cached(spark)
     restore(undo(spark, world), selected("b"))
-    assert cached(spark) == before
+    assert cached(spark) <= before
     world.now += timedelta(days=30)
     with pytest.raises(GuardRefused, match="is not the hash of what may be purged now"):
         purge(undo(spark, world), "0" * 64, kept(spark))
-    assert cached(spark) == before
+    assert cached(spark) <= before
     here = undo(spark, world)
     with here.frames:
         due = due_for_purge(here)
@@ -120,16 +114,35 @@ def test_a_restore_or_purge_releases_all_frames_that_it_cached_also_after_an_err
 
     with pytest.raises(GuardRefused, match="nobody knows"):
         purge(undo(spark, world), due.digest, Live(unknown))
-    assert cached(spark) == before
+    assert cached(spark) <= before
     purge(undo(spark, world), due.digest, kept(spark, "c"))
-    assert cached(spark) == before
+    assert cached(spark) <= before
+
+
+def test_nothing_is_undone_from_a_warehouse_that_other_machines_do_not_see(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep on another machine would not see the lease."""
+    world = quarantined_world(tmp_path / "world")
+    monkeypatch.setattr("retention_assets.sweep.undo.require_clock", lambda *_: None)
+    here = undo(spark, world)
+    settings = {"quarantine": QuarantineSettings(url=quarantine_url(here.repository))}
+    in_a_bucket = replace(
+        here.repository,
+        storage="s3://lake/orchard",
+        settings=here.repository.settings.model_copy(update=settings),
+    )
+    away = replace(here, repository=in_a_bucket)
+    for begin in (lambda: restore(away, selected("b")), lambda: purge(away, "0" * 64, kept(spark))):
+        with pytest.raises(GuardRefused, match=r"would not see this one's lease\. Nothing was deleted"):
+            begin()
 
 
 def test_the_quarantine_of_another_location_is_neither_restored_nor_purged(spark: SparkSession, tmp_path: Path) -> None:
     """The look at what is live would know nothing of its objects, and a restore would bring them to a wrong place."""
     world = quarantined_world(tmp_path / "world")
     before = undo(spark, world)
-    require_same_place(world.warehouse, before.repository)  # as the first plan does
+    require_same_location(world.warehouse, before.repository)  # as the first plan does
     world.now += timedelta(days=30)
     settings = {"quarantine": QuarantineSettings(url=quarantine_url(before.repository))}
     elsewhere = replace(
@@ -155,6 +168,7 @@ def test_a_wrong_clock_purges_nothing(spark: SparkSession, tmp_path: Path, monke
     assert world.copies().keys() == set(DEAD)
 
 
+@pytest.mark.slow
 def test_what_could_not_be_restored_is_purged_with_the_rest_when_its_time_is_over(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -192,7 +206,7 @@ def test_what_a_run_moved_before_it_died_can_be_brought_back_although_its_plan_i
 def test_what_a_run_deleted_before_it_died_cannot(spark: SparkSession, tmp_path: Path) -> None:
     world = World(tmp_path / "world")
     death_after(world, "delete", "delete", "e")
-    with pytest.raises(GuardRefused, match="nothing like that is in quarantine"):
+    with pytest.raises(GuardRefused, match="no such object is in quarantine"):
         restore(undo(spark, world), selected("e"))
 
 
@@ -204,9 +218,9 @@ def test_what_a_cut_off_run_may_still_be_at_is_not_brought_back_before_its_windo
     death_after(world, "quarantine", "delete", "e", hours=0)
     told: list[str] = []
     early = replace(undo(spark, world), log=told.append)
-    with pytest.raises(GuardRefused, match="nothing like that is in quarantine"):
+    with pytest.raises(GuardRefused, match="no such object is in quarantine"):
         restore(early, selected("e"))
-    assert [line for line in told if "may still be at" in line and "can be brought back after" in line]
+    assert [line for line in told if "may still be processing" in line and "can be restored after" in line]
     assert world.copies().keys() == {"a", "e"}
     world.wait(hours=1)
     assert restore(undo(spark, world), selected("e")).ledgers[Outcome.RESTORED].objects == 1
@@ -228,7 +242,7 @@ def test_what_went_to_another_quarantine_than_that_of_now_is_not_purged_unless_i
     (line,) = told
     assert f"{len(DEAD)} copies of the plan of" in line
     assert "elsewhere" in line
-    assert "To purge them, set quarantine.url to where they are" in line
+    assert "To purge them, set quarantine.url to the URL that they were moved to" in line
     due = due_for_purge(before)
     assert due.amount.objects == len(DEAD)
     shutil.copytree(world.root / "lake.quarantine", elsewhere, dirs_exist_ok=True)
@@ -263,7 +277,7 @@ def test_versions_stay_of_what_one_plan_found_gone_and_another_has_in_quarantine
         "at": world.now,
     }
     rows = pa.Table.from_pylist([{**row, "fence": 9}], schema=LEDGER)
-    LedgerPlace(world.warehouse.root, REPOSITORY, other.day, other.plan_hash, 9, "later").append(rows, "one", "done")
+    LedgerLocation(world.warehouse.root, REPOSITORY, other.day, other.plan_hash, 9, "later").append(rows, "one", "done")
     assert due_for_purge(undo(spark, world), versions=True).amount == before
     world.now += timedelta(days=30)
     purge(undo(spark, world), due_for_purge(undo(spark, world)).digest, kept(spark))
@@ -279,7 +293,7 @@ def test_what_came_back_to_life_is_not_purged(spark: SparkSession, tmp_path: Pat
     assert ended[Outcome.PURGED].objects == len(DEAD) - 1
     assert outcome(world, "b") == Outcome.SKIPPED
     assert world.copies().keys() == {"b"}
-    assert [line for line in told if f"1 objects came back to life and are not where they were, {address('b')}" in line]
+    assert [line for line in told if f"1 objects are live again but missing from their paths, {address('b')}" in line]
     due = due_for_purge(undo(spark, world))
     assert due.amount.objects == 1
     world.lay("b", OTHER)  # it is there again: the copy is not its last

@@ -9,14 +9,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.core.guards import CheckResult
+from retention_assets.icechunk.sweep.verification import kept_exist, logs_exist
 from retention_assets.lakefs.sweep.verification import CHECKS, live_exist
-from retention_assets.state.ledger import LedgerPlace
+from retention_assets.state.ledger import LedgerLocation
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.verification import VerificationInputs, by_check, deleted_are_gone, what_was_done
 from retention_assets.tables import LEDGER
 from tests.sweep.small_world import a_plan
 from tests.transforms import frames
-from tests.transforms.frames import NOW, Candidate, Listed
+from tests.transforms.frames import NOW, Candidate, Listed, address
 
 PLAN = "a" * 64
 
@@ -68,6 +69,14 @@ def test_what_is_held_exists_or_a_lifecycle_rule_let_it_go(
     assert words in check_result.detail
 
 
+def test_held_addresses_outside_the_namespace_are_counted_as_not_checked(spark: SparkSession) -> None:
+    listed = Listed(address(1))
+    named = held(spark, f"s3://elsewhere/{listed.address}", "s3://elsewhere/imported.csv", "s3://elsewhere/b.csv")
+    check_result = live_exist(named, frames.inventory(spark, listed), ledger(spark), planned(spark), held(spark))
+    assert check_result.passed
+    assert "2 held addresses lie outside the namespace and were not checked" in check_result.detail
+
+
 def test_what_is_acknowledged_as_lost_is_counted_and_what_is_lost_since_fails(spark: SparkSession) -> None:
     listing, none = frames.inventory(spark, Listed("b")), ledger(spark)
     known = live_exist(held(spark, "a", "b"), listing, none, planned(spark), held(spark, "a"))
@@ -97,6 +106,34 @@ def test_what_the_ledger_calls_gone_is_gone(spark: SparkSession, outcome: str, w
     assert ("first a" in check_result.detail) is not passed
 
 
+@pytest.mark.parametrize(
+    ("outcome", "lost", "kept", "logs"),
+    [
+        pytest.param(None, (), "2 kept files are not in the store, first chunks/a", "", id="nobody_deleted_them"),
+        pytest.param(
+            "deleted",
+            (),
+            "2 kept files are not in the store, first chunks/a, deleted",
+            "1 kept transaction logs are not in the store, first transactions/a, deleted",
+            id="deleted_although_kept",
+        ),
+        pytest.param(None, ("chunks/a", "manifests/a"), "", "", id="acknowledged_as_lost"),
+    ],
+)
+def test_a_kept_file_of_icechunk_exists_and_no_sweep_deleted_a_kept_log(
+    spark: SparkSession, outcome: str | None, lost: tuple[str, ...], kept: str, logs: str
+) -> None:
+    absent = ("chunks/a", "manifests/a", "transactions/a")
+    needed, listing = held(spark, "chunks/b", *absent), frames.inventory(spark, Listed("chunks/b"))
+    told = ledger(spark, **(dict.fromkeys(absent, outcome) if outcome else {}))
+    for check_result, complaint in (
+        (kept_exist(needed, listing, told, held(spark, *lost)), kept),
+        (logs_exist(needed, listing, told), logs),
+    ):
+        assert check_result.passed is (not complaint)
+        assert complaint in check_result.message
+
+
 @pytest.mark.parametrize(("days", "passed"), [(5, True), (20, False)], ids=["brought_back_since", "never_went"])
 def test_what_was_purged_went_when_it_was_moved(spark: SparkSession, days: int, passed: bool) -> None:
     """Moved ten days ago, its copy purged today: who brought it back by hand in between did nothing wrong."""
@@ -109,17 +146,14 @@ def test_what_was_purged_went_when_it_was_moved(spark: SparkSession, days: int, 
 def test_a_sweep_that_was_cut_off_before_its_record_is_told_of(spark: SparkSession, tmp_path: Path) -> None:
     warehouse, plan = Warehouse(str(tmp_path)), a_plan()
     rows = ledger(spark, a="quarantined").drop("plan_hash").toArrow()
-    LedgerPlace(warehouse.root, "orchard", plan.day, plan.plan_hash, 3, "a-run").append(rows, "one", "done")
+    LedgerLocation(warehouse.root, "orchard", plan.day, plan.plan_hash, 3, "a-run").append(rows, "one", "done")
     inputs = VerificationInputs(spark, warehouse, "orchard", [plan], [], [], None)
     told = {
         check_result.guard: check_result
         for check_result in what_was_done(inputs, frames.inventory(spark), inputs.ledger())
     }
     assert told["records_follow"].passed
-    assert (
-        f"of 1 plans, {plan.day} {plan.plan_hash[:12]} first, the last sweep was cut off"
-        in told["records_follow"].detail
-    )
+    assert f"of 1 plans, {plan.day} {plan.plan_hash} first, the last sweep was cut off" in told["records_follow"].detail
 
 
 def test_verdicts_on_several_plans_become_one_that_names_those_that_failed() -> None:

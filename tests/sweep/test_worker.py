@@ -1,4 +1,4 @@
-"""What one worker does with its share of a round, and what it leaves when its time is over."""
+"""What one worker does with its share of a batch, and what it leaves when its time is over."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +14,9 @@ from retention_assets.errors import StoreError, TableContractError
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.lease import Lease, release_lease, stop_sweeps, take_lease
-from retention_assets.state.ledger import LedgerPlace
+from retention_assets.state.ledger import LedgerLocation
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.sweep.worker import OBJECTS, BeforeDeadline, TaskSpec, groups, work
+from retention_assets.sweep.worker import OBJECTS, BeforeDeadline, TaskSpec, chunks, work
 from tests.transforms.frames import NOW
 
 DAY, HASH = NOW.date(), "a" * 64
@@ -29,7 +29,7 @@ class Recording:
     """A deed that notes what it is asked to do, and lets something happen while it does it."""
 
     meanwhile: Callable[[int], object] = lambda _: None
-    group_bytes: ClassVar[int | None] = None
+    chunk_bytes: ClassVar[int | None] = None
     asked: list[tuple[str, list[str]]] = field(default_factory=list)  # names and addresses of its groups
     before_deadline: list[bool] = field(default_factory=list)  # what it is told after each
     paces: list[RateLimiter] = field(default_factory=list)
@@ -60,8 +60,8 @@ class Bench:
     def clock(self) -> datetime:
         return self.now
 
-    def place(self, run_id: str = "a-run") -> LedgerPlace:
-        return LedgerPlace(self.warehouse.root, "orchard", DAY, HASH, self.lease.fence, run_id)
+    def place(self, run_id: str = "a-run") -> LedgerLocation:
+        return LedgerLocation(self.warehouse.root, "orchard", DAY, HASH, self.lease.fence, run_id)
 
     def work(self, action: Recording, batches: Sequence[pa.RecordBatch], worker: str = "0-0", **task: Any) -> list[Row]:
         """Return the tally of one worker that has two objects in each group."""
@@ -161,7 +161,7 @@ def test_a_store_that_cannot_be_asked_leaves_what_it_was_asked_about_untouched(b
 def test_a_group_that_cannot_be_noted_is_not_touched(bench: Bench) -> None:
     bench.work(Recording(), [batch("a")])
     again = Recording()
-    with pytest.raises(TableContractError, match="is there already"):
+    with pytest.raises(TableContractError, match="exists already"):
         bench.work(again, [batch("a")])
     assert again.done == []
 
@@ -241,7 +241,7 @@ def test_a_worker_whose_lease_is_lost_ends_with_the_group_in_its_hands(
 def test_a_group_is_small_enough_for_the_deadline_to_be_looked_at_often(
     bench: Bench, rate: float | None, objects: int
 ) -> None:
-    assert TaskSpec(Recording(), bench.place(), bench.lease, NOW, 0, rate).group == objects
+    assert TaskSpec(Recording(), bench.place(), bench.lease, NOW, 0, rate).chunk_size == objects
 
 
 @pytest.mark.parametrize(
@@ -257,17 +257,17 @@ def test_a_group_is_small_enough_for_the_deadline_to_be_looked_at_often(
 def test_groups_have_so_many_objects_and_bytes_at_most(
     sizes: list[int], most_bytes: int | None, expected: list[tuple[int, int]]
 ) -> None:
-    assert list(groups(sizes, 3, most_bytes, first=3)) == expected
+    assert list(chunks(sizes, 3, most_bytes, first=3)) == expected
 
 
 def test_the_first_groups_are_small_and_grow() -> None:
-    made = list(groups([1] * 50, 20, None, first=2))
+    made = list(chunks([1] * 50, 20, None, first=2))
     assert [length for _, length in made] == [2, 8, 20, 20]
     assert [start for start, _ in made] == [0, 2, 10, 30]
 
 
 def test_no_first_group_is_larger_than_the_others() -> None:
-    assert list(groups([1] * 5, 3, None, first=1_000)) == [(0, 3), (3, 2)]
+    assert list(chunks([1] * 5, 3, None, first=1_000)) == [(0, 3), (3, 2)]
 
 
 def test_what_a_deed_left_because_time_was_over_stays_attempted_and_does_not_count(bench: Bench) -> None:

@@ -134,6 +134,12 @@ def of(spark: SparkSession, values: Sequence[Any], kind: pa.DataType, then: Call
     return made["made"].to_pylist()
 
 
+def cached(spark: SparkSession) -> set[int]:
+    """Return the ids of the frames that have rows in the cache. Java may drop some of earlier tests at any time."""
+    context: Any = spark.sparkContext
+    return {int(number) for number in context._jsc.getPersistentRDDs()}
+
+
 def as_dicts(frame: DataFrame, *order: str) -> list[dict[str, Any]]:
     """Return the rows, sorted by `order`, with aware instants."""
     return frame.toArrow().sort_by([(name, "ascending") for name in order]).to_pylist()

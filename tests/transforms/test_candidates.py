@@ -1,17 +1,18 @@
 """What becomes of each listed object, case by case, and which addresses are live."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.core.age import AgeCutoff
+from retention_assets.core.settle import candidates
 from retention_assets.core.states import STATES
 from retention_assets.lakefs.rules import candidates as judging
-from retention_assets.lakefs.rules.candidates import classified, holders, live_addresses
+from retention_assets.lakefs.rules.candidates import classified, commits_by_address, live_addresses
 from retention_assets.lakefs.rules.names import issued_at
-from retention_assets.tables import INSTANT
+from retention_assets.tables import TIMESTAMP
 from tests.transforms import frames
 from tests.transforms.frames import DAY, MICROSECOND, NOW, OLD, Listed, Pair, Staged, address, as_dicts, of
 
@@ -21,23 +22,29 @@ SECOND = timedelta(seconds=1)
 HALF = timedelta(milliseconds=500)
 
 
-@pytest.mark.parametrize(
-    ("instant", "passed"),
-    [
-        pytest.param(NOW - GRACE - HALF, True, id="older_by_half_a_second"),
-        pytest.param(NOW - GRACE - MICROSECOND, True, id="older_by_a_microsecond"),
-        pytest.param(NOW - GRACE, False, id="the_limit_itself_stays"),
-        pytest.param(NOW - GRACE - SECOND, False, id="a_whole_second_ends_where_the_limit_is"),
-        pytest.param(NOW - GRACE - 2 * SECOND, True, id="the_whole_second_before_it"),
-        pytest.param(NOW - GRACE + MICROSECOND, False, id="younger_by_a_microsecond"),
-        pytest.param(NOW + DAY, False, id="in_the_future"),
-        pytest.param(None, False, id="unknown_is_young"),
-    ],
-)
+INSTANTS = {
+    "older_by_half_a_second": (NOW - GRACE - HALF, True),
+    "older_by_a_microsecond": (NOW - GRACE - MICROSECOND, True),
+    "the_limit_itself_stays": (NOW - GRACE, False),
+    "a_whole_second_ends_where_the_limit_is": (NOW - GRACE - SECOND, False),
+    "the_whole_second_before_it": (NOW - GRACE - 2 * SECOND, True),
+    "younger_by_a_microsecond": (NOW - GRACE + MICROSECOND, False),
+    "in_the_future": (NOW + DAY, False),
+    "unknown_is_young": (None, False),
+}
+
+
+@pytest.fixture(scope="module")
+def passed(spark: SparkSession) -> dict[str, bool]:
+    instants = [instant for instant, _ in INSTANTS.values()]
+    return dict(zip(INSTANTS, of(spark, instants, TIMESTAMP, HORIZON.is_older), strict=True))
+
+
+@pytest.mark.parametrize("case", INSTANTS)
 def test_an_instant_passes_when_it_and_the_grace_period_lie_before_the_oldest_input(
-    spark: SparkSession, instant: datetime | None, passed: bool
+    passed: dict[str, bool], case: str
 ) -> None:
-    assert of(spark, [instant], INSTANT, HORIZON.is_older) == [passed]
+    assert passed[case] is INSTANTS[case][1]
 
 
 @pytest.mark.parametrize(
@@ -46,31 +53,34 @@ def test_an_instant_passes_when_it_and_the_grace_period_lie_before_the_oldest_in
 )
 def test_a_whole_second_counts_as_its_end(spark: SparkSession, limit_after: timedelta, passed: bool) -> None:
     age_cutoff = AgeCutoff(OLD + GRACE + limit_after, GRACE, issued=issued_at)
-    assert of(spark, [OLD], INSTANT, age_cutoff.is_older) == [passed]
+    assert of(spark, [OLD], TIMESTAMP, age_cutoff.is_older) == [passed]
 
 
 def test_without_a_grace_period_what_is_older_than_the_picture_passes(spark: SparkSession) -> None:
     age_cutoff = AgeCutoff(NOW, timedelta(0), issued=issued_at)
-    assert of(spark, [NOW - MICROSECOND, NOW], INSTANT, age_cutoff.is_older) == [True, False]
+    assert of(spark, [NOW - MICROSECOND, NOW], TIMESTAMP, age_cutoff.is_older) == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("reason", "modified", "issued", "cleared"),
-    [
-        pytest.param("expired", NOW - 2 * DAY, NOW - 2 * DAY, True, id="past_the_grace_period"),
-        pytest.param("expired", NOW - 2 * DAY, NOW - DAY / 2, False, id="the_younger_of_both_times_counts_issued"),
-        pytest.param("expired", NOW - DAY / 2, NOW - 2 * DAY, False, id="the_younger_of_both_times_counts_stored"),
-        pytest.param("unreferenced", NOW - 2 * DAY, NOW - 2 * DAY, False, id="its_upload_may_still_be_linked"),
-        pytest.param("unreferenced", NOW - 4 * DAY, NOW - 4 * DAY, True, id="its_upload_may_not_be_linked_any_more"),
-        pytest.param("lifecycle", NOW - 2 * DAY, NOW - 2 * DAY, True, id="what_was_committed_needs_no_token"),
-    ],
-)
-def test_the_younger_of_storing_and_issuing_must_clear_the_horizon_of_the_reason(
-    spark: SparkSession, reason: str, modified: datetime, issued: datetime, cleared: bool
-) -> None:
+# reason, time stored, time issued, and whether the age suffices
+AGES = {
+    "past_the_grace_period": ("expired", NOW - 2 * DAY, NOW - 2 * DAY, True),
+    "the_younger_of_both_times_counts_issued": ("expired", NOW - 2 * DAY, NOW - DAY / 2, False),
+    "the_younger_of_both_times_counts_stored": ("expired", NOW - DAY / 2, NOW - 2 * DAY, False),
+    "its_upload_may_still_be_linked": ("unreferenced", NOW - 2 * DAY, NOW - 2 * DAY, False),
+    "its_upload_may_not_be_linked_any_more": ("unreferenced", NOW - 4 * DAY, NOW - 4 * DAY, True),
+    "what_was_committed_needs_no_token": ("lifecycle", NOW - 2 * DAY, NOW - 2 * DAY, True),
+}
+
+
+def test_the_younger_of_storing_and_issuing_must_clear_the_horizon_of_the_reason(spark: SparkSession) -> None:
     age_cutoff = AgeCutoff(NOW, GRACE, timedelta(days=3), issued=issued_at)
-    frame = frames.candidates(spark, frames.Candidate(address(1, issued), last_modified=modified, reason=reason))
-    assert [row[0] for row in frame.select(age_cutoff.is_eligible(frame["reason"])).collect()] == [cleared]
+    rows = [
+        frames.Candidate(address(number, issued), last_modified=modified, reason=reason, paths=(case,))
+        for number, (case, (reason, modified, issued, _)) in enumerate(AGES.items())
+    ]
+    frame = frames.candidates(spark, *rows)
+    found = frame.select(frame["paths"][0], age_cutoff.is_eligible(frame["reason"])).collect()
+    assert dict(map(tuple, found)) == {case: cleared for case, (*_, cleared) in AGES.items()}
 
 
 GENERATED = {name: address(number) for number, name in enumerate(
@@ -135,7 +145,7 @@ def states(spark: SparkSession, staged_known: bool) -> dict[str, str]:
     inventory = frames.inventory(
         spark, *(Listed(name, last_modified=lately.get(name, OLD)) for name, _ in CASES.values())
     )
-    holding = holders(frames.pairs(spark, *HELD_PAIRS), HELD_PREFIXES)
+    holding = commits_by_address(frames.pairs(spark, *HELD_PAIRS), HELD_PREFIXES)
     staged = frames.staged(spark, *(STAGED if staged_known else ()))
     made = classified(inventory, holding, staged, HORIZON, staged_known=staged_known)
     return {row["address"]: row["state"] for row in made.select("address", "state").collect()}
@@ -160,11 +170,15 @@ def test_every_listed_object_gets_one_state(states: dict[str, str]) -> None:
 
 def test_a_candidate_tells_every_path_branch_and_rule_behind_it(spark: SparkSession) -> None:
     name = GENERATED["both_expired"]
-    holding = holders(frames.pairs(spark, *HELD_PAIRS), ())
+    pairs = frames.pairs(spark, *HELD_PAIRS)
     made = classified(
-        frames.inventory(spark, Listed(name, 33)), holding, frames.staged(spark), HORIZON, staged_known=True
+        frames.inventory(spark, Listed(name, 33)),
+        commits_by_address(pairs, ()),
+        frames.staged(spark),
+        HORIZON,
+        staged_known=True,
     )
-    assert as_dicts(judging.candidates(judging.due(made)), "address") == [
+    assert as_dicts(candidates(judging.with_names(judging.due(made), pairs)), "address") == [
         {
             "address": name,
             "size": 33,
@@ -183,8 +197,9 @@ def test_a_candidate_tells_every_path_branch_and_rule_behind_it(spark: SparkSess
 
 def test_a_candidate_that_no_commit_holds_has_no_paths_rules_or_dates(spark: SparkSession) -> None:
     listed = frames.inventory(spark, Listed(GENERATED["in_no_commit"]))
-    made = classified(listed, holders(frames.pairs(spark), ()), frames.staged(spark), HORIZON, staged_known=True)
-    (row,) = as_dicts(judging.candidates(judging.due(made)), "address")
+    pairs = frames.pairs(spark)
+    made = classified(listed, commits_by_address(pairs, ()), frames.staged(spark), HORIZON, staged_known=True)
+    (row,) = as_dicts(candidates(judging.with_names(judging.due(made), pairs)), "address")
     assert row["reason"] == "unreferenced"
     assert (row["paths"], row["branches"], row["rule_ids"]) == ([], [], [])
     assert (row["due_since"], row["first_committed_at"], row["last_committed_at"]) == (None, None, None)
@@ -195,14 +210,18 @@ def test_an_object_of_unknown_age_is_no_candidate(spark: SparkSession) -> None:
         "address", "size", "cast(null as timestamp) as last_modified", "etag", "source"
     )
     made = classified(
-        listed, holders(frames.pairs(spark, *HELD_PAIRS), ()), frames.staged(spark), HORIZON, staged_known=True
+        listed,
+        commits_by_address(frames.pairs(spark, *HELD_PAIRS), ()),
+        frames.staged(spark),
+        HORIZON,
+        staged_known=True,
     )
     assert [row["state"] for row in made.collect()] == ["young"]
 
 
 def test_an_object_that_is_staged_twice_is_judged_once(spark: SparkSession) -> None:
     name = GENERATED["staged"]
-    holding = holders(frames.pairs(spark, *HELD_PAIRS), ())
+    holding = commits_by_address(frames.pairs(spark, *HELD_PAIRS), ())
     twice = frames.staged(spark, Staged(name), Staged(name, None))
     made = classified(frames.inventory(spark, Listed(name)), holding, twice, HORIZON, staged_known=True)
     assert [row["state"] for row in made.collect()] == ["held"]

@@ -35,24 +35,28 @@ def amounts(frame: DataFrame) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in frame.collect()]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "change"),
-    [
-        pytest.param((), (HERE,), "newly_freed", id="only_the_later_side_names_it"),
-        pytest.param((HERE,), (), "no_longer_freed", id="only_the_earlier_side_names_it"),
-        pytest.param((HERE,), (HERE,), "freed_alike", id="both_do"),
-        pytest.param((HERE,), (replace(HERE, reason="lifecycle"),), "freed_otherwise", id="for_another_reason"),
-        pytest.param((HERE,), (replace(HERE, rule_ids=("a",)),), "freed_otherwise", id="by_another_rule"),
-        pytest.param((HERE,), (replace(HERE, rule_ids=()),), "freed_otherwise", id="by_no_rule_any_more"),
-        pytest.param((HERE,), (replace(HERE, due_since=None),), "freed_alike", id="since_another_day"),
-    ],
-)
-def test_each_object_of_either_side_has_one_change(
-    spark: SparkSession, before: Sequence[Candidate], after: Sequence[Candidate], change: str
-) -> None:
-    (row,) = changes(spark, before, after).collect()
-    assert (row["address"], row["change"]) == (ONE, change)
-    assert (row["reason_before"] is None, row["reason_after"] is None) == (not before, not after)
+# Each case is about an object of its own, whose address is the name of the case.
+CHANGES: dict[str, tuple[Sequence[Candidate], Sequence[Candidate], str]] = {
+    "only_the_later_side_names_it": ((), (HERE,), "newly_freed"),
+    "only_the_earlier_side_names_it": ((HERE,), (), "no_longer_freed"),
+    "both_do": ((HERE,), (HERE,), "freed_alike"),
+    "for_another_reason": ((HERE,), (replace(HERE, reason="lifecycle"),), "freed_otherwise"),
+    "by_another_rule": ((HERE,), (replace(HERE, rule_ids=("a",)),), "freed_otherwise"),
+    "by_no_rule_any_more": ((HERE,), (replace(HERE, rule_ids=()),), "freed_otherwise"),
+    "since_another_day": ((HERE,), (replace(HERE, due_since=None),), "freed_alike"),
+}
+
+
+def test_each_object_of_either_side_has_one_change(spark: SparkSession) -> None:
+    before = [replace(row, address=case) for case, (rows, _, _) in CHANGES.items() for row in rows]
+    after = [replace(row, address=case) for case, (_, rows, _) in CHANGES.items() for row in rows]
+    rows = changes(spark, before, after).collect()
+    assert sorted((row["address"], row["change"]) for row in rows) == sorted(
+        (case, change) for case, (_, _, change) in CHANGES.items()
+    )
+    for row in rows:
+        before_it, after_it, _ = CHANGES[row["address"]]
+        assert (row["reason_before"] is None, row["reason_after"] is None) == (not before_it, not after_it)
 
 
 def test_two_sides_without_candidates_have_no_change(spark: SparkSession) -> None:

@@ -49,10 +49,10 @@ def test_order_and_partitions_do_not_change_it(
     assert candidates_digest(arranged(candidates(spark, *ROWS))) == digest
 
 
-@pytest.mark.parametrize("column", DELETION_CANDIDATES.schema.names)
-def test_any_column_changes_it(spark: SparkSession, column: str) -> None:
-    changed = replace(ONE, **{column: OTHER[column]})
-    assert candidates_digest(candidates(spark, ONE)) != candidates_digest(candidates(spark, changed))
+def test_any_column_changes_it(spark: SparkSession) -> None:
+    changed = {column: replace(ONE, **{column: OTHER[column]}) for column in DELETION_CANDIDATES.schema.names}
+    digest = candidates_digest(candidates(spark, ONE))
+    assert [column for column, row in changed.items() if candidates_digest(candidates(spark, row)) == digest] == []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -9,12 +10,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.core.age import AgeCutoff, tells_no_time
+from retention_assets.core.remedies import REMEDIES
+from retention_assets.core.settle import candidates
 from retention_assets.icechunk.formats.paths import Backup, Original
-from retention_assets.icechunk.rules.candidates import candidates, classified, due, holding_of
+from retention_assets.icechunk.rules.candidates import classified, due, holding_of
 from retention_assets.icechunk.rules.reach import chunks_of, manifests_of, refs_of
 from retention_assets.icechunk.source.tables import MANIFEST_CHUNKS, SNAPSHOT_MANIFESTS
-from retention_assets.icechunk.sweep.guards import manifests_whole
-from retention_assets.tables import INSTANT, STORAGE_INVENTORY, STRINGS
+from retention_assets.icechunk.sweep.guards import incomplete_manifests, manifests_complete, referenced_exist
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.mutate.writing import ObjectWriter
+from retention_assets.tables import STORAGE_INVENTORY, STRINGS, TIMESTAMP
 
 CUTOFF = datetime(2026, 11, 1, tzinfo=UTC)
 MICROSECOND, SECOND, DAY = timedelta(microseconds=1), timedelta(seconds=1), timedelta(days=1)
@@ -27,8 +32,8 @@ SNAPSHOTS = pa.schema(
         ("expired", pa.bool_()),
         ("rule_ids", STRINGS),
         ("branches", STRINGS),
-        ("due_since", INSTANT),
-        ("flushed_at", INSTANT),
+        ("due_since", TIMESTAMP),
+        ("flushed_at", TIMESTAMP),
     ]
 )
 
@@ -107,10 +112,37 @@ def test_chunks_follow_their_manifests_and_virtual_references_into_this_reposito
 
 def test_a_manifest_that_lacks_refs_is_refused_where_it_stays(spark: SparkSession, manifests: DataFrame) -> None:
     whole, short = (refs_of(frame(spark, [named(one, "0")], MANIFEST_CHUNKS)) for one in "MN")
-    assert manifests_whole(manifests, whole).passed  # N leaves
-    told = manifests_whole(manifests, short)
-    assert not told.passed
-    assert id_of("M") in told.detail
+    (of_all,), (of_short,) = (incomplete_manifests(manifests, refs).collect() for refs in (whole, short))
+    assert manifests_complete(of_all.asDict()).passed  # N leaves
+    check_result = manifests_complete(of_short.asDict())
+    assert not check_result.passed
+    assert id_of("M") in check_result.detail
+
+
+@pytest.mark.parametrize(
+    ("is_there", "listed_at", "complaint"),
+    [
+        pytest.param(
+            False, CUTOFF, "1 referenced objects are missing: chunks/b. They are single objects", id="missing"
+        ),
+        pytest.param(True, CUTOFF + 100_000 * DAY, "1 objects, chunks/b first, are there and old", id="overlooked"),
+        pytest.param(True, OLD - 10_000 * DAY, "", id="written_after_the_listing"),
+    ],
+)
+@pytest.mark.parametrize("guard", ["metadata_exists", "chunks_exist"])
+def test_a_referenced_file_that_the_listing_lacks_is_refused_unless_it_is_new(
+    spark: SparkSession, tmp_path: Path, guard: str, is_there: bool, listed_at: datetime, complaint: str
+) -> None:
+    access, age_cutoff = StoreAccess(f"file://{tmp_path}"), AgeCutoff(listed_at, timedelta(0), issued=tells_no_time)
+    for name in ("a", "b") if is_there else ("a",):
+        ObjectWriter(access).put(f"chunks/{name}", b"1")
+    listed, live, none = (
+        spark.createDataFrame([(f"chunks/{one}",) for one in names], "address string") for names in ("a", "ab", "")
+    )
+    check_result = referenced_exist(guard, live, listed, access, age_cutoff, none).check_result
+    assert (check_result.guard, check_result.passed) == (guard, not complaint)
+    assert complaint in check_result.message
+    assert (REMEDIES[guard] in check_result.message) is bool(complaint)
 
 
 def backup(made: datetime, original: Original = Original.REPO) -> str:

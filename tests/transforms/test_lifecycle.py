@@ -79,7 +79,7 @@ def limits(rules: Sequence[LifecycleRule], as_of: datetime) -> Iterator[datetime
     yield from (as_of, as_of + DAY, datetime(1, 1, 2, tzinfo=UTC))
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(rules=rule_sets(), as_of=st.sampled_from((AS_OF, AS_OF + timedelta(hours=7, microseconds=1))))
 def test_spark_and_the_pure_rule_agree_on_every_path_branches_and_limit(
     spark: SparkSession, rules: list[LifecycleRule], as_of: datetime

@@ -1,10 +1,12 @@
 """Which names are lakeFS's own, and when it issued them. Source of the cases: lakeFS facts 1.1, H6 and H14."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.lakefs.rules.generated_names import is_generated_name, spellings
@@ -106,28 +108,33 @@ def test_every_object_that_the_server_wrote_below_data_has_a_name_of_its_own(
     assert all(of(spark, names, pa.string(), is_generated))
 
 
-@pytest.mark.parametrize(
-    ("name", "issued"),
-    [
-        pytest.param(GENERATED["in_a_slice"], ISSUED, id="the_known_xid_of_the_facts"),
-        pytest.param(GENERATED["with_its_signature"], ISSUED, id="a_signature_does_not_matter"),
-        pytest.param(GENERATED["sharded"], ISSUED, id="nor_do_shards"),
-        pytest.param(
-            f"data/{XID}/{SLICE}", datetime(2041, 8, 20, 12, 2, 46, tzinfo=UTC), id="the_slice_does_not_count"
-        ),
-        pytest.param(address(7, OLD), OLD, id="an_xid_made_for_tests"),
-        pytest.param(f"data/{SLICE}/{'0' * 20}", datetime(1970, 1, 1, tzinfo=UTC), id="the_smallest_xid"),
-        pytest.param(f"data/{SLICE}/{'v' * 20}", datetime(2106, 2, 7, 6, 28, 15, tzinfo=UTC), id="the_largest_xid"),
-        pytest.param(GENERATED["32_hex_in_the_root"], None, id="hex_holds_no_time"),
-        pytest.param(GENERATED["of_the_link_era"], None, id="a_nanoid_holds_no_time"),
-        pytest.param(FOREIGN["a_users_file_in_a_slice"], None, id="foreign"),
-        pytest.param(FOREIGN["a_line_end_after_it"], None, id="foreign_by_a_line_end"),
-    ],
-)
-def test_the_objects_xid_tells_when_its_address_was_issued(
-    spark: SparkSession, name: str, issued: datetime | None
-) -> None:
-    assert of(spark, [name], pa.string(), issued_at) == [issued]
+ISSUED_AT = {
+    "the_known_xid_of_the_facts": (GENERATED["in_a_slice"], ISSUED),
+    "a_signature_does_not_matter": (GENERATED["with_its_signature"], ISSUED),
+    "nor_do_shards": (GENERATED["sharded"], ISSUED),
+    "the_slice_does_not_count": (f"data/{XID}/{SLICE}", datetime(2041, 8, 20, 12, 2, 46, tzinfo=UTC)),
+    "an_xid_made_for_tests": (address(7, OLD), OLD),
+    "the_smallest_xid": (f"data/{SLICE}/{'0' * 20}", datetime(1970, 1, 1, tzinfo=UTC)),
+    "the_largest_xid": (f"data/{SLICE}/{'v' * 20}", datetime(2106, 2, 7, 6, 28, 15, tzinfo=UTC)),
+    "hex_holds_no_time": (GENERATED["32_hex_in_the_root"], None),
+    "a_nanoid_holds_no_time": (GENERATED["of_the_link_era"], None),
+    "foreign": (FOREIGN["a_users_file_in_a_slice"], None),
+    "foreign_by_a_line_end": (FOREIGN["a_line_end_after_it"], None),
+}
+
+
+def made_of(spark: SparkSession, cases: dict[str, tuple[str, Any]], then: Callable[[Column], Column]) -> dict[str, Any]:
+    """Return by case what `then` makes of its text."""
+    texts = [text for text, _ in cases.values()]
+    return dict(zip(cases, of(spark, texts, pa.string(), then), strict=True))
+
+
+def expected(cases: dict[str, tuple[str, Any]]) -> dict[str, Any]:
+    return {case: wanted for case, (_, wanted) in cases.items()}
+
+
+def test_the_objects_xid_tells_when_its_address_was_issued(spark: SparkSession) -> None:
+    assert made_of(spark, ISSUED_AT, issued_at) == expected(ISSUED_AT)
 
 
 def test_addresses_of_real_objects_were_issued_before_they_were_written(spark: SparkSession) -> None:
@@ -137,19 +144,18 @@ def test_addresses_of_real_objects_were_issued_before_they_were_written(spark: S
         assert 0 <= (entry.last_modified - instant).total_seconds() < 24 * 3600, entry.address
 
 
-@pytest.mark.parametrize(
-    ("name", "outside"),
-    [
-        ("s3://lake/other/a", True),
-        ("https://account.blob.core.windows.net/container/a", True),
-        ("local:///srv/lake/a", True),
-        (f"data/{SLICE}/{XID}", False),
-        ("data/a://b", False),
-        ("://", False),
-    ],
-)
-def test_an_absolute_uri_lies_outside(spark: SparkSession, name: str, outside: bool) -> None:
-    assert of(spark, [name], pa.string(), is_outside) == [outside]
+OUTSIDE = {
+    "s3": ("s3://lake/other/a", True),
+    "azure": ("https://account.blob.core.windows.net/container/a", True),
+    "a_local_server": ("local:///srv/lake/a", True),
+    "relative": (f"data/{SLICE}/{XID}", False),
+    "a_path_that_looks_like_a_uri": ("data/a://b", False),
+    "no_scheme": ("://", False),
+}
+
+
+def test_an_absolute_uri_lies_outside(spark: SparkSession) -> None:
+    assert made_of(spark, OUTSIDE, is_outside) == expected(OUTSIDE)
 
 
 SIGNED = f"data/{SLICE}/{XID},{SIGNATURE}"
@@ -169,11 +175,13 @@ ADDRESSES = {
 }
 
 
-@pytest.mark.parametrize("case", ADDRESSES)
-def test_an_address_inside_the_namespace_has_one_spelling(spark: SparkSession, case: str) -> None:
-    inside, text, kind, expected = ADDRESSES[case]
-    rows = spark.createDataFrame(pa.table({"address": [text], "kind": pa.array([kind], pa.int8())}))
-    assert rows.select(canonical_address(F.col("address"), F.col("kind"), inside)).first()[0] == expected
+@pytest.mark.parametrize("inside", [INSIDE, LOCAL], ids=["s3", "local"])
+def test_an_address_inside_the_namespace_has_one_spelling(spark: SparkSession, inside: tuple[str, ...]) -> None:
+    cases = {case: rest for case, (spelt, *rest) in ADDRESSES.items() if spelt is inside}
+    texts, kinds, wanted = zip(*cases.values(), strict=True)
+    rows = spark.createDataFrame(pa.table({"address": texts, "kind": pa.array(kinds, pa.int8())}))
+    made = rows.select(canonical_address(F.col("address"), F.col("kind"), inside)).collect()
+    assert dict(zip(cases, (row[0] for row in made), strict=True)) == dict(zip(cases, wanted, strict=True))
 
 
 MEANT = {
@@ -189,7 +197,5 @@ MEANT = {
 }
 
 
-@pytest.mark.parametrize("case", MEANT)
-def test_an_absolute_address_means_the_object_of_its_generated_name(spark: SparkSession, case: str) -> None:
-    text, name = MEANT[case]
-    assert of(spark, [text], pa.string(), stored_name) == [name]
+def test_an_absolute_address_means_the_object_of_its_generated_name(spark: SparkSession) -> None:
+    assert made_of(spark, MEANT, stored_name) == expected(MEANT)

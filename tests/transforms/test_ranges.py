@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from retention_assets.lakefs.rules.addresses import addresses
-from retention_assets.lakefs.rules.ranges import active_ranges
+from retention_assets.lakefs.rules.ranges import active_ranges, addresses
 from retention_assets.lakefs.source.ranges import METARANGE_RANGES, RANGE_ENTRIES
 from retention_assets.state.table_writer import conform
 from retention_assets.tables import ACTIVE_RANGES, ADDRESSES

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import md5
 
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.core.age import AgeCutoff
-from retention_assets.lakefs.rules.candidates import classified, holders
+from retention_assets.lakefs.rules.candidates import classified, commits_by_address
 from retention_assets.lakefs.rules.names import issued_at
 from retention_assets.lakefs.rules.same_content import (
     at_risk,
@@ -26,8 +25,6 @@ from retention_assets.lakefs.rules.same_content import (
 from tests.transforms import frames
 from tests.transforms.frames import DAY, NOW, Listed, Pair, address
 
-MD5, OTHER, MULTIPART = "a" * 32, "b" * 32, f"{'a' * 32}-5"
-HORIZON = AgeCutoff(NOW, DAY, DAY, issued=issued_at)
 MD5, OTHER, THIRD, PARTS = "a" * 32, "b" * 32, "c" * 32, f"{'a' * 32}-5"
 HORIZON = AgeCutoff(NOW, DAY, DAY, issued=issued_at)
 UNREFERENCED = address(1)
@@ -36,7 +33,7 @@ UNREFERENCED = address(1)
 def objects(spark: SparkSession, listed: Sequence[Listed], pairs: Sequence[Pair]) -> tuple[DataFrame, DataFrame]:
     rows = frames.pairs(spark, *pairs)
     made = classified(
-        frames.inventory(spark, *listed), holders(rows, ()), frames.staged(spark), HORIZON, staged_known=True
+        frames.inventory(spark, *listed), commits_by_address(rows, ()), frames.staged(spark), HORIZON, staged_known=True
     )
     return made, head_contents(rows)
 
@@ -51,46 +48,48 @@ class Stored:
     size: int = 10
 
 
-@pytest.mark.parametrize(
-    ("found", "head", "stays"),
-    [
-        pytest.param(Stored(MD5), Stored(MD5, checksum=MD5), True, id="same_size_and_checksum"),
-        pytest.param(Stored(OTHER), Stored(MD5, checksum=MD5), False, id="same_size_and_another_checksum"),
-        pytest.param(Stored(MD5, size=11), Stored(MD5, checksum=MD5), False, id="another_size"),
-        pytest.param(Stored(None, OTHER), Stored(None, OTHER, OTHER), True, id="no_etag_and_the_content_is_the_same"),
-        pytest.param(Stored(None, OTHER), Stored(None, MD5, MD5), False, id="no_etag_and_the_content_is_another"),
-        pytest.param(
-            Stored(PARTS, OTHER), Stored(PARTS, MD5, PARTS), True, id="linked_with_the_etag_of_an_upload_in_parts"
-        ),
-        pytest.param(Stored(PARTS, OTHER), Stored(PARTS, MD5, MD5), True, id="uploaded_in_parts_through_lakefs"),
-        pytest.param(Stored(PARTS, OTHER), Stored(OTHER, checksum=OTHER), True, id="in_parts_and_the_head_is_not"),
-        pytest.param(Stored(PARTS, OTHER), Stored(THIRD, checksum=THIRD), False, id="in_parts_and_another_content"),
-        pytest.param(Stored(OTHER), Stored(PARTS, OTHER, MD5), True, id="a_copy_of_an_upload_in_parts"),
-        pytest.param(Stored(OTHER), Stored(OTHER, OTHER, MD5), True, id="a_copy_of_such_a_copy"),
-        pytest.param(Stored(None, OTHER), Stored(None, OTHER, MD5), True, id="no_etag_and_the_head_is_of_parts"),
-        pytest.param(Stored(OTHER), Stored(PARTS, THIRD, MD5), False, id="the_head_is_of_parts_and_another_content"),
-        pytest.param(Stored(OTHER), Stored(PARTS, None, MD5), True, id="the_head_cannot_be_read"),
-        pytest.param(Stored(None), Stored(MD5, checksum=MD5), True, id="it_cannot_be_read"),
-        pytest.param(Stored(OTHER), Stored(MD5, checksum="made-up"), True, id="a_client_made_the_checksum_up"),
-        pytest.param(Stored(OTHER), Stored(MD5), True, id="the_entry_has_no_checksum"),
-    ],
-)
-def test_content_of_a_head_keeps_an_unreferenced_object(
-    spark: SparkSession, found: Stored, head: Stored, stays: bool
-) -> None:
-    entry = Pair(address(2), size=head.size, active=True, at_head=True, etag=head.checksum)
-    listed = [Listed(UNREFERENCED, found.size, etag=found.etag), Listed(address(2), head.size, etag=head.etag)]
-    made, contents = objects(spark, listed, [entry])
+# An unreferenced object, the object of a head, and whether the first one stays
+CONTENTS = {
+    "same_size_and_checksum": (Stored(MD5), Stored(MD5, checksum=MD5), True),
+    "same_size_and_another_checksum": (Stored(OTHER), Stored(MD5, checksum=MD5), False),
+    "another_size": (Stored(MD5, size=11), Stored(MD5, checksum=MD5), False),
+    "no_etag_and_the_content_is_the_same": (Stored(None, OTHER), Stored(None, OTHER, OTHER), True),
+    "no_etag_and_the_content_is_another": (Stored(None, OTHER), Stored(None, MD5, MD5), False),
+    "linked_with_the_etag_of_an_upload_in_parts": (Stored(PARTS, OTHER), Stored(PARTS, MD5, PARTS), True),
+    "uploaded_in_parts_through_lakefs": (Stored(PARTS, OTHER), Stored(PARTS, MD5, MD5), True),
+    "in_parts_and_the_head_is_not": (Stored(PARTS, OTHER), Stored(OTHER, checksum=OTHER), True),
+    "in_parts_and_another_content": (Stored(PARTS, OTHER), Stored(THIRD, checksum=THIRD), False),
+    "a_copy_of_an_upload_in_parts": (Stored(OTHER), Stored(PARTS, OTHER, MD5), True),
+    "a_copy_of_such_a_copy": (Stored(OTHER), Stored(OTHER, OTHER, MD5), True),
+    "no_etag_and_the_head_is_of_parts": (Stored(None, OTHER), Stored(None, OTHER, MD5), True),
+    "the_head_is_of_parts_and_another_content": (Stored(OTHER), Stored(PARTS, THIRD, MD5), False),
+    "the_head_cannot_be_read": (Stored(OTHER), Stored(PARTS, None, MD5), True),
+    "it_cannot_be_read": (Stored(None), Stored(MD5, checksum=MD5), True),
+    "a_client_made_the_checksum_up": (Stored(OTHER), Stored(MD5, checksum="made-up"), True),
+    "the_entry_has_no_checksum": (Stored(OTHER), Stored(MD5), True),
+}
+
+
+def test_content_of_a_head_keeps_an_unreferenced_object(spark: SparkSession) -> None:
+    """Each case has addresses and sizes of its own, so that no case has the content of another."""
+    listed, entries = list[Listed](), list[Pair]()
+    digests, expected = dict[str, str | None](), dict[str, tuple[str, str]]()
+    for number, (case, (found, head, stays)) in enumerate(CONTENTS.items()):
+        unreferenced, at_head, more = address(2 * number), address(2 * number + 1), 100 * number
+        listed += [Listed(unreferenced, found.size + more, etag=found.etag)]
+        listed += [Listed(at_head, head.size + more, etag=head.etag)]
+        entries += [Pair(at_head, size=head.size + more, active=True, at_head=True, etag=head.checksum)]
+        digests |= {unreferenced: found.md5, at_head: head.md5}
+        expected |= {unreferenced: (case, "may_be_staged" if stays else "candidate"), at_head: (case, "kept")}
+    made, contents = objects(spark, listed, entries)
     risky = at_risk(made, contents)
-    read = {UNREFERENCED: found.md5, address(2): head.md5}
     unread = unknown_content(risky, etags_are_checksums=True)
     heads = unproven_heads(heads_of_sizes(made, risky, contents), etags_are_checksums=True)
-    digests = unread.unionByName(heads).select(
-        "address", F.create_map(*(F.lit(each) for pair in read.items() for each in pair))[F.col("address")].alias("md5")
-    )
-    kept = keep_same_content(made, of_same_content(risky, digests, contents))
+    md5s = F.create_map(*(F.lit(each) for pair in digests.items() for each in pair))
+    read = unread.unionByName(heads).select("address", md5s[F.col("address")].alias("md5"))
+    kept = keep_same_content(made, of_same_content(risky, read, contents))
     states = {row["address"]: row["state"] for row in kept.select("address", "state").collect()}
-    assert states == {UNREFERENCED: "may_be_staged" if stays else "candidate", address(2): "kept"}
+    assert {name: (expected[name][0], state) for name, state in states.items()} == expected
 
 
 def test_of_uploads_in_one_piece_nothing_is_read(spark: SparkSession) -> None:
@@ -127,17 +126,13 @@ def test_content_that_no_head_has_any_more_keeps_nothing(spark: SparkSession) ->
     assert at_risk(made, contents).isEmpty()
 
 
-@pytest.mark.parametrize(
-    ("etag", "entry", "differ"),
-    [
-        pytest.param(MD5, MD5, False, id="equal"),
-        pytest.param(OTHER, MD5, True, id="an_encrypted_store"),
-        pytest.param(PARTS, MD5, False, id="an_upload_in_parts_says_nothing"),
-        pytest.param(None, MD5, False, id="no_etag_says_nothing"),
-    ],
-)
-def test_etags_that_are_no_checksums_are_noticed_at_committed_objects(
-    spark: SparkSession, etag: str | None, entry: str, differ: bool
-) -> None:
-    made, _ = objects(spark, [Listed(address(2), etag=etag)], [Pair(address(2), active=True, etag=entry)])
-    assert made.where(etag_differs()).isEmpty() is not differ
+def test_etags_that_are_no_checksums_are_noticed_at_committed_objects(spark: SparkSession) -> None:
+    etags = {
+        "equal": MD5,
+        "an_encrypted_store": OTHER,
+        "an_upload_in_parts_says_nothing": PARTS,
+        "no_etag_says_nothing": None,
+    }
+    listed = [Listed(case, etag=etag) for case, etag in etags.items()]
+    made, _ = objects(spark, listed, [Pair(case, active=True, etag=MD5) for case in etags])
+    assert [row["address"] for row in made.where(etag_differs()).collect()] == ["an_encrypted_store"]

@@ -23,25 +23,28 @@ def earlier(spark: SparkSession, found_at: datetime | None, modified: datetime =
     return rows.withColumn("found_at", F.lit(found_at).cast("timestamp"))
 
 
-@pytest.mark.parametrize(
-    ("found_before", "state"),
-    [
-        pytest.param(None, "waiting", id="no_plan_named_it"),
-        pytest.param(NOW - DAY + MICROSECOND, "waiting", id="named_not_long_enough_ago"),
-        pytest.param(NOW - DAY, "candidate", id="named_exactly_long_enough_ago"),
-        pytest.param(NOW - 9 * DAY, "candidate", id="named_long_ago"),
-        pytest.param(NOW + DAY, "waiting", id="named_in_the_future_by_a_clock_that_was_wrong"),
-    ],
-)
+FOUND_BEFORE = {
+    "no_plan_named_it": (None, "waiting"),
+    "named_not_long_enough_ago": (NOW - DAY + MICROSECOND, "waiting"),
+    "named_exactly_long_enough_ago": (NOW - DAY, "candidate"),
+    "named_long_ago": (NOW - 9 * DAY, "candidate"),
+    "named_in_the_future_by_a_clock_that_was_wrong": (NOW + DAY, "waiting"),
+}
+
+
 @pytest.mark.parametrize("reason", ["unreferenced", "expired", "lifecycle"])
-def test_a_candidate_waits_until_it_has_settled(
-    spark: SparkSession, reason: str, found_before: datetime | None, state: str
-) -> None:
-    rows = settled(objects(spark, reason), earlier(spark, found_before), NOW, NOW, DAY, settle_expired=True).toArrow()
-    found_at = min(found_before or NOW, NOW)
-    assert rows.select(["state", "found_at", "waits_until"]).to_pylist() == [
-        {"state": state, "found_at": found_at, "waits_until": found_at + DAY}
-    ]
+def test_a_candidate_waits_until_it_has_settled(spark: SparkSession, reason: str) -> None:
+    listed = frames.inventory(spark, *map(Listed, FOUND_BEFORE))
+    known = [(name, at) for name, (at, _) in FOUND_BEFORE.items() if at]
+    found = spark.createDataFrame(known, "address string, found_at timestamp")
+    candidates = listed.withColumns({"reason": F.lit(reason), "state": F.lit("candidate")})
+    rows = settled(candidates, listed.join(found, "address"), NOW, NOW, DAY, settle_expired=True).toArrow()
+    made = {row["address"]: row for row in rows.to_pylist()}
+    assert made.keys() == FOUND_BEFORE.keys()
+    for case, (before, state) in FOUND_BEFORE.items():
+        found_at = min(before or NOW, NOW)
+        told = (made[case]["state"], made[case]["found_at"], made[case]["waits_until"])
+        assert told == (state, found_at, found_at + DAY), case
 
 
 def test_another_object_under_the_same_address_waits_anew(spark: SparkSession) -> None:

@@ -1,17 +1,20 @@
 """Changes branches, tags and the status of a repository of either format, on behalf of a user.
 
+Every operation of a user runs under the repository's lease, so that no sweep runs, and is recorded.
 Source: seed 003; Icechunk facts 5.
 """
 
 import time
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import partial
 from random import Random
+from typing import Any
 
 from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing
 from retention_assets.icechunk.edits.commits import Edit, RepoCommits
-from retention_assets.icechunk.edits.references import ReferenceFiles
+from retention_assets.icechunk.edits.format_1 import ReferenceFiles
 from retention_assets.icechunk.formats.ids import decode_id, is_canonical
 from retention_assets.icechunk.formats.model import Availability
 from retention_assets.icechunk.formats.paths import SNAPSHOTS
@@ -20,6 +23,9 @@ from retention_assets.icechunk.rules import operations as edits
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.state.lease import held_lease
+from retention_assets.state.records import NO_SEAL, Seal, record_without_plan, write_record
+from retention_assets.state.warehouse import Warehouse
 
 
 class Operations:
@@ -40,6 +46,7 @@ class Operations:
         random: Random | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        self._url = access.url
         self._source = IcechunkSource(access, clock)
         self._reader = ObjectReader(access)
         self._references = ReferenceFiles(access)
@@ -85,7 +92,7 @@ class Operations:
         """Set whether the repository accepts writes. Errors: GuardRefused in format 1, which has no status."""
         return self._done(
             lambda repo, stamp: edits.set_status(repo, availability, reason, stamp),
-            partial(_refuse_v1, "a repository of format 1 has no status"),
+            partial(_refuse_status, self._url),
         )
 
     def _done(self, edit: Edit, in_format_1: Callable[[], object]) -> int:
@@ -101,14 +108,47 @@ class Operations:
         try:
             return read_snapshot(self._reader.read(path), self._reader.describe(path)).id
         except ObjectMissing:
-            raise GuardRefused(f"there is no snapshot {text}. Nothing was changed. Correct the id.") from None
+            raise GuardRefused(
+                f"{self._url}: there is no snapshot {text}. Nothing was changed. Correct the id."
+            ) from None
 
 
-def _refuse_v1(what: str) -> None:
-    raise GuardRefused(f"{what}. Nothing was changed. Upgrade it first.")
+def _refuse_status(url: str) -> None:
+    raise GuardRefused(f"{url}: a repository of format 1 has no status. Nothing was changed. Upgrade it first.")
 
 
 def _id(text: str) -> bytes:
     if not is_canonical(text):
-        raise ConfigurationError(f"{text!r} is not the id of a snapshot: 20 characters, as `log` shows. Nothing done.")
+        raise ConfigurationError(
+            f"{text!r} is not the id of a snapshot: 20 characters, as `log` shows. Nothing was changed."
+        )
     return decode_id(text)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditContext:
+    """The person, the repository, and the warehouse that keeps the audit record of an operation."""
+
+    warehouse: Warehouse
+    repository: str
+    person: str
+    run_id: str
+    life: timedelta  # of the lease
+    clock: Callable[[], datetime]
+    seal: Seal = NO_SEAL
+
+
+def recorded(context: AuditContext, operation: str, act: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Call `act` under the repository's lease, write its result into the audit record of `operation`, and return it.
+
+    Errors: as `act` (then there is no record), and as `take_lease`.
+    """
+    started = context.clock()
+    context.seal.copy_records(context.warehouse, context.repository)
+    with held_lease(context.warehouse, context.repository, context.run_id, context.clock, context.life) as lease:
+        result = act()
+        record = record_without_plan(
+            operation, context.repository, context.person, started, context.clock(), context.run_id, result
+        )
+        write_record(context.warehouse, replace(record, fence=lease.fence, longest_window_seconds=0.0), context.seal)
+    return result

@@ -94,7 +94,7 @@ def _require_nobody_wrote(
 ) -> None:
     """Refuse if references or configuration have changed since they were read, and remove the new repo object.
 
-    The new object lacks the change. If somebody has already changed the new object, it stays.
+    The new object does not have the change. If somebody has already changed the new object, it stays.
     """
     try:
         unchanged = source.references() == before and _configuration(ObjectReader(access)) == config

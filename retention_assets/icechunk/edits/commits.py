@@ -13,14 +13,13 @@ from random import Random
 from secrets import token_bytes
 
 from retention_assets.errors import GuardRefused, ObjectMissing, SourceError, StoreError
-from retention_assets.icechunk.edits.unconditional_writes import unguarded_writers
 from retention_assets.icechunk.formats.model import Repo, Update
 from retention_assets.icechunk.formats.paths import OVERWRITTEN, REPO, Backup, Original
 from retention_assets.icechunk.formats.repo_writer import write_repo
+from retention_assets.icechunk.formats.values import read_flexbuffer
 from retention_assets.icechunk.rules.snapshots import micros_of
 from retention_assets.icechunk.rules.updates import Stamp
-from retention_assets.icechunk.source.log import ops_log
-from retention_assets.icechunk.source.repository import IcechunkSource, RepoObject
+from retention_assets.icechunk.source.repository import IcechunkSource, RepoObject, ops_log
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.replacing import ObjectReplacer
 from retention_assets.objectstore.mutate.writing import ObjectWriter
@@ -31,6 +30,7 @@ Edit = Callable[[Repo, Stamp], Repo]  # returns the same object when there is no
 
 TRIES = 100
 FIRST_WAIT, LONGEST_WAIT = 0.05, 30.0  # seconds between two tries, the same as in icechunk
+_SETTING = "unsafe_use_conditional_update"
 _MOST_AHEAD = timedelta(seconds=2)  # if another writer's clock is ahead by less, the edit waits
 
 
@@ -92,7 +92,7 @@ class RepoCommits:
             after = edit(found.repo, stamp)
             if after is found.repo:
                 return Committed(after, found.etag, conflicts, None)
-            if not conflicts and (warning := unguarded_writers(self._access, found.repo.config)):
+            if not conflicts and (warning := unconditional_writes_warning(self._access, found.repo.config)):
                 self._log(warning)
             attempt = _Attempt(found.repo.latest_updates[0], stamp.backup)
             is_ours = self._written(found, write_repo(after), attempt)
@@ -134,8 +134,8 @@ class RepoCommits:
     def _was_written(self, attempt: _Attempt, now: Repo) -> bool:
         """Return whether our write succeeded although the store reported a conflict; if not, remove our backup.
 
-        The answer to a successful write can be lost, and other writers can edit our object before we read it again. The
-        ops log shows who wrote: the entry that was newest before our write names the backup of the next writer.
+        The response to a successful write can be lost, and other writers can edit our object before we read it again.
+        The ops log shows who wrote: the entry that was newest before our write names the backup of the next writer.
         When the log no longer reaches that entry, the result is False and our backup stays.
         """
         entry = next((one for one in ops_log(self._reader, now) if _same_entry(one, attempt.before)), None)
@@ -158,3 +158,23 @@ class RepoCommits:
 
 def _same_entry(one: Update, other: Update) -> bool:
     return (one.kind, one.updated_at, one.name) == (other.kind, other.updated_at, other.name)
+
+
+def unconditional_writes_warning(access: StoreAccess, config: bytes | None) -> str | None:
+    """Return a warning if icechunk's own writers write unconditionally; None if they use conditional writes.
+
+    On local files icechunk always writes unconditionally. A repository that was created there has this setting in its
+    configuration, and keeps the setting when it is copied to a bucket.
+    Source: Icechunk facts 6, Conditional updates.
+    Errors: CorruptFile for a configuration that cannot be read.
+    """
+    if access.is_local:
+        return f"{access.url}: icechunk's own writers take no lock on files: let none of them commit meanwhile"
+    found = {} if config is None else read_flexbuffer(config, "the configuration in the repo object")
+    storage = found.get("storage") if isinstance(found, dict) else None
+    if isinstance(storage, dict) and storage.get(_SETTING) is False:
+        return (
+            f"{access.url}: the repository's configuration (storage.{_SETTING}) makes icechunk's own writers write "
+            f"without conditions: let none of them commit meanwhile, and take that setting out"
+        )
+    return None

@@ -12,7 +12,7 @@ from functools import partial
 from retention_assets.config.timestamps import Clock
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.edits.commits import RepoCommits
-from retention_assets.icechunk.edits.rewriting import carry_out_v1
+from retention_assets.icechunk.edits.format_1 import apply_edits_v1
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.rules.collection import collected
@@ -76,7 +76,7 @@ def _expired(planned: PlannedEdits, policy: SnapshotPolicy, done: _Done, repo: R
     """Return `repo` after the planned expiration, and set the removed references and the number left in `done`."""
     done.removed, done.left = (), 0
     history = history_of(repo)
-    _require_nobody_stands_on_the_doomed(planned, history)
+    _require_no_new_child_of_removed(planned, history)
     if not raw_ids(planned.released) & history.snapshots.keys() and not _references_left(planned, history):
         return repo
     stays = unapproved(planned, history, partial(expiration_v2, history, policy, planned.as_of))
@@ -98,7 +98,7 @@ def _publish_v1(
     def expiration_of(history: History) -> Expiration | None:
         nonlocal left
         left = 0
-        _require_nobody_stands_on_the_doomed(planned, history)
+        _require_no_new_child_of_removed(planned, history)
         reached = reachable(history, history.tips())
         if not raw_ids(planned.released) & reached and not _references_left(planned, history):
             return None
@@ -108,7 +108,7 @@ def _publish_v1(
         left = _number(stays)
         return expiration
 
-    done = carry_out_v1(access, expiration_of, clock, log)
+    done = apply_edits_v1(access, expiration_of, clock, log)
     return Published(done.conflicts, (), done.references_removed, None, left)
 
 
@@ -135,28 +135,28 @@ def _to_delete(planned: PlannedEdits) -> frozenset[bytes]:
     return raw_ids(planned.released) | raw_ids(planned.dropped)
 
 
-def _require_nobody_stands_on_the_doomed(planned: PlannedEdits, history: History) -> None:
+def _require_no_new_child_of_removed(planned: PlannedEdits, history: History) -> None:
     """Refuse when the parent of a new snapshot is one that the plan removes: the new one may use the same files."""
     seen, to_delete = raw_ids(planned.seen), _to_delete(planned)
     for snapshot_id in sorted(history.snapshots.keys() - seen):
         parent = history.snapshots[snapshot_id].parent_id
         if parent is not None and parent in to_delete:
             new, old = encode_id(snapshot_id), encode_id(parent)
-            raise _refusal(f"the new snapshot {new} stands on {old}, which is to go")
+            raise _refusal(f"the new snapshot {new} is based on {old}, which the plan removes")
 
 
 def _require_within(planned: PlannedEdits, history: History, expiration: Expiration) -> None:
     """Refuse an expiration that removes more than the plan, or that leaves a snapshot of the plan reachable."""
     after, more = edited(history, expiration.edits), more_than_planned(planned, history, expiration)
     reached = reachable(after, after.tips()) & _to_delete(planned)
-    for found, complaint in (
+    for found, violation in (
         (sorted(map(encode_id, more.snapshots)), "snapshots more than planned would be released"),
         (sorted(more.tags), "tags more than planned would be deleted"),
         (sorted(more.branches), "branches more than planned would be deleted"),
-        (sorted(map(encode_id, reached)), "snapshots that are to go are reached by a branch or tag again"),
+        (sorted(map(encode_id, reached)), "snapshots that the plan removes are reachable from a branch or tag again"),
     ):
         if found:
-            raise _refusal(f"{len(found):,} {complaint}, {found[0]} first")
+            raise _refusal(f"{len(found):,} {violation}, {found[0]} first")
 
 
 def _refusal(what: str) -> GuardRefused:

@@ -1,12 +1,29 @@
-"""Stores the edits of a plan under the plan's hash, beside its objects. Source: DESIGN.md, Decisions (Plan hash)."""
+"""Stores the edits of a plan under the plan's hash, and records the edits that its sweeps applied.
+
+Before a sweep applies the edits, it writes the references that it is about to remove to
+`publications/<plan hash>/begun/<fence>.json`. After the edits, and before the sweep touches any object, it writes the
+applied edits to `publications/<plan hash>/<fence>.json`.
+In format 2 references are not objects of the store and have no size. So they are in these documents and in the report,
+but not in the ledger, whose totals count objects. Source: DESIGN.md, Decisions (Plan hash).
+"""
 
 import hashlib
 import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
 
 from retention_assets.errors import GuardRefused
+from retention_assets.icechunk.edits.publishing import Published
 from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.icechunk.rules.snapshots import History
+from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.state.lease import Lease
 from retention_assets.state.plan import Plan
 from retention_assets.state.warehouse import Warehouse
+from retention_assets.tables import DELETION_REPORT, REFERENCE_ADDRESSES
 
 PLANNED_EDITS = "planned_edits"
 _CLOCK = "cutoff"  # the field that differs between two plans of the same repository state
@@ -48,3 +65,75 @@ def _refusal(plan: Plan, what: str) -> GuardRefused:
         f"{plan.repository} {plan.day}: the edits of the plan {plan.plan_hash} {what}. Nothing was changed or deleted. "
         f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
     )
+
+
+PUBLICATIONS = "publications"
+_BEGUN = "begun"
+
+
+def reference_addresses(planned: PlannedEdits) -> frozenset[str]:
+    """Return the addresses of the branches and tags that a plan deletes."""
+    branches = (f"{REFERENCE_ADDRESSES}branch.{name}" for name in planned.deleted_branches)
+    return frozenset([*branches, *(f"{REFERENCE_ADDRESSES}tag.{name}" for name in planned.deleted_tags)])
+
+
+def begin_publication(warehouse: Warehouse, plan: Plan, planned: PlannedEdits, lease: Lease, at: datetime) -> None:
+    """Record the references that a sweep is about to remove; after a crash only this document has their names."""
+    document = {"intended": sorted(reference_addresses(planned)), "at": at.isoformat()}
+    warehouse.write_document(document, plan.repository, PUBLICATIONS, plan.plan_hash, _BEGUN, f"{lease.fence:08d}.json")
+
+
+def keep_publication(
+    warehouse: Warehouse, plan: Plan, published: Published, gone: frozenset[str], lease: Lease, at: datetime
+) -> Mapping[str, Any]:
+    """Record the edits that a sweep applied, and return the document for the sweep's audit record.
+
+    `gone`: planned references that no longer existed. An interrupted attempt may have removed them.
+    """
+    document = {
+        "conflicts": published.conflicts,
+        "written": list(published.written),
+        "references_removed": list(published.references_removed),
+        "references_gone": sorted(gone),
+        "left_for_the_next_plan": published.left,
+        "etag": published.etag,
+        "at": at.isoformat(),
+    }
+    warehouse.write_document(document, plan.repository, PUBLICATIONS, plan.plan_hash, f"{lease.fence:08d}.json")
+    return document
+
+
+def unexplained(warehouse: Warehouse, plan: Plan, planned: PlannedEdits, published: Published) -> frozenset[str]:
+    """Return the planned references that neither this sweep nor an earlier one recorded as removed or gone."""
+    recorded = {address for document in _documents(warehouse, plan) for address in _removed_or_gone(document)}
+    return reference_addresses(planned) - recorded - set(published.references_removed)
+
+
+def without_those_there(addresses: frozenset[str], history: History) -> frozenset[str]:
+    """Return the `addresses` whose branch or tag is no longer in `history`."""
+    there = {f"{REFERENCE_ADDRESSES}{one.kind}.{one.name}" for one in history.references()}
+    return addresses - there
+
+
+def removed_references(warehouse: Warehouse, plan: Plan) -> pa.Table:
+    """Return rows of `deletion_report` for the references that sweeps of the plan removed: one row each, 0 bytes."""
+    rows: dict[str, dict[str, Any]] = {}
+    for document in _documents(warehouse, plan):
+        at = datetime.fromisoformat(document["at"])
+        for address in _removed_or_gone(document):
+            outcome, detail = Outcome.DELETED, None
+            if address in document["references_gone"]:
+                outcome, detail = Outcome.MISSING, "was gone before"
+            rows[address] = {"address": address, "size": 0, "outcome": outcome, "detail": detail, "at": at}
+    return pa.Table.from_pylist([rows[address] for address in sorted(rows)], schema=DELETION_REPORT.schema)
+
+
+def _removed_or_gone(document: Mapping[str, Any]) -> list[str]:
+    return [*document["references_removed"], *document["references_gone"]]
+
+
+def _documents(warehouse: Warehouse, plan: Plan) -> Iterator[Mapping[str, Any]]:
+    for name in warehouse.documents(plan.repository, PUBLICATIONS, plan.plan_hash):
+        document = warehouse.read_document(plan.repository, PUBLICATIONS, plan.plan_hash, name)
+        assert document is not None
+        yield document

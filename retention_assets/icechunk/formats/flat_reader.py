@@ -14,7 +14,7 @@ from retention_assets.decoding.corruption import corrupt
 from retention_assets.icechunk.formats.envelope import unknown_to_us
 
 IDENTIFIER = b"Ichk"
-LAST_INSTANT = 253_402_300_799_999_999  # microseconds since 1970: the end of the year 9999, the last datetime
+LAST_TIMESTAMP = 253_402_300_799_999_999  # microseconds since 1970: the end of the year 9999, the last datetime
 UINT8, BOOL, UINT16, UINT32, INT32, UINT64 = (struct.Struct(f"<{code}") for code in "B?HIiQ")
 
 type Numbers = npt.NDArray[np.int64]
@@ -109,38 +109,38 @@ class Table:
         if self._fields > 4 + 2 * slots:
             raise unknown_to_us(self.buffer.name, f"{what} in it has fields that this version does not know")
 
-    def _place(self, slot: int) -> int | None:
+    def _field_position(self, slot: int) -> int | None:
         offset = 4 + 2 * slot
         if offset + 2 > self._fields or not (field := self.buffer.number(UINT16, self._vtable + offset)):
             return None
         return self._position + field
 
     def _target(self, slot: int) -> int | None:
-        place = self._place(slot)
-        return None if place is None else self.buffer.target(place)
+        position = self._field_position(slot)
+        return None if position is None else self.buffer.target(position)
 
     def number(self, slot: int, kind: struct.Struct, default: int = 0) -> int:
         """Return a scalar field."""
-        place = self._place(slot)
-        return default if place is None else self.buffer.number(kind, place)
+        position = self._field_position(slot)
+        return default if position is None else self.buffer.number(kind, position)
 
-    def instant(self, slot: int, what: str) -> int:
+    def timestamp(self, slot: int, what: str) -> int:
         """Return a time in microseconds since 1970; CorruptFile when a datetime cannot hold it."""
-        if (micros := self.number(slot, UINT64)) > LAST_INSTANT:
+        if (micros := self.number(slot, UINT64)) > LAST_TIMESTAMP:
             raise corrupt(self.buffer.name, f"{what} is at a time that cannot be")
         return micros
 
     def inline(self, slot: int, size: int) -> bytes | None:
         """Return the bytes of a struct field, such as an id."""
-        place = self._place(slot)
-        return None if place is None else self.buffer.piece(place, size)
+        position = self._field_position(slot)
+        return None if position is None else self.buffer.piece(position, size)
 
-    def inline_place(self, slot: int, size: int) -> int | None:
+    def inline_position(self, slot: int, size: int) -> int | None:
         """Return the position of a struct field."""
-        place = self._place(slot)
-        if place is not None:
-            self.buffer.visit(place, size)
-        return place
+        position = self._field_position(slot)
+        if position is not None:
+            self.buffer.visit(position, size)
+        return position
 
     def octets(self, slot: int, size: int = 1) -> bytes | None:
         """Return the bytes of a vector of bytes, or of structs or numbers that take `size` bytes each."""
@@ -161,8 +161,8 @@ class Table:
 
     def texts(self, slot: int) -> list[str] | None:
         """Return a vector of strings."""
-        places = self._targets(slot)
-        return None if places is None else [self.buffer.text(place) for place in places]
+        positions = self._targets(slot)
+        return None if positions is None else [self.buffer.text(position) for position in positions]
 
     def table(self, slot: int) -> "Table | None":
         """Return the table that a field refers to."""
@@ -171,11 +171,11 @@ class Table:
 
     def tables(self, slot: int) -> "list[Table] | None":
         """Return a vector of tables."""
-        places = self._targets(slot)
-        return None if places is None else [Table(self.buffer, place) for place in places]
+        positions = self._targets(slot)
+        return None if positions is None else [Table(self.buffer, position) for position in positions]
 
     def rows(self, slot: int, what: str) -> "TableRows":
-        """Return a vector of tables as rows; CorruptFile when the table lacks the field."""
+        """Return a vector of tables as rows; CorruptFile when the table does not have the field."""
         if (found := self.vector(slot, 4)) is None:
             raise corrupt(self.buffer.name, f"{what} are missing in it")
         start, count = found
@@ -185,13 +185,13 @@ class Table:
         if (found := self.vector(slot, 4)) is None:
             return None
         start, count = found
-        return [self.buffer.target(place) for place in range(start, start + 4 * count, 4)]
+        return [self.buffer.target(position) for position in range(start, start + 4 * count, 4)]
 
 
 class TableRows:
     """Tables of one kind, one row each; every check of bounds and alignment covers all rows at once.
 
-    Places are positions in the file's bytes. Place 0 means that the row lacks the field.
+    Positions count the file's bytes. Position 0 means that the row does not have the field.
     """
 
     __slots__ = ("_fields", "_vtables", "buffer", "positions")
@@ -214,38 +214,38 @@ class TableRows:
             raise unknown_to_us(self.buffer.name, f"{what} in it has fields that this version does not know")
 
     def require_field(self, slot: int, what: str) -> None:
-        """Raise CorruptFile when a row lacks the field."""
-        if not self.places(slot).all():
+        """Raise CorruptFile when a row does not have the field."""
+        if not self.field_positions(slot).all():
             raise corrupt(self.buffer.name, f"{what} is missing in it")
 
-    def places(self, slot: int) -> Numbers:
-        """Return the place of the field in each row."""
+    def field_positions(self, slot: int) -> Numbers:
+        """Return the position of the field in each row."""
         offset = 4 + 2 * slot
         there = self._fields >= offset + 2
         fields = _read(self.buffer, np.uint16, np.where(there, self._vtables + offset, 0))
         return np.where(there & (fields > 0), self.positions + fields, 0)
 
     def numbers(self, slot: int, kind: type[np.generic]) -> Numbers:
-        """Return a scalar field as 64-bit integers, and 0 where a row lacks the field.
+        """Return a scalar field as 64-bit integers, and 0 where a row does not have the field.
 
         All fields read this way have the default 0.
 
         Raises:
             CorruptFile: a number is 2^63 or more.
         """
-        places = self.places(slot)
-        values = np.where(places > 0, _read(self.buffer, kind, places), 0)
+        positions = self.field_positions(slot)
+        values = np.where(positions > 0, _read(self.buffer, kind, positions), 0)
         if kind is np.uint64 and (values < 0).any():
             raise corrupt(self.buffer.name, "a number in it is too large to be true")
         return values
 
     def inline(self, slot: int, size: int) -> Octets:
         """Return the bytes of a struct field, one row each; the bytes of a row without the field are arbitrary."""
-        places = self.places(slot)
-        _require_inside(self.buffer, places, size)
-        if not len(places):
+        positions = self.field_positions(slot)
+        _require_inside(self.buffer, positions, size)
+        if not len(positions):
             return np.empty((0, size), np.uint8)
-        return np.lib.stride_tricks.sliding_window_view(self._octets(), size)[places]
+        return np.lib.stride_tricks.sliding_window_view(self._octets(), size)[positions]
 
     def pieces(self, slot: int) -> Pieces:
         """Return the bytes of a string or of a vector of bytes; empty where a row has none."""
@@ -264,11 +264,11 @@ class TableRows:
         return np.where(there, targets + 4, 0), counts
 
     def texts(self, slot: int) -> list[str | None]:
-        """Return a string field, and None where a row lacks the field."""
-        return [self.buffer.text(place) if place else None for place in self._targets(slot).tolist()]
+        """Return a string field, and None where a row does not have the field."""
+        return [self.buffer.text(position) if position else None for position in self._targets(slot).tolist()]
 
     def tables(self, slot: int, wanted: npt.NDArray[np.bool_]) -> "TableRows":
-        """Return the tables that a field of the `wanted` rows refers to; CorruptFile when a row lacks the field."""
+        """Return the tables that a field of the `wanted` rows refers to; CorruptFile when a row has no such field."""
         targets = self._targets(slot)[wanted]
         if not targets.all():
             raise corrupt(self.buffer.name, "a table is missing in it")
@@ -280,9 +280,9 @@ class TableRows:
         return _rows(self.buffer, starts, counts), counts
 
     def _targets(self, slot: int) -> Numbers:
-        """Return the place that a field's offset points to, and 0 where a row lacks the field."""
-        places = self.places(slot)
-        return np.where(places > 0, places + _read(self.buffer, np.uint32, places), 0)
+        """Return the position that a field's offset points to, and 0 where a row does not have the field."""
+        positions = self.field_positions(slot)
+        return np.where(positions > 0, positions + _read(self.buffer, np.uint32, positions), 0)
 
     def _octets(self) -> Octets:
         return np.frombuffer(self.buffer.content, np.uint8)
@@ -304,16 +304,16 @@ def _rows(buffer: FlatBuffer, starts: Numbers, counts: Numbers) -> TableRows:
     return TableRows(buffer, items + _read(buffer, np.uint32, items))
 
 
-def _read(buffer: FlatBuffer, kind: type[np.generic], places: Numbers) -> Numbers:
-    """Return the number at each place; a number of 2^63 or more becomes negative."""
+def _read(buffer: FlatBuffer, kind: type[np.generic], positions: Numbers) -> Numbers:
+    """Return the number at each position; a number of 2^63 or more becomes negative."""
     size = np.dtype(kind).itemsize
-    _require_inside(buffer, places, size)
-    if (places & (size - 1)).any():
+    _require_inside(buffer, positions, size)
+    if (positions & (size - 1)).any():
         raise corrupt(buffer.name, "a number in it is not aligned")
     numbers = np.frombuffer(buffer.content, kind, len(buffer.content) // size)
-    return numbers[places >> (size.bit_length() - 1)].astype(np.int64)
+    return numbers[positions >> (size.bit_length() - 1)].astype(np.int64)
 
 
-def _require_inside(buffer: FlatBuffer, places: Numbers, size: int) -> None:
-    if len(places) and not 0 <= int(places.min()) <= int(places.max()) <= len(buffer.content) - size:
+def _require_inside(buffer: FlatBuffer, positions: Numbers, size: int) -> None:
+    if len(positions) and not 0 <= int(positions.min()) <= int(positions.max()) <= len(buffer.content) - size:
         raise corrupt(buffer.name, _OUTSIDE)

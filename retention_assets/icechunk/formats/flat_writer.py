@@ -101,8 +101,8 @@ class _Writer:
         if isinstance(value, Mapping):
             return self.table(value)
         start = self._vector(len(value), bytes(4 * len(value)))
-        for place, item in enumerate(value):
-            self._point(start + 4 + 4 * place, self._object(item))
+        for position, item in enumerate(value):
+            self._point(start + 4 + 4 * position, self._object(item))
         return start
 
     def _vector(self, count: int, content: bytes) -> int:
@@ -112,8 +112,8 @@ class _Writer:
         self.out += content
         return start
 
-    def _point(self, place: int, target: int) -> None:
-        struct.pack_into("<I", self.out, place, target - place)
+    def _point(self, position: int, target: int) -> None:
+        struct.pack_into("<I", self.out, position, target - position)
 
     def _align(self, size: int) -> None:
         self.out += bytes(-len(self.out) % size)

@@ -65,8 +65,8 @@ def encode_ids(ids: pa.FixedSizeBinaryArray) -> pa.StringArray:
     alphabet = np.frombuffer(_CHARACTERS, np.uint8)
     text = np.empty((count, _HIGH + _LOW), np.uint8)
     for word, start, size in ((high, 0, _HIGH), (low, _HIGH, _LOW)):
-        for place in range(size):
-            text[:, start + place] = alphabet[(word >> np.uint64(5 * (size - 1 - place))) & np.uint64(31)]
+        for position in range(size):
+            text[:, start + position] = alphabet[(word >> np.uint64(5 * (size - 1 - position))) & np.uint64(31)]
     offsets = np.arange(count + 1, dtype=np.int32) * 20
     encoded = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
     return pc.if_else(ids.is_null(), None, encoded) if ids.null_count else encoded

@@ -55,7 +55,7 @@ def read_manifest_chunks(content: bytes, name: str) -> ManifestChunks:
     left = np.ones(len(refs), np.bool_)
     kinds = []  # a ref has the first kind that applies, as in icechunk
     for slot in (_CHUNK, _COMPRESSED, _LOCATION, _INLINE):
-        kinds.append(left & (refs.places(slot) > 0))
+        kinds.append(left & (refs.field_positions(slot) > 0))
         left = left & ~kinds[-1]
     if left.any():
         raise corrupt(name, f"its chunk ref {int(left.argmax()):,} is neither native nor virtual nor inline")
@@ -104,11 +104,11 @@ def _decompressed(frames: Pieces, dictionary: bytes, wanted: Mask, name: str) ->
     """
     texts: list[bytes | None] = [None] * len(wanted)
     rows = np.flatnonzero(wanted)
-    spans = zip(rows.tolist(), frames.starts[rows].tolist(), frames.lengths[rows].tolist(), strict=True)
+    pieces = zip(rows.tolist(), frames.starts[rows].tolist(), frames.lengths[rows].tolist(), strict=True)
     source = memoryview(frames.source)
     try:
         decompressor = zstandard.ZstdDecompressor(dict_data=zstandard.ZstdCompressionDict(dictionary))
-        for row, start, size in spans:
+        for row, start, size in pieces:
             frame = source[start : start + size]
             # the decompressor allocates the size that the frame states, even above `max_output_size`
             if zstandard.frame_content_size(frame) > MAX_LOCATION:

@@ -14,7 +14,7 @@ from retention_assets.decoding.corruption import corrupt
 from retention_assets.icechunk.formats.envelope import FileType, open_file, unknown_to_us
 from retention_assets.icechunk.formats.flat_reader import (
     BOOL,
-    LAST_INSTANT,
+    LAST_TIMESTAMP,
     UINT8,
     UINT16,
     UINT32,
@@ -160,7 +160,7 @@ def _snapshots(root: Table) -> list[SnapshotInfo]:
     flushed_at = rows.numbers(SnapshotSlot.FLUSHED_AT, np.uint64)
     if ((parents < ROOT_PARENT) | (parents >= len(ids))).any():
         raise corrupt(name, "the parent of a snapshot is not in it")
-    if (flushed_at > LAST_INSTANT).any():
+    if (flushed_at > LAST_TIMESTAMP).any():
         raise corrupt(name, "a snapshot in it is from a time that cannot be")
     metadata = item_maps(*rows.rows(SnapshotSlot.METADATA))
     parent_ids = [None if parent == ROOT_PARENT else ids[parent] for parent in parents.tolist()]
@@ -174,7 +174,7 @@ def _pruned(rows: TableRows) -> list[tuple[bytes, ...]]:
     rows.buffer.spend(12 * int(counts.sum()))
     content = rows.buffer.content
     return [
-        tuple(content[place : place + 12] for place in range(start, start + 12 * count, 12))
+        tuple(content[position : position + 12] for position in range(start, start + 12 * count, 12))
         for start, count in zip(starts.tolist(), counts.tolist(), strict=True)
     ]
 
@@ -210,7 +210,7 @@ def _update(table: Table) -> Update:
         found["flag_value"] = None
     return Update(
         kind=kind,
-        updated_at=table.instant(UpdateSlot.UPDATED_AT, "an update"),
+        updated_at=table.timestamp(UpdateSlot.UPDATED_AT, "an update"),
         backup_path=table.text(UpdateSlot.BACKUP_PATH),
         **found,
     )
@@ -234,7 +234,7 @@ def _status(table: Table) -> RepoStatus:
     code = table.number(StatusSlot.AVAILABILITY, UINT8)
     if code not in Availability:
         raise unknown_to_us(name, f"its availability is the unknown {code}")
-    set_at = table.instant(StatusSlot.SET_AT, "its status")
+    set_at = table.timestamp(StatusSlot.SET_AT, "its status")
     return RepoStatus(Availability(code), set_at, table.text(StatusSlot.REASON))
 
 

@@ -30,7 +30,7 @@ def write_repo(repo: Repo) -> bytes:
         ValueError: a parent or the tip of a reference is not among the snapshots, `main` or the ops log is missing, or
             a value does not fit the file or would be read back differently.
     """
-    _require_whole(repo)
+    _require_complete(repo)
     try:
         body = write_flatbuffer(_repo_fields(repo))
     except struct.error as error:
@@ -41,7 +41,7 @@ def write_repo(repo: Repo) -> bytes:
     return content
 
 
-def _require_whole(repo: Repo) -> None:
+def _require_complete(repo: Repo) -> None:
     known = repo.snapshots.keys()
     if any(its_id != snapshot.id for its_id, snapshot in repo.snapshots.items()):
         raise ValueError("a snapshot is kept under another id than its own")
@@ -54,7 +54,7 @@ def _require_whole(repo: Repo) -> None:
 
 
 def _repo_fields(repo: Repo) -> Fields:
-    index = {its_id: place for place, its_id in enumerate(sorted(repo.snapshots))}
+    index = {its_id: position for position, its_id in enumerate(sorted(repo.snapshots))}
     fields: dict[int, Value] = {
         RepoSlot.SPEC_VERSION: Scalar("B", repo.spec_version),
         RepoSlot.TAGS: _references(repo.tags, index),

@@ -43,7 +43,7 @@ def read_snapshot(content: bytes, name: str) -> Snapshot:
     return Snapshot(
         id=require_named(required(root.inline(_ID, 12), name, "its id"), name),
         parent_id=root.inline(_PARENT, 12),
-        flushed_at=root.instant(_FLUSHED_AT, "its writing"),
+        flushed_at=root.timestamp(_FLUSHED_AT, "its writing"),
         message=required(root.text(_MESSAGE), name, "its message"),
         metadata=item_maps(items, np.array([len(items)]))[0],
         manifests=manifests,
@@ -62,8 +62,8 @@ def with_parent(content: bytes, parent_id: bytes, name: str) -> bytes:
     if snapshot.spec_version != 1 or snapshot.parent_id is None or len(parent_id) != 12:
         raise ValueError(f"{name}: a snapshot of spec version {snapshot.spec_version} without a parent to replace")
     _, body = open_file(content, FileType.SNAPSHOT, name)
-    place = required(FlatBuffer(body, name).root().inline_place(_PARENT, 12), name, "its parent")
-    written = seal(body[:place] + parent_id + body[place + 12 :], FileType.SNAPSHOT, spec_version=1)
+    position = required(FlatBuffer(body, name).root().inline_position(_PARENT, 12), name, "its parent")
+    written = seal(body[:position] + parent_id + body[position + 12 :], FileType.SNAPSHOT, spec_version=1)
     if read_snapshot(written, name) != replace(snapshot, parent_id=parent_id):
         raise corrupt(name, "changing its parent would change something else")
     return written
@@ -84,9 +84,9 @@ def item_maps(items: TableRows, counts: npt.NDArray[np.int64]) -> list[dict[str,
     items.require_field(ItemSlot.NAME, "the name of a metadata item")
     items.require_field(ItemSlot.VALUE, "the value of a metadata item")
     values = items.pieces(ItemSlot.VALUE)
-    spans = zip(values.starts.tolist(), values.lengths.tolist(), strict=True)
+    pieces = zip(values.starts.tolist(), values.lengths.tolist(), strict=True)
     pairs = zip(
-        items.texts(ItemSlot.NAME), (buffer.content[start : start + size] for start, size in spans), strict=True
+        items.texts(ItemSlot.NAME), (buffer.content[start : start + size] for start, size in pieces), strict=True
     )
     maps = []
     for count in counts.tolist():

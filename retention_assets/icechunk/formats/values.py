@@ -48,7 +48,7 @@ def read_flexbuffer(content: bytes, name: str) -> Json:
     """Return the JSON value in `content`; `name` is its source, for messages.
 
     Raises:
-        CorruptFile: the value is truncated, damaged, nested deeper than `MAX_DEPTH`, or of a type that JSON lacks.
+        CorruptFile: the value is truncated, damaged, nested deeper than `MAX_DEPTH`, or of a type that is not in JSON.
     """
     return _Reader(content, name).root()
 
@@ -151,27 +151,27 @@ class _Reader:
     def corrupt(self) -> Exception:
         return corrupt(self.name, "it is not a value in FlexBuffers (cut, damaged, or not JSON)")
 
-    def piece(self, place: int, size: int) -> bytes:
-        if not 0 <= place <= len(self.content) - size:
+    def piece(self, position: int, size: int) -> bytes:
+        if not 0 <= position <= len(self.content) - size:
             raise self.corrupt()
-        return self.content[place : place + size]
+        return self.content[position : position + size]
 
-    def unsigned(self, place: int, width: int) -> int:
-        return int.from_bytes(self.piece(place, width), "little")
+    def unsigned(self, position: int, width: int) -> int:
+        return int.from_bytes(self.piece(position, width), "little")
 
-    def target(self, place: int, width: int) -> int:
-        """Return the position that the offset at `place` points to; offsets count backwards."""
-        return place - self.unsigned(place, width)
+    def target(self, position: int, width: int) -> int:
+        """Return the position that the offset at `position` points to; offsets count backwards."""
+        return position - self.unsigned(position, width)
 
-    def value(self, place: int, width: int, packed: int, depth: int) -> Json:
-        """Return the value whose bytes, or the offset to them, are at `place`."""
+    def value(self, position: int, width: int, packed: int, depth: int) -> Json:
+        """Return the value whose bytes, or the offset to them, are at `position`."""
         self.values_left -= 1
         if self.values_left < 0 or not depth:
             raise self.corrupt()
         kind, own_width = packed >> 2, _WIDTHS[packed & 3]
         if kind in (_NULL, _INT, _UINT, _FLOAT, _BOOL):
-            return self.scalar(place, width, kind)
-        target = self.target(place, width)
+            return self.scalar(position, width, kind)
+        target = self.target(position, width)
         if kind in _DIRECT:
             return self.scalar(target, own_width, _DIRECT[kind])
         if kind == _KEY:
@@ -185,8 +185,8 @@ class _Reader:
             return self.vector(target, own_width, size, depth)
         return self.typed(target, own_width, kind, size, depth)
 
-    def scalar(self, place: int, width: int, kind: int) -> Json:
-        piece = self.piece(place, width)
+    def scalar(self, position: int, width: int, kind: int) -> Json:
+        piece = self.piece(position, width)
         match kind:
             case 0:  # null
                 return None

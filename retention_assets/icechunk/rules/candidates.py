@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.core.age import AgeCutoff
+from retention_assets.core.paths import END
 from retention_assets.core.states import CANDIDATE, EXPIRED, FOREIGN, HELD, KEPT, UNREFERENCED, WAITING, YOUNG
 from retention_assets.icechunk.formats.ids import CANONICAL
 from retention_assets.icechunk.formats.paths import (
@@ -24,11 +25,9 @@ from retention_assets.icechunk.formats.paths import (
     YEAR_3000,
 )
 from retention_assets.icechunk.rules.reach import held_by
-from retention_assets.tables import DELETION_CANDIDATES
 
-_END = r"\z"  # not `$`, which in Java also matches before a line end
-_FILE = f"^(?:{SNAPSHOTS}|{TRANSACTIONS}|{MANIFESTS}|{CHUNKS}){CANONICAL}{_END}"
-_BACKUP = rf"^{OVERWRITTEN}(?:repo|config\.yaml)\.(\d{{14}})\.{CANONICAL}{_END}"
+_FILE = f"^(?:{SNAPSHOTS}|{TRANSACTIONS}|{MANIFESTS}|{CHUNKS}){CANONICAL}{END}"
+_BACKUP = rf"^{OVERWRITTEN}(?:repo|config\.yaml)\.(\d{{14}})\.{CANONICAL}{END}"
 _REFERENCES = "refs/"
 _TEXTS = "array<string>"
 _HELD = ("address", "live", "expired", "rule_ids", "branches", "due_since", "first_held_at", "last_held_at")
@@ -92,11 +91,6 @@ def hold_content(objects: DataFrame) -> DataFrame:
     of_content = F.col("address").startswith(MANIFESTS) | F.col("address").startswith(CHUNKS)
     state = F.when(of_content & (F.col("state") == CANDIDATE), HELD).otherwise(F.col("state"))
     return objects.withColumn("state", state)
-
-
-def candidates(named: DataFrame) -> DataFrame:
-    """Return the candidates among the objects that `due` returns, one row per address."""
-    return named.where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)
 
 
 def due(classified_objects: DataFrame) -> DataFrame:

@@ -1,20 +1,110 @@
-"""Edits the repo object before a garbage collection deletes files. Source: Icechunk facts 4, step 7."""
+"""Computes what a garbage collection keeps, and edits the repo object before the collection deletes files.
 
-from collections.abc import Collection
-from dataclasses import replace
+A collection keeps snapshots with everything that they reference, and transaction logs. The age of a file counts from
+the time at which the store wrote it, not from the flush time that its writer recorded. The snapshots are listed before
+the references are read. So a snapshot that is created in between is not in the listing, and is kept.
+Source: Icechunk facts 4.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo, Update, UpdateKind
 from retention_assets.icechunk.rules.expire_v2 import remaining_snapshots
-from retention_assets.icechunk.rules.snapshots import History, history_of, reachable
+from retention_assets.icechunk.rules.snapshots import History, history_of, reachable, require_complete
 from retention_assets.icechunk.rules.updates import Stamp, require_online, with_update
+
+_SECOND = timedelta(seconds=1)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The snapshots that a garbage collection keeps, with their manifests and chunks, and those that it drops.
+
+    `dropped` snapshots are removed from the repo object before any file is deleted; format 1 has none. `unlisted` are
+    kept snapshots that are not in the listing. Their files must exist, or the collection stops.
+    """
+
+    snapshots: frozenset[bytes]
+    dropped: frozenset[bytes]
+    unlisted: frozenset[bytes]
+
+
+def is_old(stored: datetime, cutoff: datetime) -> bool:
+    """Return whether a file written at `stored` (UTC, by the store's clock) is old: written before `cutoff`.
+
+    Many stores list whole seconds only. So a whole second counts as its last microsecond, and ages are never
+    overestimated.
+    """
+    latest = stored if stored.microsecond else stored + _SECOND - _MICROSECOND
+    return latest < cutoff
+
+
+def kept_v2(repo: Repo, stored: Mapping[bytes, datetime], cutoff: datetime, held: Collection[bytes] = ()) -> Kept:
+    """Return the snapshots that a garbage collection of a format 2 repository keeps and drops.
+
+    The collection keeps every snapshot that a reference reaches, every held snapshot, and every other snapshot of
+    `repo` or of the listing that is not old or not listed. The collection also keeps the roots of all these, so that
+    each kept snapshot can get a parent when the snapshots in between are dropped.
+    `stored` has the time at which each listed snapshot file was written. Errors: SourceError as `require_complete`.
+    """
+    history = history_of(repo)
+    require_complete(history)
+    reached = reachable(history, history.tips())
+    young = (set(stored) | set(repo.snapshots)) - _old(stored, cutoff)
+    kept = reached | young | _known(history, held)
+    kept |= {at for at in reachable(history, kept) if history.is_root(at)}
+    return Kept(frozenset(kept), frozenset(repo.snapshots.keys() - kept), frozenset(kept - stored.keys()))
+
+
+def kept_v1(history: History, stored: Mapping[bytes, datetime], cutoff: datetime, held: Collection[bytes] = ()) -> Kept:
+    """Return the snapshots that a garbage collection of a format 1 repository keeps.
+
+    The collection keeps every snapshot that a reference reaches, every held snapshot, and every snapshot that is not
+    old, each with all its known ancestors: a snapshot file names its parent, and a branch can still be created on it.
+    Icechunk itself keeps a young file without the files that it references.
+    `history` has every snapshot file, and the references. Errors: SourceError as `require_complete`.
+    """
+    require_complete(history)
+    starts = history.tips() | (history.snapshots.keys() - _old(stored, cutoff)) | _known(history, held)
+    kept = reachable(history, starts)
+    return Kept(frozenset(kept), frozenset(), frozenset(kept - stored.keys()))
+
+
+def kept_transaction_logs(repo: Repo | None, kept: Kept) -> frozenset[bytes]:
+    """Return the ids of the transaction logs that stay: those of kept snapshots, and those that `repo` still lists.
+
+    `repo` is the repo object after the edit of the collection, made or projected. `repo` is None in format 1, which has
+    no such list.
+    """
+    if repo is None:
+        return kept.snapshots
+    return kept.snapshots.union(*(one.pruned_ancestor_tx_logs for one in repo.snapshots.values()))
+
+
+def _old(stored: Mapping[bytes, datetime], cutoff: datetime) -> set[bytes]:
+    return {snapshot_id for snapshot_id, at in stored.items() if is_old(at, cutoff)}
+
+
+def _known(history: History, held: Iterable[bytes]) -> set[bytes]:
+    """Return the held snapshots. Errors: GuardRefused for an unknown id: a typo must not cause a deletion."""
+    for snapshot_id in held:
+        if snapshot_id not in history.snapshots:
+            raise GuardRefused(
+                f"a hold names the snapshot {encode_id(snapshot_id)}, which is not there. Nothing was changed or "
+                f"deleted. Correct the id, or end the hold with `until`."
+            )
+    return set(held)
 
 
 def collected(repo: Repo, planned: Collection[bytes], dropped: Collection[bytes], stamp: Stamp) -> Repo:
     """Return `repo` without the snapshots `dropped`; `repo` itself when it has none of them.
 
-    The caller reads `repo` again just before writing it. `planned` are the snapshots that the plan saw. A remaining
+    The caller reads `repo` again just before writing it. `planned` are the snapshots that the plan knew. A remaining
     snapshot whose parent is dropped gets its nearest remaining ancestor as parent, and takes over the transaction logs
     of the snapshots between the two.
     Errors: GuardRefused when the repository is not online; when a reference now reaches a dropped snapshot; when a
@@ -27,10 +117,10 @@ def collected(repo: Repo, planned: Collection[bytes], dropped: Collection[bytes]
         return repo
     history = history_of(repo)
     for snapshot_id in sorted(reachable(history, history.tips()) & going):
-        raise _refusal(f"a branch or tag reaches the snapshot {encode_id(snapshot_id)}, which is to go")
+        raise _refusal(f"a branch or tag reaches the snapshot {encode_id(snapshot_id)}, which the plan removes")
     for snapshot_id in sorted(repo.snapshots.keys() - set(planned)):
         if history.snapshots[snapshot_id].parent_id in going:
-            raise _refusal(f"the new snapshot {encode_id(snapshot_id)} stands on one that is to go")
+            raise _refusal(f"the new snapshot {encode_id(snapshot_id)} is based on one that the plan removes")
     return with_update(repo_without(repo, going), Update(UpdateKind.GC_RAN, 0), stamp)
 
 

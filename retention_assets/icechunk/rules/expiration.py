@@ -91,7 +91,7 @@ def require_allowed(before: History, expiration: Expiration) -> None:
     astray = {child for child, parent in expiration.reparented.items() if child not in below[parent]}
     if MAIN not in after.branches:
         raise _refusal("the branch main would be deleted")
-    for wrong, complaint in (
+    for wrong, violation in (
         (astray, "would get a parent that is no ancestor of it"),
         (lost - roots, "would be lost, but rules keep it"),
         (released & roots, "would be released, but it is a root"),
@@ -99,10 +99,10 @@ def require_allowed(before: History, expiration: Expiration) -> None:
         (released & (reached | selection.held), "would be released, but a reference or a hold keeps it"),
     ):
         if wrong:
-            raise _refusal(f"snapshot {encode_id(min(wrong))} {complaint}")
+            raise _refusal(f"snapshot {encode_id(min(wrong))} {violation}")
 
 
-def _refusal(complaint: str) -> GuardRefused:
+def _refusal(violation: str) -> GuardRefused:
     return GuardRefused(
-        f"{complaint}. Nothing was changed or deleted. Plan the expiration again; if it stays so, report it as a fault."
+        f"{violation}. Nothing was changed or deleted. Plan the expiration again; if it stays so, report it as a fault."
     )

@@ -15,10 +15,9 @@ from retention_assets.icechunk.rules.expiration import (
     edited,
     require_allowed,
 )
-from retention_assets.icechunk.rules.flags import DELETE_TAG, is_enabled
 from retention_assets.icechunk.rules.retention import NOTHING_UNAPPROVED, Unapproved, select
 from retention_assets.icechunk.rules.snapshots import History, anchors, history_of
-from retention_assets.icechunk.rules.updates import Stamp, require_online, with_update
+from retention_assets.icechunk.rules.updates import DELETE_TAG, Stamp, is_enabled, require_online, with_update
 from retention_assets.policy.snapshots import SnapshotPolicy
 
 

@@ -6,7 +6,6 @@ Source: seed 003; where icechunk shipped something else, the edits do as icechun
 011) and 5.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import NoReturn
 
@@ -21,18 +20,15 @@ from retention_assets.icechunk.formats.model import (
     Update,
     UpdateKind,
 )
-from retention_assets.icechunk.rules.flags import CREATE_TAG, DELETE_TAG, is_enabled
 from retention_assets.icechunk.rules.snapshots import micros_of
-from retention_assets.icechunk.rules.updates import Stamp, require_online, with_update
-
-
-def ancestry_of(repo: Repo, snapshot_id: bytes) -> Iterator[SnapshotInfo]:
-    """Yield the snapshot and its ancestors, newest first. Errors: GuardRefused for an unknown snapshot."""
-    one = _known(repo, snapshot_id)
-    yield one
-    while one.parent_id is not None:
-        one = _known(repo, one.parent_id)
-        yield one
+from retention_assets.icechunk.rules.updates import (
+    CREATE_TAG,
+    DELETE_TAG,
+    Stamp,
+    is_enabled,
+    require_online,
+    with_update,
+)
 
 
 def create_branch(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp) -> Repo:
@@ -139,7 +135,7 @@ def amend(repo: Repo, branch: str, snapshot: SnapshotInfo, stamp: Stamp) -> Repo
 def set_status(repo: Repo, availability: Availability, reason: str | None, stamp: Stamp) -> Repo:
     """Return `repo` online or read-only from `stamp.at` on; every current status is allowed.
 
-    Errors: GuardRefused for offline. Icechunk treats it as online, so the repository would only look safe.
+    Errors: GuardRefused for offline. Icechunk treats it as online, so the repository would only seem safe.
     """
     if availability is Availability.OFFLINE:
         _refuse("icechunk 2 reads the status offline as online", "Set read-only instead.")

@@ -11,7 +11,7 @@ from retention_assets.icechunk.rules.expiration import Expiration, edited
 from retention_assets.icechunk.rules.retention import NOTHING_UNAPPROVED, Unapproved
 from retention_assets.icechunk.rules.snapshots import History
 
-_INSTANTS = ("as_of", "cutoff")
+_TIMESTAMPS = ("as_of", "cutoff")
 _IDS = ("seen", "released", "dropped")
 _NAMES = ("deleted_branches", "deleted_tags")
 
@@ -32,23 +32,23 @@ class PlannedEdits:
     def document(self) -> dict[str, Any]:
         """Return the edits as a document for JSON."""
         lists = {name: list(getattr(self, name)) for name in (*_IDS, *_NAMES)}
-        instants = {name: getattr(self, name).isoformat() for name in _INSTANTS}
-        return {"format": self.format, **instants, **lists}
+        timestamps = {name: getattr(self, name).isoformat() for name in _TIMESTAMPS}
+        return {"format": self.format, **timestamps, **lists}
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:
         """Return the edits in `document`. Errors: GuardRefused unless the method `document` could have written it."""
         try:
-            values: dict[str, Any] = {name: datetime.fromisoformat(document[name]) for name in _INSTANTS}
+            values: dict[str, Any] = {name: datetime.fromisoformat(document[name]) for name in _TIMESTAMPS}
             values |= {name: tuple(document[name]) for name in (*_IDS, *_NAMES)}
             planned = cls(format=document["format"], **values)
         except (KeyError, TypeError, ValueError) as error:
             raise _damaged(f"{type(error).__name__}: {error}") from None
         texts = (*planned.seen, *planned.released, *planned.dropped)
         if planned.format not in (1, 2) or planned.as_of.tzinfo is None or planned.cutoff.tzinfo is None:
-            raise _damaged("its format or an instant makes no sense")
+            raise _damaged("its format or a time is not valid")
         if not all(map(is_canonical, texts)) or planned.document() != document:
-            raise _damaged("it holds what no plan writes")
+            raise _damaged("no plan writes such a document")
         return planned
 
 
@@ -85,4 +85,4 @@ def raw_ids(texts: Collection[str]) -> frozenset[bytes]:
 
 
 def _damaged(what: str) -> GuardRefused:
-    return GuardRefused(f"the plan's document of edits cannot be believed: {what}. Nothing was changed. Plan again.")
+    return GuardRefused(f"the plan's document of edits is damaged: {what}. Nothing was changed. Plan again.")

@@ -10,13 +10,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.core.aggregates import union_of
-from retention_assets.core.paths import spelled
+from retention_assets.core.paths import END, spelled
 from retention_assets.icechunk.formats.ids import CANONICAL
 from retention_assets.icechunk.formats.paths import CHUNKS, MANIFESTS
 
-_END = r"\z"  # not `$`, which in Java also matches before a line end
-_LAST_SEGMENT = rf"/({CANONICAL}){_END}"
-_OWN_CHUNK = rf"^{CHUNKS}({CANONICAL}){_END}"
+_LAST_SEGMENT = rf"/({CANONICAL}){END}"
+_OWN_CHUNK = rf"^{CHUNKS}({CANONICAL}){END}"
 _TEXTS = "array<string>"
 KINDS = ("native", "virtual", "inline")  # of chunk refs
 
@@ -30,17 +29,17 @@ def manifests_of(snapshots: DataFrame, snapshot_manifests: DataFrame) -> DataFra
     files = snapshot_manifests.select("snapshot_id", "manifest_id", "size", "chunk_refs")
     rows = held.join(files, on="snapshot_id", how="inner")
     aggregates = [F.count(F.lit(1)).alias("snapshots"), *(F.max(name).alias(name) for name in ("size", "chunk_refs"))]
-    found = _told(held_by(rows, "manifest_id", aggregates))
+    found = _without_expiry_if_live(held_by(rows, "manifest_id", aggregates))
     return found.withColumn("address", F.concat(F.lit(MANIFESTS), "manifest_id"))
 
 
 def chunks_of(manifests: DataFrame, manifest_chunks: DataFrame, storage: str) -> DataFrame:
     """Return `reachable_chunks`: every chunk that a manifest names, and every object in `storage` that a URL names.
 
-    The URLs are the locations of virtual references. If the last path segment of a URL looks like a chunk id, the chunk
-    of this repository with that id is kept, whatever the rest of the URL: one location can have several URLs, and a
-    named container can point to it. `certain` is true for native references and for URLs that name exactly this object
-    of `storage`; otherwise the chunk need not exist.
+    The URLs are the locations of virtual references. If the last path segment of a URL has the form of a chunk id, the
+    chunk of this repository with that id is kept, whatever the rest of the URL: one location can have several URLs, and
+    a named container can point to it. `certain` is true for native references and for URLs that name exactly this
+    object of `storage`; otherwise the chunk need not exist.
     """
     location = spelled(F.col("location"))
     chunk = F.coalesce("chunk_id", F.nullif(F.regexp_extract(location, _LAST_SEGMENT, 1), F.lit("")))
@@ -50,7 +49,8 @@ def chunks_of(manifests: DataFrame, manifest_chunks: DataFrame, storage: str) ->
     named = manifest_chunks.select("manifest_id", address.alias("address"), certain.alias("certain"))
     held = manifests.drop("address").join(named.where("address IS NOT NULL"), on="manifest_id", how="inner")
     found = held_by(held, aggregates=[F.max("certain").alias("certain")])
-    return _told(found).withColumn("chunk_id", F.nullif(F.regexp_extract("address", _OWN_CHUNK, 1), F.lit("")))
+    own_id = F.nullif(F.regexp_extract("address", _OWN_CHUNK, 1), F.lit(""))
+    return _without_expiry_if_live(found).withColumn("chunk_id", own_id)
 
 
 def refs_of(manifest_chunks: DataFrame) -> DataFrame:
@@ -58,13 +58,13 @@ def refs_of(manifest_chunks: DataFrame) -> DataFrame:
     return manifest_chunks.groupBy("manifest_id").agg(*(F.sum(kind).alias(kind) for kind in KINDS))
 
 
-def lies_in(location: Column, place: str) -> Column:
-    """Return whether `location`, normalized by `spelled`, is inside `place`, a URL without a trailing slash."""
-    return F.coalesce(location.startswith(f"{place}/"), F.lit(False))
+def lies_in(location: Column, storage: str) -> Column:
+    """Return whether `location`, normalized by `spelled`, is inside `storage`, a URL without a trailing slash."""
+    return F.coalesce(location.startswith(f"{storage}/"), F.lit(False))
 
 
 def held_by(rows: DataFrame, key: str = "address", aggregates: Sequence[Column] = ()) -> DataFrame:
-    """Return one row per `key`, with `aggregates` and with the holders of all `rows` merged.
+    """Return one row per `key`, with `aggregates` and with the columns of all its `rows` merged.
 
     Spark uses hash aggregation only for fixed-size types, so the lists are aggregated separately, and only from rows
     whose lists are not empty.
@@ -76,8 +76,8 @@ def held_by(rows: DataFrame, key: str = "address", aggregates: Sequence[Column] 
         .agg(union_of("rule_ids").alias("rule_ids"), union_of("branches").alias("branches"))
     )
     none = F.array().cast(_TEXTS)
-    told = {name: F.coalesce(name, none) for name in ("rule_ids", "branches")}
-    return every.join(lists, on=key, how="left").withColumns(told)
+    merged = {name: F.coalesce(name, none) for name in ("rule_ids", "branches")}
+    return every.join(lists, on=key, how="left").withColumns(merged)
 
 
 def _held() -> list[Column]:
@@ -90,7 +90,7 @@ def _held() -> list[Column]:
     ]
 
 
-def _told(held: DataFrame) -> DataFrame:
+def _without_expiry_if_live(held: DataFrame) -> DataFrame:
     """Return the rows, with the columns about expiry cleared in rows that are live."""
     gone = ~F.col("live")
     none = F.array().cast(_TEXTS)

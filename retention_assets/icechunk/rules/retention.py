@@ -13,7 +13,7 @@ from typing import NamedTuple
 from retention_assets.config.durations import later
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import decode_id, is_canonical
-from retention_assets.icechunk.rules.snapshots import History, Reference, children_first, require_whole
+from retention_assets.icechunk.rules.snapshots import History, Reference, children_first, require_complete
 from retention_assets.policy.rules import Hold
 from retention_assets.policy.snapshots import (
     NOT_BY_AGE,
@@ -77,7 +77,7 @@ NOTHING_UNAPPROVED = Unapproved()
 class _Reach(NamedTuple):
     """The distance of a snapshot from a reference's tip, and the snapshot that pushed it out of the newest N."""
 
-    place: int  # 0 for the tip
+    distance: int  # 0 for the tip
     pushed_by: bytes | None  # None: it is among the newest N, or the rule has no N
     reference: Reference
 
@@ -110,11 +110,11 @@ def select(
     """Return the snapshots and references that `policy` expires at `as_of` (UTC), without those `unapproved`.
 
     With one rule for all references, the expired snapshots are those of icechunk's `expire_snapshots`: flushed before
-    `as_of` minus the rule's duration. A snapshot flushed exactly then is kept. `on_roots` tells whether a reference on
+    `as_of` minus the rule's duration. A snapshot flushed exactly then is kept. `on_roots`: whether a reference on
     a root can expire: true in format 1, false in format 2. Source: Icechunk facts 3.
-    Errors: SourceError as `require_whole`; GuardRefused when a hold in force names something that does not exist.
+    Errors: SourceError as `require_complete`; GuardRefused when a hold in force names something that does not exist.
     """
-    require_whole(history)
+    require_complete(history)
     holds = policy.holds_in_force(as_of.astimezone(UTC).date())
     held = held_snapshots(history, policy, as_of)
     flushed = clock_times(history)
@@ -162,10 +162,7 @@ def _decisions(
         if history.is_root(snapshot_id):
             decision = Decision(False, None, None, None, "kept: it is the root of its history")
         elif snapshot_id in held:
-            hold = held[snapshot_id]
-            decision = Decision(
-                False, None, keep_of(hold).rule_id, None, f"kept: held by {hold.hold_id} ({hold.reason})"
-            )
+            decision = _held(held[snapshot_id])
         elif reaches:
             dues = (_due(keep, reach, snapshot_id, flushed, as_of) for keep, reach in reaches.items())
             decision = _reached(_longest(dues))
@@ -188,35 +185,35 @@ def _reaches(
         if reference.kind == "branch" and reference.name in held_branches:
             keeps = [keep_of(held_branches[reference.name])]
         for keep in keeps:
-            _note(reaches.setdefault(reference.tip, {}), keep, _Reach(0, None, reference))
+            _keep_nearest(reaches.setdefault(reference.tip, {}), keep, _Reach(0, None, reference))
     for snapshot in children_first(history):
         found = reaches.pop(snapshot.snapshot_id, {})
         yield snapshot.snapshot_id, found
         if found and snapshot.parent_id is not None:
             below = reaches.setdefault(snapshot.parent_id, {})
             for keep, reach in found.items():
-                _note(below, keep, _one_further(history, keep, reach))
+                _keep_nearest(below, keep, _one_further(history, keep, reach))
 
 
-def _note(reaches: dict[Keep, _Reach], keep: Keep, reach: _Reach) -> None:
+def _keep_nearest(reaches: dict[Keep, _Reach], keep: Keep, reach: _Reach) -> None:
     known = reaches.get(keep)
-    if known is None or (reach.place, str(reach.reference)) < (known.place, str(known.reference)):
+    if known is None or (reach.distance, str(reach.reference)) < (known.distance, str(known.reference)):
         reaches[keep] = reach
 
 
 def _one_further(history: History, keep: Keep, reach: _Reach) -> _Reach:
-    place, pushed_by, reference = reach
-    if place + 1 == keep.last:
+    distance, pushed_by, reference = reach
+    if distance + 1 == keep.last:
         pushed_by = reference.tip
     elif pushed_by is not None:
         pushed_by = history.snapshots[pushed_by].parent_id
-    return _Reach(place + 1, pushed_by, reference)
+    return _Reach(distance + 1, pushed_by, reference)
 
 
 def _due(keep: Keep, reach: _Reach, snapshot_id: bytes, flushed: Mapping[bytes, datetime], as_of: datetime) -> _Due:
     """Return when `keep` lets the snapshot go: when it is too old and enough newer snapshots exist."""
     by_age = later(flushed[snapshot_id], keep.newer)
-    if by_age is None or reach.place < keep.last:
+    if by_age is None or reach.distance < keep.last:
         return _Due(None, False, keep, reach)
     by_number = by_age if reach.pushed_by is None else flushed[reach.pushed_by]
     return _Due(max(by_age, by_number), by_age < as_of, keep, reach)
@@ -262,8 +259,8 @@ def _unreached(policy: SnapshotPolicy, flushed: datetime, as_of: datetime) -> De
 
 def _lets_tip_go(policy: SnapshotPolicy, reference: Reference, flushed: datetime, as_of: datetime) -> bool:
     keeps = policy.keeps_for(reference.kind, reference.name)
-    spans = [later(flushed, keep.newer) for keep in keeps if not keep.keeps_tip]
-    return len(spans) == len(keeps) and all(due is not None and due < as_of for due in spans)
+    due_times = [later(flushed, keep.newer) for keep in keeps if not keep.keeps_tip]
+    return len(due_times) == len(keeps) and all(due is not None and due < as_of for due in due_times)
 
 
 def held_snapshots(history: History, policy: SnapshotPolicy, as_of: datetime) -> Mapping[bytes, Hold]:
@@ -289,7 +286,7 @@ def _require_held_exist(history: History, holds: Iterable[Hold]) -> None:
         named = "; ".join(f"hold {hold.hold_id!r} names the {hold.kind} {hold.value!r}" for hold in unknown)
         raise GuardRefused(
             f"{named}: the repository has none of that name. Nothing was changed or deleted. Correct the name (a "
-            f"snapshot's whole id), or end the hold with `until`."
+            f"snapshot's full id), or end the hold with `until`."
         )
 
 

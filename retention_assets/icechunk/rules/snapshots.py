@@ -68,13 +68,13 @@ class History:
 def history_of(repo: Repo) -> History:
     """Return the history in a repo object. Errors: SourceError for a time that a datetime cannot hold."""
     snapshots = {
-        snapshot_id: Snapshot(snapshot_id, one.parent_id, instant_of(one.flushed_at, snapshot_id))
+        snapshot_id: Snapshot(snapshot_id, one.parent_id, datetime_of(one.flushed_at, snapshot_id))
         for snapshot_id, one in repo.snapshots.items()
     }
     return History(snapshots, repo.branches, repo.tags)
 
 
-def instant_of(micros: int, snapshot_id: bytes) -> datetime:
+def datetime_of(micros: int, snapshot_id: bytes) -> datetime:
     """Return microseconds since 1970 as a datetime (UTC). Errors: SourceError with the snapshot when out of range."""
     try:
         return _EPOCH + timedelta(microseconds=micros)
@@ -82,16 +82,16 @@ def instant_of(micros: int, snapshot_id: bytes) -> datetime:
         raise SourceError(f"snapshot {encode_id(snapshot_id)}: flushed {micros} µs after 1970. {_REMEDY}") from None
 
 
-def micros_of(instant: datetime) -> int:
+def micros_of(time: datetime) -> int:
     """Return an aware datetime as microseconds since 1970, the unit of the files."""
-    return (instant - _EPOCH) // _MICROSECOND
+    return (time - _EPOCH) // _MICROSECOND
 
 
-def require_whole(history: History) -> None:
+def require_complete(history: History) -> None:
     """Raise SourceError when a reference leads to a missing snapshot, or a snapshot is its own ancestor.
 
-    A snapshot that no reference reaches may lack its parent: in format 1, a collection can leave a young snapshot this
-    way. The error names both ends of the broken link. A repository without a branch `main` is refused too.
+    A snapshot that no reference reaches may be without its parent: in format 1, a collection can leave a young snapshot
+    this way. The error names both ends of the broken link. A repository without a branch `main` is refused too.
     """
     if MAIN not in history.branches:
         raise SourceError(f"the repository has no branch {MAIN!r}. {_REMEDY}")

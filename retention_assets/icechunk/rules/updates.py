@@ -1,6 +1,6 @@
-"""Completes an edit of the repo object: adds an entry to the ops log, and names the backup of the previous object.
+"""Completes an edit of the repo object: checks whether it is allowed, adds an entry to the ops log, names the backup.
 
-Source: Icechunk facts 2, Writing a `repo` object; 3, Timestamp invariants.
+Source: Icechunk facts 2, Writing a `repo` object and Feature flag ids; 3, Timestamp invariants.
 """
 
 from dataclasses import dataclass, replace
@@ -12,6 +12,7 @@ from retention_assets.icechunk.formats.model import Availability, Repo, RepoStat
 from retention_assets.icechunk.formats.values import read_flexbuffer
 from retention_assets.icechunk.rules.snapshots import micros_of
 
+MOVE_NODE, CREATE_TAG, DELETE_TAG = 3, 4, 5  # ids of feature flags; all are on unless turned off
 UPDATES_PER_FILE = 1000  # icechunk's default
 _SETTING = "num_updates_per_repo_info_file"
 
@@ -42,9 +43,9 @@ def with_update(edited: Repo, update: Update, stamp: Stamp) -> Repo:
         )
     updates = [replace(update, updated_at=now, backup_path=None), replace(top, backup_path=stamp.backup), *older]
     most = updates_per_file(edited)
-    for place, one in enumerate(updates):
-        if place >= most and one.backup_path is not None:
-            return replace(edited, latest_updates=tuple(updates[:place]), repo_before_updates=one.backup_path)
+    for index, one in enumerate(updates):
+        if index >= most and one.backup_path is not None:
+            return replace(edited, latest_updates=tuple(updates[:index]), repo_before_updates=one.backup_path)
     return replace(edited, latest_updates=tuple(updates))
 
 
@@ -74,3 +75,10 @@ def require_online(repo: Repo) -> None:
             f"the repository is {word} (reason: {reason}). Nothing was changed or deleted. Set its status to online "
             f"when its owner agrees."
         )
+
+
+def is_enabled(repo: Repo, flag: int) -> bool:
+    """Return whether a flag is on; a flag that was never set is on."""
+    if flag in (repo.enabled_feature_flags or ()):
+        return True
+    return flag not in (repo.disabled_feature_flags or ())

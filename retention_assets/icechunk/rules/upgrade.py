@@ -21,11 +21,11 @@ from retention_assets.icechunk.rules.snapshots import (
     History,
     Snapshot,
     ancestry,
-    instant_of,
+    datetime_of,
     lineage,
     micros_of,
     reachable,
-    require_whole,
+    require_complete,
 )
 
 _EVENT = 1_000  # µs from the flush of a snapshot to the assumed creation of a branch or tag on it
@@ -60,11 +60,11 @@ def upgraded(old: Version1, at: datetime) -> Upgrade:
     branch or tag is one millisecond after the flush of its snapshot. Deleted tags are created and deleted. The upgrade
     is on top. Entries that would have the same time are one microsecond apart. No entry names a backup, because there
     was no repo object before.
-    Errors: SourceError as `require_whole`; GuardRefused when the log would end after `at`, because every later writer
-    would refuse that repo object.
+    Errors: SourceError as `require_complete`; GuardRefused when the log would end after `at`, because every later
+    writer would refuse that repo object.
     """
     history = _history_of(old)
-    require_whole(history)
+    require_complete(history)
     reached = reachable(history, history.tips())
     snapshots = {snapshot_id: one for snapshot_id, one in old.snapshots.items() if snapshot_id in reached}
     root_time = micros_of(ancestry(history, old.branches[MAIN])[-1].flushed_at)
@@ -90,7 +90,7 @@ def upgraded(old: Version1, at: datetime) -> Upgrade:
 
 def _history_of(old: Version1) -> History:
     snapshots = {
-        one.id: Snapshot(one.id, one.parent_id, instant_of(one.flushed_at, one.id)) for one in old.snapshots.values()
+        one.id: Snapshot(one.id, one.parent_id, datetime_of(one.flushed_at, one.id)) for one in old.snapshots.values()
     }
     return History(snapshots, old.branches, old.tags)
 
@@ -98,7 +98,7 @@ def _history_of(old: Version1) -> History:
 def _entries(old: Version1, history: History, root_time: int) -> Iterator[Update]:
     """Yield the entries of the ops log, not sorted by time; of entries with one time, the first yielded is earlier."""
     main = ancestry(history, old.branches[MAIN])
-    told = {snapshot.snapshot_id for snapshot in main}
+    listed = {snapshot.snapshot_id for snapshot in main}
     yield Update(UpdateKind.REPO_INITIALIZED, root_time)
     for snapshot in reversed(main[:-1]):
         yield _commit(MAIN, snapshot)
@@ -106,8 +106,8 @@ def _entries(old: Version1, history: History, root_time: int) -> Iterator[Update
         if name == MAIN:
             continue
         yield Update(UpdateKind.BRANCH_CREATED, old.snapshots[tip].flushed_at + _EVENT, name=name)
-        own = lineage(history, tip, told)  # commits that several branches share are listed for the first branch only
-        told.update(own)
+        own = lineage(history, tip, listed)  # commits that several branches share are listed for the first branch only
+        listed.update(own)
         for snapshot_id in reversed(own):
             yield _commit(name, history.snapshots[snapshot_id])
     for name, tip in sorted(old.tags.items()):

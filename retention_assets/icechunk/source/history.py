@@ -1,11 +1,10 @@
-"""Converts the state of an Icechunk repository to rows and notes of `repository_history`, and back.
+"""Converts the state of an Icechunk repository to rows and details of `repository_history`, and back.
 
 So every step of a plan uses the same state, which was read once, whatever writers do meanwhile.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
@@ -13,13 +12,11 @@ import pyarrow as pa
 
 from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, SnapshotInfo
-from retention_assets.icechunk.rules.flags import DELETE_TAG, is_enabled
 from retention_assets.icechunk.rules.snapshots import History, Snapshot, lineage, micros_of
+from retention_assets.icechunk.rules.updates import DELETE_TAG, is_enabled
 from retention_assets.icechunk.source.repository import IcechunkState
+from retention_assets.state.metadata import Details, needed
 from retention_assets.tables import REPOSITORY_HISTORY
-
-FORMAT, DELETED_TAGS = "format", "deleted_tags"
-AVAILABILITY, LIMITS, TAGS_DELETABLE = "availability", "limits", "tags_deletable"
 
 
 def history_rows(state: IcechunkState) -> pa.Table:
@@ -33,16 +30,17 @@ def history_rows(state: IcechunkState) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=REPOSITORY_HISTORY.schema)
 
 
-def history_notes(state: IcechunkState) -> dict[str, str]:
-    """Return the notes of the table: format, deleted tags, status and feature flag, which have no place in a row."""
+def history_details(state: IcechunkState, cutoff: datetime | None = None) -> Details:
+    """Return the details of the table: format, deleted tags, status, feature flag and cutoff, which are in no row."""
     status = state.repo.status if state.repo else RepoStatus(Availability.ONLINE, 0)
-    return {
-        FORMAT: str(state.format),
-        DELETED_TAGS: json.dumps(sorted(state.deleted_tags)),
-        AVAILABILITY: status.availability.name.lower().replace("_", "-"),
-        LIMITS: status.limited_availability_reason or "",
-        TAGS_DELETABLE: str(state.repo is None or is_enabled(state.repo, DELETE_TAG)).lower(),
-    }
+    return Details(
+        format=state.format,
+        deleted_tags=tuple(sorted(state.deleted_tags)),
+        availability=status.availability.name.lower().replace("_", "-"),
+        limits=status.limited_availability_reason or "",
+        tags_deletable=state.repo is None or is_enabled(state.repo, DELETE_TAG),
+        cutoff=cutoff,
+    )
 
 
 def history_hash(history: History) -> str:
@@ -55,8 +53,8 @@ def history_hash(history: History) -> str:
     return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
 
 
-def state_of(rows: pa.Table, notes: Mapping[str, str], taken_at: datetime) -> IcechunkState:
-    """Return the state that `history_rows` and `history_notes` recorded.
+def state_of(rows: pa.Table, details: Details, taken_at: datetime) -> IcechunkState:
+    """Return the state that `history_rows` and `history_details` recorded.
 
     The state is complete enough for planning. Its repo object has no ops log, and its snapshots have no messages and
     no metadata.
@@ -68,10 +66,10 @@ def state_of(rows: pa.Table, notes: Mapping[str, str], taken_at: datetime) -> Ic
         for row in listed
     }
     history = History(snapshots, _named(found, "tip_of"), _named(found, "tags"))
-    its_format: Literal[1, 2] = 1 if notes[FORMAT] == "1" else 2
-    deleted_tags = frozenset(json.loads(notes[DELETED_TAGS]))
+    its_format: Literal[1, 2] = 1 if details.format == 1 else 2
+    deleted_tags = frozenset(needed(details.deleted_tags, "deleted_tags"))
     stored = {decode_id(row["snapshot_id"]): row["stored_at"] for row in found if row["stored_at"]}
-    repo = _repo(listed, history, deleted_tags, notes) if its_format == 2 else None
+    repo = _repo(listed, history, deleted_tags, details) if its_format == 2 else None
     return IcechunkState(its_format, history, repo, None, deleted_tags, stored, taken_at)
 
 
@@ -106,14 +104,14 @@ def _row(state: IcechunkState, snapshot_id: bytes, names: _Names, info: Snapshot
     }
 
 
-def _repo(rows: list[dict[str, Any]], history: History, deleted_tags: frozenset[str], notes: Mapping[str, str]) -> Repo:
+def _repo(rows: list[dict[str, Any]], history: History, deleted_tags: frozenset[str], details: Details) -> Repo:
     logs = {decode_id(row["snapshot_id"]): tuple(map(decode_id, row["pruned_logs"])) for row in rows}
     snapshots = {
         raw: SnapshotInfo(raw, one.parent_id, micros_of(one.flushed_at), "", {}, logs[raw])
         for raw, one in history.snapshots.items()
     }
-    availability = Availability[notes[AVAILABILITY].upper().replace("-", "_")]
-    status = RepoStatus(availability, 0, notes[LIMITS] or None)
+    availability = Availability[needed(details.availability, "availability").upper().replace("-", "_")]
+    status = RepoStatus(availability, 0, details.limits or None)
     return Repo(history.branches, snapshots, status, (), history.tags, deleted_tags)
 
 

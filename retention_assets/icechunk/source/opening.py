@@ -9,7 +9,7 @@ from retention_assets.config.policies import policy_text, to_correct
 from retention_assets.config.timestamps import Clock
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.objectstore.access import StoreAccess, open_store
-from retention_assets.policy.snapshot_documents import join_snapshot_documents, read_snapshot_document
+from retention_assets.policy.documents import join_snapshot_documents, read_snapshot_document
 from retention_assets.policy.snapshots import SnapshotPolicy
 
 

@@ -1,12 +1,12 @@
 """Reads the current state of an Icechunk repository: its format, references, snapshots, and when each was stored.
 
-This module only reads. Everything that it cannot read is an error: if a reference were skipped, the snapshots that only
-this reference reaches would be deleted.
+The ops log of format 2 is read from the repo object and its backups. This module only reads. Everything that it cannot
+read is an error: if a reference were skipped, the snapshots that only this reference reaches would be deleted.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import batched
 from typing import Literal, NamedTuple
@@ -15,20 +15,19 @@ import pyarrow as pa
 
 from retention_assets.errors import ObjectMissing, SourceError
 from retention_assets.icechunk.formats.ids import decode_id, encode_id, is_canonical
-from retention_assets.icechunk.formats.model import MAIN, Repo, UpdateKind
+from retention_assets.icechunk.formats.model import MAIN, Repo, Update, UpdateKind
 from retention_assets.icechunk.formats.model import Snapshot as SnapshotFile
-from retention_assets.icechunk.formats.paths import REPO, SNAPSHOTS, read_reference, reference_file
+from retention_assets.icechunk.formats.paths import OVERWRITTEN, REPO, SNAPSHOTS, read_reference, reference_file
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.snapshots import read_snapshot
 from retention_assets.icechunk.rules.snapshots import (
     History,
     Snapshot,
+    datetime_of,
     history_of,
-    instant_of,
     reachable,
-    require_whole,
+    require_complete,
 )
-from retention_assets.icechunk.source.log import ops_log
 from retention_assets.icechunk.source.references import References, read_references, reference_files
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
@@ -41,8 +40,8 @@ _BATCH = 1_000  # snapshot files queued for reading
 class IcechunkState:
     """The state of a repository at one point in time.
 
-    `stored` tells when the store wrote each snapshot file. This listing is taken before references are read, so a file
-    that arrives in between is missing from `stored` and is kept. `taken_at` is a time before all reads.
+    `stored` has the time at which the store wrote each snapshot file. This listing is taken before references are
+    read, so a file that arrives in between is missing from `stored` and is kept. `taken_at` is a time before all reads.
     """
 
     format: Literal[1, 2]
@@ -85,7 +84,7 @@ class IcechunkSource:
 
         A repository with a repo object has format 2, even if an upgrade left reference files of format 1.
         Errors: SourceError when there is no repository, when its format changes while it is read, when a writer of
-        format 1 continues after an upgrade, and as `require_whole`; CorruptFile for a corrupt file; errors of the
+        format 1 continues after an upgrade, and as `require_complete`; CorruptFile for a corrupt file; errors of the
         store.
         """
         taken_at = self._clock()
@@ -99,10 +98,10 @@ class IcechunkSource:
             history = History(snapshots, references.branches, references.tags)
             state = IcechunkState(1, history, None, None, frozenset(references.deleted_tags), stored, taken_at)
         else:
-            self._require_upgraded_whole(found.repo, stored)
+            self._require_upgrade_complete(found.repo, stored)
             history = history_of(found.repo)
             state = IcechunkState(2, history, found.repo, found.etag, found.repo.deleted_tags, stored, taken_at)
-        require_whole(state.history)
+        require_complete(state.history)
         return state
 
     def repo_object(self) -> RepoObject | None:
@@ -176,17 +175,17 @@ class IcechunkSource:
             if etag is not None and snapshot_id in listed and listed[snapshot_id].etag == etag
         }
         found = {snapshot_id: snapshot for snapshot_id, (_, snapshot) in self._known.items()}
-        asked = set(found)
-        wanted = {*listed, *self._lacking(found, references)} - asked
+        requested = set(found)
+        wanted = {*listed, *self._referenced(found, references)} - requested
         while wanted:
             for file, etag in self._files(sorted(wanted)):
                 found[file.id] = self._checked(file)
                 self._known[file.id] = (etag, found[file.id])
-            asked |= wanted
-            wanted = self._lacking(found, references) - asked
+            requested |= wanted
+            wanted = self._referenced(found, references) - requested
         return found
 
-    def _lacking(self, found: Mapping[bytes, Snapshot], references: References) -> set[bytes]:
+    def _referenced(self, found: Mapping[bytes, Snapshot], references: References) -> set[bytes]:
         """Return the snapshots that references name and the parents of reachable snapshots, found or not."""
         history = History(found, references.branches, references.tags)
         named = {found[snapshot_id].parent_id for snapshot_id in reachable(history, history.tips())} | history.tips()
@@ -195,12 +194,12 @@ class IcechunkSource:
     def _checked(self, file: SnapshotFile) -> Snapshot:
         if file.spec_version != 1:
             raise SourceError(
-                f"{self._url}: snapshot {encode_id(file.id)} is of format {file.spec_version}, and does not say what "
-                f"it stands on, in a repository of format 1. Nothing was changed or deleted. Upgrade the repository."
+                f"{self._url}: snapshot {encode_id(file.id)} is of format {file.spec_version}, and does not name "
+                f"its parent, in a repository of format 1. Nothing was changed or deleted. Upgrade the repository."
             )
-        return Snapshot(file.id, file.parent_id, instant_of(file.flushed_at, file.id))
+        return Snapshot(file.id, file.parent_id, datetime_of(file.flushed_at, file.id))
 
-    def _require_upgraded_whole(self, repo: Repo, stored: Mapping[bytes, datetime]) -> None:
+    def _require_upgrade_complete(self, repo: Repo, stored: Mapping[bytes, datetime]) -> None:
         """Refuse references of format 1 that were written after the upgrade and name a snapshot unknown to `repo`.
 
         A writer with an old icechunk version wrote such a reference. The repo object does not list what this writer
@@ -227,9 +226,28 @@ def _upgraded_at(reader: ObjectReader, repo: Repo) -> datetime | None:
     """Return when the repository got format 2; None when a garbage collection cut off that part of its ops log."""
     for update in ops_log(reader, repo):
         if update.kind in (UpdateKind.REPO_MIGRATED, UpdateKind.REPO_INITIALIZED):
-            return instant_of(update.updated_at, b"")
+            return datetime_of(update.updated_at, b"")
     return None
 
 
 def _paths(batch: pa.RecordBatch) -> list[str]:
     return list(batch.column("path").to_pylist())
+
+
+def ops_log(reader: ObjectReader, repo: Repo) -> Iterator[Update]:
+    """Yield the updates, newest first, back to the first update or to the first backup that no longer exists.
+
+    Errors: CorruptFile when a backup is corrupt.
+    """
+    name: str | None = None
+    while True:
+        top, *older = repo.latest_updates
+        yield replace(top, backup_path=name)  # a page's newest entry does not name its own backup yet
+        yield from older
+        name = repo.repo_before_updates
+        if name is None:
+            return
+        try:
+            repo = read_repo(reader.read(f"{OVERWRITTEN}{name}"), f"{OVERWRITTEN}{name}")
+        except ObjectMissing:
+            return

@@ -69,13 +69,13 @@ def needs_reference(address: str) -> Needs:
     return needed
 
 
-def needs_file(address: str, holders: Collection[bytes]) -> Needs:
-    """Return whether a retained set needs the file. `holders`: the snapshots that reference a manifest or chunk."""
+def needs_file(address: str, snapshots: Collection[bytes]) -> Needs:
+    """Return whether a retained set needs the file. `snapshots`: the snapshots that reference a manifest or chunk."""
     if address.startswith(SNAPSHOTS):
         snapshot_id = decode_id(address.removeprefix(SNAPSHOTS))
         return lambda retained: snapshot_id in retained.snapshots
     if address.startswith(TRANSACTIONS):
         log_id = decode_id(address.removeprefix(TRANSACTIONS))
         return lambda retained: log_id in retained.transaction_logs
-    ids = frozenset(holders)
+    ids = frozenset(snapshots)
     return lambda retained: not ids.isdisjoint(retained.snapshots)

@@ -3,7 +3,9 @@
 Source: DESIGN.md, Invariants; Icechunk facts 4.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -11,9 +13,9 @@ from pyspark.sql import functions as F
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.guards import CheckResult, hole
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.presence import presence
+from retention_assets.objectstore.listing import presence
 
-_MOST_ASKED = 100_000  # most unlisted objects that are looked up one by one, which takes some minutes
+_MOST_ASKED = 100_000  # most unlisted objects that are checked one by one, which takes some minutes
 _NAMED = 3  # missing objects that the detail names
 _COUNT = 2**32  # a snapshot file stores the number of chunk refs modulo this number
 
@@ -22,7 +24,7 @@ _COUNT = 2**32  # a snapshot file stores the number of chunk refs modulo this nu
 class Referenced:
     """The result of `referenced_exist`.
 
-    `missing`: the addresses of missing objects. When too many objects are unlisted to look each up, the first
+    `missing`: the addresses of missing objects. When too many objects are unlisted to check each, the first
     `_MOST_ASKED` of the unlisted ones.
     """
 
@@ -47,16 +49,19 @@ def referenced_exist(
     Source: DESIGN.md, invariant 7.
     """
     absent_of_all = live.select("address").join(inventory, on="address", how="left_anti")
-    unlisted = absent_of_all.join(acknowledged, on="address", how="left_anti").cache()
-    lost = absent_of_all.join(acknowledged, on="address", how="left_semi").count()
-    asked = unlisted.count()
+    is_lost = acknowledged.select("address", F.lit(True).alias("is_lost"))
+    marked = absent_of_all.join(is_lost, on="address", how="left").cache()
+    unlisted = marked.where("is_lost IS NULL").select("address")
+    counted = marked.agg(F.count("is_lost").alias("lost"), F.count_if(F.col("is_lost").isNull()).alias("asked")).first()
+    assert counted is not None
+    lost, asked = counted["lost"], counted["asked"]
     if asked > _MOST_ASKED:
         detail = f"{asked:,} referenced objects are not in the listing, too many to ask for each"
         first = tuple(row["address"] for row in unlisted.orderBy("address").limit(_MOST_ASKED).collect())
-        unlisted.unpersist()
+        marked.unpersist()
         return Referenced(CheckResult(guard, False, detail, asked), lost, first)
     if not asked:
-        unlisted.unpersist()
+        marked.unpersist()
         detail = "every referenced object is in the listing"
         return Referenced(CheckResult(guard, True, f"{detail}; {lost:,} are lost" if lost else detail), lost)
     found = presence(unlisted, access).cache()
@@ -71,7 +76,7 @@ def referenced_exist(
     names = [one["address"] for one in gone.orderBy("address").collect()] if row["absent"] else []
     where = hole(gone, inventory) if row["absent"] else ""
     found.unpersist()
-    unlisted.unpersist()
+    marked.unpersist()
     if names:
         more = " and others" if len(names) > _NAMED else ""
         detail = f"{len(names):,} referenced objects are missing: {', '.join(names[:_NAMED])}{more}. {where}"
@@ -83,21 +88,23 @@ def referenced_exist(
     return Referenced(CheckResult(guard, True, f"{detail}; {lost:,} are lost" if lost else detail), lost)
 
 
-def manifests_whole(manifests: DataFrame, refs: DataFrame) -> CheckResult:
-    """Check that every live manifest has as many chunk refs as its snapshots say; otherwise chunks are missing here.
+def incomplete_manifests(manifests: DataFrame, refs: DataFrame) -> DataFrame:
+    """Return one row: how many live manifests have other chunk refs than their snapshots say, and the first of them.
 
     `refs`: the result of `refs_of` for the manifests.
     """
     found = refs.select("manifest_id", F.expr("native + virtual + inline").alias("found"))
     differing = F.coalesce(F.col("found") % F.lit(_COUNT) != F.col("chunk_refs") % F.lit(_COUNT), F.lit(True))
-    row = (
+    return (
         manifests.where("live")
         .join(found, on="manifest_id", how="left")
         .where(differing)
         .agg(F.count(F.lit(1)).alias("short"), F.min("manifest_id").alias("first"))
-        .first()
     )
-    assert row is not None
+
+
+def manifests_complete(row: Mapping[str, Any]) -> CheckResult:
+    """Check that every live manifest is complete; else chunks are missing here. `row`: of `incomplete_manifests`."""
     detail = "every manifest has all its chunk refs"
     if row["short"]:
         detail = f"{row['short']:,} manifests, {row['first']} first, have other chunk refs than their snapshots say"

@@ -1,7 +1,8 @@
-"""Splits an Icechunk repository's files into parts for batches, and orders them: parents before the files they name.
+"""Splits an Icechunk repository's files into parts: for batches, and for the workers that list them.
 
-A directory is flat and may contain millions of files. File names are random, so their first characters split a
-directory into even parts. Source: Icechunk facts 1, Ids; 4, step 8.
+Batches have an order: parents come before the files that they name. A directory is flat and may contain millions of
+files. File names are random, so their first characters split a directory into even parts.
+Source: Icechunk facts 1, Ids; 4, step 8.
 """
 
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from pyspark.sql import functions as F
 
 from retention_assets.icechunk.formats.ids import CHARACTERS
 from retention_assets.icechunk.formats.paths import CHUNKS, MANIFESTS, OVERWRITTEN, SNAPSHOTS, TRANSACTIONS
+from retention_assets.objectstore.listing import Prefixes, key_ranges
+from retention_assets.objectstore.objects import ObjectReader
 
 PHASES = (SNAPSHOTS, TRANSACTIONS, MANIFESTS, CHUNKS, OVERWRITTEN)
 _LETTERS = len(CHARACTERS)
@@ -29,12 +32,12 @@ def characters(listed: int, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class IcechunkLayout:
-    """See `Layout`. A place is a part of a directory: the files whose names share the first `characters` characters."""
+    """See `Layout`. A prefix is a directory and the first `characters` characters of the names of files in it."""
 
     characters: int
 
-    def place(self, address: Column) -> Column:
-        """See `Layout`. The names of backups all begin alike, so their whole directory is one place."""
+    def prefix(self, address: Column) -> Column:
+        """See `Layout`. All names of backups begin with the same characters, so their whole directory is one prefix."""
         directory = F.concat(F.substring_index(address, "/", 1), F.lit("/"))
         begins = F.substring(F.substring_index(address, "/", -1), 1, self.characters)
         return F.when(directory == OVERWRITTEN, directory).otherwise(F.concat(directory, begins))
@@ -42,6 +45,17 @@ class IcechunkLayout:
     def phase(self, address: Column) -> Column:
         """See `Layout`. The phases follow the order of `PHASES`; a file in none of these directories goes last."""
         number = F.lit(len(PHASES))
-        for place, directory in reversed(list(enumerate(PHASES))):
-            number = F.when(address.startswith(directory), F.lit(place)).otherwise(number)
+        for phase, directory in reversed(list(enumerate(PHASES))):
+            number = F.when(address.startswith(directory), F.lit(phase)).otherwise(number)
         return number
+
+
+def icechunk_prefixes(reader: ObjectReader) -> Prefixes:
+    """Return the prefixes that together contain every object of a repository; `chunks/` is split into key ranges."""
+    top = [name for name in reader.prefixes("") if name != CHUNKS]
+    return Prefixes(tuple(top), ("",), key_ranges(CHUNKS, CHARACTERS))
+
+
+def top_of(address: Column) -> Column:
+    """Return the top-level prefix of `address`, with its trailing slash, as in `icechunk_prefixes`."""
+    return F.concat(F.substring_index(address, "/", 1), F.lit("/"))

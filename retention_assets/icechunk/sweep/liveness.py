@@ -16,7 +16,7 @@ from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
 from retention_assets.icechunk.sweep.reach import reach_of
-from retention_assets.icechunk.sweep.retained_set import RetainedSet, held_ids, retained_set_of, standing
+from retention_assets.icechunk.sweep.retained_set import RetainedSet, current_retained_set, held_ids, retained_set_of
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.plan import Heads, Plan
 from retention_assets.state.table_cache import TableCache
@@ -40,20 +40,20 @@ class IcechunkLiveness:
     ) -> None:
         self._spark = spark
         self._cache = cache
-        self._question = query
+        self._query = query
         self._clock = clock
         self._last: tuple[RetainedSet, Liveness] | None = None
 
     def now(self) -> Liveness:
         """Return the files that must stay now. Errors: GuardRefused when this cannot be determined."""
-        query = self._question
+        query = self._query
         checked_at, state = self._clock(), self._state()
         held = held_ids(state, query.policy, query.planned.as_of)
-        return self._of(standing(state, query.planned.cutoff, held), checked_at)
+        return self._of(current_retained_set(state, query.planned.cutoff, held), checked_at)
 
     def projected(self) -> Liveness:
         """Return the files that must stay once the planned edits are published. Errors: GuardRefused, as in `now`."""
-        query = self._question
+        query = self._query
         checked_at, state, planned = self._clock(), self._state(), query.planned
         return self._of(retained_set_of(state, query.policy, planned.as_of, planned.cutoff, planned), checked_at)
 
@@ -63,7 +63,7 @@ class IcechunkLiveness:
         Every snapshot that a branch or tag named at planning must still be known, unless the plan itself releases or
         drops it.
         """
-        planned, state = self._question.planned, self._state()
+        planned, state = self._query.planned, self._state()
         if state.format != planned.format:
             raise _another(plan, f"it has format {state.format}, and had {planned.format}")
         known = {encode_id(snapshot_id) for snapshot_id in state.history.snapshots}
@@ -80,7 +80,7 @@ class IcechunkLiveness:
             self._last = None
 
     def _state(self) -> IcechunkState:
-        return self._question.source.state()
+        return self._query.source.state()
 
     def _of(self, retained: RetainedSet, checked_at: datetime) -> Liveness:
         """Return the files that `retained` reaches; use the last result while the same snapshots and logs stay."""

@@ -14,13 +14,12 @@ from retention_assets.core.digest import digest_of, digested_buckets
 from retention_assets.core.frames import CachedFrames, collect_together
 from retention_assets.core.guards import CheckResult
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
-from retention_assets.core.settle import settled
+from retention_assets.core.settle import candidates, settled
 from retention_assets.core.totals import Totals, totals_counted, with_totals
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.edits.stored import hash_with_edits, keep_edits
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.candidates import (
-    candidates,
     classified,
     due,
     hold_content,
@@ -28,18 +27,16 @@ from retention_assets.icechunk.rules.candidates import (
     is_generated,
 )
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.icechunk.source.history import AVAILABILITY, LIMITS, TAGS_DELETABLE, history_hash, state_of
+from retention_assets.icechunk.source.history import history_hash, state_of
 from retention_assets.icechunk.source.repository import IcechunkState
-from retention_assets.icechunk.sweep.reach import holders, live_addresses, others
+from retention_assets.icechunk.sweep.reach import live_addresses, others, snapshots_of
 from retention_assets.icechunk.sweep.retained_set import RetainedSet, edits_of, retained_set_of
 from retention_assets.inventory.unusual import name_warnings
 from retention_assets.policy.snapshots import SnapshotPolicy
-from retention_assets.state.acknowledged import note_found
-from retention_assets.state.kept_policies import keep_policy
+from retention_assets.state.acknowledged import record_found
 from retention_assets.state.memory import due_objects, keep_due, require_past
+from retention_assets.state.metadata import Details, needed
 from retention_assets.state.plan import (
-    POLICY_HASH,
-    REFERENCES_HASH,
     Heads,
     Plan,
     Planned,
@@ -49,10 +46,9 @@ from retention_assets.state.plan import (
     plan_hash,
     withdraw_plan,
 )
+from retention_assets.state.policies import keep_policy
 from retention_assets.state.warehouse import Rows, Warehouse
 
-LOST, UNREAD = "lost", "unread"  # notes: number of files acknowledged as lost, and of those that no run ever read
-CUTOFF = "cutoff"  # note of `repository_history`: files that the store wrote before this time may be deleted
 GUARDS = (
     "live_not_empty",
     "live_not_shrunk",
@@ -98,16 +94,16 @@ class PlanBasis:
 
     @property
     def age_cutoff(self) -> AgeCutoff:
-        """`cutoff` as an age cutoff for Spark columns; the names of Icechunk's files tell no time."""
+        """`cutoff` as an age cutoff for Spark columns; the names of Icechunk's files contain no time."""
         return AgeCutoff(self.cutoff, timedelta(0), issued=tells_no_time)
 
     @property
     def blocked(self) -> str | None:
         """Why a sweep would refuse the edits although they can be planned; None: it would not."""
-        notes = self.history.notes
-        if notes[AVAILABILITY] != "online":
-            return f"the repository is {notes[AVAILABILITY]} (reason: {notes[LIMITS] or 'none given'})."
-        if self.edits.deleted_tags and notes[TAGS_DELETABLE] != "true":
+        details = self.history.details
+        if details.availability != "online":
+            return f"the repository is {details.availability} (reason: {details.limits or 'none given'})."
+        if self.edits.deleted_tags and details.tags_deletable is not True:
             return (
                 f"{len(self.edits.deleted_tags):,} tags, {self.edits.deleted_tags[0]!r} first, have expired, and the "
                 "repository's feature flag delete_tag is off."
@@ -122,14 +118,14 @@ class PlanBasis:
 
 
 def plan_basis_of(history: Rows, policy: SnapshotPolicy, day: date) -> PlanBasis:
-    """Return the state, its retained set and the edits under `policy`, as of the first instant of `day` (UTC).
+    """Return the state, its retained set and the edits under `policy`, as of 00:00 of `day` (UTC).
 
     The function only collects the rows of `history` and computes, so every asset that calls it gets the same result.
     Errors: as `retained_set_of`.
     """
-    state = state_of(history.table, history.notes, history.taken_at)
+    state = state_of(history.table, history.details, history.taken_at)
     as_of = datetime(day.year, day.month, day.day, tzinfo=UTC)
-    cutoff = datetime.fromisoformat(history.notes[CUTOFF])
+    cutoff = needed(history.details.cutoff, "cutoff")
     retained = retained_set_of(state, policy, as_of, cutoff)
     return PlanBasis(state, retained, edits_of(state, retained, as_of, cutoff), history)
 
@@ -146,33 +142,33 @@ class IcechunkPlanInputs:
     @property
     def lost(self) -> int:
         """The number of files that must stay but are acknowledged as lost."""
-        return int(self.manifests.notes.get(LOST, 0)) + int(self.chunks.notes.get(LOST, 0))
+        return (self.manifests.details.lost or 0) + (self.chunks.details.lost or 0)
 
     @property
     def unread(self) -> int:
         """The number of snapshots and manifests that must stay but are lost, and that no run has ever read."""
-        return int(self.manifests.notes.get(UNREAD, 0)) + int(self.chunks.notes.get(UNREAD, 0))
+        return (self.manifests.details.unread or 0) + (self.chunks.details.unread or 0)
 
 
 def require_one_origin(terms: IcechunkTerms, basis: PlanBasis, inputs: IcechunkPlanInputs) -> None:
     """Refuse manifests or chunks that were found under another policy, history or cutoff than the plan names."""
-    origin = {POLICY_HASH: terms.policy.policy_hash, **origin_of(basis)}
+    origin = origin_of(basis, terms.policy.policy_hash)
     for name, rows in (("reachable_manifests", inputs.manifests), ("reachable_chunks", inputs.chunks)):
-        differing = sorted(key for key, value in origin.items() if rows.notes.get(key) != value)
-        if differing:
+        if differing := rows.details.differing(origin):
             raise GuardRefused(
                 f"{terms.repository} {terms.day}: {name} has another {' and '.join(differing)} than the plan would "
                 f"name. Nothing was deleted. Plan again: `retention plan {terms.repository} --as-of {terms.day}`."
             )
 
 
-def origin_of(basis: PlanBasis) -> dict[str, str]:
-    """Return the notes that identify the origin of a table: the hash of the history and the cutoff."""
-    return {REFERENCES_HASH: history_hash(basis.state.history), CUTOFF: basis.cutoff.isoformat()}
+def origin_of(basis: PlanBasis, policy_hash: str) -> Details:
+    """Return the details that identify the origin of a table: the hashes of the policy and the history, the cutoff."""
+    history = history_hash(basis.state.history)
+    return Details(policy_hash=policy_hash, references_hash=history, cutoff=basis.cutoff)
 
 
 @dataclass(frozen=True, slots=True)
-class _Examined:
+class _Checked:
     """The classified and counted objects, with the results of the checks on them."""
 
     candidates: DataFrame
@@ -194,7 +190,7 @@ def make_plan(
     withdraw_plan(warehouse, terms.repository, terms.day)
     require_past(warehouse, terms.repository, terms.now)
     with CachedFrames() as frames:
-        return _keep(spark, warehouse, terms, basis, inputs, _examined(spark, warehouse, terms, basis, inputs, frames))
+        return _keep(spark, warehouse, terms, basis, inputs, _checked(spark, warehouse, terms, basis, inputs, frames))
 
 
 def _keep(
@@ -203,7 +199,7 @@ def _keep(
     terms: IcechunkTerms,
     basis: PlanBasis,
     inputs: IcechunkPlanInputs,
-    found: _Examined,
+    found: _Checked,
 ) -> Planned:
     """Store the plan with its edits if no check refuses it."""
     if guards.refusals(found.check_results):
@@ -241,21 +237,21 @@ def _keep(
         keep_due(warehouse, plan, found.due)
     keep_policy(warehouse, plan.repository, terms.policy)
     keep_plan(warehouse, plan)
-    note_found(spark, warehouse, terms.repository, inputs.inventory.frame, terms.run_id, terms.now)
+    record_found(spark, warehouse, terms.repository, inputs.inventory.frame, terms.run_id, terms.now)
     return Planned(stored, plan, found.check_results)
 
 
-def _examined(
+def _checked(
     spark: SparkSession,
     warehouse: Warehouse,
     terms: IcechunkTerms,
     basis: PlanBasis,
     inputs: IcechunkPlanInputs,
     frames: CachedFrames,
-) -> _Examined:
+) -> _Checked:
     inventory, manifests, chunks = inputs.inventory.frame, inputs.manifests.frame, inputs.chunks.frame
     stay = others(spark, basis.retained)
-    gone = holders(spark, basis.retained, basis.retained.leaving(basis.state)).where("NOT live")
+    gone = snapshots_of(spark, basis.retained, basis.retained.leaving(basis.state)).where("NOT live")
     holding = holding_of(manifests, chunks, stay, gone)
     objects = inputs.others.keep(classified(inventory, holding, basis.age_cutoff, terms.collect_overwritten))
     if inputs.unread:
@@ -285,7 +281,7 @@ def _examined(
         guards.totals_balance(totals.by_state, counted["listed"], amount),
     )
     digest = digest_of(found["digest"])
-    return _Examined(chosen, named, amount, totals, counted["live"], check_results, digest)
+    return _Checked(chosen, named, amount, totals, counted["live"], check_results, digest)
 
 
 def _warnings(terms: IcechunkTerms, basis: PlanBasis, unread: int) -> list[str]:

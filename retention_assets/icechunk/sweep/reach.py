@@ -18,17 +18,17 @@ from retention_assets.icechunk.rules.reach import chunks_of, manifests_of
 from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
 from retention_assets.icechunk.sweep.retained_set import RetainedSet
 from retention_assets.state.table_cache import TableCache
-from retention_assets.tables import INSTANT, STRINGS
+from retention_assets.tables import STRINGS, TIMESTAMP
 
-_HOLDERS = pa.schema(
+_SNAPSHOTS = pa.schema(
     [
         ("snapshot_id", pa.string()),
         ("live", pa.bool_()),
         ("expired", pa.bool_()),
         ("rule_ids", STRINGS),
         ("branches", STRINGS),
-        ("due_since", INSTANT),
-        ("flushed_at", INSTANT),
+        ("due_since", TIMESTAMP),
+        ("flushed_at", TIMESTAMP),
     ]
 )
 _ADDRESSES = pa.schema([("address", pa.string())])
@@ -59,11 +59,11 @@ def reach_of(spark: SparkSession, cache: TableCache, retained: RetainedSet) -> R
 
     Errors: errors of the files and the store, as executors raise them, also for a missing snapshot or manifest.
     """
-    snapshots = holders(spark, retained, ())
+    snapshots = snapshots_of(spark, retained, ())
     of_snapshots, _ = cache.rows(snapshots, snapshot_manifests())
     manifests = manifests_of(snapshots, of_snapshots)
     of_manifests, _ = cache.rows(manifests, manifest_chunks())
-    return Reach(manifests, chunks_of(manifests, of_manifests, cache.place), others(spark, retained))
+    return Reach(manifests, chunks_of(manifests, of_manifests, cache.url), others(spark, retained))
 
 
 def live_addresses(manifests: DataFrame, chunks: DataFrame, others: DataFrame) -> DataFrame:
@@ -74,13 +74,13 @@ def live_addresses(manifests: DataFrame, chunks: DataFrame, others: DataFrame) -
     return live_chunks.where(of_chunks).unionByName(few)
 
 
-def holders(spark: SparkSession, retained: RetainedSet, leaving: Iterable[bytes]) -> DataFrame:
+def snapshots_of(spark: SparkSession, retained: RetainedSet, leaving: Iterable[bytes]) -> DataFrame:
     """Return one row per snapshot that stays or is `leaving`: the columns that its manifests and chunks inherit."""
     rows = [
-        *_holders(retained, sorted(retained.snapshots), live=True),
-        *_holders(retained, sorted(leaving), live=False),
+        *_snapshot_rows(retained, sorted(retained.snapshots), live=True),
+        *_snapshot_rows(retained, sorted(leaving), live=False),
     ]
-    return from_arrow(spark, pa.Table.from_pylist(rows, schema=_HOLDERS))
+    return from_arrow(spark, pa.Table.from_pylist(rows, schema=_SNAPSHOTS))
 
 
 def others(spark: SparkSession, retained: RetainedSet) -> DataFrame:
@@ -90,7 +90,7 @@ def others(spark: SparkSession, retained: RetainedSet) -> DataFrame:
     return from_arrow(spark, pa.table([sorted(names)], schema=_ADDRESSES))
 
 
-def _holders(retained: RetainedSet, ids: Iterable[bytes], *, live: bool) -> Iterator[Mapping[str, object]]:
+def _snapshot_rows(retained: RetainedSet, ids: Iterable[bytes], *, live: bool) -> Iterator[Mapping[str, object]]:
     for snapshot_id in ids:
         decision = retained.expiration and retained.expiration.selection.decisions.get(snapshot_id)
         reference = (decision.reference or "") if decision else ""

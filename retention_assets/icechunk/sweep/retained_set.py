@@ -1,4 +1,4 @@
-"""Computes the retained set of an Icechunk repository: the snapshots and transaction logs that stay.
+"""Computes the retained set of an Icechunk repository: the snapshots and transaction logs that stay, and why.
 
 The functions are pure. Plan, sweep and verification all use them.
 Source: Icechunk facts 3 and 4; DESIGN.md, invariants 1 and 5.
@@ -8,19 +8,28 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import Any
+
+import pyarrow as pa
 
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo
-from retention_assets.icechunk.rules.collection import repo_without
+from retention_assets.icechunk.rules.collection import Kept, kept_transaction_logs, kept_v1, kept_v2, repo_without
 from retention_assets.icechunk.rules.expiration import BranchDeleted, Expiration, TagDeleted, edited
 from retention_assets.icechunk.rules.expire_v1 import expire_v1
 from retention_assets.icechunk.rules.expire_v2 import expiration_v2, repo_after
 from retention_assets.icechunk.rules.planned import PlannedEdits, unapproved
-from retention_assets.icechunk.rules.reachable import Kept, kept_transaction_logs, kept_v1, kept_v2
-from retention_assets.icechunk.rules.retention import NOTHING_UNAPPROVED, Unapproved, held_snapshots
+from retention_assets.icechunk.rules.retention import NOTHING_UNAPPROVED, Decision, Unapproved, held_snapshots
 from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.tables import EXPIRED_SNAPSHOTS
+
+KEPT, RELEASED, DROPPED = "kept", "released", "dropped"
+_UNKNOWN = Decision(False, None, None, None, "only its file is there: no history knows it")
+_YOUNG = "; its file is younger than the grace period, and stays"
+_NAMED = "; it stays as long as a branch or tag, or a younger snapshot, needs it"
+_UNREACHED = "; it goes since nothing reaches it and its file is old"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +75,19 @@ def retained_set_of(
         expiration = _within(planned, state.history, partial(expire_v1, state.history, policy, as_of))
         after = edited(state.history, expiration.edits)
         kept = kept_v1(after, state.stored, cutoff, expiration.selection.held)
-        return _stand(state.history, after, kept, kept.snapshots, expiration, None)
+        return _retained(state.history, after, kept, kept.snapshots, expiration, None)
     expiration = _within(planned, state.history, partial(expiration_v2, state.history, policy, as_of))
     repo = repo_after(state.repo, expiration)
     kept = kept_v2(repo, state.stored, cutoff, expiration.selection.held)
     after = edited(state.history, expiration.edits)
-    return _stand(state.history, after, kept, kept.snapshots, expiration, repo_without(repo, kept.dropped))
+    return _retained(state.history, after, kept, kept.snapshots, expiration, repo_without(repo, kept.dropped))
 
 
 def _within(planned: PlannedEdits | None, history: History, expire: Callable[[Unapproved], Expiration]) -> Expiration:
     return expire(unapproved(planned, history, expire) if planned else NOTHING_UNAPPROVED)
 
 
-def standing(state: IcechunkState, cutoff: datetime, held: Collection[bytes]) -> RetainedSet:
+def current_retained_set(state: IcechunkState, cutoff: datetime, held: Collection[bytes]) -> RetainedSet:
     """Return what stays of `state` without any edit: no snapshot expires, and every listed one stays.
 
     A listed snapshot is one that the repo object names and that has a file. The sweep and the verification use this
@@ -87,13 +96,13 @@ def standing(state: IcechunkState, cutoff: datetime, held: Collection[bytes]) ->
     """
     if state.repo is None:
         kept = kept_v1(state.history, state.stored, cutoff, held)
-        return _stand(state.history, state.history, kept, kept.snapshots, None, None)
+        return _retained(state.history, state.history, kept, kept.snapshots, None, None)
     kept = kept_v2(state.repo, state.stored, cutoff, held)
     listed = kept.snapshots | (kept.dropped & state.stored.keys())
-    return _stand(state.history, state.history, kept, listed, None, state.repo)
+    return _retained(state.history, state.history, kept, listed, None, state.repo)
 
 
-def _stand(
+def _retained(
     before: History,
     after: History,
     kept: Kept,
@@ -123,3 +132,37 @@ def edits_of(state: IcechunkState, retained: RetainedSet, as_of: datetime, cutof
 
 def _texts(ids: Collection[bytes]) -> tuple[str, ...]:
     return tuple(sorted(map(encode_id, ids)))
+
+
+def decision_rows(state: IcechunkState, retained: RetainedSet) -> pa.Table:
+    """Return `expired_snapshots`: one row for each snapshot of the history and for each other snapshot file."""
+    rows = [_row(retained, snapshot_id) for snapshot_id in sorted(state.history.snapshots.keys() | state.stored.keys())]
+    return pa.Table.from_pylist(rows, schema=EXPIRED_SNAPSHOTS.schema)
+
+
+def _row(retained: RetainedSet, snapshot_id: bytes) -> dict[str, Any]:
+    expiration = retained.expiration
+    assert expiration is not None  # a plan's retained set always has an expiration
+    decision = expiration.selection.decisions.get(snapshot_id, _UNKNOWN)
+    released, stays = snapshot_id in expiration.released, snapshot_id in retained.snapshots
+    parent = expiration.reparented.get(snapshot_id)
+    return {
+        "snapshot_id": encode_id(snapshot_id),
+        "decision": RELEASED if released else KEPT if stays else DROPPED,
+        "stays": stays,
+        "rule_id": decision.rule_id,
+        "reference": decision.reference,
+        "due_since": decision.due_since,
+        "reason": decision.reason + _but(decision, released=released, stays=stays),
+        "new_parent_id": None if parent is None else encode_id(parent),
+        "deleted_references": [str(one) for one in expiration.selection.deleted if one.tip == snapshot_id],
+    }
+
+
+def _but(decision: Decision, *, released: bool, stays: bool) -> str:
+    """Return the second part of the reason: why the snapshot stays or goes, if the policy's reason is not enough."""
+    if released:
+        return _YOUNG if stays else ""
+    if stays:
+        return _NAMED if decision.expired else ""
+    return _UNREACHED

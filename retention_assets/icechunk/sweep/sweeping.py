@@ -11,15 +11,15 @@ from pyspark.sql import DataFrame
 from retention_assets.core.amounts import Amount
 from retention_assets.core.frames import from_arrow
 from retention_assets.core.liveness import Liveness
-from retention_assets.icechunk.edits.applied import (
+from retention_assets.icechunk.edits.publishing import publish
+from retention_assets.icechunk.edits.stored import (
     begin_publication,
     keep_publication,
+    planned_edits,
     removed_references,
     unexplained,
     without_those_there,
 )
-from retention_assets.icechunk.edits.publishing import publish
-from retention_assets.icechunk.edits.stored import planned_edits
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.source.opening import OpenIcechunk
 from retention_assets.icechunk.sweep.layout import IcechunkLayout, characters
@@ -59,7 +59,7 @@ class IcechunkRepositorySweep(RepositorySweep):
     dump = None
 
     def __init__(self, sweep: IcechunkSweep, plan: Plan) -> None:
-        """Errors: GuardRefused if the plan, its policy or its place is not as approved, or if clocks differ."""
+        """Errors: GuardRefused if the plan, its policy or its location is not as approved, or if clocks differ."""
         self._sweep, self.plan = sweep, plan
         self._policy = sweep.opened.policy()
         self.candidates = planned_as_approved(sweep, plan, self._policy.policy_hash)

@@ -13,16 +13,15 @@ from retention_assets.core.frames import CachedFrames
 from retention_assets.core.guards import CheckResult
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.paths import TRANSACTIONS
-from retention_assets.icechunk.rules.snapshots import require_whole
-from retention_assets.icechunk.source.places import icechunk_prefixes
+from retention_assets.icechunk.rules.snapshots import require_complete
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
+from retention_assets.icechunk.sweep.layout import icechunk_prefixes
 from retention_assets.icechunk.sweep.reach import reach_of
-from retention_assets.icechunk.sweep.retained_set import RetainedSet, held_ids, standing
+from retention_assets.icechunk.sweep.retained_set import RetainedSet, current_retained_set, held_ids
 from retention_assets.icechunk.sweep.sweeping import IcechunkSweep
-from retention_assets.objectstore.listing import list_objects
+from retention_assets.objectstore.listing import list_objects, presence
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.presence import presence
 from retention_assets.state.acknowledged import acknowledged_addresses
 from retention_assets.state.ledger import ABSENT
 from retention_assets.state.table_cache import TableCache
@@ -46,7 +45,7 @@ def verify(sweep: IcechunkSweep) -> list[CheckResult]:
     """Return the results of all checks. Errors: of the source and the store, when something cannot be read at all."""
     inputs, access = verification_inputs(sweep), sweep.opened.access
     state = sweep.opened.source.state()
-    require_whole(state.history)
+    require_complete(state.history)
     acknowledged = acknowledged_addresses(sweep.spark, sweep.warehouse, sweep.name)
     with CachedFrames() as frames:
         kept = frames.cache(files_kept(sweep, state, acknowledged))
@@ -70,7 +69,7 @@ def files_kept(sweep: IcechunkSweep, state: IcechunkState, lost: DataFrame) -> D
     cache = TableCache(
         sweep.spark, sweep.warehouse, sweep.name, sweep.opened.access, sweep.attempt, full=True, lost=lost
     )
-    return reach_of(sweep.spark, cache, _stand_of(sweep, state)).required()
+    return reach_of(sweep.spark, cache, _current_set_of(sweep, state)).required()
 
 
 def files_to_spare(sweep: IcechunkSweep) -> DataFrame:
@@ -84,7 +83,7 @@ def files_to_spare(sweep: IcechunkSweep) -> DataFrame:
     lost = presence(acknowledged, access).where("last_modified IS NULL").select("address").cache()
     try:
         cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, access, sweep.attempt, lost=lost)
-        reach = reach_of(sweep.spark, cache, _stand_of(sweep, sweep.opened.source.state()))
+        reach = reach_of(sweep.spark, cache, _current_set_of(sweep, sweep.opened.source.state()))
         for kind, needed in ((snapshot_manifests(), reach.others), (manifest_chunks(), reach.manifests.where("live"))):
             files = needed.where(F.col("address").startswith(f"{kind.folder}/")).join(
                 lost, on="address", how="left_semi"
@@ -102,9 +101,9 @@ def files_to_spare(sweep: IcechunkSweep) -> DataFrame:
     return reach.live()
 
 
-def _stand_of(sweep: IcechunkSweep, state: IcechunkState) -> RetainedSet:
+def _current_set_of(sweep: IcechunkSweep, state: IcechunkState) -> RetainedSet:
     held = held_ids(state, sweep.opened.policy(), datetime(sweep.day.year, sweep.day.month, sweep.day.day, tzinfo=UTC))
-    return standing(state, datetime.max.replace(tzinfo=UTC), held)
+    return current_retained_set(state, datetime.max.replace(tzinfo=UTC), held)
 
 
 def _references_resolve(state: IcechunkState) -> CheckResult:
@@ -140,8 +139,8 @@ def logs_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame) -> CheckR
 
 
 def _absent(kept: DataFrame, listing: DataFrame, ledger: DataFrame):  # type: ignore[no-untyped-def]  # a Row
-    told = ledger.select("address", "outcome")
-    absent = kept.join(listing.select("address"), on="address", how="left_anti").join(told, on="address", how="left")
+    absent = kept.join(listing.select("address"), on="address", how="left_anti")
+    absent = absent.join(ledger.select("address", "outcome"), on="address", how="left")
     ours, named = F.col("outcome").isin(*ABSENT), F.concat_ws(", ", "address", "outcome")
     row = absent.agg(
         F.count(F.lit(1)).alias("lost"),

@@ -11,7 +11,7 @@ import cramjam
 import google_crc32c
 import numpy as np
 
-from retention_assets.decoding.arrays import bytes_array, table_array
+from retention_assets.decoding.columns import bytes_array, table_array
 from retention_assets.decoding.corruption import corrupt
 from retention_assets.decoding.kernels import BLOCK_TRAILER, TRAILER, inspect_blocks, read_handles, scan_rows
 
@@ -36,10 +36,10 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The records of decoded blocks. `places`: their positions in `content`, filled by the kernel `scan_rows`."""
+    """The records of decoded blocks. `positions`: of their parts in `content`, filled by the kernel `scan_rows`."""
 
     content: np.ndarray
-    places: np.ndarray
+    positions: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def _small_rows(rows: Rows) -> Iterator[tuple[bytes, bytes]]:
     """Yield (key, value) of the few rows of a metaindex or properties block."""
     key = b""
     content = rows.content.tobytes()
-    for shared, suffix, unshared, value, length in rows.places.T.tolist():
+    for shared, suffix, unshared, value, length in rows.positions.T.tolist():
         key = key[:shared] + content[suffix : suffix + unshared]
         yield key, content[value : value + length]
 
@@ -151,8 +151,8 @@ class _Reading:
     def handles(self, index: Handles, what: str) -> Handles:
         """Return the block locations in the index blocks at `index`, in the order of the index."""
         rows = self.rows(index, what)
-        found = table_array(2, rows.places.shape[1])
-        if (bad := read_handles(rows.content, rows.places, found)) >= 0:
+        found = table_array(2, rows.positions.shape[1])
+        if (bad := read_handles(rows.content, rows.positions, found)) >= 0:
             raise corrupt(self.name, f"row {bad} of the {what} is no block location")
         return found
 
@@ -161,12 +161,12 @@ class _Reading:
         blocks = self._load(handles, what)
         possible = len(self.content) // BLOCK_TRAILER if limit is None else limit  # each index row names a block
         capacity = min(possible, len(blocks.content) // 3)  # a row has three lengths, so at least 3 bytes
-        places = table_array(5, capacity)
-        count, bad = scan_rows(blocks.content, blocks.starts, blocks.ends, places)
+        positions = table_array(5, capacity)
+        count, bad = scan_rows(blocks.content, blocks.starts, blocks.ends, positions)
         if bad >= 0 or count != (count if limit is None else limit):
             promise = "" if limit is None else f", where {limit:,} records are promised"
             raise corrupt(self.name, f"{what} {max(bad, 0)} is malformed after {count:,} records{promise}")
-        return Rows(blocks.content, np.ascontiguousarray(places[:, :count]))
+        return Rows(blocks.content, np.ascontiguousarray(positions[:, :count]))
 
     def _load(self, handles: Handles, what: str) -> Blocks:
         """Return the blocks at `handles`, decompressed. Their checksums are verified."""

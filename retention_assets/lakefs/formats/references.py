@@ -13,7 +13,7 @@ from retention_assets.lakefs.formats.identity import commit_id
 from retention_assets.lakefs.formats.lakefs_pb2 import BranchData, CommitData, GarbageCollectionRules, TagData
 from retention_assets.lakefs.formats.ranges import FIRST_SECOND, LAST_SECOND
 from retention_assets.lakefs.formats.sstable import read_table, require_kind
-from retention_assets.tables import INSTANT, STRINGS
+from retention_assets.tables import STRINGS, TIMESTAMP
 
 COMMIT_SCHEMA = pa.schema(
     [
@@ -21,7 +21,7 @@ COMMIT_SCHEMA = pa.schema(
         pa.field("parents", STRINGS, nullable=False),
         pa.field("version", pa.int32(), nullable=False),  # 0: the main parent is the last one
         pa.field("generation", pa.int32(), nullable=False),
-        pa.field("created_at", INSTANT, nullable=False),  # the committer's clock
+        pa.field("created_at", TIMESTAMP, nullable=False),  # the committer's clock
         pa.field("metarange_id", pa.string(), nullable=False),  # empty: the commit holds nothing
         pa.field("committer", pa.string(), nullable=False),
         pa.field("message", pa.string(), nullable=False),

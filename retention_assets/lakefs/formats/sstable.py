@@ -9,8 +9,7 @@ from pathlib import PurePosixPath
 import numpy as np
 import pyarrow as pa
 
-from retention_assets.decoding.arrays import bytes_array, offsets_array, table_array
-from retention_assets.decoding.columns import Pieces, binary_column
+from retention_assets.decoding.columns import Pieces, binary_column, bytes_array, offsets_array, table_array
 from retention_assets.decoding.corruption import corrupt
 from retention_assets.decoding.kernels import RECORD_MARKS, TRAILER, compose_keys, hashed_records, split_values
 from retention_assets.lakefs.formats.blocks import MAX_DECODED, Container, Rows, open_container
@@ -77,7 +76,7 @@ def open_table(content: bytes, name: str) -> VerifiedTable:
         raise corrupt(name, f"its content has the id {content_id}, not the one it is named by")
     parts = table_array(4, len(keys))
     source = container.rows.content
-    if (bad := split_values(source, container.rows.places, parts)) >= 0:
+    if (bad := split_values(source, container.rows.positions, parts)) >= 0:
         raise corrupt(name, f"the value of record {bad:,} is malformed")
     return VerifiedTable(
         name=name,
@@ -98,12 +97,12 @@ def require_kind(properties: Mapping[str, bytes], kind: str, entity: str | None,
 
 def _keys(rows: Rows, name: str) -> pa.Array:
     """Return the user keys. Refuse keys that are out of order, and records of another kind than SET."""
-    count = rows.places.shape[1]
-    total = int((rows.places[0] + rows.places[2]).sum()) - TRAILER * count
+    count = rows.positions.shape[1]
+    total = int((rows.positions[0] + rows.positions[2]).sum()) - TRAILER * count
     if not 0 <= total <= MAX_DECODED:
         raise corrupt(name, f"its keys cannot take {total:,} bytes")
     target, offsets = bytes_array(total + TRAILER), offsets_array(count)
-    if (bad := compose_keys(rows.content, rows.places, target, offsets)) >= 0:
+    if (bad := compose_keys(rows.content, rows.positions, target, offsets)) >= 0:
         raise corrupt(name, f"the key of record {bad:,} is out of order, or not one that lakeFS writes")
     return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(target[:total])])
 
@@ -113,13 +112,13 @@ def _content_id(keys: pa.Array, container: Container) -> str:
     offset_buffer, key_buffer = keys.buffers()[1:]
     assert offset_buffer is not None and key_buffer is not None  # `_keys` sets both buffers
     offsets, key_bytes = np.frombuffer(offset_buffer, np.int32), np.frombuffer(key_buffer, np.uint8)
-    places = container.rows.places
-    largest = int((np.diff(offsets) + places[4]).max(initial=0))
+    positions = container.rows.positions
+    largest = int((np.diff(offsets) + positions[4]).max(initial=0))
     piece = bytes_array(max(HASHED_AT_ONCE, largest + RECORD_MARKS))
     hashing = hashlib.sha256()
     row = 0
     while row < len(keys):
-        row, written = hashed_records(key_bytes, offsets, container.rows.content, places, row, piece)
+        row, written = hashed_records(key_bytes, offsets, container.rows.content, positions, row, piece)
         hashing.update(memoryview(piece)[:written])
     hashing.update(hashed_properties(container.properties))
     return hashing.hexdigest()

@@ -5,11 +5,10 @@ Source: DESIGN.md, invariants 1, 2, 9 and 10, and Decisions (Deduplication, Reas
 
 from collections.abc import Collection
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.core.age import AgeCutoff
-from retention_assets.core.aggregates import union_of
 from retention_assets.core.paths import below_any
 from retention_assets.core.states import (
     CANDIDATE,
@@ -23,13 +22,13 @@ from retention_assets.core.states import (
     YOUNG,
 )
 from retention_assets.lakefs.rules.names import is_generated, is_outside, stored_name
-from retention_assets.tables import DELETION_CANDIDATES
 
+LIVE_COLUMNS = ("address", "key", "active", "protected", "lifecycle_due", "last_modified")
 _TEXTS = "array<string>"
 
 
-def holders(pairs: DataFrame, held_prefixes: Collection[str]) -> DataFrame:
-    """Return one row per address: whether it is kept or protected, and its paths, branches, rules and dates.
+def commits_by_address(pairs: DataFrame, held_prefixes: Collection[str]) -> DataFrame:
+    """Return one row per address: whether commits keep or protect it, and since when.
 
     An address is kept if an active commit has a pair of it that is not due under a lifecycle rule. Pairs of commits
     that are not active do not keep an address. Pairs of an absolute address count for the listed object that the
@@ -38,18 +37,13 @@ def holders(pairs: DataFrame, held_prefixes: Collection[str]) -> DataFrame:
     `pairs`: `addresses` with the columns of `with_lifecycle`.
     """
     held = F.col("protected") | below_any(F.col("key"), held_prefixes)
-    by_rule = F.when(F.col("active"), F.col("matched_rules")).otherwise(F.array().cast(_TEXTS))
     return (
-        pairs.withColumns({"address": stored_name(F.col("address")), "protected": held, "matched_rules": by_rule})
+        pairs.withColumns({"address": stored_name(F.col("address")), "protected": held})
         .groupBy("address")
         .agg(
             F.bool_or(F.col("active") & ~F.col("lifecycle_due")).alias("kept"),
             F.bool_or("active").alias("active"),
             F.bool_or("protected").alias("protected"),
-            F.array_sort(F.collect_set("key")).alias("paths"),
-            union_of("branches").alias("branches"),
-            union_of("rule_ids").alias("retention_rules"),
-            union_of("matched_rules").alias("lifecycle_rules"),
             F.max("due_since").alias("expired_since"),
             F.max(F.when(F.col("active"), F.col("lifecycle_due_since"))).alias("lifecycle_since"),
             F.min("added_at").alias("first_committed_at"),
@@ -60,13 +54,13 @@ def holders(pairs: DataFrame, held_prefixes: Collection[str]) -> DataFrame:
 
 
 def classified(
-    inventory: DataFrame, holding: DataFrame, staged: DataFrame, age_cutoff: AgeCutoff, *, staged_known: bool
+    inventory: DataFrame, commits: DataFrame, staged: DataFrame, age_cutoff: AgeCutoff, *, staged_known: bool
 ) -> DataFrame:
-    """Return every listed object with its `state`, its `reason` if it may be deleted, and the columns of `holding`.
+    """Return every listed object with its `state`, its `reason` if it may be deleted, and the columns of `commits`.
 
     If the staged list is not known, objects that no commit holds are kept, because they may be staged.
 
-    `holding`: the rows that `holders` returns.
+    `commits`: the rows that `commits_by_address` returns.
     """
     in_a_commit = F.col("active").isNotNull()
     reason = F.when(~in_a_commit, UNREFERENCED).when(F.col("active"), LIFECYCLE).otherwise(EXPIRED)
@@ -78,29 +72,50 @@ def classified(
         .otherwise(CANDIDATE)
     )
     marked = staged.select("address").distinct().withColumn("is_staged", F.lit(True))
-    known = inventory.join(holding, on="address", how="left").join(marked, on="address", how="left")
+    known = inventory.join(commits, on="address", how="left").join(marked, on="address", how="left")
     return known.withColumn("reason", reason).withColumn("state", state)
 
 
-def candidates(named: DataFrame) -> DataFrame:
-    """Return the candidates among the objects that `due` returns, one row per address."""
-    return named.where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)
-
-
 def due(classified_objects: DataFrame) -> DataFrame:
-    """Return the candidates and the waiting objects, with the columns of `deletion_candidates` added."""
-    by_lifecycle = F.col("reason") == LIFECYCLE
-    rules = F.when(by_lifecycle, F.col("lifecycle_rules")).otherwise(F.col("retention_rules"))
-    since = F.when(by_lifecycle, F.col("lifecycle_since")).otherwise(F.col("expired_since"))
-    none = F.array().cast(_TEXTS)
-    return classified_objects.where(F.col("state").isin(CANDIDATE, WAITING)).withColumns(
-        {
-            "rule_ids": F.coalesce(rules, none),
-            "paths": F.coalesce("paths", none),
-            "branches": F.coalesce("branches", none),
-            "due_since": since,
-        }
+    """Return the candidates and the waiting objects, with `due_since`. `with_names` adds their lists of names."""
+    since = F.when(F.col("reason") == LIFECYCLE, F.col("lifecycle_since")).otherwise(F.col("expired_since"))
+    named = classified_objects.where(F.col("state").isin(CANDIDATE, WAITING))
+    return named.withColumn("due_since", since)
+
+
+def with_names(objects: DataFrame, pairs: DataFrame) -> DataFrame:
+    """Return the objects that `due` returns with `paths`, `branches` and `rule_ids`, the rules under which it is due.
+
+    Only the pairs of these objects are united into lists: the aggregates of lists take most of a large plan's time.
+
+    `pairs`: as in `commits_by_address`.
+    """
+    of_rule = F.when(F.col("active"), F.col("matched_rules")).otherwise(F.array().cast(_TEXTS))
+    lists = F.struct("key", "branches", F.col("rule_ids").alias("retention_rules"), of_rule.alias("lifecycle_rules"))
+    named = (
+        pairs.withColumn("address", stored_name(F.col("address")))
+        .join(objects.select("address"), on="address", how="left_semi")
+        .groupBy("address")
+        .agg(F.collect_list(lists).alias("pairs"))
     )
+    rules = F.when(F.col("reason") == LIFECYCLE, _united("lifecycle_rules")).otherwise(_united("retention_rules"))
+    none = F.array().cast(_TEXTS)
+    return (
+        objects.join(named, on="address", how="left")
+        .withColumns(
+            {
+                "rule_ids": F.coalesce(rules, none),
+                "paths": F.coalesce(F.array_sort(F.array_distinct("pairs.key")), none),
+                "branches": F.coalesce(_united("branches"), none),
+            }
+        )
+        .drop("pairs")
+    )
+
+
+def _united(column: str) -> Column:
+    """Return the union of a list that each of an object's pairs has, sorted."""
+    return F.array_sort(F.array_distinct(F.flatten(f"pairs.{column}")))
 
 
 def live_addresses(pairs: DataFrame, staged: DataFrame, held_prefixes: Collection[str]) -> DataFrame:
@@ -124,7 +139,7 @@ def live_entries(pairs: DataFrame, staged: DataFrame, held_prefixes: Collection[
     absolute addresses refer to the object, it can lie elsewhere, so it need not be listed, but it is kept if it is
     listed.
 
-    `pairs`: as in `holders`.
+    `pairs`: as in `commits_by_address`, of which only `LIVE_COLUMNS` are needed.
     """
     not_due = F.col("active") & ~F.col("lifecycle_due")
     kept = not_due | F.col("protected") | below_any(F.col("key"), held_prefixes)

@@ -8,8 +8,14 @@ from typing import NamedTuple
 
 from retention_assets.config.durations import later
 from retention_assets.errors import GuardRefused
-from retention_assets.lakefs.rules.ancestry import all_ancestry, children_first, main_ancestry, require_whole
-from retention_assets.lakefs.rules.references import Commit, References
+from retention_assets.lakefs.rules.references import (
+    Commit,
+    References,
+    all_ancestry,
+    children_first,
+    main_ancestry,
+    require_whole,
+)
 from retention_assets.lakefs.rules.reflog import SeenHead
 from retention_assets.policy.rules import CommittedRetention, Hold, Kept
 
@@ -111,7 +117,9 @@ def activity(
     if retention is None:
         return {commit.commit_id: Activity(active=True, due_since=None, rule_id=None) for commit in ordered}
     heads = set(references.branches.values())
-    seen = [(head.commit_id, head.last_seen, retention.span_for(head.name)) for head in left if head.kind == "branch"]
+    seen = [
+        (head.commit_id, head.last_seen, retention.duration_for(head.name)) for head in left if head.kind == "branch"
+    ]
     due = _due_by_commit(ordered, _kept_by_head(references, retention), retention.default_kept, seen)
     return {
         commit.commit_id: _activity(commit.commit_id in heads, due.get(commit.commit_id), as_of) for commit in ordered
@@ -169,10 +177,10 @@ def reaching_branches(references: References, heads: Iterable[tuple[str, str]]) 
     ordered = children_first(references)
     named = sorted(heads)
     names = sorted({name for name, _ in named})
-    place = {name: number for number, name in enumerate(names)}
+    position = {name: number for number, name in enumerate(names)}
     masks = dict.fromkeys(references.commits, 0)
     for name, commit_id in named:
-        masks[commit_id] |= 1 << place[name]
+        masks[commit_id] |= 1 << position[name]
     for commit in ordered:
         for parent in commit.parents:
             masks[parent] |= masks[commit.commit_id]
@@ -191,7 +199,7 @@ def _kept_by_head(references: References, retention: CommittedRetention) -> dict
     """Return the retention of each HEAD commit: the longest one of the branches that have this HEAD."""
     kept: dict[str, Kept] = {}
     for branch, head in references.branches.items():
-        one = retention.span_for(branch)
+        one = retention.duration_for(branch)
         if head not in kept or one.outlasts(kept[head]):
             kept[head] = one
     return kept
@@ -210,23 +218,23 @@ def _due_by_commit(
     """
     due: dict[str, _Due] = {}
     seen: defaultdict[str, list[tuple[datetime, Kept]]] = defaultdict(list)
-    for commit_id, at, span in left:
-        seen[commit_id].append((at, span))
+    for commit_id, at, one in left:
+        seen[commit_id].append((at, one))
     for commit in ordered:
         if commit.commit_id not in kept:
             kept[commit.commit_id] = default
-            due[commit.commit_id] = _Due(later(commit.created_at, default.span), default.rule_id)
-        for at, span in seen.get(commit.commit_id, ()):
-            _extend(due, commit.commit_id, _Due(later(at, span.span), span.rule_id))
-            if span.outlasts(kept[commit.commit_id]):
-                kept[commit.commit_id] = span
+            due[commit.commit_id] = _Due(later(commit.created_at, default.duration), default.rule_id)
+        for at, one in seen.get(commit.commit_id, ()):
+            _extend(due, commit.commit_id, _Due(later(at, one.duration), one.rule_id))
+            if one.outlasts(kept[commit.commit_id]):
+                kept[commit.commit_id] = one
         parent = commit.main_parent
         if parent is None:
             continue
-        span = kept[commit.commit_id]
-        if parent not in kept or span.outlasts(kept[parent]):
-            kept[parent] = span
-        _extend(due, parent, _Due(later(commit.created_at, span.span), span.rule_id))
+        longest = kept[commit.commit_id]
+        if parent not in kept or longest.outlasts(kept[parent]):
+            kept[parent] = longest
+        _extend(due, parent, _Due(later(commit.created_at, longest.duration), longest.rule_id))
     return due
 
 

@@ -53,12 +53,12 @@ def spellings(namespace: str, storage: str) -> tuple[str, ...]:
 
     Both arguments must be canonical: no trailing slash, and `s3://` instead of `s3a://` or `s3n://`.
     """
-    places = {namespace, storage}
+    locations = {namespace, storage}
     if storage.startswith("file://"):
-        places.add("local://" + storage.removeprefix("file://"))
-    decoded = {unquote(place) for place in places}
-    encoded = {quote(place, safe=":/!$&'()*+,;=@~") for place in decoded}
-    return tuple(sorted(places | decoded | encoded, key=lambda place: (-len(place), place)))
+        locations.add("local://" + storage.removeprefix("file://"))
+    decoded = {unquote(location) for location in locations}
+    encoded = {quote(location, safe=":/!$&'()*+,;=@~") for location in decoded}
+    return tuple(sorted(locations | decoded | encoded, key=lambda location: (-len(location), location)))
 
 
 def canonical_name(address: str, address_type: int, inside: Sequence[str]) -> str:
@@ -69,9 +69,9 @@ def canonical_name(address: str, address_type: int, inside: Sequence[str]) -> st
     if address_type == RELATIVE or not is_absolute(address):
         return address
     spelled = re.sub("^s3[an]://", "s3://", address)
-    for place in inside:
-        if spelled.startswith(f"{place}/"):
-            return spelled[len(place) + 1 :]
+    for location in inside:
+        if spelled.startswith(f"{location}/"):
+            return spelled[len(location) + 1 :]
     return spelled
 
 

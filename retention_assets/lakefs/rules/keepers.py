@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from retention_assets.core.keepers import Keeper
-from retention_assets.lakefs.rules.committed import Activity, activity, protected_commits
+from retention_assets.lakefs.rules.committed import Activity, activity, protected_commits, reaching_branches
 from retention_assets.lakefs.rules.references import References
-from retention_assets.lakefs.rules.reflog import Memory, counting_heads, held_until, with_true_ages
+from retention_assets.lakefs.rules.reflog import Memory, SeenHead, counting_heads, held_until, with_true_ages
 from retention_assets.policy.rules import RETENTION_IDS, Hold, LifecycleRule, Policy, due_since
-
-_DIGITS = 12  # of a commit id in a sentence, as lakeFS's UI shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +38,7 @@ class KeptCommits:
     activity: Mapping[str, Activity]
     protected: Mapping[str, tuple[Keeper, ...]]  # by a tag, a hold or the reflog
     heads: Mapping[str, tuple[str, ...]]  # the branches whose head a commit is
+    by_reflog: Mapping[str, str]  # the gone or reset branches that keep a commit longer than all others do
 
 
 def kept_commits(
@@ -50,12 +49,10 @@ def kept_commits(
     left = counting_heads(references, memory, policy, as_of)
     protected: defaultdict[str, list[Keeper]] = defaultdict(list)
     for tag, commit_id in sorted(references.tags.items()) if tags_protect else ():
-        protected[commit_id].append(Keeper("tag", tag, f"the tag {tag} is on commit {commit_id[:_DIGITS]}", None))
+        protected[commit_id].append(Keeper("tag", tag, f"the tag {tag} is on commit {commit_id}", None))
     for head in left:
         if head.kind == "tag" and tags_protect:
-            detail = (
-                f"the tag {head.name} was on commit {head.commit_id[:_DIGITS]}, last seen {head.last_seen:%Y-%m-%d}"
-            )
+            detail = f"the tag {head.name} was on commit {head.commit_id}, last seen {head.last_seen:%Y-%m-%d}"
             protected[head.commit_id].append(Keeper("reflog", head.name, detail, held_until(head, policy)))
     for hold in sorted(policy.holds, key=lambda hold: hold.hold_id):
         for commit_id in protected_commits(references, [hold], tags_protect=False, as_of=as_of):
@@ -63,14 +60,31 @@ def kept_commits(
     heads: defaultdict[str, list[str]] = defaultdict(list)
     for branch, commit_id in sorted(references.branches.items()):
         heads[commit_id].append(branch)
+    kept = activity(references, policy.retention, as_of, left)
     return KeptCommits(
         policy,
         as_of,
         references,
-        activity(references, policy.retention, as_of, left),
+        kept,
         {commit_id: tuple(keepers) for commit_id, keepers in protected.items()},
         {commit_id: tuple(names) for commit_id, names in heads.items()},
+        _by_reflog(policy, references, as_of, kept, left),
     )
+
+
+def _by_reflog(
+    policy: Policy, references: References, as_of: datetime, kept: Mapping[str, Activity], left: Iterable[SeenHead]
+) -> dict[str, str]:
+    """Return the names of the branches in `left` that reach a commit, for those that are due later because of them."""
+    gone = [(head.name, head.commit_id) for head in left if head.kind == "branch"]
+    if not gone:
+        return {}
+    reached, otherwise = reaching_branches(references, gone), activity(references, policy.retention, as_of)
+    return {
+        commit_id: ", ".join(names)
+        for commit_id, names in reached.items()
+        if names and kept[commit_id].due_since != otherwise[commit_id].due_since
+    }
 
 
 def keepers_of(entry: Entry, kept: KeptCommits) -> list[Keeper]:
@@ -124,7 +138,10 @@ def _of_commits(
     why = f"under the rule {RETENTION_IDS}{by}" if by else "and no rule lets it go"
     if ends is not None and (until is None or ends < until):
         until, why = ends, f"until the lifecycle rule {rule} ends this"
-    detail = f"{count} it; the last to let it go is {last[:_DIGITS]}, {why}"
+    detail = f"{count} it; the last to let it go is {last}, {why}"
+    if gone := kept.by_reflog.get(last):
+        detail = f"{detail}; only the reflog knows the branch that had it: {gone}"
+        return Keeper("reflog", gone, detail, until, entry.path)
     return Keeper("commit", last, detail, until, entry.path)
 
 

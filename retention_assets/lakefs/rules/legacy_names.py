@@ -18,7 +18,6 @@ from retention_assets.lakefs.rules.names import is_generated
 
 _PATTERNS = {"root": f"^{ROOT_OF_OLD}{END}", "linked": f"^{LINKED_OF_OLD}{END}"}
 KINDS = frozenset(_PATTERNS)
-LEGACY_KINDS = "legacy_kinds"  # note of `addresses`: the kinds that they have, separated by spaces
 
 
 def kinds_in_use(addresses: DataFrame) -> frozenset[str]:

@@ -16,7 +16,7 @@ from retention_assets.policy.matching import glob_regex
 from retention_assets.policy.rules import LifecycleRule
 
 _FOR_EVER = 2**62  # microseconds; beyond every date, and the sum with a time does not overflow
-_LAST_INSTANT = 253_402_300_799_999_999  # 9999-12-31 in microseconds
+_LATEST_TIMESTAMP = 253_402_300_799_999_999  # 9999-12-31 in microseconds
 
 
 def with_lifecycle(
@@ -35,7 +35,7 @@ def with_lifecycle(
     """
     enabled = sorted((rule for rule in rules if rule.enabled), key=lambda rule: rule.rule_id)
     since = [_due_since(rule, branches) for rule in enabled]
-    due = [F.coalesce(instant <= F.lit(as_of), F.lit(False)) for instant in since]
+    due = [F.coalesce(timestamp <= F.lit(as_of), F.lit(False)) for timestamp in since]
     matched = [F.when(is_due, F.lit(rule.rule_id)) for rule, is_due in zip(enabled, due, strict=True)]
     names = F.array_compact(F.array(*matched)) if matched else F.array().cast("array<string>")
     return addresses.withColumns(
@@ -54,39 +54,40 @@ def covers(rule: LifecycleRule, path: Column) -> Column:
 
 def _due_since(rule: LifecycleRule, branches: Collection[str]) -> Column:
     """Return the time from which a pair is due under the rule; null if it never is or the rule does not cover it."""
-    left = F.when(F.size("left_branches") > 0, _longest_span(rule, branches, "left_branches")).otherwise(F.lit(0))
-    due = F.unix_micros("added_at") + F.greatest(_longest_span(rule, branches, "branches"), left)
-    return F.when(covers(rule, F.col("key")) & (due <= F.lit(_LAST_INSTANT)), F.timestamp_micros(due))
+    left = F.when(F.size("left_branches") > 0, _longest_duration(rule, branches, "left_branches")).otherwise(F.lit(0))
+    due = F.unix_micros("added_at") + F.greatest(_longest_duration(rule, branches, "branches"), left)
+    return F.when(covers(rule, F.col("key")) & (due <= F.lit(_LATEST_TIMESTAMP)), F.timestamp_micros(due))
 
 
-def _longest_span(rule: LifecycleRule, branches: Collection[str], held_by: str) -> Column:
+def _longest_duration(rule: LifecycleRule, branches: Collection[str], held_by: str) -> Column:
     """Return the longest retention (microseconds) of the branches in column `held_by`; without branches, the default.
 
     Branches are grouped by their retention, so the expression grows with the rule and not with the repository.
     """
     own: dict[int, list[str]] = {}
     for branch in sorted(branches):
-        span = _micros(rule.span_for(branch))
-        if span != _micros(rule.default):
-            own.setdefault(span, []).append(branch)
+        duration = _micros(rule.duration_for(branch))
+        if duration != _micros(rule.default):
+            own.setdefault(duration, []).append(branch)
     named = [branch for group in own.values() for branch in group]
-    spans = [
-        F.when(F.arrays_overlap(held_by, _texts(group)), F.lit(span)).otherwise(F.lit(0)) for span, group in own.items()
+    durations = [
+        F.when(F.arrays_overlap(held_by, _texts(group)), F.lit(duration)).otherwise(F.lit(0))
+        for duration, group in own.items()
     ]
     others = F.size(F.array_except(held_by, _texts(named))) > 0 if named else F.size(held_by) > 0
     by_default = F.when(others | (F.size(held_by) == 0), F.lit(_micros(rule.default))).otherwise(F.lit(0))
-    return F.greatest(by_default, *spans) if spans else by_default
+    return F.greatest(by_default, *durations) if durations else by_default
 
 
-def _micros(span: timedelta | None) -> int:
-    return _FOR_EVER if span is None else min(span // timedelta(microseconds=1), _FOR_EVER)
+def _micros(duration: timedelta | None) -> int:
+    return _FOR_EVER if duration is None else min(duration // timedelta(microseconds=1), _FOR_EVER)
 
 
 def _texts(values: Sequence[str]) -> Column:
     return F.array(*(F.lit(value) for value in values))
 
 
-def _earliest(instants: Sequence[Column]) -> Column:
-    if not instants:
+def _earliest(timestamps: Sequence[Column]) -> Column:
+    if not timestamps:
         return F.lit(None).cast("timestamp")
-    return F.least(*instants) if len(instants) > 1 else instants[0]
+    return F.least(*timestamps) if len(timestamps) > 1 else timestamps[0]

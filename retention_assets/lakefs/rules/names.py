@@ -44,8 +44,8 @@ def canonical_address(address: Column, address_type: Column, inside: Sequence[st
     """
     spelled = F.regexp_replace(address, "^s3[an]://", "s3://")
     relative = reduce(
-        lambda otherwise, place: F.when(
-            spelled.startswith(f"{place}/"), F.substring(spelled, len(place) + 2, 2**31 - 1)
+        lambda otherwise, location: F.when(
+            spelled.startswith(f"{location}/"), F.substring(spelled, len(location) + 2, 2**31 - 1)
         ).otherwise(otherwise),
         reversed(inside),
         spelled,

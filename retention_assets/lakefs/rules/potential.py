@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 
 from retention_assets.policy.matching import names_branch
-from retention_assets.policy.rules_in_force import CurrentRule
+from retention_assets.policy.table import CurrentRule
 
 BEGINNING = datetime.min.replace(tzinfo=UTC)  # "all commits of the branch"
 _EVERY_BRANCH = ""
@@ -47,5 +47,5 @@ def is_potential(created_at: datetime, branches: Collection[str], since: Mapping
     """
     bound = since.get(_EVERY_BRANCH)
     found = [since.get(branch, bound) for branch in branches] or [bound]
-    known = [instant for instant in found if instant is not None]
+    known = [timestamp for timestamp in found if timestamp is not None]
     return bool(known) and created_at > max(known)

@@ -1,9 +1,22 @@
-"""Computes which branches hold each range, since when, and whether it is active. Source: seed 004, steps 4 and 5."""
+"""Computes which branches hold each range and each (path, address) pair, since when, and whether it is active.
 
+Source: seed 004, steps 4 and 5, for ranges; seed 002, steps 3 and 4 of finding addresses, for pairs; DESIGN.md, Tables.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.core.aggregates import union_of
+from retention_assets.core.frames import from_arrow
+from retention_assets.lakefs.rules.name_sets import NameSets
+from retention_assets.lakefs.rules.names import canonical_address
+
+OF_COMMITS = (  # columns of `potential_commits`
+    *("metarange_id", "branches", "created_at", "active", "potential", "protected", "due_since", "rule_id", "is_head"),
+    "left_branches",
+)
 
 
 def release() -> list[Column]:
@@ -17,38 +30,73 @@ def release() -> list[Column]:
         F.when(~F.bool_or("active"), F.max("due_since")).alias("due_since"),
         F.max("last_held_at").alias("last_held_at"),
         F.bool_or("at_head").alias("at_head"),
-        union_of("left_branches").alias("left_branches"),
     ]
 
 
-def active_ranges(potential_commits: DataFrame, metarange_ranges: DataFrame) -> DataFrame:
+def active_ranges(
+    potential_commits: DataFrame | pa.Table, metarange_ranges: DataFrame, names: NameSets | None = None
+) -> DataFrame:
     """Return one row per range of any commit: the union of branches, the oldest creation time, `active` and more.
 
     `rule_ids` are the rules under which the commits of the range came due.
 
-    `metarange_ranges`: (metarange_id, range_id) of every metarange that a commit names.
+    Args:
+        potential_commits: rows of `potential_commits`, for Spark or on the driver, with the columns `OF_COMMITS`.
+        metarange_ranges: (metarange_id, range_id) of every metarange that a commit names.
+        names: the names in the lists of `potential_commits`, if the caller knows them.
     """
-    commits = potential_commits.where(F.col("metarange_id") != "").select(
-        "metarange_id",
-        "branches",
-        "created_at",
-        "active",
-        "potential",
-        "protected",
-        "due_since",
-        F.col("created_at").alias("last_held_at"),
-        F.col("is_head").alias("at_head"),
-        "left_branches",
-        F.array_compact(F.array("rule_id")).alias("rule_ids"),
-    )
-    return (
-        commits.join(metarange_ranges.select("metarange_id", "range_id"), on="metarange_id", how="inner")
+    if isinstance(potential_commits, pa.Table):
+        names = names or NameSets.of_commits(potential_commits)
+        commits = from_arrow(metarange_ranges.sparkSession, names.encoded_commits(potential_commits))
+    else:
+        lists = potential_commits.withColumn("rule_ids", F.array_compact(F.array("rule_id")))
+        lists = lists.select("rule_ids", *OF_COMMITS).drop("rule_id")
+        names = names or NameSets.of(lists)
+        commits = names.encoded(lists)
+    ranges = (
+        commits.where(F.col("metarange_id") != "")
+        .withColumns({"last_held_at": F.col("created_at"), "at_head": F.col("is_head")})
+        .join(metarange_ranges.select("metarange_id", "range_id"), on="metarange_id", how="inner")
         .groupBy("range_id")
         .agg(
-            union_of("branches").alias("branches"),
             F.min("created_at").alias("first_added_at"),
             F.bool_or("potential").alias("potential"),
-            union_of("rule_ids").alias("rule_ids"),
             *release(),
+            *names.united(),
         )
     )
+    return names.decoded(ranges)
+
+
+def canonical(range_entries: DataFrame, inside: Sequence[str]) -> DataFrame:
+    """Return the entries with canonical addresses. `inside`: the `spellings` of the namespace."""
+    address = canonical_address(F.col("address"), F.col("address_type"), inside)
+    return range_entries.withColumn("address", address).drop("address_type")
+
+
+def addresses(active_ranges: DataFrame, range_entries: DataFrame, names: NameSets | None = None) -> DataFrame:
+    """Return one row per (address, path) pair. `branches` is the union over all ranges that have the pair.
+
+    `added_at` is the creation time of the oldest commit that has the pair.
+
+    Args:
+        active_ranges: the rows of `active_ranges`.
+        range_entries: `canonical` entries; they must include the entries of all `active_ranges`.
+        names: the names in the lists of `active_ranges`, if the caller knows them.
+    """
+    names = names or NameSets.of(active_ranges)
+    pairs = (
+        names.encoded(active_ranges.withColumnRenamed("first_added_at", "added_at"))
+        .join(range_entries, on="range_id", how="inner")
+        .groupBy("address", "key")
+        .agg(
+            F.max("size").alias("size"),
+            F.min("added_at").alias("added_at"),
+            F.max("last_modified").alias("last_modified"),
+            F.min("range_id").alias("range_id"),
+            *release(),
+            F.max("etag").alias("etag"),
+            *names.united(),
+        )
+    )
+    return names.decoded(pairs)

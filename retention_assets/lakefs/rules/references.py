@@ -1,10 +1,17 @@
-"""The references of a repository at one time: commits, branches, tags."""
+"""The references of a repository at one time: commits, branches, tags; and how commits descend from one another."""
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+
+from retention_assets.errors import SourceError
+
+_REMEDY = (
+    "Nothing was deleted. Read the references again (a dump may miss what a branch moved to meanwhile); "
+    "if it stays so, the source has lost a commit."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +51,70 @@ def references_hash(references: References) -> str:
         "commits": sorted(references.commits),
     }
     return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
+
+
+def require_whole(references: References) -> None:
+    """Refuse references in which the commit of a parent, branch or tag is missing.
+
+    Errors: SourceError that names the missing commit and what refers to it. Source: lakeFS facts, H2 (an unknown parent
+    fails the run).
+    """
+    commits = references.commits
+    missing = f"is not among the {len(commits):,} commits. {_REMEDY}"
+    for commit in commits.values():
+        for parent in commit.parents:
+            if parent not in commits:
+                raise SourceError(f"commit {commit.commit_id}: its parent {parent} {missing}")
+    for kind, names in (("branch", references.branches), ("tag", references.tags)):
+        for name, commit_id in names.items():
+            if commit_id not in commits:
+                raise SourceError(f"{kind} {name!r}: its commit {commit_id} {missing}")
+
+
+def children_first(references: References) -> list[Commit]:
+    """Return all commits, sorted so that each commit comes after all of its children.
+
+    A commit is a child of all its parents, not only of its main parent.
+
+    Errors: SourceError when a commit is missing (see `require_whole`), or is its own ancestor.
+    """
+    require_whole(references)
+    commits = references.commits
+    children = dict.fromkeys(commits, 0)
+    for commit in commits.values():
+        for parent in commit.parents:
+            children[parent] += 1
+    ordered = [commit for commit in commits.values() if not children[commit.commit_id]]
+    for commit in ordered:  # the loop appends to the list that it reads
+        for parent in commit.parents:
+            children[parent] -= 1
+            if not children[parent]:
+                ordered.append(commits[parent])
+    if len(ordered) < len(commits):
+        in_cycle = min(commit_id for commit_id, waiting in children.items() if waiting)
+        raise SourceError(f"commit {in_cycle} is its own ancestor, or an ancestor of one that is. {_REMEDY}")
+    return ordered
+
+
+def main_ancestry(commits: Mapping[str, Commit], starts: Iterable[str]) -> set[str]:
+    """Return `starts` and all commits that are reached from them by following main parents."""
+    reached: set[str] = set()
+    for start in starts:
+        commit_id: str | None = start
+        while commit_id is not None and commit_id not in reached:
+            reached.add(commit_id)
+            commit_id = commits[commit_id].main_parent
+    return reached
+
+
+def all_ancestry(commits: Mapping[str, Commit], start: str) -> Iterator[str]:
+    """Yield `start` and all commits that are reached from it by following all parents, each commit once."""
+    seen = {start}
+    waiting = [start]
+    while waiting:
+        commit_id = waiting.pop()
+        yield commit_id
+        for parent in commits[commit_id].parents:
+            if parent not in seen:
+                seen.add(parent)
+                waiting.append(parent)

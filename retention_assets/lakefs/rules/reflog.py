@@ -15,7 +15,7 @@ from retention_assets.lakefs.rules.references import References
 from retention_assets.policy.rules import Policy
 
 RefKind = Literal["branch", "tag"]
-TAG_SPAN = timedelta(days=30)  # how long a deleted tag counts if the policy has no retention; as in git's reflog
+TAG_DURATION = timedelta(days=30)  # how long a deleted tag counts if the policy has no retention; as in git's reflog
 _REMEMBERED = timedelta(days=30)  # at least: a policy that is too short by mistake makes nothing forgotten at once
 
 
@@ -82,14 +82,14 @@ def held_until(head: SeenHead, policy: Policy) -> datetime | None:
     """Return the time until which a head that is gone still keeps commits; None: for ever.
 
     A branch counts for the longest period that any rule of committed retention or lifecycle gives to its name. A tag
-    counts for the default period of committed retention, or for `TAG_SPAN` without committed retention.
+    counts for the default period of committed retention, or for `TAG_DURATION` without committed retention.
     """
     retention = policy.retention
     if head.kind == "tag":
-        return later(head.last_seen, retention.default_kept.span if retention else TAG_SPAN)
-    spans = [retention.span_for(head.name).span] if retention else []
-    spans += [rule.span_for(head.name) for rule in policy.lifecycle if rule.enabled]
-    ends = [later(head.last_seen, span) for span in spans]
+        return later(head.last_seen, retention.default_kept.duration if retention else TAG_DURATION)
+    durations = [retention.duration_for(head.name).duration] if retention else []
+    durations += [rule.duration_for(head.name) for rule in policy.lifecycle if rule.enabled]
+    ends = [later(head.last_seen, duration) for duration in durations]
     return None if None in ends else max((end for end in ends if end is not None), default=head.last_seen)
 
 

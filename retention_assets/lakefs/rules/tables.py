@@ -3,13 +3,16 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.lakefs.rules.committed import Activity, CommitNode
 from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.policy.rules import RETENTION_IDS
-from retention_assets.tables import COMMIT_GRAPH, POTENTIAL_COMMITS, STRINGS
+from retention_assets.tables import COMMIT_GRAPH, NAMES, POTENTIAL_COMMITS, with_names
+
+REFERENCES = ("commit_id", "parents", "main_parent", "created_at", "metarange_id", "head_of", "tags")
 
 
 def commit_graph_rows(nodes: Sequence[CommitNode]) -> pa.Table:
@@ -21,18 +24,18 @@ def commit_graph_rows(nodes: Sequence[CommitNode]) -> pa.Table:
             [node.main_parent for node in nodes],
             [node.commit.created_at for node in nodes],
             [node.commit.metarange_id for node in nodes],
-            [list(node.branches) for node in nodes],
+            _name_lists([node.branches for node in nodes]),
             [list(node.head_of) for node in nodes],
             [list(node.tags) for node in nodes],
             [node.dangling for node in nodes],
         ],
-        schema=COMMIT_GRAPH.schema,
+        schema=with_names(COMMIT_GRAPH.schema, "branches"),
     )
 
 
 def references_of(graph: pa.Table, taken_at: datetime) -> References:
-    """Return the references in a `commit_graph` table: the inverse of `commit_graph_rows`."""
-    rows = graph.select(["commit_id", "parents", "main_parent", "created_at", "metarange_id", "head_of", "tags"])
+    """Return the references in the columns `REFERENCES` of `commit_graph`: the inverse of `commit_graph_rows`."""
+    rows = graph.select(REFERENCES)
     commits: dict[str, Commit] = {}
     branches: dict[str, str] = {}
     tags: dict[str, str] = {}
@@ -75,7 +78,19 @@ def potential_commits_rows(
             pa.string(),
         ),
         pc.greater(pc.list_value_length(graph.column("head_of")), 0),
-        pa.array([list((left_branches or {}).get(commit_id, ())) for commit_id in ids], STRINGS),
+        _name_lists([(left_branches or {}).get(commit_id, ()) for commit_id in ids]),
     ]
-    cast = [column.cast(field.type) for column, field in zip(columns, POTENTIAL_COMMITS.schema, strict=True)]
-    return pa.table(cast, schema=POTENTIAL_COMMITS.schema)
+    return pa.table(columns, schema=with_names(POTENTIAL_COMMITS.schema, "branches", "left_branches"))
+
+
+def _name_lists(lists: Sequence[Sequence[str]]) -> pa.Array:
+    """Return lists of names as `NAMES`. In a long history with many branches, most commits have the same lists."""
+    distinct = {tuple(names) for names in lists}
+    every = sorted(set().union(*distinct))
+    number = {name: position for position, name in enumerate(every)}
+    numbers = {names: np.array([number[name] for name in names], np.int32) for names in distinct}
+    offsets = np.cumsum([0, *(len(names) for names in lists)], dtype=np.int32)
+    flat = np.concatenate([np.empty(0, np.int32), *(numbers[tuple(names)] for names in lists)])
+    return pa.ListArray.from_arrays(offsets, pa.DictionaryArray.from_arrays(flat, pa.array(every, pa.string()))).cast(
+        NAMES
+    )

@@ -214,24 +214,24 @@ class ApiSource:
         """Return the rules of `settings/gc_rules`. If a branch has two rules, the last one counts, as on the server."""
         self._require_repository()
         try:
-            answer = self._client.get("/repositories/{repository}/settings/gc_rules", self._names)
+            response = self._client.get("/repositories/{repository}/settings/gc_rules", self._names)
         except NotFound as error:
             if error.words == "repository not found":
                 raise
             return None  # without rules every commit is active, so fewer objects are deleted
         expect = self._client.expect
-        branches = answer.get("branches") or []  # null when there are none. Source: lakeFS facts, H17
+        branches = response.get("branches") or []  # null when there are none. Source: lakeFS facts, H17
         if not isinstance(branches, list):
-            branches = expect(answer, "branches", list)
+            branches = expect(response, "branches", list)
         return GCRules(
-            default_days=expect(answer, "default_retention_days", int),
+            default_days=expect(response, "default_retention_days", int),
             branches={expect(rule, "branch_id", str): expect(rule, "retention_days", int) for rule in branches},
         )
 
     def grace(self) -> timedelta:
         """Return the minimum age of objects that the server's own garbage collection deletes."""
-        answer = self._client.get("/config/garbage-collection", {})
-        return timedelta(seconds=self._client.expect(answer, "grace_period", int))
+        response = self._client.get("/config/garbage-collection", {})
+        return timedelta(seconds=self._client.expect(response, "grace_period", int))
 
     def repositories(self) -> dict[str, str]:
         """Return the namespaces of all repositories of the server, by repository name."""
@@ -247,14 +247,14 @@ class ApiSource:
 
         Errors: SourceError when the server does not know the repository, or has another namespace for it.
         """
-        answer = self._client.get("/repositories/{repository}", self._names)
-        reported = self._client.expect(answer, "storage_namespace", str)
+        response = self._client.get("/repositories/{repository}", self._names)
+        reported = self._client.expect(response, "storage_namespace", str)
         if canonical_namespace(reported) != self._namespace:
             raise SourceError(
                 f"{self._where}: the server keeps it in {reported}, but `namespace` is {self._namespace}. "
                 "Nothing was read or deleted. Correct `namespace`, or source.api."
             )
-        return _Known(str(self._client.expect(answer, "creation_date", int)), reported)
+        return _Known(str(self._client.expect(response, "creation_date", int)), reported)
 
     def _heads(self, kind: str) -> dict[str, str]:
         """Return the commit of each branch (hidden branches too), or of each tag. Source: lakeFS facts, H18."""
@@ -276,7 +276,7 @@ class ApiSource:
             raise SourceError(
                 f"{self._where}: the server wrote {len(locations)} files of staged objects, but "
                 f"{self._reader.describe(min(folders))} has {len(files)}. Nothing was deleted. "
-                "Check that `storage` is the place of this repository."
+                "Check that `storage` is the location of this repository."
             )
         return files
 
@@ -308,14 +308,14 @@ class ApiSource:
         task = expect(self._client.post(path, self._names), "id", str)
         until, pause = self._clock() + _DUMP_PATIENCE, _FIRST_PAUSE
         while True:
-            answer = self._client.get(path, self._names, task_id=task)
-            if answer.get("error"):
+            response = self._client.get(path, self._names, task_id=task)
+            if response.get("error"):
                 raise SourceError(
-                    f"{self._where}: the dump {task} failed: {str(answer['error'])[:200]}. Nothing was deleted. "
+                    f"{self._where}: the dump {task} failed: {str(response['error'])[:200]}. Nothing was deleted. "
                     "Run again; if it stays so, the server's log says why."
                 )
-            if expect(answer, "done", bool):
-                return self._content_id(expect(answer, "refs", dict))
+            if expect(response, "done", bool):
+                return self._content_id(expect(response, "refs", dict))
             if self._clock() >= until:
                 raise SourceError(
                     f"{self._where}: the dump {task} was not done after {_DUMP_PATIENCE}. Nothing was deleted. "
@@ -349,8 +349,8 @@ class ApiSource:
     def _add_moved(self, commits: dict[str, Commit], head: str, log: Iterator[Commit]) -> bool:
         """Add the commits that `head` reaches to `commits`, from a log; return whether all of them were found.
 
-        Commits are not requested one by one: the server can answer 404 for a commit that exists. Source: lakeFS facts,
-        H16.
+        Commits are not requested one by one: the server can respond with 404 for a commit that exists. Source: lakeFS
+        facts, H16.
         """
         reached: dict[str, Commit] = {}
         logged: dict[str, Commit] = {}
@@ -376,15 +376,15 @@ class ApiSource:
         except NotFound:
             return
 
-    def _commit(self, answer: Json) -> Commit:
+    def _commit(self, response: Json) -> Commit:
         """Return the commit of a log entry. Logs cut off fractions of a second, so the end of the second is taken."""
         expect = self._client.expect
         return Commit(
-            commit_id=expect(answer, "id", str),
-            parents=tuple(map(str, expect(answer, "parents", list))),
-            created_at=datetime.fromtimestamp(expect(answer, "creation_date", int), UTC).replace(microsecond=999_999),
-            metarange_id=expect(answer, "meta_range_id", str),
-            version=expect(answer, "version", int),
+            commit_id=expect(response, "id", str),
+            parents=tuple(map(str, expect(response, "parents", list))),
+            created_at=datetime.fromtimestamp(expect(response, "creation_date", int), UTC).replace(microsecond=999_999),
+            metarange_id=expect(response, "meta_range_id", str),
+            version=expect(response, "version", int),
         )
 
 

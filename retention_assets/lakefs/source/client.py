@@ -1,6 +1,6 @@
 """Sends requests to a lakeFS server with lakefs-sdk; returns plain JSON or raises a RetentionError.
 
-The SDK's models are not used, because they reject some valid answers of the server. Source: lakeFS facts, H17.
+The SDK's models are not used, because they reject some valid responses of the server. Source: lakeFS facts, H17.
 """
 
 import json
@@ -34,7 +34,7 @@ Json = Mapping[str, Any]
 
 
 class NotFound(SourceError):
-    """The server answered 404. `words` is the message of the server."""
+    """The server responded with 404. `words` is the message of the server."""
 
     def __init__(self, message: str, words: str) -> None:
         super().__init__(message)
@@ -58,18 +58,18 @@ class LakeFSClient:
         self._client: Any = lakefs_sdk.ApiClient(configuration)
 
     def get(self, path: str, names: Mapping[str, str], **query: str | int | bool) -> Json:
-        """Send a GET and return the answer. `names` are escaped and fill the braces of `path`.
+        """Send a GET and return the response. `names` are escaped and fill the braces of `path`.
 
         Errors: NotFound for 404; AccessDenied for 401 and 403; SourceError for other failures, for a server that does
-        not answer, and for an answer that is not a JSON object.
+        not respond, and for a response that is not a JSON object.
         """
         return self._request("GET", path, names, query, None, _READ_SECONDS)
 
     def post(
-        self, path: str, names: Mapping[str, str], body: Json | None = None, patience: float = _READ_SECONDS
+        self, path: str, names: Mapping[str, str], body: Json | None = None, timeout: float = _READ_SECONDS
     ) -> Json:
-        """Send a POST once, wait up to `patience` seconds, and return the answer. Errors: as `get`."""
-        return self._request("POST", path, names, {}, body, patience)
+        """Send a POST once, wait up to `timeout` seconds, and return the response. Errors: as `get`."""
+        return self._request("POST", path, names, {}, body, timeout)
 
     def pages(
         self, path: str, names: Mapping[str, str], amount: int = _PAGE, **query: str | int | bool
@@ -91,23 +91,23 @@ class LakeFSClient:
                 )
             seen.add(after)
 
-    def expect[T](self, answer: Json, key: str, kind: type[T]) -> T:
-        """Return `answer[key]`. Errors: SourceError when the value is missing or is not a `kind`."""
-        value = answer.get(key) if isinstance(answer, Mapping) else None
+    def expect[T](self, response: Json, key: str, kind: type[T]) -> T:
+        """Return `response[key]`. Errors: SourceError when the value is missing or is not a `kind`."""
+        value = response.get(key) if isinstance(response, Mapping) else None
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise SourceError(
-                f"{self._address}: the server's answer has no {key!r} of type {kind.__name__}. Nothing was deleted. "
+                f"{self._address}: the server's response has no {key!r} of type {kind.__name__}. Nothing was deleted. "
                 "Check that the server is a lakeFS of version 1.72 or later."
             )
         return value
 
     def _request(
-        self, method: str, path: str, names: Mapping[str, str], query: Json, body: Json | None, patience: float
+        self, method: str, path: str, names: Mapping[str, str], query: Json, body: Json | None, timeout: float
     ) -> Json:
         try:
             response = self._client.call_api(
                 path, method, dict(names), list(query.items()), dict(_HEADERS), body=body, response_types_map={},
-                auth_settings=["basic_auth"], _request_timeout=(_CONNECT_SECONDS, patience),
+                auth_settings=["basic_auth"], _request_timeout=(_CONNECT_SECONDS, timeout),
             )  # fmt: skip
             status, content = response.status_code, response.raw_data
         except ApiException as error:
@@ -120,7 +120,7 @@ class LakeFSClient:
         return self._judged(f"{method} {path.format(**names)}", status, content)
 
     def _judged(self, request: str, status: int, content: str) -> Json:
-        """Return the JSON object in `content`, or raise the error for `status`. Status 0: the server did not answer."""
+        """Return the JSON object in `content`, or raise the error for `status`. Status 0: there was no response."""
         where = f"{self._address}: {request}"
         if status == 0:
             raise SourceError(
@@ -132,18 +132,18 @@ class LakeFSClient:
                 f"{where}: the server refused ({status}: {self._words(content)}). Nothing was read. "
                 "Check source.api.access_key and secret_key, and that their user may do this."
             )
-        answer = _object(content)
-        if answer is None:
+        response = _object(content)
+        if response is None:
             raise SourceError(
-                f"{where}: answered {status} with something else than a JSON object. Nothing was deleted. "
+                f"{where}: responded with status {status} and something else than a JSON object. Nothing was deleted. "
                 "Check that source.api.url is the address of a lakeFS server."
             )
-        words = self._words(str(answer.get("message", "")))
+        words = self._words(str(response.get("message", "")))
         if status == 404:
             raise NotFound(f"{where}: {words or 'not found'}. Nothing was deleted. {_CHECK_NAME}", words)
         if not 200 <= status < 300:
             raise SourceError(f"{where}: the server failed ({status}: {words}). Nothing was deleted. {_CHECK_LOG}")
-        return answer
+        return response
 
     def _words(self, text: str) -> str:
         """Return the server's message on one line, without the keys and cut to `_MAX_WORDS` characters."""
@@ -153,10 +153,10 @@ class LakeFSClient:
 
 def _object(content: str) -> Json | None:
     try:
-        answer = json.loads(content)
+        response = json.loads(content)
     except ValueError:
         return None
-    return answer if isinstance(answer, dict) else None
+    return response if isinstance(response, dict) else None
 
 
 def _checked(url: str) -> str:

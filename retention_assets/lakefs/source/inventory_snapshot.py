@@ -5,7 +5,7 @@ delivered. Its rows are used only for closed slices of `data/`: nothing can have
 prefixes are listed now.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
@@ -22,11 +22,11 @@ from retention_assets.lakefs.source.slices import is_closed
 from retention_assets.objectstore.listing import Prefixes, list_objects
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.ledger import collected_since
-from retention_assets.state.warehouse import METADATA, REFUSED, Warehouse
+from retention_assets.state.metadata import Details, PartitionMetadata, needed
+from retention_assets.state.warehouse import METADATA, Warehouse
 from retention_assets.tables import STORAGE_INVENTORY
 
 _STILL_LISTED = timedelta(hours=2)  # longer than a sweep's window: `attempted` is recorded before the delete
-_CLEAN_AT, _STORAGE, FELL_BACK = "clean_at", "storage", "fell_back"
 _DATA, _INTERNAL = "data/", "_lakefs/"  # Source: lakeFS facts 1.1
 
 
@@ -45,14 +45,14 @@ class BaseInventory:
 class InventorySnapshot:
     """The inventory snapshot of a namespace.
 
-    `places`: all prefixes that the store lists. `notes`: metadata that is stored with the rows.
+    `prefixes`: all prefixes that the store lists. `details`: metadata that is stored with the rows.
     """
 
     frame: DataFrame
     taken_at: datetime  # the rows are no older than this
-    places: Prefixes
+    prefixes: Prefixes
     listed: int  # prefixes that were listed now
-    notes: Mapping[str, str]
+    details: Details
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,8 @@ class InventoryContext:
 def take_snapshot(context: InventoryContext) -> InventorySnapshot:
     """Return a snapshot of the store, taken as the settings of the repository say.
 
-    If an optimized run has no usable base inventory, the whole store is listed. `notes` has the reason as `fell_back`.
+    If an optimized run has no usable base inventory, the whole store is listed. The reason is `fell_back` of
+    `details`.
     """
     settings = context.opened.repository.lakefs
     now = context.clock()
@@ -77,30 +78,30 @@ def take_snapshot(context: InventoryContext) -> InventorySnapshot:
         delivered = delivered_inventory(context.spark, context.opened.repository)
         at = delivered.created_at
         base = BaseInventory(delivered.frame, taken_at=at, rows_taken_at=at, clean_at=at, delivered=True)
-        return _completed(context, base, now, {})
+        return _completed(context, base, now)
     if settings.listing == "clean":
-        return _completed(context, None, now, {})
+        return _completed(context, None, now)
     found = _last_picture(context, now, settings.clean_every)
     if isinstance(found, str):
-        return _completed(context, None, now, {FELL_BACK: found})
-    return _completed(context, found, now, {})
+        return _completed(context, None, now, fell_back=found)
+    return _completed(context, found, now)
 
 
 def _completed(
-    context: InventoryContext, base: BaseInventory | None, now: datetime, notes: Mapping[str, str]
+    context: InventoryContext, base: BaseInventory | None, now: datetime, fell_back: str | None = None
 ) -> InventorySnapshot:
-    places = prefixes(ObjectReader(context.opened.access))
-    closed = _unchanged(context, base, places) if base else frozenset()
-    fresh = Prefixes(tuple(place for place in places.deep if place not in closed), places.flat)
+    listed = prefixes(ObjectReader(context.opened.access))
+    closed = _unchanged(context, base, listed) if base else frozenset()
+    fresh = Prefixes(tuple(prefix for prefix in listed.deep if prefix not in closed), listed.flat)
     frame = list_objects(context.spark, context.opened.access, fresh)
     if base:
         frame = frame.unionByName(_carried(context, base, sorted(closed)))
     clean_at = base.clean_at if base else now
-    notes = {**notes, _CLEAN_AT: clean_at.isoformat(), _STORAGE: context.opened.repository.storage}
-    return InventorySnapshot(frame, base.rows_taken_at if base else now, places, len(fresh.deep), notes)
+    details = Details(fell_back=fell_back, clean_at=clean_at, storage=context.opened.repository.storage)
+    return InventorySnapshot(frame, base.rows_taken_at if base else now, listed, len(fresh.deep), details)
 
 
-def _unchanged(context: InventoryContext, base: BaseInventory, places: Prefixes) -> frozenset[str]:
+def _unchanged(context: InventoryContext, base: BaseInventory, listed: Prefixes) -> frozenset[str]:
     """Return the closed slices whose rows are taken from the base inventory.
 
     For a base inventory of our own, two kinds of closed slices are listed again. If the base inventory has no rows for
@@ -108,13 +109,13 @@ def _unchanged(context: InventoryContext, base: BaseInventory, places: Prefixes)
     last full listing, someone may have put the object back.
     """
     token_life = context.opened.repository.lakefs.token_life
-    closed = frozenset(place for place in places.deep if is_closed(_name(place), base.taken_at, token_life))
+    closed = frozenset(prefix for prefix in listed.deep if is_closed(_name(prefix), base.taken_at, token_life))
     if base.delivered or not closed:
         return closed
-    place = place_of(F.col("address")).alias("place")
-    seen = _carried(context, base, sorted(closed)).select(place).distinct()
-    swept = _removed_since(context, base.clean_at).select(place).distinct()
-    return frozenset(row["place"] for row in seen.join(swept, on="place", how="left_anti").collect())
+    prefix = directory_prefix(F.col("address")).alias("prefix")
+    seen = _carried(context, base, sorted(closed)).select(prefix).distinct()
+    swept = _removed_since(context, base.clean_at).select(prefix).distinct()
+    return frozenset(row["prefix"] for row in seen.join(swept, on="prefix", how="left_anti").collect())
 
 
 def _removed_since(context: InventoryContext, taken_at: datetime) -> DataFrame:
@@ -129,10 +130,10 @@ def _removed_since(context: InventoryContext, taken_at: datetime) -> DataFrame:
 
 def _carried(context: InventoryContext, base: BaseInventory, closed: Sequence[str]) -> DataFrame:
     """Return the base inventory's rows of the slices `closed`, without the objects that our sweeps removed since."""
-    kept = from_arrow(context.spark, pa.table({"place": pa.array(closed, pa.string())}))
+    kept = from_arrow(context.spark, pa.table({"prefix": pa.array(closed, pa.string())}))
     return (
-        base.frame.withColumn("place", place_of(F.col("address")))
-        .join(kept, on="place", how="left_semi")
+        base.frame.withColumn("prefix", directory_prefix(F.col("address")))
+        .join(kept, on="prefix", how="left_semi")
         .join(_removed_since(context, base.taken_at), on="address", how="left_anti")
         .select(*STORAGE_INVENTORY.schema.names)
     )
@@ -156,9 +157,9 @@ def _last_picture(context: InventoryContext, now: datetime, most: timedelta) -> 
         rows = context.warehouse.rows(context.spark, name, table, max(taken, key=lambda day: taken[day]))
     except TableContractError:  # its rows are not the rows that were written
         return "the last inventory is not complete"
-    if rows.notes.get(_STORAGE) != context.opened.repository.storage:
+    if rows.details.storage != context.opened.repository.storage:
         return "the last inventory is of another storage"
-    clean_at = datetime.fromisoformat(rows.notes[_CLEAN_AT])
+    clean_at = needed(rows.details.clean_at, "clean_at")
     if max(clean_at, rows.taken_at) > now:
         return f"the last inventory is of {rows.taken_at:%Y-%m-%d %H:%M} UTC, later than now: a clock is wrong, or was"
     if now - clean_at > most:
@@ -172,11 +173,11 @@ def _is_whole(warehouse: Warehouse, name: str, table: str, day: str) -> bool:
     An inventory without metadata was interrupted while it was written.
     """
     metadata = warehouse.read_document(name, table, day, METADATA) if warehouse.is_complete(name, table, day) else None
-    return metadata is not None and REFUSED not in metadata["notes"]
+    return metadata is not None and PartitionMetadata.of_document(metadata).details.refused is None
 
 
-def _name(place: str) -> str:
-    return place.rstrip("/").rpartition("/")[2]
+def _name(prefix: str) -> str:
+    return prefix.rstrip("/").rpartition("/")[2]
 
 
 def prefixes(reader: ObjectReader) -> Prefixes:
@@ -187,7 +188,7 @@ def prefixes(reader: ObjectReader) -> Prefixes:
     return Prefixes((*(name for name in top if name != _DATA), *slices), flat)
 
 
-def place_of(address: Column) -> Column:
+def directory_prefix(address: Column) -> Column:
     """Return the prefix of `prefixes` that contains `address`."""
     top = F.substring_index(address, "/", 1)
     within = F.when(F.concat(top, F.lit("/")) == _DATA, F.substring_index(address, "/", 2)).otherwise(top)

@@ -9,7 +9,7 @@ from typing import Any
 from retention_assets.config.configuration import Repository
 from retention_assets.config.policies import policy_text, to_correct
 from retention_assets.config.timestamps import Clock
-from retention_assets.errors import ConfigurationError
+from retention_assets.errors import ConfigurationError, brief
 from retention_assets.lakefs.rules.generated_names import spellings
 from retention_assets.lakefs.source.dump import DumpSource
 from retention_assets.lakefs.source.repository import GCRules, LakeFSSource
@@ -96,7 +96,7 @@ def _dump(repository: Repository, access: StoreAccess) -> Any:
         return json.loads(text)
     except (OSError, ValueError) as error:
         raise ConfigurationError(
-            f"{path}: the dump cannot be read ({error.__class__.__name__}). Nothing was deleted. Make it with "
+            f"{path}: the dump cannot be read ({brief(error)}). Nothing was deleted. Make it with "
             f"`lakectl refs-dump lakefs://{repository.name} -o {path.name}` and name it in "
             f"repositories.{repository.name}.source.dump of {repository.file}."
         ) from error

@@ -19,7 +19,7 @@ RANGE_ENTRIES = pa.schema(
     [
         ("range_id", pa.string()),
         ("key", pa.string()),
-        ("address", pa.string()),  # as in the file; `rules.addresses.canonical` makes it canonical
+        ("address", pa.string()),  # as in the file; `rules.ranges.canonical` makes it canonical
         ("address_type", pa.int8()),
         ("size", pa.int64()),
         ("last_modified", pa.timestamp("us", tz="UTC")),

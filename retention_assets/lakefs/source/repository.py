@@ -93,8 +93,8 @@ def require_known_heads(where: str, references: References, remedy: str) -> Refe
     """Return `references` if they have the commit of every branch and tag; else raise SourceError."""
     if not references.commits or not references.branches:
         raise SourceError(
-            f"{where}: no commit or no branch at all, which no lakeFS repository can have. Nothing was deleted. "
-            f"{remedy}"
+            f"{where}: {len(references.commits):,} commits and {len(references.branches):,} branches, but every lakeFS "
+            f"repository has at least one of each. Nothing was deleted. {remedy}"
         )
     if unknown := unknown_heads(references.branches, references.tags, references.commits):
         raise SourceError(

@@ -19,7 +19,7 @@ from retention_assets.lakefs.source.client import Json, LakeFSClient, NotFound
 
 _ATTEMPTS = 3  # requests for a page; after them the staged objects are read from the branches instead
 _AT_ONCE = 8  # branches that are read in parallel: 1,000 branches take 2 seconds on a local server
-_PATIENCE = 600.0  # seconds; a page takes a minute to write and a minute to upload. Source: lakeFS facts 4.4, 9
+_PAGE_SECONDS = 600.0  # seconds; a page takes a minute to write and a minute to upload. Source: lakeFS facts 4.4, 9
 _BRANCH_GONE = "branch not found"
 _RUN_ID_LETTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz")
 
@@ -89,15 +89,15 @@ class StagedScan:
         seen = set[str]()
         while token not in seen:
             seen.add(token)
-            answer, rows = self._page(token, names)
+            response, rows = self._page(token, names)
             shown += rows
-            if answer is None:  # `rows` has the staged objects of all remaining branches
+            if response is None:  # `rows` has the staged objects of all remaining branches
                 return Scan(run_id, tuple(locations), tuple(shown))
-            named = self._client.expect(answer, "run_id", str)
+            named = self._client.expect(response, "run_id", str)
             if (run_id and named != run_id) or not _is_run_id(named):
                 raise self._unusable(f"a page of the run {named!r} in the run {run_id!r}")
-            run_id, token = named, _token_of(answer)
-            if location := self._location(answer):
+            run_id, token = named, _token_of(response)
+            if location := self._location(response):
                 locations.append(location)
             if not token:
                 return Scan(run_id, tuple(locations), tuple(shown))
@@ -109,33 +109,33 @@ class StagedScan:
         The page is None if the server failed repeatedly. Then the objects are those of all branches from the page's
         first branch on.
         """
-        answer, passed = None, []
+        response, passed = None, []
         for _ in range(_ATTEMPTS):
-            answer = self._ask(token)
-            if answer is None:
+            response = self._ask(token)
+            if response is None:
                 continue
-            if self._location(answer):
-                return answer, []
-            passed = self._passed(names, token, _token_of(answer))
+            if self._location(response):
+                return response, []
+            passed = self._passed(names, token, _token_of(response))
             if not any(self._ask_each(self._shows_any, passed)):
-                return answer, []
-        if answer is None:
+                return response, []
+        if response is None:
             passed = self._passed(names, token, "")
-        return answer, self._all_shown(passed)
+        return response, self._all_shown(passed)
 
     def _ask(self, token: str) -> Json | None:
-        """Let the server write a page, and return the answer; None if it failed because a branch was deleted."""
+        """Let the server write a page, and return the response; None if it failed because a branch was deleted."""
         path = "/repositories/{repository}/gc/prepare_uncommited"
         try:
-            return self._client.post(path, self._names, {"continuation_token": token} if token else {}, _PATIENCE)
+            return self._client.post(path, self._names, {"continuation_token": token} if token else {}, _PAGE_SECONDS)
         except SourceError as error:
             if _BRANCH_GONE in str(error):
                 return None
             raise
 
-    def _location(self, answer: Json) -> str:
+    def _location(self, response: Json) -> str:
         """Return the location of the page's file; empty if the server reports no rows."""
-        return self._client.expect(answer, "gc_uncommitted_location", str)
+        return self._client.expect(response, "gc_uncommitted_location", str)
 
     def _passed(self, names: list[str], token: str, following: str) -> list[str]:
         """Return the branches of the page from `token` to `following`.
@@ -207,7 +207,7 @@ class StagedScan:
         expect = self._client.expect
         names = {**self._names, "ref": branch}
         try:
-            answer = self._client.get(
+            response = self._client.get(
                 "/repositories/{repository}/refs/{ref}/objects/ls", names, user_metadata="false", **query
             )
         except NotFound as error:
@@ -218,18 +218,18 @@ class StagedScan:
             expect(entry, "path", str): Shown(
                 expect(entry, "physical_address", str), datetime.fromtimestamp(expect(entry, "mtime", int), UTC)
             )
-            for entry in expect(answer, "results", list)
+            for entry in expect(response, "results", list)
         }
 
     def _unusable(self, what: str) -> SourceError:
         return SourceError(
-            f"{self._where}: prepare_uncommited answers with {what}. Nothing was used. Run again when no other "
+            f"{self._where}: prepare_uncommited responds with {what}. Nothing was used. Run again when no other "
             "collection runs."
         )
 
 
-def _token_of(answer: Json) -> str:
-    return str(answer.get("continuation_token") or "")
+def _token_of(response: Json) -> str:
+    return str(response.get("continuation_token") or "")
 
 
 def _is_run_id(run_id: str) -> bool:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.core.frames import from_arrow, on_workers
-from retention_assets.errors import CorruptFile
+from retention_assets.errors import CorruptFile, brief
 from retention_assets.lakefs.rules.names import canonical_address
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
@@ -60,10 +60,12 @@ def staged_rows(content: bytes, name: str) -> Iterator[pa.RecordBatch]:
         addresses = table[_ADDRESS].cast(pa.string()).combine_chunks()
     except (pa.ArrowException, KeyError, OSError) as error:
         raise CorruptFile(
-            f"{name}: is not a staged list of lakeFS ({error.__class__.__name__}). Nothing was deleted. "
-            "Take the staged list again."
+            f"{name}: is not a staged list of lakeFS ({brief(error)}). Nothing was deleted. Take the staged list again."
         ) from error
     if addresses.null_count:
-        raise CorruptFile(f"{name}: a staged object has no address. Nothing was deleted. Take the staged list again.")
+        raise CorruptFile(
+            f"{name}: {addresses.null_count:,} staged objects have no address. Nothing was deleted. Take the staged "
+            "list again."
+        )
     created = seconds.cast(pa.timestamp("s", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
     yield pa.record_batch([addresses, created], schema=UNCOMMITTED_OBJECTS.schema)

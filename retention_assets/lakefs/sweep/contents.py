@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
+from retention_assets.core.frames import from_arrow
 from retention_assets.core.guards import CheckResult
-from retention_assets.lakefs.rules.addresses import addresses, canonical
-from retention_assets.lakefs.rules.ranges import active_ranges
+from retention_assets.lakefs.rules.name_sets import NameSets
+from retention_assets.lakefs.rules.ranges import active_ranges, addresses, canonical
 from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.sweep.guards import ranges_complete
 from retention_assets.state.table_cache import TableCache
@@ -20,6 +22,7 @@ class CommittedContents:
     metarange_ranges: DataFrame
     entries: DataFrame
     ranges: DataFrame  # `active_ranges` of the commits
+    names: NameSets  # of the commits
 
     def whole(self) -> CheckResult:
         """Return the check result of the guard `ranges_complete`: whether every range has all its entries."""
@@ -27,21 +30,25 @@ class CommittedContents:
 
     def pairs(self) -> DataFrame:
         """Return the (path, address) pairs of all commits; see `addresses`."""
-        return addresses(self.ranges, self.entries)
+        return addresses(self.ranges, self.entries, self.names)
 
     def pairs_of(self, commits: DataFrame) -> DataFrame:
         """Return the (path, address) pairs of some of the commits. `commits`: rows of `potential_commits`."""
         return addresses(active_ranges(commits, self.metarange_ranges), self.entries)
 
 
-def committed_contents(cache: TableCache, inside: Sequence[str], commits: DataFrame) -> CommittedContents:
+def committed_contents(
+    spark: SparkSession, cache: TableCache, inside: Sequence[str], commits: pa.Table
+) -> CommittedContents:
     """Return the contents of `commits`. Only files that are not in the cache are read from the store.
 
     `commits`: rows of `potential_commits`. `inside`: the `spellings` of the namespace.
 
     Errors: CorruptFile and the errors of the store, raised on executors.
     """
-    of_commits, _ = cache.rows(commits.where("metarange_id != ''"), metaranges())
-    held = active_ranges(commits, of_commits)
+    named = from_arrow(spark, commits.select(["metarange_id"])).where("metarange_id != ''")
+    of_commits, _ = cache.rows(named, metaranges())
+    names = NameSets.of_commits(commits)
+    held = active_ranges(commits, of_commits, names)
     entries, _ = cache.rows(held, ranges())
-    return CommittedContents(of_commits, canonical(entries, inside), held)
+    return CommittedContents(of_commits, canonical(entries, inside), held, names)

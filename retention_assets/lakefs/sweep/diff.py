@@ -30,7 +30,7 @@ from retention_assets.lakefs.comparison import (
 from retention_assets.lakefs.rules.generated_names import spellings
 from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory
-from retention_assets.lakefs.rules.tables import references_of
+from retention_assets.lakefs.rules.tables import REFERENCES, references_of
 from retention_assets.lakefs.sweep.contents import CommittedContents, committed_contents
 from retention_assets.lakefs.sweep.liveness import commits_under
 from retention_assets.lakefs.sweep.memory import read_memory
@@ -40,7 +40,7 @@ from retention_assets.policy.lint import Finding, lint
 from retention_assets.policy.rules import Policy
 from retention_assets.state.approval import planned_terms
 from retention_assets.state.memory import due_objects_of
-from retention_assets.state.plan import REFERENCES_HASH, Plan, planned_objects
+from retention_assets.state.plan import Plan, planned_objects
 from retention_assets.state.table_cache import TableCache
 from retention_assets.state.warehouse import Rows, Warehouse
 from retention_assets.tables import COMMIT_GRAPH, STORAGE_INVENTORY, UNCOMMITTED_OBJECTS
@@ -143,9 +143,9 @@ def outlook(
         warehouse.rows(spark, name, table.name, day) for table in (STORAGE_INVENTORY, UNCOMMITTED_OBJECTS, COMMIT_GRAPH)
     )
     _require_same_pictures(proposal.plan, inventory, graph)
-    references = references_of(graph.table, graph.taken_at)
+    references = references_of(graph.columns(*REFERENCES), graph.taken_at)
     commits, held = _contents(spark, warehouse, proposal, terms, references)
-    pairs = Rows(held.pairs().cache(), graph.taken_at, graph.notes)
+    pairs = Rows(held.pairs().cache(), graph.taken_at, graph.details)
     inputs = PlanInputs(inventory, staged, graph, pairs, others)
     classification = classify(terms, inputs, CachedFrames(), planned=planned)  # its rows are read after this
     checks_of_plan = run_checks(spark, warehouse, terms, inputs, classification)
@@ -173,7 +173,7 @@ def _contents(
     )
     commits = from_arrow(spark, rows)
     cache = TableCache(spark, warehouse, repository.name, open_store(repository), proposal.run_id)
-    return commits, committed_contents(cache, spellings(repository.namespace, repository.storage), commits)
+    return commits, committed_contents(spark, cache, spellings(repository.namespace, repository.storage), rows)
 
 
 def _difference(changes: DataFrame, prefix: Callable[[], Column] = top_prefix) -> Difference:
@@ -201,7 +201,7 @@ def _require_same_pictures(plan: Plan, inventory: Rows, graph: Rows) -> None:
 
     Errors: GuardRefused.
     """
-    if graph.notes[REFERENCES_HASH] != plan.references_hash:
+    if graph.details.references_hash != plan.references_hash:
         raise _other_pictures(plan, f"{COMMIT_GRAPH.name} has other references")
     listed = inventory.frame.agg(F.count(F.lit(1)), F.coalesce(F.sum("size"), F.lit(0))).first()
     assert listed is not None

@@ -29,17 +29,21 @@ def ranges_complete(metarange_ranges: DataFrame, range_entries: DataFrame, range
 
     A range that is in no metarange fails the check, because its number of entries is unknown.
     """
-    told = ranges.select("range_id").join(metarange_ranges.select("range_id", "count"), on="range_id", how="left")
+    expected = ranges.select("range_id").join(metarange_ranges.select("range_id", "count"), on="range_id", how="left")
     found = range_entries.groupBy("range_id").agg(F.count(F.lit(1)).alias("found"))
     row = (
-        told.distinct()
+        expected.distinct()
         .join(found, on="range_id", how="left")
         .where(~F.col("count").eqNullSafe(F.coalesce("found", F.lit(0))))
         .agg(F.count(F.lit(1)).alias("short"), F.min("range_id").alias("first"))
         .first()
     )
     assert row is not None
-    detail = f"{row['short']:,} ranges, {row['first']} first, lack entries" if row["short"] else "every range is whole"
+    detail = (
+        f"{row['short']:,} ranges, {row['first']} first, are missing entries"
+        if row["short"]
+        else "every range is complete"
+    )
     return CheckResult("ranges_complete", not row["short"], detail, row["short"])
 
 

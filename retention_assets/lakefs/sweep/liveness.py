@@ -13,11 +13,11 @@ from pyspark.sql import functions as F
 
 from retention_assets.config.durations import format_duration
 from retention_assets.config.timestamps import Clock
-from retention_assets.core.frames import from_arrow
 from retention_assets.core.guards import refusals
 from retention_assets.core.liveness import Liveness
+from retention_assets.core.remedies import REMEDIES
 from retention_assets.errors import GuardRefused
-from retention_assets.lakefs.rules.candidates import live_addresses
+from retention_assets.lakefs.rules.candidates import LIVE_COLUMNS, live_addresses
 from retention_assets.lakefs.rules.committed import activity, commit_graph, protected_commits, reaching_branches
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 from retention_assets.lakefs.rules.names import stored_name
@@ -31,7 +31,7 @@ from retention_assets.lakefs.source.staged_objects import staged_objects
 from retention_assets.lakefs.sweep.contents import committed_contents
 from retention_assets.lakefs.sweep.guards import heads_present
 from retention_assets.policy.rules import Policy
-from retention_assets.policy.rules_in_force import CurrentRule
+from retention_assets.policy.table import CurrentRule
 from retention_assets.state.plan import Heads, Plan
 from retention_assets.state.table_cache import TableCache
 
@@ -105,7 +105,7 @@ class LakeFSLiveness:
     def __init__(self, spark: SparkSession, cache: TableCache, query: LivenessQuery, clock: Clock) -> None:
         self._spark = spark
         self._cache = cache
-        self._question = query
+        self._query = query
         self._clock = clock
         self._pairs: tuple[str, DataFrame] | None = None  # hash of the references; pairs of all their commits
         self._staged: StagedList | None = None  # of the last check
@@ -113,21 +113,24 @@ class LakeFSLiveness:
 
     def now(self) -> Liveness:
         """Check the repository now, and return the live addresses. Errors: GuardRefused when they cannot be known."""
-        checked_at, opened = self._clock(), self._question.opened
+        checked_at, opened = self._clock(), self._query.opened
         self.close()  # a new check ends the use of the last one
         self._staged = staged = opened.source.staged()
         references = self._references()
         if self._instance and references.instance and self._instance != references.instance:
             raise self._another(_CREATED_AGAIN)
         if staged is None or staged.taken_at > references.taken_at:
+            seen = "unknown"
+            if staged is not None:
+                seen = f"of {staged.taken_at} and so newer than the references, which are of {references.taken_at}"
             raise GuardRefused(
-                f"{opened.repository.name}: the staged list is unknown, or newer than the references. {self._undone} "
-                "Give a staged list and references that were taken after it, then `retention plan "
-                f"{opened.repository.name} --as-of {self._question.day}`."
+                f"{opened.repository.name}: the staged list is {seen}. {self._undone} Give a staged list and "
+                f"references that were taken after it, then `retention plan {opened.repository.name} --as-of "
+                f"{self._query.day}`."
             )
         pairs = self._pairs_of(references)
         uncommitted = staged_objects(self._spark, opened.access, staged.files, opened.inside, staged.shown)
-        live = live_addresses(pairs, uncommitted, self._question.held_prefixes()).select("address")
+        live = live_addresses(pairs, uncommitted, self._query.held_prefixes()).select("address")
         committed = pairs.select(stored_name(F.col("address")).alias("address")).distinct()
         return Liveness(live, committed, checked_at)
 
@@ -138,7 +141,7 @@ class LakeFSLiveness:
     def close(self) -> None:
         """Release the staged list of the last check. The rows that the check returned must not be used any more."""
         if self._staged is not None:
-            self._question.opened.source.release(self._staged)
+            self._query.opened.source.release(self._staged)
             self._staged = None
 
     def release(self) -> None:
@@ -164,10 +167,10 @@ class LakeFSLiveness:
 
     def _references(self) -> References:
         """Return the current references. Errors: GuardRefused when a dump is older than `source.dump_age` allows."""
-        references, repository = self._question.opened.source.references(), self._question.opened.repository
+        references, repository = self._query.opened.source.references(), self._query.opened.repository
         oldest, age = repository.lakefs.source.oldest_dump, self._clock() - references.taken_at
         if oldest is not None and age > oldest:
-            name, day = repository.name, self._question.day
+            name, day = repository.name, self._query.day
             raise GuardRefused(
                 f"{name}: the dump {repository.lakefs.source.dump} was taken on {references.taken_at:%Y-%m-%d %H:%M} "
                 f"UTC. Objects that came back to life since then are not in it, so it may be at most "
@@ -178,7 +181,7 @@ class LakeFSLiveness:
         return references
 
     def _another(self, why: str) -> GuardRefused:
-        name, day = self._question.opened.repository.name, self._question.day
+        name, day = self._query.opened.repository.name, self._query.day
         return GuardRefused(
             f"{name} {day}: the repository is not the one that was planned: {why}. {self._undone} "
             f"Plan again: `retention plan {name} --as-of {day}`."
@@ -190,21 +193,23 @@ class LakeFSLiveness:
         return "Nothing more was deleted." if self._pairs else "Nothing was deleted."
 
     def _pairs_of(self, references: References) -> DataFrame:
-        """Return the (path, address) pairs of all commits with the columns of `with_lifecycle`.
+        """Return the (path, address) pairs of all commits with `LIVE_COLUMNS`.
 
         They are computed once for the same references.
         """
         known = references_hash(references)
         if self._pairs and self._pairs[0] == known:
             return self._pairs[1]
-        query = self._question
-        commits = from_arrow(self._spark, commits_now(query, references, rules=()))
-        held = committed_contents(self._cache, query.opened.inside, commits)
+        query = self._query
+        rows = commits_now(query, references, rules=())
+        held = committed_contents(self._spark, self._cache, query.opened.inside, rows)
         if refused := refusals([heads_present(references), held.whole()]):
-            name = query.opened.repository.name
-            raise GuardRefused(f"{name}: {refused[0].guard}: {refused[0].detail}. {self._undone}")
+            name, guard, remedy = query.opened.repository.name, refused[0].guard, REMEDIES[refused[0].guard]
+            raise GuardRefused(f"{name}: {guard}: {refused[0].detail}. {self._undone} {remedy}")
         branches = query.memory.branch_names(references.branches)
-        pairs = with_lifecycle(held.pairs(), query.policy.lifecycle, branches, query.as_of).cache()
+        pairs = (
+            with_lifecycle(held.pairs(), query.policy.lifecycle, branches, query.as_of).select(*LIVE_COLUMNS).cache()
+        )
         if self._pairs:
             self._pairs[1].unpersist()
         self._pairs = known, pairs

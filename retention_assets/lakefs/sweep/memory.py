@@ -12,12 +12,12 @@ from retention_assets.policy.rules import Policy
 from retention_assets.state.memory import _STAY, MEMORY
 from retention_assets.state.plan import Plan, made_name
 from retention_assets.state.warehouse import Warehouse
-from retention_assets.tables import INSTANT
+from retention_assets.tables import TIMESTAMP
 
 _COMMITS, _HEADS = "commits.parquet", "heads.json"
 
 
-_KNOWN = pa.schema([("commit_id", pa.string()), ("not_before", INSTANT)])
+_KNOWN = pa.schema([("commit_id", pa.string()), ("not_before", TIMESTAMP)])
 
 
 def read_memory(warehouse: Warehouse, repository: str, settings: LakeFSSettings) -> Memory:
@@ -64,12 +64,12 @@ def keep_memory(warehouse: Warehouse, plan: Plan, references: References, policy
 
 def _memory(document: dict[str, Any], commits: pa.Table) -> Memory:
     heads = [
-        SeenHead(head["kind"], head["name"], head["commit_id"], _instant(head["last_seen"]))
+        SeenHead(head["kind"], head["name"], head["commit_id"], _timestamp(head["last_seen"]))
         for head in document["heads"]
     ]
     known = dict(zip(commits["commit_id"].to_pylist(), commits["not_before"].to_pylist(), strict=True))
-    return Memory(tuple(heads), known, _instant(document["seen_at"]) if document["seen_at"] else None)
+    return Memory(tuple(heads), known, _timestamp(document["seen_at"]) if document["seen_at"] else None)
 
 
-def _instant(text: str) -> datetime:
+def _timestamp(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone(UTC)

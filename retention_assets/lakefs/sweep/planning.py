@@ -16,21 +16,20 @@ from retention_assets.core.digest import digest_of, digested_buckets
 from retention_assets.core.frames import CachedFrames, collect_together
 from retention_assets.core.guards import CheckResult, LiveListed
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
-from retention_assets.core.settle import settled
+from retention_assets.core.settle import candidates, settled
 from retention_assets.core.totals import Totals, totals_counted, with_totals
 from retention_assets.errors import GuardRefused
 from retention_assets.inventory.unusual import name_warnings
 from retention_assets.lakefs.rules.candidates import (
-    candidates,
     classified,
+    commits_by_address,
     due,
-    holders,
     live_entries,
     one_by_address,
+    with_names,
 )
 from retention_assets.lakefs.rules.legacy_names import (
     KINDS,
-    LEGACY_KINDS,
     is_own_name,
     kinds_in_use,
     with_foreign_names,
@@ -52,19 +51,16 @@ from retention_assets.lakefs.rules.same_content import (
     unproven_heads,
     unreferenced,
 )
-from retention_assets.lakefs.rules.tables import references_of
+from retention_assets.lakefs.rules.tables import REFERENCES, references_of
 from retention_assets.lakefs.source.checksums import md5_of
-from retention_assets.lakefs.source.inventory_snapshot import FELL_BACK
 from retention_assets.lakefs.sweep.memory import keep_memory
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.rules import Policy
-from retention_assets.state.acknowledged import acknowledged_addresses, first_of, note_found, note_missing
-from retention_assets.state.kept_policies import keep_policy
+from retention_assets.state.acknowledged import acknowledged_addresses, first_of, record_found, record_missing
 from retention_assets.state.ledger import collected_addresses
 from retention_assets.state.memory import due_objects, keep_due, require_past
+from retention_assets.state.metadata import Details, needed
 from retention_assets.state.plan import (
-    POLICY_HASH,
-    REFERENCES_HASH,
     Heads,
     Plan,
     Planned,
@@ -74,11 +70,10 @@ from retention_assets.state.plan import (
     plan_hash,
     withdraw_plan,
 )
+from retention_assets.state.policies import keep_policy
 from retention_assets.state.warehouse import Rows, Warehouse
 from retention_assets.tables import DUE_OBJECTS
 
-INSTANCE = "instance"  # note of `commit_graph`: identifies the repository, if the source knows it
-KNOWN = "known"  # note of `uncommitted_objects`: whether there is a staged list
 _OLD_REFERENCES = timedelta(days=1)
 _LISTING = timedelta(hours=1)  # at most this much time between listing and staged list counts for `settle`
 _FEW = 5  # names in a message
@@ -97,7 +92,7 @@ class PlanInputs:
     @property
     def staged_known(self) -> bool:
         """Whether there is a staged list. Without one, any object may be staged."""
-        return self.staged.notes[KNOWN] == "true"
+        return self.staged.details.known is True
 
     @property
     def oldest(self) -> datetime:
@@ -115,20 +110,25 @@ class PlanInputs:
         checked_at = self.staged.taken_at if self.staged_known else self.graph.taken_at
         return max(self.oldest, checked_at - _LISTING)
 
+    @property
+    def references_hash(self) -> str:
+        """The hash of the references of the commit graph."""
+        return needed(self.graph.details.references_hash, "references_hash")
+
     def references(self) -> References:
         """Return all commits, branches (hidden ones too) and tags of the commit graph."""
-        return references_of(self.graph.table, self.graph.taken_at)
+        return references_of(self.graph.columns(*REFERENCES), self.graph.taken_at)
 
     def kinds_in_use(self) -> frozenset[str]:
         """Return the kinds of old names that the addresses have; see `legacy_names`."""
-        noted = self.addresses.notes.get(LEGACY_KINDS)
-        return kinds_in_use(self.addresses.frame) if noted is None else frozenset(noted.split())
+        kinds = self.addresses.details.legacy_kinds
+        return kinds_in_use(self.addresses.frame) if kinds is None else kinds
 
     @property
     def blocked(self) -> str | None:
         """Why a plan from these tables must not be executed; None if it may. Source: DESIGN.md, The way data flows."""
         if not self.staged_known:
-            return "no staged list is known, so that what is staged cannot be told from what is not."
+            return "no staged list is known, so staged objects cannot be distinguished from others."
         if self.staged.taken_at > self.graph.taken_at:
             return (
                 f"the staged list ({self.staged.taken_at:%Y-%m-%d %H:%M:%S} UTC) is newer than the references "
@@ -177,8 +177,8 @@ def require_one_origin(terms: Terms, inputs: PlanInputs) -> None:
 
     This happens when some assets were materialized again and an asset between them was not. Errors: GuardRefused.
     """
-    origin = {POLICY_HASH: terms.policy.policy_hash, REFERENCES_HASH: inputs.graph.notes[REFERENCES_HASH]}
-    differing = sorted(name for name, value in origin.items() if inputs.addresses.notes.get(name) != value)
+    origin = Details(policy_hash=terms.policy.policy_hash, references_hash=inputs.references_hash)
+    differing = inputs.addresses.details.differing(origin)
     if differing:
         raise GuardRefused(
             f"{terms.repository} {terms.day}: the addresses have another {' and '.join(differing)} than the plan would "
@@ -245,7 +245,7 @@ def classify(
     )
     known = inputs.staged_known
     legacy = KINDS if terms.legacy_names else inputs.kinds_in_use()
-    held = classified(inventory, holders(pairs, prefixes), staged, age_cutoff, staged_known=known)
+    held = classified(inventory, commits_by_address(pairs, prefixes), staged, age_cutoff, staged_known=known)
     objects = held = frames.cache(inputs.others.keep(with_foreign_names(held, legacy)))
     if planned is None:
         hidden = _of_same_content(held, head_contents(pairs), terms.access, frames)
@@ -263,10 +263,11 @@ def classify(
             settle_expired=terms.settle_expired,
         )
     objects, totals = with_totals(objects)
-    named = due(objects)
-    columns = [name for name in ("state", *DUE_OBJECTS.schema.names) if name in named.columns]
+    found = due(objects)
+    columns = [name for name in ("state", *DUE_OBJECTS.schema.names) if name in found.columns]
+    named = frames.cache(with_names(frames.compute(found.select(*columns)), pairs))
     live = live_entries(pairs, staged, prefixes)
-    return Classification(frames.compute(named.select(*columns)), totals, live, references, age_cutoff, legacy)
+    return Classification(named, totals, live, references, age_cutoff, legacy)
 
 
 def _of_same_content(
@@ -375,9 +376,9 @@ def _keep(
     if guards.refusals(check_results):
         missing = checks_of_plan.listed.missing
         if missing is not None and not checks_of_plan.listed.check_result.passed:
-            note_missing(warehouse, terms.repository, "live_listed", first_of(missing), terms.now)
+            record_missing(warehouse, terms.repository, "live_listed", first_of(missing), terms.now)
         return Planned(chosen.limit(0), None, check_results)
-    references = inputs.graph.notes[REFERENCES_HASH]
+    references = inputs.references_hash
     seen = classification.references
     plan = Plan(
         repository=terms.repository,
@@ -392,7 +393,7 @@ def _keep(
         collected=checks_of_plan.listed.collected,
         warnings=tuple(_warnings(terms, inputs, seen)),
         blocked=inputs.blocked,
-        instance=inputs.graph.notes.get(INSTANCE) or None,
+        instance=inputs.graph.details.instance or None,
         made_at=terms.now,
         run_id=terms.run_id,
         terms=terms.settings,
@@ -406,7 +407,7 @@ def _keep(
     keep_memory(warehouse, plan, seen, terms.policy)
     keep_policy(warehouse, plan.repository, terms.policy)
     keep_plan(warehouse, plan)
-    note_found(spark, warehouse, terms.repository, inputs.inventory.frame, terms.run_id, terms.now)
+    record_found(spark, warehouse, terms.repository, inputs.inventory.frame, terms.run_id, terms.now)
     return Planned(stored, plan, check_results)
 
 
@@ -426,7 +427,7 @@ def _warnings(terms: Terms, inputs: PlanInputs, references: References) -> list[
             f"The references are of {taken_at:%Y-%m-%d %H:%M} UTC. Objects that came back to life since then are not "
             "in them."
         )
-    if reason := inputs.inventory.notes.get(FELL_BACK):
+    if reason := inputs.inventory.details.fell_back:
         warnings.append(f"The whole store was listed, although an optimized run was asked for: {reason}.")
     if gone := [head for head in terms.counting_heads(references) if head.kind == "branch"]:
         names = ", ".join(sorted({head.name for head in gone})[:_FEW])

@@ -42,7 +42,7 @@ class LakeFSRepositorySweep(RepositorySweep):
     publishes = False
 
     def __init__(self, sweep: Sweep[OpenRepository], plan: Plan) -> None:
-        """Errors: GuardRefused if the plan, its policy or its place is not as approved, or if clocks differ."""
+        """Errors: GuardRefused if the plan, its policy or its location is not as approved, or if clocks differ."""
         self._sweep, self.plan = sweep, plan
         self._started = sweep.clock()
         policy = sweep.opened.policy()  # read once: the checks use the one that is compared with the plan's

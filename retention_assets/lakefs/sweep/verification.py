@@ -10,9 +10,8 @@ from pyspark.sql import functions as F
 from retention_assets.core.frames import CachedFrames, from_arrow
 from retention_assets.core.guards import CheckResult
 from retention_assets.core.states import LIFECYCLE
-from retention_assets.lakefs.rules.addresses import addresses, canonical
 from retention_assets.lakefs.rules.names import is_outside, stored_name
-from retention_assets.lakefs.rules.ranges import active_ranges
+from retention_assets.lakefs.rules.ranges import canonical
 from retention_assets.lakefs.source.inventory_snapshot import prefixes
 from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.staged_objects import staged_objects
@@ -73,15 +72,16 @@ def _held_now(spark: SparkSession, query: LivenessQuery, frames: CachedFrames) -
     opened = query.opened
     staged = opened.source.staged()
     references = opened.source.references()
-    commits = from_arrow(spark, commits_now(query, references, rules=())).where("active OR protected")
+    rows = commits_now(query, references, rules=()).select(["metarange_id", "active", "protected"])
+    commits = from_arrow(spark, rows).where("active OR protected")
     named = commits.where("metarange_id != ''").select("metarange_id").distinct()
     of_commits = frames.cache(read_tables(named, metaranges(), opened.access))
-    kept = frames.cache(active_ranges(commits, of_commits))
-    entries = frames.cache(read_tables(kept.select("range_id"), ranges(), opened.access))
+    kept = frames.cache(of_commits.select("range_id").distinct())
+    entries = frames.cache(read_tables(kept, ranges(), opened.access))
     check_results = [heads_present(references), ranges_complete(of_commits, entries, kept)]
     files, shown = (staged.files, staged.shown) if staged else ((), ())
     uncommitted = staged_objects(spark, opened.access, files, opened.inside, shown).select("address")
-    committed = addresses(kept, canonical(entries, opened.inside)).select("address")
+    committed = canonical(entries, opened.inside).select("address")
     held = frames.cache(committed.unionByName(uncommitted).distinct())
     if staged is not None:
         held.count()  # computes the rows now, because `release` removes the list
@@ -107,8 +107,10 @@ def live_exist(
     named = held.select(stored_name(F.col("address")).alias("address"), (~outside).alias("certain"))
     held = named.groupBy("address").agg(F.bool_or("certain").alias("certain"))
     reasons = planned.select("plan_hash", "address", "reason")
-    told = ledger.join(reasons, on=["plan_hash", "address"], how="left").select("address", "reason", "outcome")
-    absent = held.join(listing.select("address"), on="address", how="left_anti").join(told, on="address", how="left")
+    recorded = ledger.join(reasons, on=["plan_hash", "address"], how="left").select("address", "reason", "outcome")
+    absent = held.join(listing.select("address"), on="address", how="left_anti").join(
+        recorded, on="address", how="left"
+    )
     absent = absent.join(acknowledged.withColumn("is_known", F.lit(True)), on="address", how="left")
     gone = F.coalesce(F.col("outcome").isin(*_GONE, Outcome.ATTEMPTED), F.lit(False))
     collected = F.coalesce(F.col("reason") == LIFECYCLE, F.lit(False)) & gone

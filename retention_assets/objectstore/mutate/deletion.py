@@ -1,4 +1,7 @@
-"""Deletes objects, many with concurrent requests, and retries those whose failure is retryable."""
+"""Deletes objects, many with concurrent requests, and retries those whose failure is retryable.
+
+S3 has its own requests (`deletion_s3`). All other stores delete through obstore.
+"""
 
 import re
 from collections import Counter, deque
@@ -10,23 +13,59 @@ from math import ceil, inf
 from random import Random
 from threading import Lock
 
+from obstore.store import AzureStore, LocalStore, MemoryStore
+
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import Failure, Kind
-from retention_assets.objectstore.mutate.deletion_obstore import ObstoreDeletion
 from retention_assets.objectstore.mutate.deletion_s3 import S3Deletion
-from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, DeletingStore, ObjectResult, Outcome
-from retention_assets.objectstore.rate_limiter import Patience, RateLimiter, Trials
+from retention_assets.objectstore.objects import OpenStore
+from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, DeletingStore, ObjectResult, Outcome, result_of
+from retention_assets.objectstore.rate_limiter import RateLimiter, RetryPolicy, Trials
 from retention_assets.objectstore.s3 import is_s3
+
+_BULK = 256  # objects that one request of Azure may name
+_NO_VERSIONS = Failure(Kind.OTHER, "not tried: only S3's versions can be deleted by their id")
+
+
+class ObstoreDeletion(OpenStore):
+    """Deletes through obstore any object at a path: in bulk on Azure; one by one on GCS, in local files and in memory.
+
+    None of these stores accepts an ETag as a condition for deleting.
+    """
+
+    def __init__(self, access: StoreAccess) -> None:
+        super().__init__(access)
+        if access.is_local:  # as lakeFS does, delete directories that become empty
+            self._store = LocalStore(access.url.removeprefix("file://"), automatic_cleanup=True)
+        self.most = _BULK if isinstance(self._store, AzureStore) else 1
+
+    def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[ObjectResult]:
+        """See `DeletingStore`. A failed request may have deleted some objects: obstore does not say which."""
+        if any(one.version_id for one in to_delete):
+            failure: Failure | None = _NO_VERSIONS
+        else:
+            failure = self._failure(lambda: self._store.delete([one.path for one in to_delete]))
+        return [ObjectResult.failed(failure.of_bulk()) if failure else DELETED] * len(to_delete)
+
+    def delete_one(self, to_delete: DeleteTarget) -> ObjectResult:
+        """See `DeletingStore`."""
+        if to_delete.version_id:
+            return ObjectResult.failed(_NO_VERSIONS)
+        failure = self._failure(lambda: self._store.delete(to_delete.path))
+        if failure is not None and isinstance(self._store, (LocalStore, MemoryStore)):
+            failure = replace(failure, names_object=True)  # there is no bucket that could be missing instead
+        return result_of(failure)
+
 
 AT_ONCE = 10  # more than 12 concurrent deletions made S3 answer SlowDown. Source: lakeFS facts 8, #5729
 
-_GLANCE = 2.0  # seconds between two polls of the caller's deadline, because a poll may cost a request
-_PATIENCE = Patience()
+_POLL_SECONDS = 2.0  # seconds between two polls of the caller's deadline, because a poll may cost a request
+_RETRY_POLICY = RetryPolicy()
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # the XML of a bulk deletion changes these characters
 _NOT_PLAIN = Failure(Kind.OTHER, "not tried: the path has an empty part, `.`, `..` or a control character")
 _CONTRADICTION = Failure(Kind.OTHER, "not tried: the path was named twice, with different ETags")
 _NOT_REQUESTED = ObjectResult(Outcome.ATTEMPTED)
-_UNKNOWN = "the outcome is unknown, for a request that named it got no clear answer"
+_UNKNOWN = "the outcome is unknown, because a request that named the object got no clear response"
 
 BeforeDeadline = Callable[[], bool]
 _Ask = Callable[[Sequence[DeleteTarget]], Sequence[ObjectResult]]
@@ -37,9 +76,9 @@ class ObjectDeleter:
     """Deletes objects by path. The caller is responsible for the plan, the guards and the liveness check.
 
     S3 and Azure delete in bulk, all other stores one by one, with up to ten concurrent requests. Throttled requests,
-    server errors and requests without a response are retried for each affected object, as `patience` allows. Other
-    errors are not retried. `rate_limiter` is told of every throttle. For stores other than S3, it is told only after
-    obstore's own four quick retries.
+    server errors and requests without a response are retried for each affected object, as `retry_policy` allows. Other
+    errors are not retried. `rate_limiter` counts every throttle. For stores other than S3, it counts a throttle only
+    after obstore's own four quick retries.
 
     On S3, an object with an ETag in its `DeleteTarget` is deleted only if it still has this ETag. With
     `conditional=False`, any object at the path is deleted. All other stores, and S3 servers without conditional
@@ -57,7 +96,7 @@ class ObjectDeleter:
         rate_limiter: RateLimiter | None = None,
         *,
         conditional: bool = True,
-        patience: Patience = _PATIENCE,
+        retry_policy: RetryPolicy = _RETRY_POLICY,
         random: Random | None = None,
     ) -> None:
         self._store: S3Deletion | ObstoreDeletion
@@ -65,7 +104,11 @@ class ObjectDeleter:
             self._store = S3Deletion(access, conditional=conditional, connections=AT_ONCE)
         else:
             self._store = ObstoreDeletion(access)
-        self._pace, self._patience, self._random = rate_limiter or RateLimiter(), patience, random or Random()
+        self._rate_limiter, self._retry_policy, self._random = (
+            rate_limiter or RateLimiter(),
+            retry_policy,
+            random or Random(),
+        )
 
     def delete_all(
         self, to_delete: Sequence[DeleteTarget | str], before_deadline: BeforeDeadline = lambda: True
@@ -79,7 +122,7 @@ class ObjectDeleter:
         wanted = [DeleteTarget(one) if isinstance(one, str) else one for one in to_delete]
         results = {one: ObjectResult.failed(_NOT_PLAIN) for one in wanted if not _is_plain(one.path)}
         results |= dict.fromkeys(_contradictions(wanted), ObjectResult.failed(_CONTRADICTION))
-        work = DeletionWork(self._store, self._pace, self._patience, self._random, before_deadline)
+        work = DeletionWork(self._store, self._rate_limiter, self._retry_policy, self._random, before_deadline)
         results |= work.done([one for one in dict.fromkeys(wanted) if one not in results])
         return [_final(results[one]) for one in wanted]
 
@@ -101,7 +144,7 @@ def _contradictions(to_delete: Iterable[DeleteTarget]) -> list[DeleteTarget]:
 
 def _final(result: ObjectResult) -> ObjectResult:
     """Return the result with a detail that says so if the outcome is unknown."""
-    if result.failure is None or not result.failure.unclear:
+    if result.failure is None or not result.failure.ambiguous:
         return result
     return replace(result, detail=f"{result.detail}; {_UNKNOWN}")
 
@@ -121,15 +164,15 @@ class DeletionWork:
         self,
         store: DeletingStore,
         rate_limiter: RateLimiter,
-        patience: Patience,
+        retry_policy: RetryPolicy,
         random: Random,
         before_deadline: BeforeDeadline = lambda: True,
     ) -> None:
-        self._store, self._pace, self._patience, self._random = store, rate_limiter, patience, random
-        self._in_time, self._glanced_at, self._is_late = before_deadline, -inf, False
+        self._store, self._rate_limiter, self._retry_policy, self._random = store, rate_limiter, retry_policy, random
+        self._before_deadline, self._polled_at, self._deadline_exceeded = before_deadline, -inf, False
         self._lock = Lock()
-        self._unclear: set[DeleteTarget] = set()  # named by a request with an ambiguous result
-        self._answered_at = -inf
+        self._ambiguous: set[DeleteTarget] = set()  # named by a request with an ambiguous result
+        self._responded_at = -inf
         self._broken: Failure | None = None
 
     def done(self, to_delete: Sequence[DeleteTarget]) -> _Results:
@@ -138,14 +181,14 @@ class DeletionWork:
         delete_one = list(to_delete)
         if in_bulk := self._store.most > 1:
             results = self._each(to_delete, self._store.most, self._store.delete_many)
-            delete_one = [one for one, result in results.items() if result.failure and result.failure.retry_alone]
+            delete_one = [one for one, result in results.items() if result.failure and result.failure.retry_singly]
         singly = self._each(delete_one, 1, lambda batch: [self._store.delete_one(one) for one in batch])
         results |= {
             one: result
             for one, result in singly.items()
             if result.outcome is not Outcome.ATTEMPTED or one not in results
         }
-        before = self._unclear.union(delete_one if in_bulk else ())
+        before = self._ambiguous.union(delete_one if in_bulk else ())
         return results | {one: self._after_another(one, results[one]) for one in before}
 
     def _each(self, to_delete: Sequence[DeleteTarget], most: int, ask: _Ask) -> _Results:
@@ -166,15 +209,15 @@ class DeletionWork:
 
     def _taken(self, queue: deque[DeleteTarget], most: int) -> Sequence[DeleteTarget]:
         with self._lock:
-            return [queue.popleft() for _ in range(min(len(queue), self._pace.portion(most)))]
+            return [queue.popleft() for _ in range(min(len(queue), self._rate_limiter.batch_size(most)))]
 
     def _settled(self, batch: Sequence[DeleteTarget], ask: _Ask) -> _Results:
         """Delete a batch, retry the objects whose failure is retryable, and return the last result for each."""
         if broken := self._broken:
-            not_tried = replace(broken, detail=f"not tried: {broken.detail}", unclear=False)
+            not_tried = replace(broken, detail=f"not tried: {broken.detail}", ambiguous=False)
             return dict.fromkeys(batch, ObjectResult.failed(not_tried))
-        trials = Trials(self._patience, self._pace, self._random)
-        began = self._pace.now()
+        trials = Trials(self._retry_policy, self._rate_limiter, self._random)
+        began = self._rate_limiter.now()
         results = self._asked(batch, ask)
         if not results:
             return dict.fromkeys(batch, _NOT_REQUESTED)
@@ -183,75 +226,79 @@ class DeletionWork:
                 break
             again = self._asked(list(left), ask)
             if not again:
-                return results | self._late(results)
+                return results | self._not_requested(results)
             results |= again
-        self._note_broken(results, began)
+        self._record_broken(results, began)
         return results
 
-    def _late(self, results: _Results) -> _Results:
+    def _not_requested(self, results: _Results) -> _Results:
         """Return `attempted` results for the objects that were only throttled, as if they had never been requested."""
-        late = (one for one, result in results.items() if _is_throttled(result) and one not in self._unclear)
-        return dict.fromkeys(late, _NOT_REQUESTED)
+        throttled_only = (
+            one for one, result in results.items() if _is_throttled(result) and one not in self._ambiguous
+        )
+        return dict.fromkeys(throttled_only, _NOT_REQUESTED)
 
     def _left(self, results: _Results) -> _Results:
         """Return the objects to retry next, with their results: all retryable objects, or fewer after a throttle."""
-        left = {one: result for one, result in results.items() if result.failure and result.failure.passing}
+        left = {one: result for one, result in results.items() if result.failure and result.failure.retryable}
         if any(map(_is_throttled, left.values())):
-            return dict(islice(left.items(), self._pace.portion(len(left))))
+            return dict(islice(left.items(), self._rate_limiter.batch_size(len(left))))
         return left
 
     def _asked(self, batch: Sequence[DeleteTarget], ask: _Ask) -> _Results:
         """Send one request when the rate limiter allows it; return no results if the deadline is exceeded by then."""
         if not self._may_ask(len(batch)):
             return {}
-        asked_at = self._pace.now()
+        asked_at = self._rate_limiter.now()
         results = dict(zip(batch, ask(batch), strict=True))
         failures = [result.failure for result in results.values() if result.failure]
         if any(failure.throttled for failure in failures):
-            self._pace.throttled(asked_at)
+            self._rate_limiter.throttled(asked_at)
             if len(failures) < len(batch):
-                self._pace.progressed()
-        elif not any(failure.passing for failure in failures):
-            self._pace.clean(asked_at)
+                self._rate_limiter.progressed()
+        elif not any(failure.retryable for failure in failures):
+            self._rate_limiter.clean(asked_at)
         with self._lock:
-            self._unclear.update(one for one, result in results.items() if result.failure and result.failure.unclear)
+            self._ambiguous.update(
+                one for one, result in results.items() if result.failure and result.failure.ambiguous
+            )
             if not any(failure.kind is Kind.UNREACHABLE for failure in failures):
-                self._answered_at = self._pace.now()
+                self._responded_at = self._rate_limiter.now()
         return results
 
     def _may_ask(self, objects: int) -> bool:
-        if not self._is_late:
-            self._pace.before(objects)
-            now = self._pace.now()
-            if now - self._glanced_at >= _GLANCE:
-                self._glanced_at = now
+        if not self._deadline_exceeded:
+            self._rate_limiter.before(objects)
+            now = self._rate_limiter.now()
+            if now - self._polled_at >= _POLL_SECONDS:
+                self._polled_at = now
                 self._poll()
-        return not self._is_late
+        return not self._deadline_exceeded
 
     def _poll(self) -> None:
         """Check the deadline. If `before_deadline` raises, the deadline counts as exceeded for all threads."""
         try:
-            self._is_late = self._is_late or not self._in_time()
+            self._deadline_exceeded = self._deadline_exceeded or not self._before_deadline()
         except Exception:
-            self._is_late = True
+            self._deadline_exceeded = True
             raise
 
-    def _note_broken(self, results: _Results, began: float) -> None:
+    def _record_broken(self, results: _Results, began: float) -> None:
         """Note a failure of the store itself.
 
         A request without a response does not count as one if other requests got responses in the meantime.
         """
         failures = (result.failure for result in results.values() if result.failure)
-        failure = next((failure for failure in failures if failure.kind.is_of_the_store), None)
-        if failure and (failure.kind is not Kind.UNREACHABLE or self._answered_at < began):
+        failure = next((failure for failure in failures if failure.kind.is_of_store), None)
+        if failure and (failure.kind is not Kind.UNREACHABLE or self._responded_at < began):
             self._broken = failure
 
     def _after_another(self, to_delete: DeleteTarget, result: ObjectResult) -> ObjectResult:
         """Return the final result for an object that an earlier request may have deleted."""
         if result.outcome is Outcome.MISSING:
             return DELETED
-        if result.outcome is Outcome.FAILED and result.failure and to_delete in self._unclear:
-            return ObjectResult.failed(replace(result.failure, unclear=True))
+        if result.outcome is Outcome.FAILED and result.failure and to_delete in self._ambiguous:
+            return ObjectResult.failed(replace(result.failure, ambiguous=True))
         return result
 
 

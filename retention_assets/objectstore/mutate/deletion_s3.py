@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.failures import Failure, Kind, failure_told
+from retention_assets.objectstore.failures import Failure, Kind, failure_of_response
 from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, ObjectResult, Outcome, result_of
 from retention_assets.objectstore.s3 import S3_ERRORS, failure_of_s3, s3_bucket
 
@@ -13,7 +13,7 @@ _BULK = 1_000  # keys that one DeleteObjects request may name
 _PRECONDITIONS = ("PreconditionFailed", "412 Precondition Failed", "412")  # the second is of a directory bucket
 _NOT_TAKEN = ("NotImplemented", "MalformedXML", "501")  # error codes of stores without conditional deletion
 _UNNAMED = Failure(
-    Kind.OTHER, "the store's answer to a deletion in bulk does not name the object", passing=True, unclear=True
+    Kind.OTHER, "the store's response to a deletion in bulk does not name the object", retryable=True, ambiguous=True
 )
 
 
@@ -39,14 +39,14 @@ class S3Deletion:
     def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[ObjectResult]:
         """See `DeletingStore`."""
         conditional = self.conditional and any(map(_has_condition, to_delete))
-        told = self._delete_objects(to_delete, conditional=conditional)
-        if conditional and isinstance(told, Failure) and told.code in _NOT_TAKEN:
-            told = self._delete_objects(to_delete, conditional=False)
-            if not isinstance(told, Failure):  # if both fail, the condition was not the cause
+        response = self._delete_objects(to_delete, conditional=conditional)
+        if conditional and isinstance(response, Failure) and response.code in _NOT_TAKEN:
+            response = self._delete_objects(to_delete, conditional=False)
+            if not isinstance(response, Failure):  # if both fail, the condition was not the cause
                 self.conditional = False
-        if not isinstance(told, Failure):
-            return told
-        return [ObjectResult.failed(told.of_bulk())] * len(to_delete)
+        if not isinstance(response, Failure):
+            return response
+        return [ObjectResult.failed(response.of_bulk())] * len(to_delete)
 
     def delete_one(self, to_delete: DeleteTarget) -> ObjectResult:
         """See `DeletingStore`."""
@@ -63,23 +63,25 @@ class S3Deletion:
     ) -> Sequence[ObjectResult] | Failure:
         objects = [self._identifier(one, conditional=conditional) for one in to_delete]
         try:
-            told = self._bucket.client.delete_objects(
+            response = self._bucket.client.delete_objects(
                 Bucket=self._bucket.name, Delete={"Objects": objects}, **self._bucket.extra
             )
         except S3_ERRORS as error:
             return failure_of_s3(error, self._access)
-        results = self._results(to_delete, told)
+        results = self._results(to_delete, response)
         return [results.get(one, ObjectResult.failed(_UNNAMED)) for one in to_delete]
 
-    def _results(self, to_delete: Sequence[DeleteTarget], told: Mapping[str, Any]) -> dict[DeleteTarget, ObjectResult]:
+    def _results(
+        self, to_delete: Sequence[DeleteTarget], response: Mapping[str, Any]
+    ) -> dict[DeleteTarget, ObjectResult]:
         """Return a result for each object that the response names. The state of any other object is unknown."""
         by_key: dict[str, list[DeleteTarget]] = defaultdict(list)
         for one in to_delete:
             by_key[self._bucket.key(one.path)].append(one)
-        results = {one: DELETED for entry in told.get("Deleted", ()) for one in _named(by_key, entry)}
-        for entry in told.get("Errors", ()):
+        results = {one: DELETED for entry in response.get("Deleted", ()) for one in _named(by_key, entry)}
+        for entry in response.get("Errors", ()):
             secrets = self._access.options.values()
-            failure = failure_told(str(entry.get("Code", "")), None, str(entry.get("Message", "")), secrets)
+            failure = failure_of_response(str(entry.get("Code", "")), None, str(entry.get("Message", "")), secrets)
             results |= dict.fromkeys(_named(by_key, entry), _result(failure))
         return results
 

@@ -50,8 +50,8 @@ class ObjectWriter(OpenStore):
         """
         if self._access.is_local:
             raise StoreError(
-                f"{self.describe(path)}: a file of this machine cannot be replaced on the condition that it is still "
-                "the same. It was not written. Keep what several write to in an object store."
+                f"{self.describe(path)}: a local file cannot be replaced on the condition that it is unchanged. It was "
+                "not written. Keep files that several programs write in an object store."
             )
         return require_known(self._conditional.replace(path, content, e_tag), self._access.url, path)
 

@@ -6,6 +6,7 @@
   const WORDS = { candidate: "may be deleted", waiting: "waits", stays: "stays" };
   const colour = (name) => `var(--${name})`;
   const MOST = 12; // groups in a plot; the table has more
+  const MOST_FOLDERS = 500; // as many as the table has
 
   function bytes(size) {
     const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -20,6 +21,7 @@
   }
 
   const told = (amount) => `${d3.format(",")(amount.objects)} objects, ${bytes(amount.bytes)}`;
+  const size = (group) => d3.sum(KINDS, (kind) => (group[kind] ? group[kind].bytes : 0));
   const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
   function legend(entries) {
@@ -85,7 +87,7 @@
         .filter((kind) => one[kind] && one[kind].objects)
         .map((kind) => ({ ...one[kind], name: one.name, kind, title: `${one.name}: ${WORDS[kind]}\n${told(one[kind])}` }))
     );
-    const longest = d3.max(shown, (one) => d3.sum(kinds, (kind) => (one[kind] ? one[kind].bytes : 0)));
+    const longest = d3.max(shown, size);
     const letters = width < 500 ? 16 : 34;
     const margin = Math.min(width / 3, 14 + 7 * d3.max(shown, (one) => Math.min(one.name.length, letters)));
     const plot = Plot.plot({
@@ -105,7 +107,7 @@
 
   function folders(width) {
     const top = (name) => (name.includes("/") ? `${name.split("/")[0]}/` : name);
-    const shown = figures.groups.folder.filter((one) => KINDS.some((kind) => one[kind] && one[kind].bytes));
+    const shown = d3.sort(figures.groups.folder, (one) => -size(one)).slice(0, MOST_FOLDERS).filter(size);
     if (!shown.length) return empty("There is nothing to show.");
     const tree = {
       children: d3.groups(shown, (one) => top(one.name)).map(([name, inside]) => ({
@@ -120,7 +122,7 @@
     const root = d3.hierarchy(tree).sum((one) => one.bytes || 0).sort((a, b) => b.value - a.value);
     d3.treemap().size([width, height]).paddingInner(1).paddingTop((node) => (node.depth === 1 ? 19 : 0)).round(true)(root);
     const svg = d3.create("svg").attr("viewBox", [0, 0, width, height]).attr("width", width).attr("height", height)
-      .attr("role", "img").attr("aria-label", "Bytes by prefix; the numbers are in the table");
+      .attr("role", "img").attr("aria-label", "Bytes by folder; the numbers are in the table");
     const text = (parent, node, words, x, y, room) =>
       parent.append("text").attr("x", x).attr("y", y).attr("font-size", 12).text(cut(words, Math.max(1, Math.floor(room / 7))));
     for (const node of root.children || []) {

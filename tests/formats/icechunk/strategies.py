@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from retention_assets.icechunk.formats.flat_reader import LAST_INSTANT
+from retention_assets.icechunk.formats.flat_reader import LAST_TIMESTAMP
 from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, SnapshotInfo, Update, UpdateKind
 
 ids = st.binary(min_size=12, max_size=12)
-instants = st.integers(0, LAST_INSTANT)
+instants = st.integers(0, LAST_TIMESTAMP)
 words = st.text(st.characters(codec="utf-8"), max_size=6)
 items = st.dictionaries(words, st.binary(max_size=6), max_size=3)
 flags = st.none() | st.frozensets(st.integers(0, 0xFFFF), max_size=3)

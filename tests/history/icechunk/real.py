@@ -16,7 +16,7 @@ from retention_assets.icechunk.formats.paths import ReferenceFile, ReferenceKind
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.formats.snapshots import read_snapshot
-from retention_assets.icechunk.rules.snapshots import History, Snapshot, instant_of, micros_of
+from retention_assets.icechunk.rules.snapshots import History, Snapshot, datetime_of, micros_of
 from tests.icechunk_repositories import create_repository, open_repository
 
 BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
@@ -83,7 +83,7 @@ def read_v1(directory: Path) -> History:
     snapshots = {}
     for path in (directory / "snapshots").iterdir():
         one = read_snapshot(path.read_bytes(), path.name)
-        snapshots[one.id] = Snapshot(one.id, one.parent_id, instant_of(one.flushed_at, one.id))
+        snapshots[one.id] = Snapshot(one.id, one.parent_id, datetime_of(one.flushed_at, one.id))
     references: dict[str, dict[str, bytes]] = {"branch": {}, "tag": {}}
     for path in (directory / "refs").glob("*/ref.json"):
         if not path.with_name("ref.json.deleted").exists():

@@ -74,7 +74,7 @@ def moved(branches: dict[str, str], tags: dict[str, str] | None = None) -> Histo
         pytest.param(
             repo_of(moved({"main": "b"}, {"v1": "e"})), PLANNED, "cd", "a branch or tag reaches", id="a_tag_above_it"
         ),
-        pytest.param(REPO, PLANNED - ids("e"), "cd", "the new snapshot .* stands on one", id="a_new_child"),
+        pytest.param(REPO, PLANNED - ids("e"), "cd", "the new snapshot .* is based on one", id="a_new_child"),
         pytest.param(
             repo_of(history({"root": (None, 0), "x": (None, 0), "y": ("x", 1)}, {"main": "root"})),
             {snapshot_id("root"), *ids("xy")},

@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retention_assets.icechunk.formats.ids import decode_id, encode_id
-from retention_assets.icechunk.rules.collection import collected
-from retention_assets.icechunk.rules.reachable import is_old, kept_transaction_logs, kept_v1, kept_v2
-from retention_assets.icechunk.rules.snapshots import instant_of, reachable
+from retention_assets.icechunk.rules.collection import collected, is_old, kept_transaction_logs, kept_v1, kept_v2
+from retention_assets.icechunk.rules.snapshots import datetime_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
 from tests.history.icechunk.real import BEGINNING, expire, read_v1, read_v2
 from tests.history.icechunk.strategies import World, at, worlds
@@ -74,7 +73,7 @@ def test_format_2_keeps_and_writes_what_icechunk_does(tmp_path, world, threshold
     kept = kept_v2(before, snapshots, cutoff)
     remaining, remaining_logs = collect(directory, cutoff)
     after = read_v2(directory)
-    stamp = Stamp(instant_of(after.latest_updates[0].updated_at, b""), after.latest_updates[1].backup_path)
+    stamp = Stamp(datetime_of(after.latest_updates[0].updated_at, b""), after.latest_updates[1].backup_path)
     ours = collected(before, before.snapshots.keys(), kept.dropped, stamp)
     if kept.dropped:  # icechunk writes the object even when nothing goes
         assert ours == after

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from retention_assets.icechunk.rules.flags import CREATE_TAG, DELETE_TAG, is_enabled
+from retention_assets.icechunk.rules.updates import CREATE_TAG, DELETE_TAG, is_enabled
 from tests.history.icechunk.graphs import history
 from tests.history.icechunk.real import repo_of
 

@@ -9,7 +9,6 @@ from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, SnapshotInfo, Update, UpdateKind
 from retention_assets.icechunk.rules.operations import (
     amend,
-    ancestry_of,
     commit,
     create_branch,
     create_tag,
@@ -30,15 +29,6 @@ REPO = repo_of(history({"root": (None, 0), "a": ("root", 1), "b": ("a", 2)}, {"m
 
 def new(parent: str | None, hours: float = 9, name: str = "new") -> SnapshotInfo:
     return SnapshotInfo(snapshot_id(name), None if parent is None else snapshot_id(parent), micros_of(at(hours)), "new")
-
-
-def test_ancestry_is_newest_first():
-    assert [one.id for one in ancestry_of(REPO, snapshot_id("b"))] == [snapshot_id(one) for one in ("b", "a", "root")]
-
-
-def test_ancestry_of_an_unknown_snapshot_is_refused():
-    with pytest.raises(GuardRefused, match="there is no snapshot"):
-        list(ancestry_of(REPO, bytes(12)))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.rules.expire_v2 import expire_v2
 from retention_assets.icechunk.rules.operations import (
     amend,
-    ancestry_of,
     commit,
     create_branch,
     create_tag,
@@ -26,7 +25,7 @@ from retention_assets.icechunk.rules.operations import (
     reset_branch,
     set_status,
 )
-from retention_assets.icechunk.rules.snapshots import instant_of, micros_of
+from retention_assets.icechunk.rules.snapshots import ancestry, datetime_of, history_of, micros_of
 from retention_assets.icechunk.rules.updates import Stamp
 from tests.icechunk_repositories import Commit, build_history, create_repository, open_repository
 from tests.models.policies import everything_older
@@ -51,7 +50,7 @@ class Beside:
         theirs()
         after = self.read()
         backup = after.latest_updates[1].backup_path if len(after.latest_updates) > 1 else after.repo_before_updates
-        stamp = Stamp(instant_of(after.latest_updates[0].updated_at, b""), backup)
+        stamp = Stamp(datetime_of(after.latest_updates[0].updated_at, b""), backup)
         taken = [argument(before, after) if callable(argument) else argument for argument in arguments]
         assert edit(before, *taken, stamp, **named) == after
         assert after != before
@@ -212,7 +211,8 @@ def test_icechunk_goes_on_with_what_we_wrote(beside):
     (beside.directory / "repo").write_bytes(write_repo(repo))
     repository = open_repository(beside.directory)
     seen = [one.id for one in repository.ancestry(branch="main")]
-    assert [decode_id(one) for one in seen] == [one.id for one in ancestry_of(repo, repo.branches["main"])]
+    ours = ancestry(history_of(repo), repo.branches["main"])
+    assert [decode_id(one) for one in seen] == [one.snapshot_id for one in ours]
     repository.create_tag("after", seen[0])
     repository.writable_session("main").commit("after", allow_empty=True)
     repository.garbage_collect(datetime.now(UTC) + timedelta(minutes=1))

@@ -42,7 +42,7 @@ def test_what_is_written_is_read():
     ids=lambda changes: next(iter(changes)),
 )
 def test_anything_else_is_refused(changes: dict[str, Any]):
-    with pytest.raises(GuardRefused, match=r"cannot be believed.*Plan again"):
+    with pytest.raises(GuardRefused, match=r"is damaged.*Plan again"):
         PlannedEdits.read({**PLANNED.document(), **changes})
 
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 import pytest
 
 from retention_assets.errors import GuardRefused, SourceError
-from retention_assets.icechunk.rules.reachable import Kept, is_old, kept_transaction_logs, kept_v1, kept_v2
+from retention_assets.icechunk.rules.collection import Kept, is_old, kept_transaction_logs, kept_v1, kept_v2
 from retention_assets.icechunk.rules.snapshots import History
 from tests.history.icechunk.graphs import at, history, names, snapshot_id
 from tests.history.icechunk.real import repo_of

@@ -9,13 +9,13 @@ from retention_assets.icechunk.rules.snapshots import (
     ancestry,
     anchors,
     children_first,
+    datetime_of,
     descendants,
     history_of,
-    instant_of,
     lineage,
     micros_of,
     reachable,
-    require_whole,
+    require_complete,
 )
 from tests.history.icechunk.graphs import SEED, at, branch_line, history, line, names, snapshot_id
 from tests.history.icechunk.real import repo_of
@@ -48,7 +48,7 @@ def test_a_repo_object_tells_the_same_history():
 
 def test_times_go_to_microseconds_and_back():
     later = at(3).replace(microsecond=123457)
-    assert instant_of(micros_of(later), snapshot_id("a")) == later
+    assert datetime_of(micros_of(later), snapshot_id("a")) == later
 
 
 def test_a_time_that_no_calendar_has_is_an_error_that_names_the_snapshot():
@@ -105,16 +105,16 @@ def test_the_anchor_is_the_nearest_held_ancestor_or_the_root():
 def test_a_history_with_two_roots_has_an_anchor_in_each():
     two = history({"r": (None, 0), "s": (None, 0), "a": ("r", 1), "b": ("s", 1)}, {"main": "a", "other": "b"})
     assert anchors(two) == {snapshot_id("a"): snapshot_id("r"), snapshot_id("b"): snapshot_id("s")}
-    require_whole(two)
+    require_complete(two)
 
 
 def test_a_whole_history_passes():
-    require_whole(FORKED)
-    require_whole(SEED)
+    require_complete(FORKED)
+    require_complete(SEED)
 
 
 def test_a_dangling_snapshot_may_lack_its_parent():
-    require_whole(History(without(FORKED, "x").snapshots, {"main": snapshot_id("c")}, {}))
+    require_complete(History(without(FORKED, "x").snapshots, {"main": snapshot_id("c")}, {}))
 
 
 @pytest.mark.parametrize(
@@ -131,14 +131,14 @@ def test_a_dangling_snapshot_may_lack_its_parent():
 )
 def test_a_history_that_cannot_be_is_refused(broken, message):
     with pytest.raises(SourceError, match=message) as raised:
-        require_whole(broken)
+        require_complete(broken)
     assert "Nothing was changed or deleted." in str(raised.value)
 
 
 def test_a_cycle_that_no_reference_reaches_is_refused_too():
     dangling = with_parent(with_parent(FORKED, "x", "lost"), "lost", "x")
     with pytest.raises(SourceError, match="is its own ancestor"):
-        require_whole(History(dangling.snapshots, {"main": snapshot_id("c")}, {}))
+        require_complete(History(dangling.snapshots, {"main": snapshot_id("c")}, {}))
 
 
 def test_a_walk_ends_on_a_cycle_and_on_a_missing_parent():
@@ -150,5 +150,5 @@ def test_a_walk_ends_on_a_cycle_and_on_a_missing_parent():
 
 def test_a_long_history_needs_no_deep_stack():
     long = history({0: (None, 0), **{n: (n - 1, n) for n in range(1, 5000)}}, {"main": 4999})
-    require_whole(long)
+    require_complete(long)
     assert len(branch_line(long)) == 5000

@@ -14,7 +14,7 @@ from retention_assets.icechunk.formats.model import Repo, SnapshotInfo, Update, 
 from retention_assets.icechunk.formats.paths import read_reference
 from retention_assets.icechunk.formats.snapshots import read_snapshot
 from retention_assets.icechunk.formats.values import read_flexbuffer, upgraded_metadata
-from retention_assets.icechunk.rules.snapshots import instant_of, micros_of
+from retention_assets.icechunk.rules.snapshots import datetime_of, micros_of
 from retention_assets.icechunk.rules.upgrade import Upgrade, Version1, upgraded
 from tests.history.icechunk.graphs import at, history, names, snapshot_id
 from tests.history.icechunk.real import Templates, read_v1, read_v2, repo_of, templates_of, write_v1
@@ -76,14 +76,14 @@ def test_the_object_is_the_one_that_icechunk_writes(tmp_path, templates, world: 
         (directory / "refs" / f"tag.{name}" / "ref.json.deleted").touch()
     old = version_1(directory)
     theirs = upgrade_by_icechunk(directory)
-    assert_same(upgraded(old, instant_of(theirs.latest_updates[0].updated_at, b"")), theirs)
+    assert_same(upgraded(old, datetime_of(theirs.latest_updates[0].updated_at, b"")), theirs)
 
 
 def test_messages_and_metadata_are_taken_over(tmp_path):
     build_varied(tmp_path, 1)
     old = version_1(tmp_path)
     theirs = upgrade_by_icechunk(tmp_path)
-    ours = upgraded(replace(old, config=theirs.config), instant_of(theirs.latest_updates[0].updated_at, b""))
+    ours = upgraded(replace(old, config=theirs.config), datetime_of(theirs.latest_updates[0].updated_at, b""))
     assert_same(replace(ours, repo=replace(ours.repo, config=None)), theirs)
     assert ours.repo.config == theirs.config
     assert any(one.metadata for one in ours.repo.snapshots.values())

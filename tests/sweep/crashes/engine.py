@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from retention_assets.core.amounts import Amount
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.state.ledger import ENDED
-from retention_assets.sweep.engine import Batch, Done
+from retention_assets.state.ledger import FINISHED
+from retention_assets.sweep.engine import Batch, BatchResult
 from retention_assets.sweep.worker import OBJECTS, TaskSpec, work
 from tests.sweep.crashes.effects import aside
 from tests.sweep.crashes.world import PLANNED, Row, World, address, content
@@ -34,7 +34,7 @@ def latest(rows: Iterable[Row]) -> dict[str, Row]:
             row["outcome"] != Outcome.ATTEMPTED,
             row["fence"],
             row["outcome"] == Outcome.DELETED,
-            row["outcome"] in ENDED,
+            row["outcome"] in FINISHED,
             row["at"],
         ),
     ):
@@ -49,7 +49,7 @@ def standing(rows: Iterable[Row]) -> list[Row]:
     """
     found: dict[str, Row] = {}
     for (name, _), sweep in sorted(_by_sweep(rows).items(), key=lambda item: item[0]):
-        ended = [row for row in sweep if row["outcome"] in ENDED]
+        ended = [row for row in sweep if row["outcome"] in FINISHED]
         attempts = [row for row in sweep if row["outcome"] == Outcome.ATTEMPTED]
         if ended:
             found[name] = max(ended, key=lambda row: row["at"])
@@ -115,7 +115,7 @@ class EngineHere:
         self._let(self.hooks.after_look)
         return Batch(pa.Table.from_pylist(rows, OBJECTS), checked_at)
 
-    def run(self, objects: Batch[pa.Table], task: TaskSpec) -> Done:
+    def run(self, objects: Batch[pa.Table], task: TaskSpec) -> BatchResult:
         """See `Engine`. One worker after the other, each with its share in small batches."""
         here = replace(task, ahead=timedelta(0))
         tallies = [
@@ -129,7 +129,7 @@ class EngineHere:
         for row in tallies:
             known = total.get(row["outcome"], Amount())
             total[row["outcome"]] = Amount(known.objects + row["objects"], known.bytes + row["bytes"])
-        return Done(total, max((row["until"] for row in tallies if row["until"]), default=None))
+        return BatchResult(total, max((row["until"] for row in tallies if row["until"]), default=None))
 
     def outcomes(self) -> Mapping[str, Amount]:
         """See `Engine`."""
@@ -140,7 +140,7 @@ class EngineHere:
         return ledger_digest(self.world, fence)
 
     def _unfinished(self, fence: int) -> list[str]:
-        over = self._over(ENDED, fence)
+        over = self._over(FINISHED, fence)
         return [name for name in sorted(PLANNED) if address(name) not in over]
 
     def _over(self, ended: Sequence[str], fence: int) -> set[str]:

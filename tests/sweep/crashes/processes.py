@@ -75,8 +75,8 @@ class Mortal:
     point: Point | None
 
     @property
-    def group_bytes(self) -> int | None:
-        return self.action.group_bytes
+    def chunk_bytes(self) -> int | None:
+        return self.action.chunk_bytes
 
     def open(self, rate_limiter: RateLimiter) -> OpenAction:
         watch_from_now_on(_OfAWorker(self.root, self.point, notes=SharedNotes(self.folder)))

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.state.ledger import ENDED
+from retention_assets.state.ledger import FINISHED
+from retention_assets.sweep.copies import Undo
 from retention_assets.sweep.execute import SweepResult, SweepRun, execute
-from retention_assets.sweep.undo import Undo, _carry
+from retention_assets.sweep.undo import _execute
 from tests.sweep.crashes.engine import EngineHere, EngineOfQuarantine, Hooks, latest
 from tests.sweep.crashes.world import World, name_of
 from tests.sweep.repository_sweep import RepositoryHere
@@ -36,8 +37,8 @@ def sweep(world: World, mode: str, run_id: str = "a-run", hooks: Hooks | None = 
 
 def undo(world: World, kind: str, run_id: str = "a-run", names: Iterable[str] | None = None) -> SweepResult:
     """Restore or purge what lies in quarantine by the word of the ledger, or of that what is named."""
-    ended = latest(row for row in world.ledger() if row["outcome"] in ENDED).values()
+    ended = latest(row for row in world.ledger() if row["outcome"] in FINISHED).values()
     there = {name_of(row["address"]) for row in ended if row["outcome"] == Outcome.QUARANTINED}
     engine = EngineOfQuarantine(world, names=sorted(there if names is None else there & set(names)))
     whose = Undo(None, world.warehouse, None, run_id, "a-person", lambda _: None, world.clock)  # type: ignore[arg-type]
-    return _carry(whose, sweep_run(world, kind, kind, run_id), engine)  # type: ignore[arg-type]
+    return _execute(whose, sweep_run(world, kind, kind, run_id), engine)  # type: ignore[arg-type]

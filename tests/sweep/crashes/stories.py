@@ -129,7 +129,7 @@ def _deletion_ended_well(world: World, sweep_result: SweepResult) -> None:
     _books_are_right(world, sweep_result)
     assert world.stored().keys() == {*LIVE, REVIVED, CHANGED}
     _outcomes_are(world, {**dict.fromkeys(DEAD, (Outcome.DELETED, Outcome.MISSING)), **_LEFT_ALONE})
-    assert sweep_result.whole
+    assert sweep_result.is_complete
 
 
 def _quarantine_ended_well(world: World, sweep_result: SweepResult) -> None:
@@ -137,7 +137,7 @@ def _quarantine_ended_well(world: World, sweep_result: SweepResult) -> None:
     assert world.stored().keys() == {*LIVE, REVIVED, CHANGED}
     assert world.copies() == {name: content(name) for name in DEAD}
     _outcomes_are(world, {**dict.fromkeys(DEAD, (Outcome.QUARANTINED,)), **_LEFT_ALONE})
-    assert not sweep_result.whole
+    assert not sweep_result.is_complete
 
 
 def _restore_ended_well(world: World, sweep_result: SweepResult) -> None:
@@ -149,14 +149,14 @@ def _restore_ended_well(world: World, sweep_result: SweepResult) -> None:
     assert world.copies().keys() & {*BACK} <= said
     restored = {**dict.fromkeys(BACK, (Outcome.RESTORED,)), **dict.fromkeys(TAKEN, (Outcome.SKIPPED,))}
     _outcomes_are(world, {**dict.fromkeys(DEAD, (Outcome.QUARANTINED,)), **restored, **_LEFT_ALONE})
-    assert not sweep_result.whole
+    assert not sweep_result.is_complete
 
 
 def _purge_ended_well(world: World, sweep_result: SweepResult) -> None:
     _books_are_right(world, sweep_result)
     assert world.copies() == {}
     _outcomes_are(world, {**dict.fromkeys(DEAD, (Outcome.PURGED,)), **_LEFT_ALONE})
-    assert sweep_result.whole
+    assert sweep_result.is_complete
 
 
 _LEFT_ALONE = {REVIVED: (Outcome.SKIPPED,), CHANGED: (Outcome.SKIPPED,), GONE: (Outcome.MISSING,)}
@@ -179,7 +179,7 @@ def _books_are_right(world: World, sweep_result: SweepResult) -> None:
     assert {name: Amount(**amount) for name, amount in last["outcomes"].items()} == sweep_result.outcomes
     assert last["ledger_digest"] == ledger_digest(world, last["fence"])
     assert completed_runs(world.warehouse, REPOSITORY) == (
-        {world.plan.policy_run} if sweep_result.whole else frozenset()
+        {world.plan.policy_run} if sweep_result.is_complete else frozenset()
     )
 
 

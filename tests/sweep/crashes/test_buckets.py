@@ -10,7 +10,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.state.quarantine import QuarantinePlace
+from retention_assets.state.quarantine import QuarantineLocation
 from tests.stores.s3 import Bucket
 from tests.sweep.crashes.effects import Effects, Moment, Point, points, watched
 from tests.sweep.crashes.stories import STORIES
@@ -47,8 +47,8 @@ class BucketWorld(World):
         return self.bucket.access(f"{self._prefix}/lake")
 
     @property
-    def place(self) -> QuarantinePlace:
-        return QuarantinePlace(self.bucket.access(f"{self._prefix}/lake.quarantine"), super().place.folder)
+    def place(self) -> QuarantineLocation:
+        return QuarantineLocation(self.bucket.access(f"{self._prefix}/lake.quarantine"), super().place.folder)
 
     def lay(self, name: str, bytes_: bytes | None = None) -> None:
         body = content(name) if bytes_ is None else bytes_

@@ -14,11 +14,11 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.ledger import (
     ABSENT,
-    ENDED,
+    FINISHED,
     OUTCOMES,
-    LedgerPlace,
+    LedgerLocation,
     collected_since,
-    ended_of,
+    finished_of,
     ledger_of_plan,
     newest_of,
     read_ledgers,
@@ -59,7 +59,7 @@ def warehouse(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Ware
     """A warehouse with these rows, and what a sweep leaves that died while it wrote a file."""
     warehouse = Warehouse(str(tmp_path_factory.mktemp("warehouse")))
     for fence, of_sweep in groupby(sorted(rows, key=lambda row: row["fence"]), key=lambda row: row["fence"]):
-        place = LedgerPlace(warehouse.root, "orchard", DAY, HASH, fence, "a-run")
+        place = LedgerLocation(warehouse.root, "orchard", DAY, HASH, fence, "a-run")
         place.append(pa.Table.from_pylist(list(of_sweep), LEDGER), "rows", "done")
     for file in list(Path(warehouse.root).rglob("*.parquet")):
         file.with_name(f"{file.name}#1").write_bytes(file.read_bytes()[:100])
@@ -81,8 +81,8 @@ def test_the_latest_word_on_each_address(spark: SparkSession, warehouse: Warehou
 
 
 def test_how_each_address_ended_last(spark: SparkSession, warehouse: Warehouse, rows: list[Row]) -> None:
-    found = ended_of(read_ledgers(spark, warehouse, "orchard", [(DAY.isoformat(), HASH)]))
-    assert told(found) == said(latest(row for row in rows if row["outcome"] in ENDED).values())
+    found = finished_of(read_ledgers(spark, warehouse, "orchard", [(DAY.isoformat(), HASH)]))
+    assert told(found) == said(latest(row for row in rows if row["outcome"] in FINISHED).values())
 
 
 def test_where_each_address_is(spark: SparkSession, warehouse: Warehouse, rows: list[Row]) -> None:
@@ -106,6 +106,6 @@ def test_what_remains_to_be_done(spark: SparkSession, warehouse: Warehouse, rows
     over = {
         row["address"]
         for row in rows
-        if row["outcome"] in ENDED or (row["fence"] == fence and row["outcome"] != Outcome.ATTEMPTED)
+        if row["outcome"] in FINISHED or (row["fence"] == fence and row["outcome"] != Outcome.ATTEMPTED)
     }
     assert sum(SparkEngine(spark, warehouse, repository, most=1_000).remaining(fence)) == len(addresses) - len(over) > 0

@@ -3,7 +3,6 @@
 What Spark's JVM writes by itself, tables of the warehouse, is no effect here: each is written whole before it counts.
 """
 
-import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -13,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.assets.jobs import SWEEP, sweep_job
+from retention_assets.assets.runs import SWEEP, sweep_job
 from retention_assets.config.configuration import load_configuration
 from retention_assets.definitions import build_definitions
 from retention_assets.objectstore.outcomes import Outcome
@@ -22,6 +21,7 @@ from retention_assets.state.records import read_records
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep import sweep_run as attempt
 from retention_assets.sweep.worker import Action
+from tests.clocks import GivenClock
 from tests.end_to_end.command import DAY, Place, files_below, sample
 from tests.sweep.crashes.effects import Effect, Effects, Moment, Point, points, watched
 from tests.sweep.crashes.processes import Mortal, notes_in
@@ -31,7 +31,7 @@ _DEATHS = 20  # evenly spread over all points; every other one is of a quarantin
 
 def swept(place: Place, after: timedelta = timedelta(0)) -> bool:
     """Run the job that sweeps, some time from now; return whether it succeeded."""
-    definitions = build_definitions(load_configuration(place.file), clock=lambda: datetime.now(UTC) + after)
+    definitions = build_definitions(load_configuration(place.file), clock=GivenClock(lambda: datetime.now(UTC) + after))
     job = definitions.resolve_job_def(sweep_job(place.name))
     with dg.DagsterInstance.ephemeral() as instance:
         return bool(job.execute_in_process(partition_key=DAY, instance=instance, raise_on_error=False).success)
@@ -62,7 +62,7 @@ class Whole:
 
     def effects(self, mode: str) -> list[Effect]:
         if mode not in self._effects:
-            place = copied(self._approved, self._directory / mode, mode)
+            place = self._approved.copy(self._directory / mode, mode=mode)
             self._effects[mode] = effects_of_a_sweep(place, None)
         return self._effects[mode]
 
@@ -70,13 +70,6 @@ class Whole:
 @pytest.fixture(scope="module")
 def whole(approved: Place, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     return Whole(approved, tmp_path_factory.mktemp("whole"))
-
-
-def copied(approved: Place, directory: Path, mode: str) -> Place:
-    place = Place(shutil.copytree(approved.directory, directory), approved.settings)
-    place.write(mode=mode)
-    place.adopt()
-    return place
 
 
 def report(place: Place) -> dict[str, str]:
@@ -114,7 +107,7 @@ def requires_a_good_end(place: Place, mode: str, to_delete: set[str], gone: set[
 def test_run_after_run_dies_in_the_middle_of_the_job_and_the_last_one_ends_well(
     approved: Place, spark: SparkSession, tmp_path: Path
 ) -> None:
-    place = copied(approved, tmp_path / "orchard", "delete")
+    place = approved.copy(tmp_path / "orchard", mode="delete")
     lake, to_delete = place.directory / "lake", planned(place)
     before = files_below(lake)
     deaths = (Point(0, Moment.AFTER), Point(30, Moment.BEFORE), Point(10, Moment.AFTER))
@@ -135,7 +128,7 @@ def test_a_death_in_the_middle_of_the_job_loses_nothing_and_the_next_run_ends_we
 ) -> None:
     mode = "quarantine" if death % 2 else "delete"
     places = points(whole.effects(mode))
-    place = copied(approved, tmp_path / "orchard", mode)
+    place = approved.copy(tmp_path / "orchard", mode=mode)
     lake, to_delete = place.directory / "lake", planned(place)
     before = files_below(lake)
     effects_of_a_sweep(place, places[(2 * death + 1) * len(places) // (2 * _DEATHS)])
@@ -149,7 +142,7 @@ def test_a_death_in_the_middle_of_the_job_loses_nothing_and_the_next_run_ends_we
 def test_materialize_all_reports_and_deletes_nothing_though_the_plan_is_approved(
     approved: Place, tmp_path: Path
 ) -> None:
-    place = copied(approved, tmp_path / "all", "delete")
+    place = approved.copy(tmp_path / "all", mode="delete")
     before = files_below(place.directory / "lake")
     job = build_definitions(load_configuration(place.file)).resolve_implicit_global_asset_job_def()
     assets = [dg.AssetKey([place.name, "deletion_report"])]

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import yaml
 
+from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.config.limits import Limits
 from retention_assets.core.amounts import Amount
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.state.ledger import LEDGERS
 from retention_assets.state.plan import Plan, keep_plan
-from retention_assets.state.quarantine import QuarantinePlace
+from retention_assets.state.quarantine import QuarantineLocation
 from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.actions import Delete, Purge, Quarantine, Restore
 from retention_assets.sweep.worker import Action
@@ -80,10 +82,18 @@ class World:
         return StoreAccess(f"file://{self.root}/lake")
 
     @property
-    def place(self) -> QuarantinePlace:
+    def place(self) -> QuarantineLocation:
         """The plan's folder in quarantine."""
         access = StoreAccess(f"file://{self.root}/lake.quarantine")
-        return QuarantinePlace(access, f"{self.plan.day}/{self.plan.plan_hash[:16]}")
+        return QuarantineLocation(access, f"{self.plan.day}/{self.plan.plan_hash[:16]}")
+
+    def configuration(self) -> Configuration:
+        """Write the configuration of the repository, and return it. Its source and its policy are not there."""
+        entry = {"kind": "lakefs", "namespace": "s3://lake/orchard", "storage": "lake", "policy": "none.json"}
+        document = {"warehouse": "warehouse", "repositories": {REPOSITORY: {**entry, "source": {"dump": "none.json"}}}}
+        file = self.root / "retention.yaml"
+        file.write_text(yaml.safe_dump(document), encoding="utf-8")
+        return load_configuration(file)
 
     def action(self, mode: str) -> Action:
         """Return what a mode does to objects."""

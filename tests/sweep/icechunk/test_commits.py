@@ -14,7 +14,7 @@ from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT
 from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.rules.operations import create_tag
 from retention_assets.icechunk.rules.updates import Stamp
-from retention_assets.icechunk.source.log import ops_log
+from retention_assets.icechunk.source.repository import ops_log
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 from tests.faulty_s3 import Faults, Request, faulty_s3
@@ -147,6 +147,22 @@ def test_a_write_whose_answer_is_lost_is_ours_though_others_have_built_on_it(wor
 def test_an_edit_of_nothing_is_refused(tmp_path: Path):
     with pytest.raises(SourceError, match=r"repo: it is not there. Nothing was changed"):
         RepoCommits(StoreAccess(f"file://{tmp_path}"), now, print).commit(tagging)
+
+
+def test_a_backup_of_somebody_else_is_not_written_over(tmp_path: Path):
+    create_repository(tmp_path)
+    laid: list[Path] = []
+
+    def edit(repo: Repo, stamp: Stamp) -> Repo:
+        laid.append(tmp_path / "overwritten" / stamp.backup)
+        laid[0].parent.mkdir()
+        laid[0].write_bytes(b"theirs")
+        return tagging(repo, stamp)
+
+    with pytest.raises(GuardRefused, match=r"overwritten/repo.*: it is there already\. Nothing was changed\. Run"):
+        RepoCommits(StoreAccess(f"file://{tmp_path}"), now, print).commit(edit)
+    assert laid[0].read_bytes() == b"theirs"
+    assert open_repository(tmp_path).list_tags() == set()
 
 
 def test_another_writers_clock_that_is_a_little_ahead_is_waited_for(tmp_path: Path):

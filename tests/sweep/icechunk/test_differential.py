@@ -11,11 +11,17 @@ import zarr
 
 from retention_assets.icechunk.edits.publishing import publish
 from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.rules.collection import is_old
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.icechunk.rules.reachable import is_old
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
-from retention_assets.icechunk.sweep.retained_set import RetainedSet, edits_of, held_ids, retained_set_of, standing
+from retention_assets.icechunk.sweep.retained_set import (
+    RetainedSet,
+    current_retained_set,
+    edits_of,
+    held_ids,
+    retained_set_of,
+)
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.outcomes import Outcome
@@ -46,7 +52,7 @@ def by_us(directory: Path, older_than: datetime, *, branches: bool, tags: bool) 
     planned_edits = edits_of(state, retained, older_than, CUTOFF)
     publish(access, planned_edits, policy, now, lambda line: None)
     fresh = source.state()
-    still_dead = _dead(directory, standing(fresh, CUTOFF, held_ids(fresh, policy, older_than)))
+    still_dead = _dead(directory, current_retained_set(fresh, CUTOFF, held_ids(fresh, policy, older_than)))
     assert still_dead == planned
     answers = ObjectDeleter(access).delete_all(sorted(planned))
     assert {one.outcome for one in answers} <= {Outcome.DELETED}

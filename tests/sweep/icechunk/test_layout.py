@@ -27,17 +27,17 @@ def test_directories_are_cut_so_that_a_round_can_be_bounded(listed: int, most: i
 
 
 @pytest.mark.parametrize(
-    ("count", "places"),
+    ("count", "prefixes"),
     [
         pytest.param(0, ["snapshots/", "chunks/", "overwritten/"], id="whole_directories"),
         pytest.param(2, ["snapshots/00", "chunks/00", "overwritten/"], id="parts_but_for_backups"),
     ],
 )
 def test_a_place_is_a_directory_with_the_first_characters_of_its_names(
-    spark: SparkSession, count: int, places: list[str]
+    spark: SparkSession, count: int, prefixes: list[str]
 ) -> None:
     names = [f"snapshots/{ID}", f"chunks/{ID}", BACKUP]
-    assert of(spark, names, pa.string(), IcechunkLayout(count).place) == places
+    assert of(spark, names, pa.string(), IcechunkLayout(count).prefix) == prefixes
 
 
 def test_what_names_others_goes_before_what_it_names(spark: SparkSession) -> None:

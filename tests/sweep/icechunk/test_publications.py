@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.icechunk.edits.applied import (
+from retention_assets.icechunk.edits.publishing import Published
+from retention_assets.icechunk.edits.stored import (
     begin_publication,
     keep_publication,
     removed_references,
     unexplained,
     without_those_there,
 )
-from retention_assets.icechunk.edits.publishing import Published
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.state.lease import Lease
 from retention_assets.state.warehouse import Warehouse

@@ -1,15 +1,18 @@
 """A plan's edits on real repositories: made once, on what is there by then, and never more than was planned."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import icechunk as ic
 import pytest
 
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.icechunk.administration.upgrade import upgrade
+from retention_assets.icechunk.edits import format_1
+from retention_assets.icechunk.edits.publishing import publish
 from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
-from retention_assets.icechunk.rules.snapshots import reachable
+from retention_assets.icechunk.rules.expiration import BranchDeleted, Expiration
+from retention_assets.icechunk.rules.snapshots import History, reachable
 from retention_assets.policy.snapshots import Keep, SnapshotPolicy, SnapshotRule
 from tests.icechunk_repositories import FORMATS, INITIAL, Commit, Format, build_history
 from tests.models.policies import everything_older
@@ -20,6 +23,7 @@ from tests.sweep.icechunk.repositories import (
     POLICY,
     TREE,
     Place,
+    expiration,
     histories,
     now,
     tree,
@@ -123,7 +127,7 @@ def test_a_branch_that_moved_on_is_not_deleted(tmp_path, spec_version: Format):
     plan = place.plan()
     new = commit_to(place.open(), "old")
     before = place.files()
-    with pytest.raises(GuardRefused, match=f"new snapshot {new} stands on {place.ids['z']}, which is to go"):
+    with pytest.raises(GuardRefused, match=f"new snapshot {new} is based on {place.ids['z']}, which the plan removes"):
         place.publish(plan)
     assert place.files() == before
 
@@ -147,7 +151,7 @@ def test_a_snapshot_that_is_to_go_and_is_tagged_by_now_refuses(tmp_path, spec_ve
     plan = place.plan(policy)
     place.open().create_tag("late", place.ids[name])
     before = place.files()
-    with pytest.raises(GuardRefused, match=f"reached by a branch or tag again, {place.ids[name]} first"):
+    with pytest.raises(GuardRefused, match=f"reachable from a branch or tag again, {place.ids[name]} first"):
         place.publish(plan, policy)
     assert place.files() == before
 
@@ -164,7 +168,7 @@ def test_a_snapshot_tagged_after_the_publication_refuses_the_next_attempt(tmp_pa
             place.open().create_tag("late", place.ids["a"])
         return
     place.open().create_tag("late", place.ids["a"])
-    with pytest.raises(GuardRefused, match=f"reached by a branch or tag again, {place.ids['a']} first"):
+    with pytest.raises(GuardRefused, match=f"reachable from a branch or tag again, {place.ids['a']} first"):
         place.publish(plan, policy)
 
 
@@ -193,7 +197,7 @@ def test_a_reference_that_must_stay_and_names_a_snapshot_that_is_to_go_refuses(
     plan = place.plan()
     short = replace(plan, **{lacks: getattr(plan, lacks)[1:]})
     before = place.files()
-    with pytest.raises(GuardRefused, match=r"to go are reached by a branch or tag again.*Plan again"):
+    with pytest.raises(GuardRefused, match=r"the plan removes are reachable from a branch or tag again.*Plan again"):
         place.publish(short)
     assert place.files() == before
 
@@ -243,6 +247,37 @@ def test_a_plan_of_another_format_is_refused(tmp_path):
     with pytest.raises(GuardRefused, match=r"not of format 1 any more.*Plan again"):
         place.publish(plan)
     assert place.files() == before
+
+
+def test_an_upgrade_while_the_edits_begin_is_refused(tmp_path):
+    place = tree(tmp_path / "r", 1)
+    plan = place.plan()
+
+    def upgraded_meanwhile() -> datetime:
+        upgrade(place.access, now, dry_run=False)
+        return now()
+
+    refused = rf"{place.directory}: it is of format 2 by now\. Nothing more was changed\. Plan again"
+    with pytest.raises(GuardRefused, match=refused):
+        publish(place.access, plan, POLICY, upgraded_meanwhile, print)
+    assert histories(place.open()).keys() == {"branch main", "branch dev", "branch old", "tag v1", "tag v2"}
+
+
+def test_the_edits_of_format_1_give_up_after_too_many_conflicts(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    place = tree(tmp_path / "r", 1)
+    whole = expiration(place.state())
+    monkeypatch.setattr(format_1, "TRIES", 3)
+    waits: list[float] = []
+
+    def while_another_commits(history: History) -> Expiration:
+        commit_to(place.open(), "old")
+        return replace(whole, edits=(BranchDeleted("old"),))
+
+    said = r"other writers were quicker 3 times\. .*no file was deleted\. Run again"
+    with pytest.raises(StoreError, match=rf"{place.directory}: {said}"):
+        format_1.apply_edits_v1(place.access, while_another_commits, now, print, sleep=waits.append)
+    assert len(waits) == 3
+    assert "old" in place.open().list_branches()
 
 
 def unreached(directory) -> Place:

@@ -8,7 +8,13 @@ import pytest
 
 from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
-from retention_assets.icechunk.sweep.retained_set import RetainedSet, edits_of, held_ids, retained_set_of, standing
+from retention_assets.icechunk.sweep.retained_set import (
+    RetainedSet,
+    current_retained_set,
+    edits_of,
+    held_ids,
+    retained_set_of,
+)
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.rules import Hold
 from retention_assets.policy.snapshots import Keep, SnapshotPolicy
@@ -81,20 +87,20 @@ def test_a_held_snapshot_stays(tmp_path: Path, spec_version: Format) -> None:
     held = replace(TEN_DAYS, holds=(Hold("audit", "snapshot", encode_id(ids["b"]), "asked for", None),))
     assert held_ids(state, held, AS_OF) == {ids["b"]}
     assert "b" in staying(retained_set_of(state, held, AS_OF, CUTOFF), ids)
-    assert "b" in staying(standing(state, CUTOFF, held_ids(state, held, AS_OF)), ids)
+    assert "b" in staying(current_retained_set(state, CUTOFF, held_ids(state, held, AS_OF)), ids)
 
 
 @both_formats
 def test_before_deleting_everything_that_is_still_linked_stays(tmp_path: Path, spec_version: Format) -> None:
     state, ids = built(tmp_path, spec_version)
     linked = {"root", "a", "b", "c"} | ({"lost"} if spec_version == 2 else set())
-    assert staying(standing(state, CUTOFF, ()), ids) == linked
+    assert staying(current_retained_set(state, CUTOFF, ()), ids) == linked
 
 
 def test_after_the_edits_the_two_ways_of_asking_agree(tmp_path: Path) -> None:
     state, _ = built(tmp_path, 1)
     planned = retained_set_of(state, TEN_DAYS, AS_OF, CUTOFF)
     published = replace(state, history=planned.after)
-    again = standing(published, CUTOFF, ())
+    again = current_retained_set(published, CUTOFF, ())
     assert again.snapshots == planned.snapshots
     assert again.transaction_logs == planned.transaction_logs

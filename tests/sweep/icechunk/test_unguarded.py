@@ -4,7 +4,7 @@ from pathlib import Path
 
 import icechunk as ic
 
-from retention_assets.icechunk.edits.unconditional_writes import unguarded_writers
+from retention_assets.icechunk.edits.commits import unconditional_writes_warning
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.objectstore.access import StoreAccess
 from tests.icechunk_repositories import create_repository
@@ -18,9 +18,9 @@ def test_a_configuration_that_comes_from_a_disk_is_told_of(tmp_path: Path):
     create_repository(tmp_path).save_config()
     config = read_repo((tmp_path / "repo").read_bytes(), "repo").config
     assert config is not None
-    told = unguarded_writers(IN_A_BUCKET, config)
+    told = unconditional_writes_warning(IN_A_BUCKET, config)
     assert told is not None and "storage.unsafe_use_conditional_update" in told
-    assert unguarded_writers(StoreAccess(f"file://{tmp_path}"), None) is not None
+    assert unconditional_writes_warning(StoreAccess(f"file://{tmp_path}"), None) is not None
 
 
 def test_a_repository_that_was_made_in_a_bucket_is_not(bucket: Bucket):
@@ -31,5 +31,5 @@ def test_a_repository_that_was_made_in_a_bucket_is_not(bucket: Bucket):
     content = bucket.client().get_object(Bucket=bucket.name, Key="repository/repo")["Body"].read()
     stored = read_repo(content, "repo").config
     assert stored is not None
-    assert unguarded_writers(IN_A_BUCKET, stored) is None
-    assert unguarded_writers(IN_A_BUCKET, None) is None
+    assert unconditional_writes_warning(IN_A_BUCKET, stored) is None
+    assert unconditional_writes_warning(IN_A_BUCKET, None) is None

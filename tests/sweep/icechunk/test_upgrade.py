@@ -2,18 +2,22 @@
 
 import shutil
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import icechunk as ic
 import pytest
 
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.icechunk.administration.upgrade import upgrade
+from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT
 from retention_assets.icechunk.formats.model import Repo
+from retention_assets.icechunk.formats.paths import write_reference
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.values import read_flexbuffer
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
+from tests.faulty_s3 import Faults, faulty_s3
 from tests.icechunk_repositories import build_varied, create_repository, open_repository
 from tests.stores.s3 import Bucket
 from tests.sweep.icechunk.repositories import Place, histories, now, tree, uploaded, values
@@ -84,9 +88,15 @@ def test_a_dry_run_tells_the_same_and_writes_nothing(tmp_path: Path):
     assert {*would.removed} == {name for name in before if name.startswith("refs/") or name == "config.yaml"}
 
 
-def test_an_upgrade_that_left_old_files_is_ended(tmp_path: Path):
-    place = tree(tmp_path / "r", 1)
+def half_upgraded(directory: Path) -> Place:
+    """A repository whose upgrade wrote the repo object and left all old files."""
+    place = tree(directory, 1)
     ic.upgrade_icechunk_repository(place.open(), dry_run=False, delete_unused_v1_files=False)
+    return place
+
+
+def test_an_upgrade_that_left_old_files_is_ended(tmp_path: Path):
+    place = half_upgraded(tmp_path / "r")
     before = histories(place.open())
     done = upgrade(place.access, now, dry_run=False)
     assert done.was_half_done
@@ -94,6 +104,35 @@ def test_an_upgrade_that_left_old_files_is_ended(tmp_path: Path):
     assert histories(place.open()) == before
     with pytest.raises(GuardRefused, match="format 2 already"):
         upgrade(place.access, now, dry_run=False)
+
+
+OLD_TAG = "repository/refs/tag.v1/ref.json"
+
+
+@pytest.mark.parametrize(
+    ("faults", "why"),
+    [
+        pytest.param(Faults(errors={OLD_TAG: "AccessDenied"}), "AccessDenied", id="it_may_not_be_deleted"),
+        pytest.param(Faults(conditions="kept"), "somebody wrote to it meanwhile", id="it_is_written_again"),
+    ],
+)
+def test_an_old_file_that_stays_is_named_and_the_next_upgrade_deletes_it(
+    tmp_path: Path, bucket: Bucket, faults: Faults, why: str
+):
+    uploaded(half_upgraded(tmp_path / "r").directory, bucket)
+
+    def another_writes() -> datetime:
+        if not faults.errors:
+            bucket.client().put_object(Bucket=bucket.name, Key=OLD_TAG, Body=write_reference(INITIAL_SNAPSHOT))
+        return now()
+
+    left = r"upgraded; 1 of its old files are left\. Stop all writers of format 1, and upgrade again"
+    with faulty_s3(bucket.endpoint) as proxy:
+        proxy.faults = faults
+        access = bucket.access("repository", endpoint=proxy.endpoint)
+        with pytest.raises(StoreError, match=f"{OLD_TAG}: it was not deleted: .*{why}.* {left}"):
+            upgrade(access, another_writes, dry_run=False)
+    assert upgrade(bucket.access("repository"), now, dry_run=False).removed == ("refs/tag.v1/ref.json",)
 
 
 def acting_after_creation(monkeypatch: pytest.MonkeyPatch, act) -> None:  # type: ignore[no-untyped-def]

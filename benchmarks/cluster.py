@@ -1,0 +1,45 @@
+"""How much faster a plan is with two executors than with one, on a standalone cluster of Spark on this machine.
+
+Each executor has one core. The driver runs beside them, so a machine needs three free cores for a fair figure. The
+seconds are those of the command in a process of its own; each plan begins with an empty warehouse.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from plan import configure, rolling_lake, run_plan
+
+from tests.end_to_end.clusters import standalone
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    parser.add_argument("--entries", type=int, default=1_000_000)
+    arguments = parser.parse_args()
+    seconds = {}
+    with tempfile.TemporaryDirectory() as directory:
+        lake, days = rolling_lake(Path(directory), arguments.entries)
+        with standalone(Path(directory)) as cluster:
+            for executors in (1, 2):
+                for made in ("warehouse", "inventory"):
+                    shutil.rmtree(lake.directory / made, ignore_errors=True)
+                configure(lake, days, {**cluster, "spark.executor.cores": 1, "spark.cores.max": executors})
+                seconds[executors] = run_plan(lake).seconds
+    figures = {
+        "entries": arguments.entries,
+        "cores": os.cpu_count(),
+        "seconds_1_executor": round(seconds[1], 1),
+        "seconds_2_executors": round(seconds[2], 1),
+        "speedup_2_executors": round(seconds[1] / seconds[2], 2),
+    }
+    print(json.dumps(figures) if arguments.json else "\n".join(f"{name} {value}" for name, value in figures.items()))
+
+
+if __name__ == "__main__":
+    main()

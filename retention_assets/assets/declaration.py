@@ -1,0 +1,196 @@
+"""Declares the assets: each is a function of a module, and `definition` makes the asset of one repository of it."""
+
+import hashlib
+import inspect
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache, wraps
+from pathlib import Path
+from typing import Any, Literal
+
+import dagster as dg
+import pyarrow as pa
+
+import retention_assets
+from retention_assets.assets.catalog import CHECKS, column_sources
+from retention_assets.assets.resources import TABLES, RepositoryResource, SparkResource, for_repository, repository_key
+from retention_assets.assets.runs import daily
+from retention_assets.config.configuration import Repository
+from retention_assets.core.guards import CheckResult, refusals
+from retention_assets.core.sessions import naming_lack_of_memory
+from retention_assets.state.metadata import Details
+from retention_assets.state.warehouse import Rows
+from retention_assets.sweep.sweep_run import Report
+from retention_assets.sweep.verification import by_check
+from retention_assets.tables import DELETION_CANDIDATES, DELETION_PROOF
+
+ROWS = dg.PythonObjectDagsterType(Rows, name="Rows")
+Made = dg.MaterializeResult[Rows]  # what an asset returns
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A daily asset that every repository of a system has. Its checks are blocking.
+
+    The function has the asset's name. Its parameters say what the asset needs: `resource` is the repository, and each
+    parameter of the type `Rows` is the table of this name.
+    """
+
+    make: Callable[..., dg.MaterializeResult[Any]]
+    after: Sequence[str]  # the assets that run before it, of which it reads no rows
+    checks: Sequence[str]  # the guards that it runs
+    stage: Literal["plan", "sweep", "verify"]
+    has_rows: bool  # whether it returns rows for the warehouse; else it writes to the warehouse itself
+
+    def definition(self, repository: Repository) -> dg.AssetsDefinition:
+        """Return the asset of a repository."""
+        name, system = self.make.__name__, "icechunk" if repository.is_icechunk else "lakefs"
+        key = dg.AssetKey([repository.name, name])
+        parameters = inspect.signature(self.make).parameters.values()
+        reads = [one.name for one in parameters if one.annotation is Rows]
+        declared = dg.asset(
+            key=key,
+            group_name=repository.name,
+            partitions_def=daily,
+            ins={other: dg.AssetIn([repository.name, other], dagster_type=ROWS) for other in reads},
+            deps=[dg.AssetKey([repository.name, other]) for other in self.after],
+            check_specs=[_check_spec(guard, key) for guard in self.checks],
+            dagster_type=ROWS if self.has_rows else None,
+            io_manager_key=TABLES if self.has_rows else None,
+            code_version=code_version(),
+            owners=repository.settings.owners,
+            tags={
+                "retention/system": system,
+                "retention/stage": self.stage,
+                "retention/deletes": str(self.stage == "sweep").lower(),
+            },
+            kinds={"pyspark", "parquet", system} if self.has_rows else {system},
+            metadata={"namespace": repository.namespace},
+            freshness_policy=_freshness(repository) if name == DELETION_CANDIDATES.name else None,
+        )
+        make = for_repository(self.make, repository.name)
+        return declared(_with_start(make, repository, system) if self.has_rows else make)
+
+
+def declared(
+    *,
+    after: Sequence[str] = (),
+    checks: Sequence[str] = (),
+    stage: Literal["plan", "sweep", "verify"] = "plan",
+    has_rows: bool = True,
+) -> Callable[[Callable[..., dg.MaterializeResult[Any]]], Declaration]:
+    """Return the decorator that declares an asset. The arguments are those of `Declaration`."""
+    return lambda make: Declaration(make, after, checks, stage, has_rows)
+
+
+def _freshness(repository: Repository) -> dg.FreshnessPolicy | None:
+    within = repository.settings.schedule.plan_within
+    return dg.FreshnessPolicy.time_window(fail_window=within) if within else None
+
+
+def _with_start(make: Callable[..., Made], repository: Repository, system: str) -> Callable[..., Made]:
+    """Return `make` with Spark's settings for the repository's size, and its result with the column lineage.
+
+    The rows note when the asset began.
+    """
+    key, lineage = repository_key(repository.name), column_lineage(system, repository.name, make.__name__)
+
+    @wraps(make)
+    def timed(*arguments: object, **inputs: object) -> Made:
+        began = time.monotonic()
+        with naming_lack_of_memory():
+            spark, resource = inputs.get("pyspark"), inputs.get(key)
+            if isinstance(spark, SparkResource) and isinstance(resource, RepositoryResource):
+                spark.fit_to(resource.objects_listed())
+            made = make(*arguments, **inputs)
+        return made._replace(value=replace(made.value, began=began), metadata={**(made.metadata or {}), **lineage})
+
+    # Without the type of the result: an asset with checks has several outputs, and Dagster would expect a tuple.
+    vars(timed)["__signature__"] = inspect.signature(make).replace(return_annotation=inspect.Signature.empty)
+    timed.__annotations__ = {name: kind for name, kind in make.__annotations__.items() if name != "return"}
+    return timed
+
+
+def column_lineage(system: str, repository: str, table: str) -> dict[str, dg.TableColumnLineage]:
+    """Return the metadata from which Dagster draws the lineage of a table's columns."""
+    deps = {
+        column: [dg.TableColumnDep(dg.AssetKey([repository, source]), name) for source, name in sources]
+        for column, sources in column_sources(system, table).items()
+    }
+    return {"dagster/column_lineage": dg.TableColumnLineage(deps)} if deps else {}
+
+
+def _check_spec(guard: str, asset: dg.AssetKey) -> dg.AssetCheckSpec:
+    """Return the spec of a guard. Its results belong to a partition, as its asset's rows do."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.PreviewWarning)  # Dagster 1.13 previews `partitions_def` of checks
+        return dg.AssetCheckSpec(guard, asset=asset, blocking=True, description=CHECKS[guard], partitions_def=daily)
+
+
+def checked(
+    rows: Rows,
+    check_results: Iterable[CheckResult] = (),
+    numbers: Mapping[str, dg.MetadataValue | float | str] | None = None,
+    version: str | None = None,
+) -> Made:
+    """Return the asset's rows with its check results, numbers that Dagster plots, and the version of the data.
+
+    Dagster writes the rows even if a guard refuses. Then the details of the rows have `refused`, and later
+    steps do not use these rows.
+    """
+    check_results = tuple(check_results)
+    refused = ", ".join(check_result.guard for check_result in refusals(check_results))
+    # The details of the rows may be those of another table: its checks are not the checks of this one.
+    details = replace(rows.details, refused=refused or rows.details.refused, check_results=check_results or None)
+    return dg.MaterializeResult(
+        value=replace(rows, details=details),
+        check_results=[
+            dg.AssetCheckResult(
+                check_name=check_result.guard,
+                passed=check_result.passed,
+                description=check_result.message,
+                metadata=_plotted(check_result),
+            )
+            for check_result in check_results
+        ],
+        metadata=numbers or {},
+        data_version=dg.DataVersion(version) if version else None,
+    )
+
+
+def report_of(report: Report, taken_at: datetime) -> Made:
+    """Return the ledger of a plan, with the numbers of the report."""
+    rows = Rows(report.ledger, taken_at, Details(plan_hash=report.plan.plan_hash))
+    return checked(rows, numbers=report.numbers())
+
+
+def verification_of(check_results: Sequence[CheckResult], checks: Sequence[str], began: datetime) -> Made:
+    """Return the table of the check results of a verification, and one result for each of `checks`."""
+    rows = [{"check": one.guard, "passed": one.passed, "saw": one.detail} for one in check_results]
+    table = pa.Table.from_pylist(rows, schema=DELETION_PROOF.schema)
+    return checked(Rows(table, began), by_check(check_results, checks))
+
+
+def _plotted(check_result: CheckResult) -> Mapping[str, float]:
+    """Return the numbers of a check that Dagster plots. A check that only passes or fails has the value 0 or 1."""
+    value = float(not check_result.passed) if check_result.value is None else float(check_result.value)
+    return {"value": value} | ({} if check_result.limit is None else {"limit": float(check_result.limit)})
+
+
+@cache
+def code_version() -> str:
+    """Return a digest of the modules that decide what a table has.
+
+    A constant that people change by hand would be forgotten. A digest of all these modules also changes with a comment,
+    which only shows an asset as outdated until its next run.
+    """
+    package = Path(retention_assets.__file__).parent
+    rooms = (package / room for room in ("core", "policy", "inventory", "lakefs", "icechunk"))
+    files = [*(file for room in rooms for file in room.rglob("*.py")), package / "tables.py"]
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,82 @@
+"""What a run is started with: the name of its job, its day, its options and its tags.
+
+There is one partition per day (UTC). The day is the run's `as_of`: age thresholds count from the start of the day.
+Options are what a person sets in Dagster's launchpad. Secrets are never options, because Dagster shows options.
+"""
+
+from datetime import UTC, date, datetime
+
+import dagster as dg
+from pydantic import Field
+
+from retention_assets.config.configuration import Configuration
+from retention_assets.config.durations import parse_span
+
+SWEEP = "retention/sweep"  # a run with this tag ("true") may sweep, whatever its job is called
+
+HOUSEKEEPING = "housekeeping"  # the operation that removes old tables of the warehouse
+
+
+def plan_job(repository: str) -> str:
+    """Return the name of the job that plans: all assets up to the candidates."""
+    return f"{repository}_plan"
+
+
+def sweep_job(repository: str) -> str:
+    """Return the name of the job that executes a plan, or reports its totals in `plan` mode."""
+    return f"{repository}_sweep"
+
+
+def verify_job(repository: str) -> str:
+    """Return the name of the job that verifies what was done."""
+    return f"{repository}_verify"
+
+
+def operation_job(operation: str, repository: str) -> str:
+    """Return the name of the job of an operation, such as approve or restore: see `operations`."""
+    return f"{repository}_{operation}"
+
+
+# The start is before lakeFS existed, so every day of any repository is a partition. `end_offset` adds today.
+daily = dg.DailyPartitionsDefinition(start_date="2020-01-01", timezone="UTC", end_offset=1)
+
+
+def day_of(context: dg.AssetExecutionContext | dg.InputContext | dg.OutputContext) -> date:
+    """Return the day of the partition that runs."""
+    return date.fromisoformat(context.partition_key)
+
+
+def as_of(day: date) -> datetime:
+    """Return the start of the day (UTC). Source: DESIGN.md, Decisions (As of)."""
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+FULL = "retention/full"  # a run with this tag ("true") reuses no files that earlier runs read
+USER = "user"  # the tag of a run that names the person who started it, where Dagster knows them
+_TRUE = "true"
+
+
+class ReadOptions(dg.Config):
+    """The options of an asset that reads tables of the repository."""
+
+    full: bool = Field(default=False, description="Read every table file again, whatever earlier runs read.")
+
+    def reads_all(self, run: dg.DagsterRun) -> bool:
+        """Return whether the run reuses no files that earlier runs read."""
+        return self.full or run.tags.get(FULL) == _TRUE
+
+
+class SweepOptions(dg.Config):
+    """The options of the asset that deletes."""
+
+    execute: bool = Field(default=False, description="Execute the approved plan. The sweep job always does.")
+    plan_hash: str = Field(default="", description="Only report or execute the plan with this hash. Empty: any plan.")
+    dump_age: str = Field(default="", description="Sweep from a dump that is up to so old, such as 12h.")
+
+    def may_sweep(self, run: dg.DagsterRun, repository: str) -> bool:
+        """Return whether the run was started to sweep: by the sweep job, its schedule, an option or the tag `SWEEP`."""
+        return self.execute or run.job_name == sweep_job(repository) or run.tags.get(SWEEP) == _TRUE
+
+    def applied_to(self, configuration: Configuration, repository: str) -> Configuration:
+        """Return the configuration with the `dump_age` of this run. Errors: ConfigurationError."""
+        return configuration.with_dump_age(repository, parse_span(self.dump_age)) if self.dump_age else configuration

@@ -1,0 +1,397 @@
+"""The commands that read only the warehouse: `status`, `explain` and `simulate`."""
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from retention_assets.cli.group import (
+    as_json,
+    cli,
+    configuration_of,
+    day_option,
+    examples,
+    other_policy,
+    print_json,
+    program,
+    repositories_argument,
+    repository_argument,
+    repository_of,
+    say,
+    screen,
+    warn,
+    working,
+)
+from retention_assets.cli.rendering import format_amount, human_bytes, human_cost, print_amounts
+from retention_assets.config.configuration import Repository
+from retention_assets.config.timestamps import utc_now
+from retention_assets.core.amounts import Amount
+from retention_assets.explain.answers import GONE, Answer, CommitSeen, ObjectAnswer, Removal
+from retention_assets.explain.plans import newest_plan
+from retention_assets.explain.simulation import Forecast, forecast_of
+from retention_assets.explain.status import RepositoryStatus, statuses
+from retention_assets.policy.rules import Policy
+from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.state.plan import Plan
+from retention_assets.state.warehouse import Warehouse
+
+_HOURS_SHOWN = 48  # an age is shown in hours up to this, then in days
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+# ---- status
+
+
+@cli.command(
+    short_help="Show the state of all repositories.",
+    epilog=examples("retention status", "retention status orchard", "retention status --json"),
+)
+@repositories_argument
+@as_json
+@click.pass_context
+def status(context: click.Context, repositories: tuple[str, ...], json_wanted: bool) -> None:
+    """Show the plan, approval, last sweep and quarantine of all REPOSITORIES, and the actions that they need.
+
+    REPOSITORIES limits the output to these repositories. The command reads only the warehouse.
+    """
+    configuration, now = configuration_of(context), utc_now()
+    found = statuses(configuration, repositories or tuple(configuration.repositories), now)
+    if json_wanted:
+        print_json([_with_program(one.document()) for one in found])
+        return
+    screen.print(_table(found, now))
+    for one in found:
+        if one.plan:
+            say(f"{one.repository}: plan {one.plan.plan_hash}")
+        for need in one.needs:
+            say(f"{one.repository}: {need.format(program=program())}", style="yellow")
+    if not any(one.needs for one in found):
+        say("No action is needed.")
+
+
+def sparkline(values: Sequence[int]) -> str:
+    """Return a bar for each value, from zero to the highest."""
+    highest = max(values, default=0)
+    return "".join(_BARS[value * (len(_BARS) - 1) // highest] if highest else _BARS[0] for value in values)
+
+
+def _with_program(document: dict[str, object]) -> dict[str, object]:
+    needs = document["needs"]
+    assert isinstance(needs, list)
+    return {**document, "needs": [str(need).format(program=program()) for need in needs]}
+
+
+def _table(found: Sequence[RepositoryStatus], now: datetime) -> Table:
+    """Return a table with a row for each repository. It fits a screen of 80 columns; longer texts are folded."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 1, 0))
+    for column in ("repository", "plan", "would free", "last sweep", "in quarantine"):
+        table.add_column(column, overflow="fold")
+    for one in found:
+        cells = (f"{one.repository}\n{one.mode}", _plan(one, now), _frees(one), _sweep(one), _quarantine(one))
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _plan(one: RepositoryStatus, now: datetime) -> str:
+    if one.plan is None:
+        return "none"
+    by = f"\nby {one.approved_by}" if one.approved_by else ""
+    return f"{one.plan.day}\n{_age(one.plan.made_at, now)} ago\n{one.approval}{by}"
+
+
+def _age(made_at: datetime, now: datetime) -> str:
+    hours = (now - made_at).total_seconds() / 3600
+    return f"{hours:,.0f} h" if hours < _HOURS_SHOWN else f"{hours / 24:,.0f} d"
+
+
+def _frees(one: RepositoryStatus) -> str:
+    if one.plan is None:
+        return ""
+    lines = [format_amount(one.candidates)]
+    if one.monthly_cost is not None:
+        lines.append(f"{human_cost(one.monthly_cost)} a month")
+    if one.waiting.objects:
+        lines.append(f"{format_amount(one.waiting)} wait")
+    return "\n".join([*lines, sparkline([size for _, size in one.trend])])
+
+
+def _sweep(one: RepositoryStatus) -> str:
+    if one.running:
+        return f"running\n{one.running}"
+    if one.sweep is None:
+        return "none"
+    outcomes = [f"{amount.objects:,} {outcome}" for outcome, amount in one.sweep.outcomes.items() if amount.objects]
+    return "\n".join([f"{one.sweep.ended:%Y-%m-%d}", *outcomes])
+
+
+def _quarantine(one: RepositoryStatus) -> str:
+    return "\n".join(
+        f"{format_amount(Amount(held.objects, held.bytes))}\nuntil {held.until:%Y-%m-%d}" for held in one.quarantine
+    )
+
+
+# ---- explain
+
+_FEW = 5  # paths, rules or keepers in a text
+_WORDS = {
+    "kept": "is kept",
+    "held": "is held",
+    "young": "is kept: it is young",
+    "foreign": "is kept: it is foreign",
+    "may_be_staged": "is kept: it may be staged",
+    "waiting": "waits to be deleted",
+    "candidate": "may be deleted",
+    GONE: "is gone",
+    "absent": "does not exist",
+    "missing": "is missing",
+}
+_REASONS = {
+    "expired": "no active commit or retained snapshot has it",
+    "lifecycle": "lifecycle rules release it, although active commits have it",
+    "unreferenced": "no commit or snapshot has it",
+}
+
+
+@cli.command(
+    short_help="Explain why an object is kept or gone.",
+    epilog=examples(
+        "retention explain orchard fruit/apples.csv",
+        "retention explain orchard s3://lake/orchard/data/ADDRESS",
+        "retention explain orchard COMMIT --json",
+        "retention explain field 1CECHNKREP0F1RSTCMT0",
+    ),
+)
+@repository_argument
+@click.argument("asked", metavar="PATH|ADDRESS|COMMIT|SNAPSHOT|CHUNK")
+@day_option("Use the plan of this day. Default: the newest plan that no guard refused.")
+@as_json
+@click.pass_context
+def explain(context: click.Context, repository: str, asked: str, given: datetime | None, json_wanted: bool) -> None:
+    """Explain why an object, commit or file of REPOSITORY is kept and until when, or why it is gone.
+
+    The command reads the newest plan and the ledgers in the warehouse. It makes no plan and does not read the
+    repository itself.
+    """
+    from retention_assets.explain.explaining import explain as explain_name
+
+    answer = explain_name(configuration_of(context), repository, asked, given.date() if given else None)
+    if json_wanted:
+        print_json(answer.document())
+        return
+    for line in lines_of(answer, utc_now()):
+        say(line)
+
+
+def lines_of(answer: Answer, now: datetime) -> Iterator[str]:
+    """Yield the lines of an explanation. `now` (UTC): ages and waiting times count from this time."""
+    if answer.commit:
+        yield from _of_commit(answer.commit, now)
+    if answer.snapshot:
+        yield f"snapshot {answer.snapshot['snapshot_id']}: {answer.snapshot['decision']}: {answer.snapshot['reason']}"
+    if answer.kind == "path" and len(answer.objects) > 1:
+        yield f"{answer.asked} has {len(answer.objects):,} versions:"
+    for one in answer.objects:
+        yield from _of_object(one, now)
+    plan = answer.plan
+    approved = f"approved by {plan.approved_by}" if plan.approved_by else "not approved"
+    yield f"From the plan of {plan.day}, made {_age(plan.made_at, now)} ago, {approved}: {plan.plan_hash}"
+    for note in answer.notes:
+        yield f"Note: {note}"
+    for one in answer.objects:
+        if one.removal and one.removal.outcome == "quarantined":
+            yield f"Bring back: {program()} restore {answer.repository} --address {shlex.quote(one.address)}"
+
+
+def _of_object(one: ObjectAnswer, now: datetime) -> Iterator[str]:
+    size = "" if one.size is None else f" ({human_bytes(one.size)})"
+    yield f"{one.address}{size} {_WORDS.get(one.state, one.state)}"
+    for path in [entry.path for entry in one.entries][:_FEW]:
+        entry = next(entry for entry in one.entries if entry.path == path)
+        yield f"  at {path}: {entry.commits:,} commits have it, {entry.active_commits:,} of them active"
+    if one.reason and one.state != GONE:
+        yield f"  because {_REASONS.get(one.reason, one.reason)}{_rules(one.rule_ids)}{_since(one.due_since)}"
+    for keeper in () if one.state == GONE else one.kept_by[:_FEW]:
+        at = f" at {keeper.path}" if keeper.path else ""
+        yield f"  kept because {keeper.detail}{at}{_until(keeper.until, now)}"
+    if len(one.kept_by) > _FEW and one.state != GONE:
+        yield f"  and {len(one.kept_by) - _FEW:,} more: --json"
+    if one.removal:
+        yield from _of_removal(one.removal)
+    yield f"  {_future(one, now.date())}"
+
+
+def _future(one: ObjectAnswer, today: date) -> str:
+    if one.state == "candidate":
+        return "The next sweep of this plan deletes it, if the plan is approved."
+    if one.state == "waiting":
+        return f"A plan made after {one.waits_until:%Y-%m-%d %H:%M} UTC may delete it."
+    if one.goes_on:
+        return f"If nothing changes, a plan of {one.goes_on} or later may delete it ({_days(one.goes_on, today)})."
+    if one.state == GONE:
+        return "No plan can delete it again."
+    if one.state == "absent":
+        return "The plan did not list it, and no sweep of this tool removed it."
+    if one.state == "missing":
+        return "A version needs it, and the store does not have it. Run `retention verify`."
+    return "If nothing changes, no plan will delete it."
+
+
+def _of_removal(removal: Removal) -> Iterator[str]:
+    yield f"  {removal.outcome} at {removal.at:%Y-%m-%d %H:%M} UTC by the plan of {removal.day}, {removal.plan_hash}"
+    if removal.detail:
+        yield f"    detail: {removal.detail}"
+    if removal.reason:
+        why = _REASONS.get(removal.reason, removal.reason)
+        yield f"    planned because {why}{_rules(removal.rule_ids)}{_since(removal.due_since)}"
+    if removal.paths:
+        yield f"    was at {', '.join(removal.paths[:_FEW])}"
+    if removal.approved_by:
+        yield f"    approved by {removal.approved_by} at {removal.approved_at}"
+    record = (
+        f"record {removal.record} of run {removal.run_id}" if removal.record else "no record: the run was interrupted"
+    )
+    yield f"    ledger row of the sweep {removal.fence}; {record}"
+    if removal.copy:
+        yield f"    its copy is {removal.copy}"
+    if removal.purge_after:
+        yield f"    `purge` may delete the copy after {removal.purge_after:%Y-%m-%d %H:%M} UTC"
+
+
+def _of_commit(commit: CommitSeen, now: datetime) -> Iterator[str]:
+    state, until = "is active", _until(commit.until, now)
+    if not commit.active:
+        state, until = "is not active", _since(commit.until)
+    heads = f", head of {', '.join(commit.heads)}" if commit.heads else ""
+    rule = f" (rule retention:{commit.rule_id})" if commit.rule_id else ""
+    yield f"commit {commit.commit_id} of {commit.created_at:%Y-%m-%d} {state}{heads}{until}{rule}"
+    for detail in commit.protected_by:
+        yield f"  kept because {detail}"
+
+
+def _rules(rule_ids: tuple[str, ...]) -> str:
+    return f" (rule {', '.join(rule_ids[:_FEW])})" if rule_ids else ""
+
+
+def _since(since: datetime | None) -> str:
+    return f", since {since:%Y-%m-%d %H:%M} UTC" if since else ""
+
+
+def _until(until: datetime | None, now: datetime) -> str:
+    if until is None:
+        return ""
+    until = until.astimezone(UTC)
+    return f", until {until:%Y-%m-%d %H:%M} UTC ({_days(until.date(), now.date())})"
+
+
+def _days(day: date, today: date) -> str:
+    days = (day - today).days
+    return "today" if not days else f"in {days:,} days" if days > 0 else f"{-days:,} days ago"
+
+
+# ---- simulate
+
+_PREFIXES = 12  # rows of a table by prefix
+_LONGEST = 3660  # days
+
+
+@cli.command(
+    short_help="Forecast what comes due, also under another policy.",
+    epilog=examples(
+        "retention simulate orchard",
+        "retention simulate orchard --policy new.yaml --days 90",
+        "retention simulate field --policy new.yaml --json",
+    ),
+)
+@repository_argument
+@other_policy
+@click.option(
+    "--days", type=click.IntRange(0, _LONGEST), default=30, show_default=True, help="The length of the forecast."
+)
+@day_option("Begin with the plan of this day. Default: the newest plan that no guard refused.")
+@as_json
+@click.pass_context
+def simulate(
+    context: click.Context,
+    repository: str,
+    files: tuple[Path, ...],
+    days: int,
+    given: datetime | None,
+    json_wanted: bool,
+) -> None:
+    """Forecast what comes due in REPOSITORY on each of the coming days, if nobody writes and nothing is swept.
+
+    With --policy, the output has two forecasts: one under the policy of the plan, one under the other policy. The
+    command reads only the warehouse. It takes about 0.2 ms for each listed object and policy.
+    """
+    configuration, configured = repository_of(context, repository)
+    tables, notes = newest_plan(Warehouse(configuration.warehouse), configured, given.date() if given else None)
+    policy = _policy_in(configured, files) if files else None
+    with working(f"{repository}: forecasting {days} days"):
+        now = forecast_of(configuration, tables, days)
+        other = forecast_of(configuration, tables, days, policy) if policy else None
+    for note in notes:
+        warn(f"warning: {note}")
+    if json_wanted:
+        plan = {"plan_hash": tables.plan.plan_hash, "day": tables.plan.day.isoformat()}
+        both = {"current": now.document(), "proposed": other and other.document()}
+        print_json({"repository": repository, "plan": plan, **both})
+        return
+    _show(tables.plan, now, other)
+    if files and not configured.is_icechunk:
+        named = " ".join(f"--policy {shlex.quote(str(file))}" for file in files)
+        command = f"{program()} diff {repository} {named} --as-of {tables.plan.day}"
+        say(f"Each object of the first day: {command}")
+
+
+def _policy_in(repository: Repository, files: Sequence[Path]) -> Policy | SnapshotPolicy:
+    """Return the policy of files. Errors: ConfigurationError that names file and key."""
+    if repository.is_icechunk:
+        from retention_assets.icechunk.source.opening import snapshot_policy_in
+
+        return snapshot_policy_in(files)
+    from retention_assets.lakefs.source.opening import policy_in
+
+    return policy_in(files)
+
+
+def _show(plan: Plan, now: Forecast, other: Forecast | None) -> None:
+    title = f"{plan.repository}: what comes due until {now.last}, from the plan of {plan.day}"
+    screen.print(Text(title, style="bold"), soft_wrap=True)
+    table = Table()
+    table.add_column("day", no_wrap=True)
+    titles = ("current policy", "other policy")[: 2 if other else 1]
+    for column in titles:
+        table.add_column(column, justify="right")
+        table.add_column("due by then", justify="right")
+    forecasts = [now] if other is None else [now, other]
+    for day in sorted({day for one in forecasts for day in one.days} | {now.first}):
+        cells = [cell for one in forecasts for cell in (_amount(one.total(day)), _amount(one.due_until(day)))]
+        table.add_row(_name(day, now.first), *cells)
+    table.add_row("later", *(cell for one in forecasts for cell in (_amount(one.later), "")))
+    table.add_row("never, if nothing changes", *(cell for one in forecasts for cell in (_amount(one.never), "")))
+    screen.print(table)
+    shown = other or now
+    print_amounts(screen, f"by prefix, until {now.last}, {titles[-1]}", "prefix", _by_prefix(shown))
+
+
+def _name(day: date, first: date) -> str:
+    return f"{day}, plan" if day == first else str(day)
+
+
+def _by_prefix(forecast: Forecast) -> list[tuple[str, int, int | None]]:
+    objects, size = Counter[str](), Counter[str]()
+    for prefixes in forecast.days.values():
+        for name, amount in prefixes.items():
+            objects[name] += amount.objects
+            size[name] += amount.bytes
+    return [(name, objects[name], size[name]) for name, _ in size.most_common(_PREFIXES)]
+
+
+def _amount(amount: Amount) -> str:
+    return format_amount(amount) if amount.objects else "0"

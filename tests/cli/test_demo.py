@@ -1,0 +1,67 @@
+"""What `retention demo` ends with: one screen that shows the samples and how to go on."""
+
+import os
+import re
+import sys
+from dataclasses import replace
+from io import StringIO
+from unittest.mock import patch
+
+from rich.console import Console
+
+from retention_assets.cli.planning import show_closing
+from retention_assets.core.amounts import Amount
+from retention_assets.state.plan import Plan
+from retention_assets.state.warehouse import Warehouse
+from tests.explain.test_status import a_plan
+from tests.test_docs import ROOT
+
+LINES, COLUMNS = 24, 80
+FIELD = replace(a_plan(objects=83), repository="field")
+
+
+def closing(*plans: Plan) -> list[str]:
+    console = Console(file=StringIO(), width=COLUMNS)
+    with patch.object(sys, "argv", [".venv/bin/retention"]), patch.dict(os.environ, PATH=""):
+        show_closing(console, Warehouse(str(ROOT / ".demo" / "warehouse")), plans, "make dev")
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def test_the_demo_ends_in_one_screen_that_names_report_ui_and_next_command() -> None:
+    shown = closing(a_plan(objects=0, size=0, waiting=12345), FIELD)
+    assert len(shown) < LINES  # the shell's prompt takes the last line
+    assert [line for line in shown if len(line.rstrip()) > COLUMNS] == []
+    text = "\n".join(shown)
+    for repository in ("orchard", "field"):
+        assert re.search(rf"Report, {repository}: +\S+/{repository}/plans/2026-11-01/report.html", text)
+    assert re.search(r"^UI: +make dev$", text, re.MULTILINE)
+    assert re.search(r"^Your own: .* init$", text, re.MULTILINE)
+
+
+def test_a_row_of_the_closing_table_splits_what_is_listed_into_three_parts() -> None:
+    plan = replace(
+        a_plan(),
+        totals={"kept": Amount(5, 50), "young": Amount(2, 20), "waiting": Amount(3, 30), "candidate": Amount(1, 10)},
+    )
+    row = next(line for line in closing(plan) if line.lstrip().startswith("orchard"))
+    assert [cell.strip() for cell in re.split(r" {2,}", row.strip())] == [
+        "orchard",
+        "11, 110 B",
+        "7, 70 B",
+        "3, 30 B",
+        "1, 10 B",
+    ]
+
+
+def test_without_waiting_objects_the_closing_does_not_speak_of_waiting() -> None:
+    assert not any("settle" in line for line in closing(FIELD))
+    assert any("settle" in line for line in closing(a_plan(waiting=1)))
+
+
+def test_the_readme_shows_what_the_demo_prints() -> None:
+    """The figures are those of the samples: the slow test of the demo compares them with a plan."""
+    orchard = {"kept": Amount(147, 7_720), "waiting": Amount(48, 3_210)}
+    field = {"kept": Amount(168, 273_650), "candidate": Amount(73, 141_550)}
+    shown = [line.rstrip() for line in closing(replace(a_plan(), totals=orchard), replace(FIELD, totals=field))]
+    assert "\n".join(shown) in (ROOT / "README.md").read_text(encoding="utf-8")

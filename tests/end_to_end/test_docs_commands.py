@@ -1,0 +1,316 @@
+"""The commands of the docs work as written: a test reads each page from top to bottom, and types its commands.
+
+Orchard in a bucket and a server with its answers stand for the reader's own. What a reader replaces, a test replaces.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.doc_pages import PAGES, ROOT, Block, blocks_of, name_of
+from tests.end_to_end.approved import ALONE, copied, placed
+from tests.end_to_end.command import Answer, demo_on_disk, run
+from tests.end_to_end.s3_server import Lake, empty_lake
+from tests.inventories import Row, make_inventory
+from tests.repositories import DATA, listing
+from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
+from tests.stores.lakefs_world import Repository, saved
+from tests.stores.places import Place, azurite_place, gcs_place
+
+# Commands that no test types here, with the reason.
+NOT_TYPED = {
+    "make setup": "makes the environment that the tests run in",
+    "make demo": "set-up and `retention demo`, which tests/cli/test_output.py runs",
+    "make test": "runs these tests",
+    "make dev": "ends only when someone stops it; tests/assets/test_pages.py runs `dagster dev`",
+}
+# Pages whose commands another file types, or nobody can type here, with the file or the reason.
+OTHER_PAGES = {
+    "docs/dagster-project.md": "tests/test_installed.py, except the container: nothing builds one here",
+    "docs/how-to/emr.md": "no EMR is here; tests/end_to_end/test_pipes.py runs the example against a stand-in",
+    "docs/how-to/spark-connect.md": "tests/end_to_end/clusters.py starts the server, and test_cluster.py plans there",
+}
+
+_HASH = re.compile(r"\b[0-9a-f]{64}\b")
+_POLICY = "retention: {default: 20d, branches: [{branch: main, keep: 30d}]}\n"
+INIT = "retention init orchard --server https://lakefs.example.org"
+
+
+@dataclass
+class Reader:
+    """A person at a terminal."""
+
+    shell: pytest.MonkeyPatch
+    names: dict[str, str] = field(default_factory=dict)  # what the reader writes, by what the page has
+    before: dict[str, Callable[[], object]] = field(default_factory=dict)  # what happens before a command is typed
+    printed: list[Answer] = field(default_factory=list)
+
+    def read(self, page: str) -> None:
+        """Follow a page from top to bottom."""
+        for block in blocks_of(ROOT / page, "sh", "yaml"):
+            if block.language == "yaml":
+                self.edit(block)
+                continue
+            for command in block.commands:
+                self.before.pop(command, lambda: None)()
+                if command not in NOT_TYPED:
+                    self.type(command)
+        assert not self.before  # the page shows no such command
+
+    def type(self, command: str) -> None:
+        """Run a command. It must succeed."""
+        first, *filters = self.replaced(command).split(" | ")
+        program, *arguments = shlex.split(first)
+        if program == "export":
+            for assignment in arguments:
+                self.shell.setenv(*assignment.split("=", 1))
+        elif program.endswith("retention"):
+            answer = run(*arguments)
+            assert answer.status == 0, f"{command}\n{answer.out}{answer.err}"
+            self.printed.append(answer)
+            if filters:
+                subprocess.run(["sh", "-c", " | ".join(filters)], input=answer.out, text=True, check=True)
+        else:
+            subprocess.run([program, *arguments], check=True)
+
+    def edit(self, block: Block) -> None:
+        """Write a snippet into the settings of the repository, if it is a part of them."""
+        document = yaml.safe_load(self.replaced(block.text))
+        if document.keys() == {"repositories"}:
+            self.set(**document["repositories"]["orchard"])
+        elif document.keys() & {"mode", "tags"}:
+            self.set(**document)
+
+    def set(self, **settings: Any) -> None:
+        """Change settings of the repository."""
+        file = Path(os.environ.get("RETENTION_CONFIG", "retention.yaml"))
+        document = yaml.safe_load(file.read_text("utf-8"))
+        document["repositories"]["orchard"].update(settings)
+        file.write_text(yaml.safe_dump(document), encoding="utf-8")
+
+    def replaced(self, text: str) -> str:
+        """Return a text of the page with what this reader writes, and with the hash that was printed last."""
+        hashes = [found for answer in self.printed for found in _HASH.findall(answer.out)]
+        names = {**self.names, "HASH": hashes[-1] if hashes else "HASH"}
+        longest_first = sorted(names, key=len, reverse=True)
+        return re.sub("|".join(map(re.escape, longest_first)), lambda found: names[found[0]], text)
+
+
+@pytest.fixture
+def reader(spark: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reader:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "new.yaml").write_text(_POLICY, encoding="utf-8")
+    return Reader(monkeypatch)
+
+
+# ---- what stands for the reader's own repository
+
+
+@contextmanager
+def on_a_server(reader: Reader, repository: Repository, namespace: str) -> Iterator[None]:
+    """Give a reader a server that has `repository` at `namespace`, and its credentials."""
+    repository.namespace = namespace
+    key = "LAKECTL_CREDENTIALS_ACCESS_KEY_ID={} LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY={}"
+    reader.shell.setenv("LAKECTL_CREDENTIALS_ACCESS_KEY_ID", ACCESS_KEY)
+    reader.shell.setenv("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY", SECRET_KEY)
+    with serving(repository) as server:
+        reader.names["https://lakefs.example.org"] = server.url
+        reader.names[key.format("AKIAEXAMPLE", "the-secret")] = key.format(ACCESS_KEY, SECRET_KEY)
+        yield
+
+
+@contextmanager
+def on_s3(reader: Reader, request: pytest.FixtureRequest) -> Iterator[Lake]:
+    """Give a reader orchard in a bucket, with its server."""
+    lake: Lake = request.getfixturevalue("new_lake")()
+    reader.shell.setenv("AWS_ENDPOINT_URL", lake.server.endpoint)
+    with on_a_server(reader, saved("orchard"), lake.storage):
+        yield lake
+
+
+def ready_to_sweep(reader: Reader, lake: Lake) -> None:
+    """Set the mode as the page says, do not wait the day that objects settle, and plan again."""
+    attic = empty_lake(lake.server, f"{lake.bucket}-attic")
+    reader.set(mode="quarantine", quarantine={"url": attic.storage}, sweep=ALONE, settle="0s")
+    reader.type("retention plan orchard")
+
+
+@contextmanager
+def of_readme(reader: Reader, request: pytest.FixtureRequest) -> Iterator[None]:
+    reader.names |= {"fruit/apples.csv": "tables/summary.csv", "tables/day=7": "raw"}
+    with on_s3(reader, request) as lake:
+        reader.before["retention approve orchard HASH"] = lambda: ready_to_sweep(reader, lake)
+        yield
+
+
+@contextmanager
+def of_s3(reader: Reader, request: pytest.FixtureRequest) -> Iterator[None]:
+    with on_s3(reader, request) as lake:
+        reader.before["retention approve orchard HASH"] = lambda: ready_to_sweep(reader, lake)
+        yield
+
+
+@contextmanager
+def of_inventory(reader: Reader, request: pytest.FixtureRequest) -> Iterator[None]:
+    with on_s3(reader, request) as lake:
+        reader.type(INIT)
+        rows = [Row(f"orchard/{one.address}", one.size, one.last_modified, one.etag) for one in listing("orchard")]
+        made = make_inventory(rows, lake.bucket, datetime.now(UTC) - timedelta(days=1), "Parquet")
+        deliveries = empty_lake(lake.server, f"{lake.bucket}-deliveries", "daily")
+        for key, content in made.objects.items():
+            deliveries.client().put_object(Bucket=deliveries.bucket, Key=key, Body=content)
+        reader.names["s3://inventories/lake/daily"] = f"s3://{deliveries.bucket}/{made.folder}"
+        yield
+
+
+def copy_orchard(place: Place) -> None:
+    """Write orchard below `orchard/` in the bucket of a store."""
+    store = place.access("orchard").open()
+    for one in listing("orchard"):
+        store.put(one.address, (DATA / "orchard" / "namespace" / one.address).read_bytes())
+
+
+def stand_in_of(reader: Reader, place: Place) -> None:
+    """Let `init` reach the stand-in of a store, whose address and key are not those of the real service."""
+    reader.shell.setenv("GCS_TOKEN", place.options.get("bearer_token", ""))
+    options = {**place.options, "bearer_token": "env:GCS_TOKEN"}
+    given = {name: options[name] for name in place.options if name not in ("account_name", "account_key")}
+    reader.names[INIT] = " ".join([INIT, *(f"--option {name}={value}" for name, value in given.items())])
+    copy_orchard(place)
+
+
+@contextmanager
+def of_azure(reader: Reader, request: pytest.FixtureRequest) -> Iterator[None]:
+    with azurite_place(request.getfixturevalue("tmp_path")) as place:
+        account, key = place.options["account_name"], place.options["account_key"]
+        reader.names["AZURE_STORAGE_ACCOUNT_NAME=lake AZURE_STORAGE_ACCOUNT_KEY=the-key"] = (
+            f"AZURE_STORAGE_ACCOUNT_NAME={account} AZURE_STORAGE_ACCOUNT_KEY={key}"
+        )
+        stand_in_of(reader, place)
+        namespace = f"https://{account}.blob.core.windows.net/lake/orchard"
+        with on_a_server(reader, saved("orchard"), namespace):
+            reader.names[INIT] = reader.replaced(reader.names.pop(INIT))
+            yield
+
+
+@contextmanager
+def of_gcs(reader: Reader, request: pytest.FixtureRequest) -> Iterator[None]:
+    with gcs_place(request.getfixturevalue("tmp_path")) as place:
+        stand_in_of(reader, place)
+        with on_a_server(reader, saved("orchard"), "gs://lake/orchard"):
+            reader.names[INIT] = reader.replaced(reader.names.pop(INIT))
+            yield
+
+
+@contextmanager
+def of_quarantine(reader: Reader, request: pytest.FixtureRequest) -> Iterator[None]:
+    """What step 3 brings back, step 4 purges. So step 3 is done in a copy."""
+    lake, directory = request.getfixturevalue("new_lake")(), request.getfixturevalue("tmp_path")
+    attic = empty_lake(lake.server, f"{lake.bucket}-attic")
+    reader.names |= {"s3://attic/orchard": attic.storage, "fruit/apples.csv": "raw/week=03/part-0.csv"}
+    with copied(request.getfixturevalue("approved"), directory, lake) as world:
+        reader.shell.setenv("RETENTION_CONFIG", str(world.place.file))
+
+        def in_a_copy() -> None:
+            copy_of_lake, copy_of_attic = (one.copied(f"{one.bucket}-copy") for one in (lake, attic))
+            settings = {"mode": "quarantine", "quarantine": {"url": copy_of_attic.storage}}
+            copy = placed(world.place, directory / "copy", copy_of_lake, **settings)
+            reader.shell.setenv("RETENTION_CONFIG", str(copy.file))
+
+        def after_thirty_days() -> None:
+            reader.shell.setenv("RETENTION_CONFIG", str(world.place.file))
+            reader.set(quarantine={"url": attic.storage, "keep": "0s"})
+
+        reader.before["retention explain orchard fruit/apples.csv"] = in_a_copy
+        reader.before["retention purge orchard"] = after_thirty_days
+        yield
+
+
+@contextmanager
+def on_a_plan(reader: Reader, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Give a reader a plan of orchard that was made before."""
+    lake, directory = request.getfixturevalue("new_lake")(), request.getfixturevalue("tmp_path")
+    reader.names["REPO"] = "orchard"
+    with copied(request.getfixturevalue("approved"), directory, lake) as world:
+        reader.shell.setenv("RETENTION_CONFIG", str(world.place.file))
+        yield
+
+
+@pytest.fixture(scope="module")
+def demo(spark: object, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a demo whose plan the example of docs/library.md made."""
+    directory = demo_on_disk(tmp_path_factory.mktemp("demo"))
+    (example,) = blocks_of(ROOT / "docs/library.md", "python")
+    shown = {"retention.yaml": "demo/retention.yaml", "fruit/apples.csv": "tables/summary.csv"}
+    code = re.sub("|".join(map(re.escape, shown)), lambda found: shown[found[0]], example.text)
+    with pytest.MonkeyPatch.context() as shell:
+        shell.chdir(directory)
+        exec(compile(code, "library.md", "exec"), {})
+    return directory
+
+
+@contextmanager
+def on_the_demo(reader: Reader, request: pytest.FixtureRequest) -> Iterator[None]:
+    directory: Path = request.getfixturevalue("demo")
+    reader.shell.chdir(directory)
+    reader.shell.setenv("RETENTION_CONFIG", str(directory / "demo/retention.yaml"))
+    yield
+
+
+@contextmanager
+def of_tutorial(reader: Reader, request: pytest.FixtureRequest) -> Iterator[None]:
+    def shorten() -> None:
+        file = Path("demo/shorter.yaml")
+        file.write_text(file.read_text("utf-8").replace("keep: 60d", "keep: 30d"), encoding="utf-8")
+
+    (diff,) = [one for block in blocks_of(ROOT / "docs/tutorial.md", "sh") for one in block.commands if " diff " in one]
+    reader.before[diff] = shorten
+    with on_the_demo(reader, request):
+        yield
+
+
+Story = Callable[[Reader, pytest.FixtureRequest], AbstractContextManager[object]]
+QUICK: Mapping[str, Story] = {"docs/report.md": on_a_plan, "docs/runbook.md": on_a_plan}
+STORIES: Mapping[str, Story] = {
+    **QUICK,
+    "README.md": of_readme,
+    "docs/how-to/azure.md": of_azure,
+    "docs/how-to/from-lakefs-gc.md": on_s3,
+    "docs/how-to/gcs.md": of_gcs,
+    "docs/how-to/inventory.md": of_inventory,
+    "docs/how-to/quarantine.md": of_quarantine,
+    "docs/how-to/s3.md": of_s3,
+    "docs/retention.md": on_the_demo,
+    "docs/tutorial.md": of_tutorial,
+    "docs/uncommitted.md": on_the_demo,
+}
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=() if page in QUICK else pytest.mark.slow) for page in STORIES]
+)
+def test_the_commands_of_a_page_work_as_written(page: str, reader: Reader, request: pytest.FixtureRequest) -> None:
+    with STORIES[page](reader, request):
+        reader.read(page)
+
+
+def test_every_page_with_commands_is_read_by_a_test() -> None:
+    shown = {name_of(page) for page in PAGES if blocks_of(page, "sh")}
+    assert STORIES.keys() | OTHER_PAGES.keys() == shown
+    assert not STORIES.keys() & OTHER_PAGES.keys()
+
+
+def test_every_command_that_no_test_types_is_still_in_the_docs() -> None:
+    shown = {command for page in STORIES for block in blocks_of(ROOT / page, "sh") for command in block.commands}
+    assert NOT_TYPED.keys() <= shown
+    assert not [command for command in shown if command.startswith("make ") and command not in NOT_TYPED]

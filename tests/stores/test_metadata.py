@@ -1,0 +1,72 @@
+"""The metadata of partitions are read and written as versions before the typed fields wrote them."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from retention_assets.core.guards import CheckResult
+from retention_assets.errors import TableContractError
+from retention_assets.state.metadata import Details, PartitionMetadata, needed
+from retention_assets.state.warehouse import METADATA, SUCCESS, Warehouse
+from tests.sweep.small_world import DAY
+
+# As the version before wrote these documents: all notes are texts.
+CHECKS = '[{"guard": "nothing_live", "passed": false, "detail": "2 are live", "value": 2, "limit": 0}]'
+NOTES = {
+    "check_results": CHECKS,
+    "refused": "nothing_live",
+    "plan_hash": "5e1f",
+    "policy_hash": "ab",
+    "policy_run": "a-run",
+    "references_hash": "cd",
+    "instance": "",
+    "known": "false",
+    "legacy_kinds": "linked root",
+    "unusual_names": "1 keys, '..' first, have a name that is no path",
+    "fell_back": "there is no inventory of an earlier run",
+    "clean_at": "2026-11-20T01:02:03.000004+00:00",
+    "storage": "s3://lake/orchard",
+    "cutoff": "2026-11-19T00:00:00+00:00",
+    "format": "2",
+    "deleted_tags": '["v1", "v2"]',
+    "availability": "read-only",
+    "limits": "",
+    "tags_deletable": "true",
+    "lost": "0",
+    "unread": "3",
+}
+STORED = {"notes": NOTES, "rows": 7, "run_id": "a-run", "taken_at": "2026-11-21T00:00:00+00:00"}
+
+
+def test_a_document_of_the_version_before_is_written_as_it_was_read(tmp_path: Path) -> None:
+    warehouse = Warehouse(str(tmp_path))
+    partition = ("orchard", "commit_graph", DAY.isoformat())
+    warehouse.write_document(STORED, *partition, METADATA)
+    (tmp_path.joinpath(*partition) / SUCCESS).touch()
+    before = tmp_path.joinpath(*partition, METADATA).read_bytes()
+    metadata = warehouse.metadata("orchard", "commit_graph", DAY)
+    warehouse.write_metadata("orchard", "commit_graph", DAY, metadata)
+    assert tmp_path.joinpath(*partition, METADATA).read_bytes() == before
+
+
+def test_the_details_of_a_document_have_their_types() -> None:
+    details = PartitionMetadata.of_document(STORED).details
+    assert details.check_results == (CheckResult("nothing_live", False, "2 are live", 2, 0),)
+    assert (details.known, details.tags_deletable) == (False, True)
+    assert details.legacy_kinds == {"root", "linked"}
+    assert details.clean_at == datetime(2026, 11, 20, 1, 2, 3, 4, tzinfo=UTC)
+    assert (details.format, details.lost, details.unread) == (2, 0, 3)
+    assert details.deleted_tags == ("v1", "v2")
+    assert Details.of_texts(NOTES | {"of_a_later_version": "x"}) == details
+
+
+def test_what_is_not_known_is_not_stored() -> None:
+    assert Details().texts() == {}
+    assert Details(legacy_kinds=frozenset(), lost=0).texts() == {"legacy_kinds": "", "lost": "0"}
+
+
+def test_a_detail_that_a_table_must_have_is_named_where_it_is_missing() -> None:
+    assert needed("a-run", "policy_run") == "a-run"
+    with pytest.raises(TableContractError, match=r"have no policy_run: .* Nothing was deleted\. Plan again\."):
+        needed(Details().policy_run, "policy_run")

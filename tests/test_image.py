@@ -1,0 +1,44 @@
+"""`make image` takes the first builder of containers that works, or names what is missing."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.test_setup import Machine, program
+
+ROOT = Path(__file__).parents[1]
+BUILT = '[ "$1" = info ] || echo "$0 $*"'
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    made = Machine(tmp_path)
+    program(made.path[0] / "dirname", 'exec /usr/bin/dirname "$@"')
+    return made
+
+
+def test_an_image_is_built_with_the_first_builder_that_works(machine: Machine) -> None:
+    program(machine.path[0] / "podman", "exit 125")
+    docker = program(machine.path[1] / "docker", BUILT)
+    built = machine.run("image", "bash")
+    assert built.returncode == 0, built.stderr
+    assert built.stdout == f"{docker} build --file Containerfile --tag retention-assets .\n"
+    podman = program(machine.path[0] / "podman", BUILT)
+    assert machine.run("image", "bash").stdout.startswith(f"{podman} build")
+
+
+def test_without_a_builder_nothing_is_built_and_each_is_named(machine: Machine) -> None:
+    program(machine.path[0] / "docker", 'echo "a warning"; echo "Cannot connect to the Docker daemon" >&2; exit 1')
+    refused = machine.run("image", "bash")
+    assert refused.returncode == 1
+    assert refused.stdout == ""
+    assert refused.stderr.splitlines() == [
+        "error: nothing here builds containers. No image was made.",
+        "  podman: is not on PATH",
+        "  docker: does not work: Cannot connect to the Docker daemon",
+        "Install one of them, or start it, and run: make image",
+    ]
+
+
+def test_every_builder_gets_the_same_files() -> None:
+    assert (ROOT / ".dockerignore").read_text("utf-8") == (ROOT / ".containerignore").read_text("utf-8")

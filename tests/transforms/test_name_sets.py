@@ -1,0 +1,71 @@
+"""Sets of names as bits unite as lists do."""
+
+from random import Random
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from retention_assets.core.aggregates import union_of
+from retention_assets.core.frames import from_arrow
+from retention_assets.errors import TableContractError
+from retention_assets.lakefs.rules.name_sets import NameSets
+from retention_assets.tables import NAMES, STRINGS
+
+LISTS = ("branches", "left_branches", "rule_ids")
+SCHEMA = "number int, branches array<string>, left_branches array<string>, rule_ids array<string>"
+MANY = [*(f"branch-{number}" for number in range(150)), "é", "日本", "it's"]  # three words of 64 bits
+
+
+def rows(spark: SparkSession) -> DataFrame:
+    random = Random(7)
+    names = [
+        (random.randint(0, 20), *(random.sample(MANY, random.randint(0, most)) for most in (5, 3, 2)))
+        for _ in range(300)
+    ]
+    return spark.createDataFrame([*names, (21, [], [], []), (22, MANY, [], ["é"])], SCHEMA)
+
+
+def test_the_union_of_sets_is_the_union_of_the_lists(spark: SparkSession) -> None:
+    lists = rows(spark)
+    names = NameSets.of(lists)
+    united = names.decoded(names.encoded(lists).groupBy("number").agg(*names.united()))
+    expected = lists.groupBy("number").agg(*(union_of(name).alias(name) for name in LISTS))
+    assert united.select(*expected.columns).orderBy("number").collect() == expected.orderBy("number").collect()
+
+
+def test_rows_without_any_name_have_empty_lists(spark: SparkSession) -> None:
+    lists = rows(spark).where("number = 21")
+    names = NameSets.of(lists)
+    assert names.names == ()
+    assert names.decoded(names.encoded(lists)).collect() == lists.collect()
+
+
+def commits(kind: pa.DataType) -> pa.Table:
+    branches = pa.array([["main", "dev"], [], MANY], STRINGS)
+    return pa.table(
+        {
+            "branches": branches.cast(kind),
+            "left_branches": pa.array([[], ["gone"], []], STRINGS).cast(kind),
+            "rule_id": pa.array(["retention:default", None, "retention:default"]),
+        }
+    )
+
+
+@pytest.mark.parametrize("kind", [STRINGS, NAMES])
+def test_the_lists_of_commits_on_the_driver_have_the_bits_that_spark_gives_them(
+    spark: SparkSession, kind: pa.DataType
+) -> None:
+    held = commits(kind)
+    names = NameSets.of_commits(held)
+    assert set(names.names) == {*MANY, "dev", "gone", "main", "retention:default"}
+    read = from_arrow(spark, held).withColumn("rule_ids", F.array_compact(F.array("rule_id"))).drop("rule_id")
+    bits = from_arrow(spark, names.encoded_commits(held))
+    assert names.encoded(read).select(*bits.columns).collect() == bits.collect()
+    assert names.decoded(bits).collect()[2]["branches"] == sorted(MANY)
+
+
+def test_a_name_that_the_commits_do_not_have_is_refused() -> None:
+    with pytest.raises(TableContractError, match="has the name main, which no row of potential_commits has"):
+        NameSets(("dev",)).encoded_commits(commits(NAMES))

@@ -7,7 +7,8 @@ import pyarrow as pa
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 STRINGS = pa.list_(pa.field("element", pa.string(), nullable=False))
 _TEXTS = pa.list_(pa.field("element", pa.string()))
-NAMES = pa.list_(pa.field("element", pa.dictionary(pa.int32(), pa.string()), nullable=False))  # each text once
+_PACKED = pa.dictionary(pa.int32(), pa.string())  # each text once
+NAMES = pa.list_(pa.field("element", _PACKED, nullable=False))
 
 
 def plain(schema: pa.Schema) -> pa.Schema:
@@ -16,8 +17,9 @@ def plain(schema: pa.Schema) -> pa.Schema:
 
 
 def with_names(schema: pa.Schema, *columns: str) -> pa.Schema:
-    """Return the schema with `NAMES` as the type of some columns."""
-    return pa.schema([field.with_type(NAMES) if field.name in columns else field for field in schema])
+    """Return the schema with lists of names that have each text once as the type of some columns."""
+    packed = {name: pa.list_(schema.field(name).type.value_field.with_type(_PACKED)) for name in columns}
+    return pa.schema([field.with_type(packed.get(field.name, field.type)) for field in schema])
 
 
 @dataclass(frozen=True, slots=True)

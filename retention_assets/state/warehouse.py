@@ -277,7 +277,7 @@ class Warehouse:
         self.write_document(metadata.document(), repository, table, day.isoformat(), METADATA)
 
     def metadata(self, repository: str, table: str, day: date) -> PartitionMetadata:
-        """Return the metadata of a partition. Errors: TableContractError when the partition is incomplete."""
+        """Return the metadata of a partition. Errors: TableContractError when it is incomplete or damaged."""
         self.require(repository, table, day)
         document = self.read_document(repository, table, day.isoformat(), METADATA)
         if document is None:
@@ -285,7 +285,13 @@ class Warehouse:
                 f"{repository}: {table} of {day} has no metadata: its run was interrupted. Nothing was deleted. "
                 f"Make it again: `retention {_maker(table)} {repository} --as-of {day}`."
             )
-        return PartitionMetadata.of_document(document)
+        try:
+            return PartitionMetadata.of_document(document)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise TableContractError(
+                f"{repository}: the metadata of {table} of {day} are damaged: {error!r}. Nothing was deleted. "
+                f"Make it again: `retention {_maker(table)} {repository} --as-of {day}`."
+            ) from error
 
     def write_document(self, document: Mapping[str, Any], *parts: str) -> None:
         """Write a small JSON document atomically."""

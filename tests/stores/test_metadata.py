@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,32 @@ def test_the_details_of_a_document_have_their_types() -> None:
 def test_what_is_not_known_is_not_stored() -> None:
     assert Details().texts() == {}
     assert Details(legacy_kinds=frozenset(), lost=0).texts() == {"legacy_kinds": "", "lost": "0"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"taken_at": "yesterday"},
+        {"taken_at": None},
+        {"notes": {"lost": "many"}},
+        {"notes": {"check_results": "{"}},
+        {"notes": {"check_results": "[1]"}},
+        {"notes": {"cutoff": 7}},
+        {"notes": ["lost"]},
+        {"notes": None},
+    ],
+    ids=str,
+)
+def test_damaged_metadata_are_refused_with_the_table_and_the_command_that_makes_it(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    warehouse = Warehouse(str(tmp_path))
+    partition = ("orchard", "commit_graph", DAY.isoformat())
+    warehouse.write_document({**STORED, **change}, *partition, METADATA)
+    (tmp_path.joinpath(*partition) / SUCCESS).touch()
+    message = rf"orchard: the metadata of commit_graph of {DAY} are damaged: .* Nothing was deleted\. Make it again: "
+    with pytest.raises(TableContractError, match=f"{message}`retention plan orchard --as-of {DAY}`"):
+        warehouse.metadata("orchard", "commit_graph", DAY)
 
 
 def test_a_detail_that_a_table_must_have_is_named_where_it_is_missing() -> None:

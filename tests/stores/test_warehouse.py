@@ -8,13 +8,17 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.errors import StoreError, TableContractError
+from retention_assets.lakefs.rules.tables import commit_graph_rows, potential_commits_rows
 from retention_assets.state import warehouse as module
 from retention_assets.state.metadata import PartitionMetadata
+from retention_assets.state.table_writer import write_rows
 from retention_assets.state.warehouse import Warehouse
+from retention_assets.tables import NAMES, POTENTIAL_COMMITS
 from tests.stores.s3 import Bucket
 
 PLACE = ("orchard", "leases", "00000001.json")
@@ -170,3 +174,13 @@ def test_a_table_that_lacks_columns_is_refused_with_the_command_that_makes_it(
     assert "another version made it. Nothing was deleted" in told
     assert "`retention plan orchard --as-of 2026-11-01`" in told
     assert warehouse.rows(spark, "orchard", "addresses", DAY, ["address"]).frame.count() == 43
+
+
+def test_the_files_of_lists_that_have_each_name_once_have_the_schema_of_the_table(tmp_path: Path) -> None:
+    rows = potential_commits_rows(commit_graph_rows([]), {}, {}, frozenset())
+    assert rows.schema.field("branches").type == NAMES
+    write_rows(rows, Warehouse(str(tmp_path)), "orchard", "potential_commits", DAY, shared=True)
+    stored = pq.read_schema(next(tmp_path.rglob("*.parquet")))
+    expected = POTENTIAL_COMMITS.stored
+    assert [stored.field(name).type.value_field.nullable for name in ("branches", "left_branches")] == [True, True]
+    assert stored.names == expected.names

@@ -1,5 +1,6 @@
 """Sets of names as bits unite as lists do."""
 
+from dataclasses import replace
 from random import Random
 
 import pyarrow as pa
@@ -35,10 +36,26 @@ def test_the_union_of_sets_is_the_union_of_the_lists(spark: SparkSession) -> Non
     assert united.select(*expected.columns).orderBy("number").collect() == expected.orderBy("number").collect()
 
 
+def test_a_column_of_many_names_in_short_lists_stays_one_of_lists(spark: SparkSession) -> None:
+    wide = [(number % 7, [f"name-{number}", f"name-{number // 2}"], ["dev"], []) for number in range(1500)]
+    lists = spark.createDataFrame([*wide, (7, None, ["main"], None)], SCHEMA)
+    names = NameSets.of(lists)
+    assert names.as_lists == ("branches",)
+    united = names.decoded(names.encoded(lists).groupBy("number").agg(*names.united()))
+    expected = lists.groupBy("number").agg(*(union_of(name).alias(name) for name in LISTS))
+    assert united.select(*expected.columns).orderBy("number").collect() == expected.orderBy("number").collect()
+
+
+def test_a_column_of_many_names_in_long_lists_has_bits(spark: SparkSession) -> None:
+    every = [f"name-{number}" for number in range(1500)]
+    names = NameSets.of(spark.createDataFrame([(1, every, [], []), (2, every[7:], [], [])], SCHEMA))
+    assert (names.as_lists, names.names["branches"]) == ((), tuple(sorted(every)))
+
+
 def test_rows_without_any_name_have_empty_lists(spark: SparkSession) -> None:
     lists = rows(spark).where("number = 21")
     names = NameSets.of(lists)
-    assert names.names == ()
+    assert names.names == dict.fromkeys(LISTS, ())
     assert names.decoded(names.encoded(lists)).collect() == lists.collect()
 
 
@@ -59,13 +76,26 @@ def test_the_lists_of_commits_on_the_driver_have_the_bits_that_spark_gives_them(
 ) -> None:
     held = commits(kind)
     names = NameSets.of_commits(held)
-    assert set(names.names) == {*MANY, "dev", "gone", "main", "retention:default"}
+    assert {column: set(every) for column, every in names.names.items()} == {
+        "branches": {*MANY, "dev", "main"},
+        "left_branches": {"gone"},
+        "rule_ids": {"retention:default"},
+    }
     read = from_arrow(spark, held).withColumn("rule_ids", F.array_compact(F.array("rule_id"))).drop("rule_id")
     bits = from_arrow(spark, names.encoded_commits(held))
     assert names.encoded(read).select(*bits.columns).collect() == bits.collect()
     assert names.decoded(bits).collect()[2]["branches"] == sorted(MANY)
 
 
+@pytest.mark.parametrize("kind", [STRINGS, NAMES])
+def test_lists_of_commits_that_stay_lists_are_those_of_the_table(spark: SparkSession, kind: pa.DataType) -> None:
+    held = commits(kind)
+    names = replace(NameSets.of_commits(held), as_lists=("branches",))
+    rows = names.decoded(from_arrow(spark, names.encoded_commits(held))).collect()
+    assert [row["branches"] for row in rows] == held["branches"].to_pylist()
+    assert [row["left_branches"] for row in rows] == held["left_branches"].to_pylist()
+
+
 def test_a_name_that_the_commits_do_not_have_is_refused() -> None:
     with pytest.raises(TableContractError, match="has the name main, which no row of potential_commits has"):
-        NameSets(("dev",)).encoded_commits(commits(NAMES))
+        NameSets({**dict.fromkeys(LISTS, ()), "branches": ("dev",)}).encoded_commits(commits(NAMES))

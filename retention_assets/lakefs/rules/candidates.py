@@ -5,10 +5,11 @@ Source: DESIGN.md, invariants 1, 2, 9 and 10, and Decisions (Deduplication, Reas
 
 from collections.abc import Collection
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.core.age import AgeCutoff
+from retention_assets.core.aggregates import union_of
 from retention_assets.core.paths import below_any
 from retention_assets.core.states import (
     CANDIDATE,
@@ -90,32 +91,31 @@ def with_names(objects: DataFrame, pairs: DataFrame) -> DataFrame:
 
     `pairs`: as in `commits_by_address`.
     """
-    of_rule = F.when(F.col("active"), F.col("matched_rules")).otherwise(F.array().cast(_TEXTS))
-    lists = F.struct("key", "branches", F.col("rule_ids").alias("retention_rules"), of_rule.alias("lifecycle_rules"))
+    none = F.array().cast(_TEXTS)
     named = (
         pairs.withColumn("address", stored_name(F.col("address")))
         .join(objects.select("address"), on="address", how="left_semi")
+        .withColumns(
+            {"lifecycle_rules": F.when(F.col("active"), F.col("matched_rules")), "retention_rules": F.col("rule_ids")}
+        )
         .groupBy("address")
-        .agg(F.collect_list(lists).alias("pairs"))
+        .agg(
+            F.array_sort(F.collect_set("key")).alias("paths"),
+            *(union_of(column).alias(column) for column in ("branches", "retention_rules", "lifecycle_rules")),
+        )
     )
-    rules = F.when(F.col("reason") == LIFECYCLE, _united("lifecycle_rules")).otherwise(_united("retention_rules"))
-    none = F.array().cast(_TEXTS)
+    rules = F.when(F.col("reason") == LIFECYCLE, F.col("lifecycle_rules")).otherwise(F.col("retention_rules"))
     return (
         objects.join(named, on="address", how="left")
         .withColumns(
             {
                 "rule_ids": F.coalesce(rules, none),
-                "paths": F.coalesce(F.array_sort(F.array_distinct("pairs.key")), none),
-                "branches": F.coalesce(_united("branches"), none),
+                "paths": F.coalesce("paths", none),
+                "branches": F.coalesce("branches", none),
             }
         )
-        .drop("pairs")
+        .drop("lifecycle_rules", "retention_rules")
     )
-
-
-def _united(column: str) -> Column:
-    """Return the union of a list that each of an object's pairs has, sorted."""
-    return F.array_sort(F.array_distinct(F.flatten(f"pairs.{column}")))
 
 
 def live_addresses(pairs: DataFrame, staged: DataFrame, held_prefixes: Collection[str]) -> DataFrame:

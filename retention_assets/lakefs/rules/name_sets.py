@@ -1,10 +1,10 @@
 """Sets of branch and rule names as bits, so that Spark unites them in aggregates of fixed size.
 
 Spark aggregates whole numbers in place in a hash table. It has to collect lists and then sort the rows, which takes
-about four times as long. One `bigint` column has the bits of 64 names.
+about four times as long. One `bigint` column has the bits of 64 names. Lists stay lists where bits would be larger.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -16,81 +16,115 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from retention_assets.core.aggregates import union_of
 from retention_assets.core.frames import on_workers
 from retention_assets.errors import TableContractError
+from retention_assets.tables import STRINGS
 
 _LISTS = ("branches", "left_branches", "rule_ids")  # columns with lists of names
 _BITS = 64
+_FEW_WORDS = 16  # that cost less than a list, however short the lists are
 _ROWS = 1024  # that are encoded at a time: their lists can be long
 
 
 @dataclass(frozen=True, slots=True)
 class NameSets:
-    """The names that occur in the lists of some rows, sorted. The position of a name is the position of its bit."""
+    """The names that occur in each column of lists, sorted. The position of a name is the position of its bit.
 
-    names: tuple[str, ...]
+    `as_lists`: columns of so many names, and of lists so short, that their lists are smaller than the bits would be.
+    """
+
+    names: Mapping[str, tuple[str, ...]]
+    as_lists: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, rows: DataFrame) -> Self:
         """Return the names in the lists of `rows`, which Spark reads for this."""
-        every = F.explode(F.array_distinct(F.concat(*_LISTS))).alias("name")
-        return cls(tuple(sorted(row["name"] for row in rows.select(every).distinct().collect())))
+        names = [union_of(name).alias(name) for name in _LISTS]
+        lengths = [F.avg(F.coalesce(F.array_size(name), F.lit(0))).alias(f"length of {name}") for name in _LISTS]
+        [found] = rows.agg(*names, *lengths).collect()
+        return cls._chosen({name: (found[name], found[f"length of {name}"] or 0) for name in _LISTS})
 
     @classmethod
     def of_commits(cls, commits: pa.Table) -> Self:
         """Return the names in `potential_commits`: all that their ranges and pairs can have."""
-        lists = [pc.list_flatten(commits[name]).unique() for name in ("branches", "left_branches")]
-        found = {name for column in (*lists, commits["rule_id"].unique()) for name in column.to_pylist()}
-        return cls(tuple(sorted(found - {None})))
+        found = {}
+        for name in _LISTS[:2]:
+            names = [part.flatten() for part in commits[name].chunks]
+            every = {text for part in names for text in part.unique().to_pylist()}
+            found[name] = (every, sum(map(len, names)) / max(1, commits.num_rows))
+        return cls._chosen({**found, "rule_ids": ({*commits["rule_id"].unique().to_pylist()} - {None}, 1)})
+
+    @classmethod
+    def _chosen(cls, found: Mapping[str, tuple[Iterable[str], float]]) -> Self:
+        """Return the names of each column, of which `found` has the mean length of a list, too."""
+        names = {column: tuple(sorted(every)) for column, (every, _) in found.items()}
+        return cls(names, tuple(name for name in _LISTS if _word_count(names[name]) > max(_FEW_WORDS, found[name][1])))
 
     def encoded_commits(self, commits: pa.Table) -> pa.Table:
         """Return rows of `potential_commits` with columns of bits in place of the lists and of `rule_id`."""
-        rows = commits.combine_chunks()
-        rules = rows["rule_id"].combine_chunks()
+        batches = map(self._encoded_batch, commits.to_batches(max_chunksize=_ROWS))
+        return pa.concat_tables([self._encoded_batch(commits.schema.empty_table()), *batches])
+
+    def _encoded_batch(self, commits: pa.RecordBatch | pa.Table) -> pa.Table:
+        rules = pa.table([commits["rule_id"]], ["rule_id"]).combine_chunks()["rule_id"].combine_chunks()
         ends = np.cumsum([0, *pc.is_valid(rules).to_numpy(zero_copy_only=False)], dtype=np.int32)
-        lists = {name: rows[name].combine_chunks() for name in _LISTS[:2]}
-        lists["rule_ids"] = pa.ListArray.from_arrays(ends, rules.drop_null())
-        for name, column in lists.items():
-            for word, bits in zip(self._words_of(name), _words(column, pa.array(self.names, pa.string())), strict=True):
-                rows = rows.append_column(word, bits)
-        return rows.drop_columns([*_LISTS[:2], "rule_id"])
+        rows = pa.table(commits).drop_columns("rule_id")
+        rows = rows.append_column("rule_ids", pa.ListArray.from_arrays(ends, rules.drop_null()))
+        lists = {name: rows[name].combine_chunks() for name in _LISTS}
+        columns = {name: lists[name].cast(STRINGS) for name in self.as_lists} | self._bits(lists)
+        others = {name: rows[name] for name in rows.column_names if name not in _LISTS}
+        return pa.table({**others, **columns})
 
     def encoded(self, rows: DataFrame) -> DataFrame:
         """Return the rows with columns of bits in place of the lists."""
-        others = [name for name in rows.columns if name not in _LISTS]
+        others = [name for name in rows.columns if name not in _LISTS or name in self.as_lists]
         words = [pa.field(word, pa.int64()) for word in self._all_words()]
         schema = pa.schema([*to_arrow_schema(rows.select(*others).schema, timezone="UTC"), *words])
-        known = pa.array(self.names, pa.string())
 
         def encode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
-                bits = [word for name in _LISTS for word in _words(batch.column(name), known)]
-                columns = [batch.column(name) for name in others]
-                yield pa.RecordBatch.from_arrays([*columns, *bits], schema=schema)
+                columns = {name: batch.column(name) for name in batch.schema.names}
+                columns |= self._bits(columns)
+                yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
         return on_workers(rows, encode, schema)
 
     def united(self) -> list[Column]:
         """Return the aggregates that unite the sets of a group."""
-        return [F.bit_or(word).alias(word) for word in self._all_words()]
+        lists = [union_of(name).alias(name) for name in self.as_lists]
+        return [*lists, *(F.bit_or(word).alias(word) for word in self._all_words())]
 
     def decoded(self, rows: DataFrame) -> DataFrame:
         """Return the rows with lists of names, sorted, in place of the columns of bits."""
-        lists = {name: self._decoded(name) for name in _LISTS}
+        lists = {name: self._decoded(name) for name in _LISTS if name not in self.as_lists}
         return rows.withColumns(lists).drop(*self._all_words())
+
+    def _bits(self, lists: Mapping[str, pa.ListArray]) -> dict[str, pa.Array]:
+        """Return the columns of bits of all lists but `as_lists`."""
+        found: dict[str, pa.Array] = {}
+        for name in _LISTS:
+            if name not in self.as_lists:
+                known = pa.array(self.names[name], pa.string())
+                found.update(zip(self._words_of(name), _words(lists[name], known), strict=True))
+        return found
 
     def _decoded(self, column: str) -> Column:
         parts = []
         for number, word in enumerate(self._words_of(column)):
-            names = self.names[number * _BITS : (number + 1) * _BITS]
+            names = self.names[column][number * _BITS : (number + 1) * _BITS]
             parts.append(F.filter(F.array(*map(F.lit, names)), _has_bit(word)))
         return F.concat(*parts) if parts else F.array().cast("array<string>")
 
     def _words_of(self, column: str) -> list[str]:
-        return [f"{column}_{number}" for number in range(-(-len(self.names) // _BITS))]
+        return [f"{column}_{number}" for number in range(_word_count(self.names[column]))]
 
     def _all_words(self) -> list[str]:
-        return [word for column in _LISTS for word in self._words_of(column)]
+        return [word for column in _LISTS if column not in self.as_lists for word in self._words_of(column)]
+
+
+def _word_count(names: Collection[str]) -> int:
+    return -(-len(names) // _BITS)
 
 
 def _has_bit(word: str):  # type: ignore[no-untyped-def]  # a function of a name and its position, as Spark wants it
@@ -99,7 +133,7 @@ def _has_bit(word: str):  # type: ignore[no-untyped-def]  # a function of a name
 
 def _words(lists: pa.ListArray, names: pa.Array) -> Iterator[pa.Array]:
     """Yield the bits of each list, 64 names at a time. Errors: TableContractError for a name that is not in `names`."""
-    words = np.zeros((-(-len(names) // _BITS), len(lists)), np.uint64)
+    words = np.zeros((_word_count(names), len(lists)), np.uint64)
     for first in range(0, len(lists), _ROWS):
         _set_bits(words[:, first : first + _ROWS], lists.slice(first, _ROWS), names)
     for word in words:

@@ -89,7 +89,7 @@ def _name_lists(lists: Sequence[Sequence[str]]) -> pa.Array:
     every = sorted(set().union(*distinct))
     number = {name: position for position, name in enumerate(every)}
     numbers = {names: np.array([number[name] for name in names], np.int32) for names in distinct}
-    offsets = np.cumsum([0, *(len(names) for names in lists)], dtype=np.int32)
+    offsets = pa.array(np.cumsum([0, *(len(names) for names in lists)])).cast(pa.int32())
     flat = np.concatenate([np.empty(0, np.int32), *(numbers[tuple(names)] for names in lists)])
     return pa.ListArray.from_arrays(offsets, pa.DictionaryArray.from_arrays(flat, pa.array(every, pa.string()))).cast(
         NAMES

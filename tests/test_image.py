@@ -1,5 +1,6 @@
 """`make image` takes the first builder of containers that works, or names what is missing."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -40,5 +41,9 @@ def test_without_a_builder_nothing_is_built_and_each_is_named(machine: Machine) 
     ]
 
 
-def test_every_builder_gets_the_same_files() -> None:
-    assert (ROOT / ".dockerignore").read_text("utf-8") == (ROOT / ".containerignore").read_text("utf-8")
+def test_a_builder_gets_what_the_image_is_made_of_and_podman_reads_no_other_list() -> None:
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line.startswith("!")}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    assert {"retention_assets", "pyproject.toml", "requirements.lock", project["project"]["readme"]} <= allowed
+    assert all((ROOT / name).exists() for name in allowed)
+    assert not (ROOT / ".containerignore").exists()  # podman would read it instead

@@ -66,7 +66,7 @@ def test_the_notebook_has_the_outputs_that_the_demo_gives(
     """With RENEW_NOTEBOOK=1 the notebook is written anew."""
     renew = os.environ.get("RENEW_NOTEBOOK")
     monkeypatch.setenv("RETENTION_CONFIG", str(demo_on_disk(tmp_path) / "demo/retention.yaml"))
-    with pytest.raises(GuardRefused, match="there is no current plan"):
+    with pytest.raises(GuardRefused, match="there is no valid plan"):
         ra.load()["orchard"].candidates()
     notebook, seen = json.loads(NOTEBOOK.read_text("utf-8")), dict[str, Any]()
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]

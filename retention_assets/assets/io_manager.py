@@ -11,10 +11,10 @@ from pyspark.sql.types import StructType
 from retention_assets.assets.catalog import column_description
 from retention_assets.assets.resources import WarehouseResource, session
 from retention_assets.assets.runs import day_of
-from retention_assets.core.sessions import naming_lack_of_memory
-from retention_assets.state.metadata import PartitionMetadata
-from retention_assets.state.table_writer import write_rows
-from retention_assets.state.warehouse import Rows, Written
+from retention_assets.spark.sessions import naming_lack_of_memory
+from retention_assets.warehouse.metadata import PartitionMetadata
+from retention_assets.warehouse.table_writer import write_rows
+from retention_assets.warehouse.warehouse import Rows, Written
 
 
 class WarehouseIOManager(dg.ConfigurableIOManager):

@@ -21,7 +21,6 @@ from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.config.settings import SparkValue
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.other_references import OtherReferences
-from retention_assets.core.sessions import SparkSettings, fit_to, prepared, spark_settings
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.source.opening import OpenIcechunk, open_icechunk
 from retention_assets.icechunk.sweep.guards import Referenced
@@ -32,13 +31,14 @@ from retention_assets.objectstore.access import open_store
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.repositories.other_repositories import OtherRepositories
+from retention_assets.spark.sessions import SparkSettings, fit_to, prepared, spark_settings
 from retention_assets.state.acknowledged import acknowledged_addresses, record_missing
 from retention_assets.state.plan import PLANNED_OBJECTS, Planned
-from retention_assets.state.table_cache import TableCache
-from retention_assets.state.table_writer import write_rows
-from retention_assets.state.warehouse import METADATA, Rows, Warehouse, Written
 from retention_assets.sweep.sweep_run import Opened, Sweep
 from retention_assets.tables import DELETION_CANDIDATES, STORAGE_INVENTORY
+from retention_assets.warehouse.table_cache import TableCache
+from retention_assets.warehouse.table_writer import write_rows
+from retention_assets.warehouse.warehouse import METADATA, Rows, Warehouse, Written
 
 # The keys of the resources. A project's own resources have other keys, such as `warehouse` and `io_manager`.
 SPARK, CLOCK, WAREHOUSE, TABLES = "pyspark", "retention_clock", "retention_warehouse", "retention_tables"

@@ -47,9 +47,9 @@ from retention_assets.core.amounts import Amount, sum_of
 from retention_assets.core.states import CANDIDATE, WAITING
 from retention_assets.state.memory import due_objects_of
 from retention_assets.state.plan import Plan, load_plan
-from retention_assets.state.reading import read_directory
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import ADDRESSES, COMMIT_GRAPH, DELETION_CANDIDATES, SHOWN
+from retention_assets.warehouse.reading import read_directory
+from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:  # importing Spark takes seconds
     from pyspark.sql import DataFrame, SparkSession
@@ -307,10 +307,10 @@ def summary_of(configuration: Configuration, repository: str, day: date) -> Summ
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
-    from retention_assets.core.frames import collect_together
-    from retention_assets.core.sessions import started
     from retention_assets.core.summary import directory, largest_groups, top_prefix
     from retention_assets.icechunk.edits.stored import planned_edits
+    from retention_assets.spark.frames import collect_together
+    from retention_assets.spark.sessions import started
 
     spark = started(configuration.spark)
     warehouse, is_icechunk = Warehouse(configuration.warehouse), configuration.repository(repository).is_icechunk

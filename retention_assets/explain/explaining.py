@@ -9,7 +9,7 @@ from retention_assets.errors import ConfigurationError
 from retention_assets.explain.answers import Answer, ObjectAnswer
 from retention_assets.explain.plans import PlanTables, newest_plan
 from retention_assets.explain.removals import removals
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 
 _FOLDERS = {"snapshot": ("snapshots/", "transactions/"), "manifest": ("manifests/",), "chunk": ("chunks/",)}
 

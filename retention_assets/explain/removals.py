@@ -12,10 +12,10 @@ from retention_assets.explain.plans import Row, approval_of
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.ledger import FINISHED, LEDGERS, plans_with_ledgers
 from retention_assets.state.plan import PLANNED_OBJECTS, find_plan
-from retention_assets.state.reading import one_of, read_directory, read_files
 from retention_assets.state.records import RECORDS
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_CANDIDATES, LEDGER
+from retention_assets.warehouse.reading import one_of, read_directory, read_files
+from retention_assets.warehouse.warehouse import Warehouse
 
 
 def removals(warehouse: Warehouse, repository: Repository, addresses: Collection[str]) -> dict[str, Removal]:

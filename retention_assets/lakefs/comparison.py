@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.core.aggregates import union_of
 from retention_assets.core.summary import largest_groups, top_prefix
+from retention_assets.spark.aggregates import union_of
 
 NEWLY_FREED, NO_LONGER_FREED = "newly_freed", "no_longer_freed"  # only the later set has the object; only the earlier
 FREED_OTHERWISE, FREED_ALIKE = "freed_otherwise", "freed_alike"  # both sets have it: reason or rule differs; is equal

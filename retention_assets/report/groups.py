@@ -17,8 +17,8 @@ from retention_assets.errors import TableContractError
 from retention_assets.explain.plans import PlanTables
 from retention_assets.report.live_pairs import LIVE_PAIR, LivePairs
 from retention_assets.state.plan import PLANNED_OBJECTS, made_name
-from retention_assets.state.reading import scan_directory
 from retention_assets.tables import ADDRESSES, DELETION_CANDIDATES, DUE_OBJECTS, STORAGE_INVENTORY
+from retention_assets.warehouse.reading import scan_directory
 
 NO_RULE, OTHERS = "(no rule)", "(others)"
 AGES = {1: "up to 1 day", 7: "1 to 7 days", 30: "7 to 30 days", 90: "30 to 90 days", 365: "90 days to 1 year"}

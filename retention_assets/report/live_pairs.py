@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from retention_assets.explain.lakefs import policy_of
 from retention_assets.explain.plans import PlanTables, Row
-from retention_assets.lakefs.rules.generated_names import ABSOLUTE, is_absolute, listed_name
+from retention_assets.lakefs.names.generated import ABSOLUTE, is_absolute, listed_name
 from retention_assets.lakefs.rules.keepers import Entry, lifecycle_end
 from retention_assets.policy.matching import canonical_prefix
 from retention_assets.policy.rules import Hold, LifecycleRule

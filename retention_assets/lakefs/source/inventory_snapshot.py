@@ -14,17 +14,17 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.config.timestamps import Clock
-from retention_assets.core.frames import from_arrow
 from retention_assets.errors import TableContractError
 from retention_assets.inventory.inventories import delivered_inventory
 from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.lakefs.source.slices import is_closed
 from retention_assets.objectstore.listing import Prefixes, list_objects
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.spark.frames import from_arrow
 from retention_assets.state.ledger import collected_since
-from retention_assets.state.metadata import Details, PartitionMetadata, needed
-from retention_assets.state.warehouse import METADATA, Warehouse
 from retention_assets.tables import STORAGE_INVENTORY
+from retention_assets.warehouse.metadata import Details, PartitionMetadata, needed
+from retention_assets.warehouse.warehouse import METADATA, Warehouse
 
 _STILL_LISTED = timedelta(hours=2)  # longer than a sweep's window: `attempted` is recorded before the delete
 _DATA, _INTERNAL = "data/", "_lakefs/"  # Source: lakeFS facts 1.1

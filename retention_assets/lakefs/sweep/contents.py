@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from retention_assets.core.frames import from_arrow
 from retention_assets.core.guards import CheckResult
 from retention_assets.lakefs.rules.name_sets import NameSets
 from retention_assets.lakefs.rules.ranges import active_ranges, addresses, canonical
 from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.sweep.guards import ranges_complete
-from retention_assets.state.table_cache import TableCache
+from retention_assets.spark.frames import from_arrow
+from retention_assets.warehouse.table_cache import TableCache
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 
 from retention_assets.config.configuration import Repository
 from retention_assets.core.amounts import Amount
-from retention_assets.core.frames import CachedFrames, from_arrow
 from retention_assets.core.guards import CheckResult
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
 from retention_assets.core.summary import BRANCH, PREFIX, REASON, TOTAL, directory, top_prefix
@@ -27,7 +26,7 @@ from retention_assets.lakefs.comparison import (
     head_amounts,
     with_heads,
 )
-from retention_assets.lakefs.rules.generated_names import spellings
+from retention_assets.lakefs.names.generated import spellings
 from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
@@ -38,12 +37,13 @@ from retention_assets.lakefs.sweep.planning import PlanInputs, Terms, classify, 
 from retention_assets.objectstore.access import open_store
 from retention_assets.policy.lint import Finding, lint
 from retention_assets.policy.rules import Policy
+from retention_assets.spark.frames import CachedFrames, from_arrow
 from retention_assets.state.approval import planned_terms
 from retention_assets.state.memory import due_objects_of
 from retention_assets.state.plan import Plan, planned_objects
-from retention_assets.state.table_cache import TableCache
-from retention_assets.state.warehouse import Rows, Warehouse
 from retention_assets.tables import COMMIT_GRAPH, STORAGE_INVENTORY, UNCOMMITTED_OBJECTS
+from retention_assets.warehouse.table_cache import TableCache
+from retention_assets.warehouse.warehouse import Rows, Warehouse
 
 _MOST = 12  # groups shown of each change
 Groups = Sequence[tuple[str, Amount]]

@@ -17,10 +17,10 @@ from retention_assets.core.guards import refusals
 from retention_assets.core.liveness import Liveness
 from retention_assets.core.remedies import REMEDIES
 from retention_assets.errors import GuardRefused
+from retention_assets.lakefs.names.columns import stored_name
 from retention_assets.lakefs.rules.candidates import LIVE_COLUMNS, live_addresses
 from retention_assets.lakefs.rules.committed import activity, commit_graph, protected_commits, reaching_branches
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
-from retention_assets.lakefs.rules.names import stored_name
 from retention_assets.lakefs.rules.potential import is_potential, thresholds
 from retention_assets.lakefs.rules.references import References, references_hash
 from retention_assets.lakefs.rules.reflog import Memory, counting_heads, with_true_ages
@@ -33,7 +33,7 @@ from retention_assets.lakefs.sweep.guards import heads_present
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.table import CurrentRule
 from retention_assets.state.plan import Heads, Plan
-from retention_assets.state.table_cache import TableCache
+from retention_assets.warehouse.table_cache import TableCache
 
 _HOUR = timedelta(hours=1)
 _CREATED_AGAIN = "it was created again under its name"

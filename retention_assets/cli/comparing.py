@@ -46,7 +46,7 @@ if TYPE_CHECKING:  # importing Spark takes seconds
     from retention_assets.lakefs.sweep.diff import Change, Difference, Groups, Outlook, Proposal
 
 _AT_ONCE = 1000  # rows per batch that goes to the terminal
-_NEWLY_FREED, _FREED_BY_BOTH = "newly_freed", "freed_alike"  # as in lakefs/comparison.py
+_NEWLY_FREED, _FREED_BY_BOTH = "newly_freed", "freed_alike"  # as in lakefs/sweep/diff.py
 _TITLES = {
     _NEWLY_FREED: "newly freed",
     "no_longer_freed": "no longer freed",

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from retention_assets.assets.failures import failure_of
-from retention_assets.assets.runs import plan_job
+from retention_assets.assets.runs import failure_of, plan_job
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.definitions import build_definitions
 from retention_assets.tables import TABLES

@@ -17,7 +17,7 @@ import yaml
 
 from retention_assets.assets.automation import WEBHOOK, send
 from retention_assets.assets.declaration import checked, declared
-from retention_assets.assets.failures import failure_of
+from retention_assets.assets.runs import failure_of
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.core.amounts import Amount
 from retention_assets.core.guards import CheckResult

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo, Update, UpdateKind
-from retention_assets.icechunk.rules.expire_v2 import remaining_snapshots
+from retention_assets.icechunk.rules.expiration import remaining_snapshots
 from retention_assets.icechunk.rules.snapshots import History, history_of, reachable, require_complete
 from retention_assets.icechunk.rules.updates import Stamp, require_online, with_update
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from retention_assets.core.paths import END, spelled
 from retention_assets.icechunk.formats.ids import CANONICAL
 from retention_assets.icechunk.formats.paths import CHUNKS, MANIFESTS
-from retention_assets.spark.aggregates import union_of
+from retention_assets.spark.frames import union_of
 
 _LAST_SEGMENT = rf"/({CANONICAL}){END}"
 _OWN_CHUNK = rf"^{CHUNKS}({CANONICAL}){END}"

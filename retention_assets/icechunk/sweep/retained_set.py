@@ -15,9 +15,15 @@ import pyarrow as pa
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.rules.collection import Kept, kept_transaction_logs, kept_v1, kept_v2, repo_without
-from retention_assets.icechunk.rules.expiration import BranchDeleted, Expiration, TagDeleted, edited
-from retention_assets.icechunk.rules.expire_v1 import expire_v1
-from retention_assets.icechunk.rules.expire_v2 import expiration_v2, repo_after
+from retention_assets.icechunk.rules.expiration import (
+    BranchDeleted,
+    Expiration,
+    TagDeleted,
+    edited,
+    expiration_v2,
+    expire_v1,
+    repo_after,
+)
 from retention_assets.icechunk.rules.planned import PlannedEdits, unapproved
 from retention_assets.icechunk.rules.retention import NOTHING_UNAPPROVED, Decision, Unapproved, held_snapshots
 from retention_assets.icechunk.rules.snapshots import History

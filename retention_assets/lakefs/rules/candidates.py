@@ -22,7 +22,7 @@ from retention_assets.core.states import (
     YOUNG,
 )
 from retention_assets.lakefs.names.columns import is_generated, is_outside, stored_name
-from retention_assets.spark.aggregates import union_of
+from retention_assets.spark.frames import union_of
 
 LIVE_COLUMNS = ("address", "key", "active", "protected", "lifecycle_due", "last_modified")
 _TEXTS = "array<string>"

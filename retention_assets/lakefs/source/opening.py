@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from retention_assets.config.configuration import Repository
-from retention_assets.config.policies import policy_text, to_correct
+from retention_assets.config.configuration import Repository, policy_text, to_correct
 from retention_assets.config.timestamps import Clock
 from retention_assets.errors import ConfigurationError, brief
 from retention_assets.lakefs.names.generated import spellings

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retention_assets.icechunk.rules.expiration import TagDeleted, edited
-from retention_assets.icechunk.rules.expire_v1 import expire_v1
-from retention_assets.icechunk.rules.expire_v2 import expire_v2
+from retention_assets.icechunk.rules.expiration import TagDeleted, edited, expire_v1, expire_v2
 from retention_assets.icechunk.rules.snapshots import History, ancestry, history_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
 from tests.history.icechunk.real import (

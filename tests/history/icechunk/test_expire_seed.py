@@ -4,9 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from retention_assets.icechunk.rules.expiration import edited
-from retention_assets.icechunk.rules.expire_v1 import expire_v1
-from retention_assets.icechunk.rules.expire_v2 import expire_v2
+from retention_assets.icechunk.rules.expiration import edited, expire_v1, expire_v2
 from retention_assets.icechunk.rules.snapshots import history_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
 from tests.history.icechunk.graphs import SEED, SEED_THRESHOLD, branch_line, line, names

@@ -3,8 +3,7 @@ from datetime import timedelta
 import pytest
 
 from retention_assets.icechunk.formats.ids import encode_id
-from retention_assets.icechunk.rules.expiration import BranchDeleted, Reparented, TagDeleted, edited
-from retention_assets.icechunk.rules.expire_v1 import expire_v1
+from retention_assets.icechunk.rules.expiration import BranchDeleted, Reparented, TagDeleted, edited, expire_v1
 from retention_assets.policy.rules import Hold
 from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy, SnapshotRule
 from tests.history.icechunk.graphs import SEED, SEED_THRESHOLD, at, branch_line, history, line, names, snapshot_id

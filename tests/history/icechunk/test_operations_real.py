@@ -14,7 +14,7 @@ from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, e
 from retention_assets.icechunk.formats.model import Availability, Repo, SnapshotInfo
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.repo_writer import write_repo
-from retention_assets.icechunk.rules.expire_v2 import expire_v2
+from retention_assets.icechunk.rules.expiration import expire_v2
 from retention_assets.icechunk.rules.operations import (
     amend,
     commit,

@@ -47,15 +47,11 @@ class Expiration:
     """The edits of an expiration, which deletes no file. Edits are made in order; stopping after any edit is safe.
 
     `released` are the expired snapshots that nothing reaches after the edits: a garbage collection may delete them.
-    `passed_over` are the snapshots that icechunk's `expire_snapshots` returns. In format 2 both sets are the same. In
-    format 1, icechunk returns the snapshots that some reference passes over, even when another reference still points
-    at them. There it does not return snapshots that only a deleted reference reached. Source: Icechunk facts 3.
     """
 
     selection: Selection
     edits: tuple[Edit, ...]
     released: frozenset[bytes]
-    passed_over: frozenset[bytes]
 
     @property
     def reparented(self) -> Mapping[bytes, bytes]:
@@ -138,13 +134,12 @@ def expire_v1(
         walk.cut(snapshot_id)
     for reference in history.references():
         if reference in deleted:
-            walk.pass_over(reference.tip)
             walk.edits.append(deletion_of(reference))
         else:
             walk.cut(reference.tip)
     after = edited(history, walk.edits)
     released = (before & selection.expired) - reachable(after, after.tips())
-    expiration = Expiration(selection, tuple(walk.edits), frozenset(released), frozenset(walk.passed))
+    expiration = Expiration(selection, tuple(walk.edits), frozenset(released))
     require_allowed(history, expiration)
     return expiration
 
@@ -152,9 +147,8 @@ def expire_v1(
 class _Walk:
     """Cuts the histories of several starts, one after the other.
 
-    No snapshot is walked twice. Below a kept snapshot that was walked, the history is cut already; below an expired
-    one, all expired snapshots are in `passed` already. So many references on one long history cost one walk, and no
-    snapshot is rewritten twice.
+    No snapshot is walked twice: below a snapshot that was walked, the history is cut already. So many references on one
+    long history cost one walk, and no snapshot is rewritten twice.
     """
 
     def __init__(self, history: History, expired: frozenset[bytes], anchor: dict[bytes, bytes]) -> None:
@@ -163,25 +157,13 @@ class _Walk:
         self._anchor = anchor
         self._settled: set[bytes] = set()
         self.edits: list[Edit] = []
-        self.passed: set[bytes] = set()
 
     def cut(self, start: bytes) -> None:
         """Give its anchor as parent to the last snapshot before the first expired one, or to an expired `start`."""
         editable = self._last_kept(start)
         if editable is None or self._parents[editable] not in self._expired:
             return
-        self.pass_over(editable)
         self.edits.append(Reparented(editable, self._anchor[editable]))
-
-    def pass_over(self, start: bytes) -> None:
-        """Add the expired snapshots of the history of `start` to `passed`, if the parent of `start` has expired."""
-        at: bytes | None = start
-        if self._parents[start] not in self._expired:
-            return
-        while at is not None and at not in self.passed:
-            if at in self._expired:
-                self.passed.add(at)
-            at = self._parents[at]
 
     def _last_kept(self, start: bytes) -> bytes | None:
         """Return the first snapshot from `start` on that is a root or has an expired parent; None if walked before."""
@@ -215,7 +197,7 @@ def expiration_v2(
         if snapshot_id not in released and snapshot.parent_id in released
     ]
     edits += map(deletion_of, selection.deleted)
-    expiration = Expiration(selection, tuple(edits), released, released)
+    expiration = Expiration(selection, tuple(edits), released)
     require_allowed(history, expiration)
     return expiration
 

@@ -22,10 +22,8 @@ from rich.table import Table
 
 from retention_assets.core.amounts import Amount
 from retention_assets.policy.rules import CommittedRetention, Policy
-from retention_assets.state.metadata import Details, PartitionMetadata
 from retention_assets.state.plan import Heads, Plan, keep_plan
 from retention_assets.state.policies import keep_policy
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import (
     ADDRESSES,
     CACHED_METARANGES,
@@ -36,6 +34,8 @@ from retention_assets.tables import (
     STORAGE_INVENTORY,
     UNCOMMITTED_OBJECTS,
 )
+from retention_assets.warehouse.metadata import Details, PartitionMetadata
+from retention_assets.warehouse.warehouse import Warehouse
 
 NAME = "lake"
 NOW = datetime(2026, 11, 1, 4, tzinfo=UTC)

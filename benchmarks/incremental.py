@@ -20,8 +20,8 @@ from retention_assets.lakefs.rules.committed import commit_graph
 from retention_assets.lakefs.source.dump import DumpSource
 from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.state.table_cache import TableCache
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.table_cache import TableCache
+from retention_assets.warehouse.warehouse import Warehouse
 
 _DAYS = 5  # daily runs that are averaged: where ranges happen to end makes single days differ
 

@@ -43,19 +43,19 @@ from retention_assets.assets.resources import session, spark_resource
 from retention_assets.config.limits import BudgetSettings, Limits
 from retention_assets.core.amounts import Amount
 from retention_assets.core.digest import candidates_digest
-from retention_assets.core.frames import sweep_workers
 from retention_assets.core.liveness import Liveness
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.listing import Prefixes, list_objects
 from retention_assets.objectstore.mutate.deletion import AT_ONCE
+from retention_assets.spark.frames import sweep_workers
 from retention_assets.state.plan import Heads, Plan, keep_plan, keep_planned, plan_hash, planned_objects
 from retention_assets.state.records import read_records
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.actions import Delete
 from retention_assets.sweep.engine import Batch, BatchResult, Directories, RepositorySweep, SparkEngine
 from retention_assets.sweep.execute import SweepRun, execute
 from retention_assets.sweep.worker import TaskSpec
 from retention_assets.tables import DELETION_CANDIDATES
+from retention_assets.warehouse.warehouse import Warehouse
 
 _NAME = "lake"
 _PER_SLICE = 5_000  # objects that were written to one of lakeFS's slices

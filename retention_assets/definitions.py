@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from retention_assets.assets.automation import repository_sensors
-from retention_assets.assets.io_manager import WarehouseIOManager
 from retention_assets.assets.lakefs import LAKEFS_ASSETS
 from retention_assets.assets.operations import operation_jobs
 from retention_assets.assets.resources import (
@@ -20,6 +19,7 @@ from retention_assets.assets.resources import (
     WAREHOUSE,
     ClockResource,
     RepositoryResource,
+    WarehouseIOManager,
     WarehouseResource,
     repository_key,
     spark_resource,

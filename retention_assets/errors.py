@@ -73,6 +73,14 @@ def error_named_in(trace: str) -> RetentionError | None:
     return error
 
 
+def corrupt(name: str, what: str) -> CorruptFile:
+    """Return the error for the file `name`, with `what` as the problem. The caller raises it."""
+    return CorruptFile(
+        f"{name}: {what}. The file was not used. Nothing was deleted. "
+        "Read it again from the store; if it stays so, restore the file from a backup."
+    )
+
+
 def own_error(error: Exception) -> RetentionError | None:
     """Return the error of this project: `error` itself, or the error that its text carries. None for other errors."""
     return error if isinstance(error, RetentionError) else error_named_in(str(error))

@@ -16,8 +16,8 @@ from retention_assets.errors import ConfigurationError
 from retention_assets.explain.answers import Answer
 from retention_assets.explain.status import RepositoryStatus, statuses
 from retention_assets.state.plan import Plan, find_plan, load_plan
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_CANDIDATES, SHOWN
+from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:  # imported only when needed: status and explain need neither Spark nor Dagster
     from pyspark.sql import DataFrame, SparkSession
@@ -151,6 +151,6 @@ class LakeRepository:
         return Warehouse(self.configuration.warehouse)
 
     def _session(self) -> "SparkSession":
-        from retention_assets.core.sessions import started
+        from retention_assets.spark.sessions import started
 
         return started(self.configuration.spark)

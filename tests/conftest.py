@@ -11,7 +11,7 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-from retention_assets.core.sessions import LATE_COMPILER, class_archive
+from retention_assets.spark.sessions import LATE_COMPILER, class_archive
 from tests.end_to_end.command import Answer, Place, orchard_on_disk
 from tests.refusals import record
 

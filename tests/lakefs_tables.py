@@ -13,10 +13,10 @@ from typing import Literal
 import cramjam
 import google_crc32c
 
-from retention_assets.lakefs.formats.blocks import CRC32C, MAGIC, SNAPPY, STORED, TWO_LEVEL
 from retention_assets.lakefs.formats.identity import integer, string, string_map
 from retention_assets.lakefs.formats.lakefs_pb2 import Entry as EntryRecord
 from retention_assets.lakefs.formats.lakefs_pb2 import RangeData
+from retention_assets.lakefs.formats.sstable import CRC32C, MAGIC, SNAPPY, STORED, TWO_LEVEL
 
 BLOCK_SIZE = 4096  # bytes before compression
 RESTART_INTERVAL = 16  # records from one complete key to the next

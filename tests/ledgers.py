@@ -6,8 +6,8 @@ from datetime import date, datetime
 import pyarrow as pa
 
 from retention_assets.state.ledger import LedgerLocation
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import LEDGER
+from retention_assets.warehouse.warehouse import Warehouse
 
 
 def write_ledger(

@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.core.frames import Batches, on_workers
 from retention_assets.errors import (
     AccessDenied,
     CorruptFile,
@@ -18,6 +17,7 @@ from retention_assets.errors import (
     error_named_in,
     own_error,
 )
+from retention_assets.spark.frames import Batches, on_workers
 
 MESSAGE = 'lake/_lakefs/"é": it is cut off\nat byte 3: {"x": 1}. It was not used.'
 

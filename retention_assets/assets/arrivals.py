@@ -1,22 +1,81 @@
 """The sensor that plans a day when its storage inventory has arrived completely. Source: Dagster facts 5.
 
-`arrivals` decides which days to plan. Its inputs are names and a cursor, no store and no clock.
+`arrivals` decides which days to plan. Its inputs are names and a cursor, no store and no clock. `S3Deliveries` finds
+the deliveries with a boto3 client, fast enough for a sensor, which has one minute.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import dagster as dg
+from botocore.exceptions import BotoCoreError, ClientError
 from dagster_aws.s3 import S3Resource
 
 from retention_assets.config.configuration import Repository
 from retention_assets.config.settings import FromEnvironment, InventorySettings, Text
-from retention_assets.inventory.delivered import Inventory
-from retention_assets.inventory.deliveries import Deliveries, S3Deliveries
+from retention_assets.errors import StoreError, brief
+from retention_assets.inventory.delivered import Inventory, is_delivery
 from retention_assets.objectstore.access import StoreAccess
+
+_ABSENT = ("404", "NoSuchKey", "NotFound")
+
+
+class Deliveries(Protocol):
+    """The deliveries that arrive in an inventory's folder."""
+
+    def deliveries(self) -> list[str]:
+        """Return the names of all deliveries, complete or not, oldest first."""
+        ...
+
+    def is_complete(self, delivery: str) -> bool:
+        """Return whether the delivery is complete."""
+        ...
+
+
+class S3Deliveries:
+    """The deliveries in the inventory's folder `s3://bucket/prefix`. Errors: StoreError with the URL and the remedy."""
+
+    def __init__(self, client: Any, url: str) -> None:
+        self._client = client
+        self._url = url.rstrip("/")
+        self._bucket, _, self._prefix = self._url.removeprefix("s3://").partition("/")
+
+    def deliveries(self) -> list[str]:
+        """Return the names of all deliveries, complete or not, oldest first."""
+        pages = self._client.get_paginator("list_objects_v2")
+        prefix = f"{self._prefix}/" if self._prefix else ""
+        try:
+            found = [
+                entry["Prefix"].rstrip("/").rpartition("/")[2]
+                for page in pages.paginate(Bucket=self._bucket, Prefix=prefix, Delimiter="/")
+                for entry in page.get("CommonPrefixes", [])
+            ]
+        except (ClientError, BotoCoreError) as error:
+            raise self._failed(error) from None
+        return sorted(name for name in found if is_delivery(name))
+
+    def is_complete(self, delivery: str) -> bool:
+        """Return whether the delivery is complete: S3 writes `manifest.checksum` last."""
+        prefix = f"{self._prefix}/" if self._prefix else ""
+        try:
+            self._client.head_object(Bucket=self._bucket, Key=f"{prefix}{delivery}/manifest.checksum")
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") in _ABSENT:
+                return False
+            raise self._failed(error) from None
+        except BotoCoreError as error:
+            raise self._failed(error) from None
+        return True
+
+    def _failed(self, error: Exception) -> StoreError:
+        return StoreError(
+            f"{self._url}: the inventory's folder cannot be read ({brief(error)}). No run was started. Check the "
+            "credentials and the endpoint of the inventory's storage_options."
+        )
+
 
 WINDOW = timedelta(days=31)  # an inventory that is older than the newest by more than this starts nothing
 _AT_ONCE = 5  # at most so many days start in one tick

@@ -16,9 +16,8 @@ from urllib.request import getproxies, proxy_bypass
 import dagster as dg
 import urllib3
 
-from retention_assets.assets.failures import failure_of
 from retention_assets.assets.resources import RepositoryResource, for_repository
-from retention_assets.assets.runs import operation_job, sweep_job
+from retention_assets.assets.runs import failure_of, operation_job, sweep_job
 from retention_assets.config.configuration import Repository
 from retention_assets.errors import ConfigurationError, GuardRefused, StoreError, TableContractError
 from retention_assets.state.approval import Approval, is_recent, person_approval, waits_for_person

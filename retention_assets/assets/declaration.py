@@ -20,12 +20,12 @@ from retention_assets.assets.resources import TABLES, RepositoryResource, SparkR
 from retention_assets.assets.runs import daily
 from retention_assets.config.configuration import Repository
 from retention_assets.core.guards import CheckResult, refusals
-from retention_assets.core.sessions import naming_lack_of_memory
-from retention_assets.state.metadata import Details
-from retention_assets.state.warehouse import Rows
+from retention_assets.spark.sessions import naming_lack_of_memory
 from retention_assets.sweep.sweep_run import Report
 from retention_assets.sweep.verification import by_check
 from retention_assets.tables import DELETION_CANDIDATES, DELETION_PROOF
+from retention_assets.warehouse.metadata import Details
+from retention_assets.warehouse.warehouse import Rows
 
 ROWS = dg.PythonObjectDagsterType(Rows, name="Rows")
 Made = dg.MaterializeResult[Rows]  # what an asset returns
@@ -188,7 +188,7 @@ def code_version() -> str:
     which only shows an asset as outdated until its next run.
     """
     package = Path(retention_assets.__file__).parent
-    rooms = (package / room for room in ("core", "policy", "inventory", "lakefs", "icechunk"))
+    rooms = (package / room for room in ("core", "spark", "policy", "inventory", "lakefs", "icechunk"))
     files = [*(file for room in rooms for file in room.rglob("*.py")), package / "tables.py"]
     digest = hashlib.sha256()
     for file in sorted(files):

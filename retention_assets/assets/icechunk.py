@@ -17,7 +17,6 @@ from retention_assets.assets.resources import RepositoryResource, session
 from retention_assets.assets.runs import ReadOptions, SweepOptions, day_of
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff, tells_no_time
-from retention_assets.core.frames import collect_together
 from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS
 from retention_assets.icechunk.rules.reach import KINDS, chunks_of, manifests_of, refs_of
 from retention_assets.icechunk.source.history import history_details, history_rows
@@ -42,14 +41,15 @@ from retention_assets.inventory.unusual import unusual_counts, unusual_names
 from retention_assets.objectstore.listing import list_objects, unlisted
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.policy.table import snapshot_policy_rows
+from retention_assets.spark.frames import collect_together
 from retention_assets.state.approval import planned_terms
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.memory import require_past
-from retention_assets.state.metadata import Details, needed
 from retention_assets.state.plan import withdraw_plan
 from retention_assets.state.policies import with_earlier_runs
-from retention_assets.state.warehouse import Rows
 from retention_assets.sweep.sweep_run import clocks
+from retention_assets.warehouse.metadata import Details, needed
+from retention_assets.warehouse.warehouse import Rows
 
 
 @declared()

@@ -18,8 +18,8 @@ from retention_assets.assets.resources import RepositoryResource, session
 from retention_assets.assets.runs import ReadOptions, SweepOptions, day_of
 from retention_assets.core import guards
 from retention_assets.inventory.unusual import unusual_counts, unusual_names
+from retention_assets.lakefs.names.legacy import kinds_counted, kinds_of
 from retention_assets.lakefs.rules.committed import commit_graph as graph_of
-from retention_assets.lakefs.rules.legacy_names import kinds_counted, kinds_of
 from retention_assets.lakefs.rules.name_sets import NameSets
 from retention_assets.lakefs.rules.ranges import OF_COMMITS, canonical
 from retention_assets.lakefs.rules.ranges import active_ranges as ranges_of
@@ -41,11 +41,11 @@ from retention_assets.repositories.other_repositories import not_configured
 from retention_assets.state.approval import planned_terms
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.memory import require_past
-from retention_assets.state.metadata import Details, needed
 from retention_assets.state.plan import withdraw_plan
 from retention_assets.state.policies import current_rules_of, policy_versions, rules_in_force
-from retention_assets.state.warehouse import Rows
 from retention_assets.sweep.sweep_run import clocks, verification_inputs
+from retention_assets.warehouse.metadata import Details, needed
+from retention_assets.warehouse.warehouse import Rows
 
 PLAN_GUARDS = (
     "live_listed",

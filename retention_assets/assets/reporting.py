@@ -16,10 +16,10 @@ from retention_assets.core.states import CANDIDATE, STATES
 from retention_assets.report.figures import figures_of
 from retention_assets.report.page import page_of, page_of_plan
 from retention_assets.state.plan import Plan, Planned
-from retention_assets.state.reading import first_rows
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.copies import OfPlan
 from retention_assets.tables import DELETION_CANDIDATES
+from retention_assets.warehouse.reading import first_rows
+from retention_assets.warehouse.warehouse import Warehouse
 
 _MOST = 10  # candidates
 _MOST_ADDRESSES = 20

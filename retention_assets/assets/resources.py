@@ -1,10 +1,11 @@
-"""The resources of the assets: the Spark session, the clock, the warehouse, and each repository.
+"""The resources of the assets: the Spark session, the clock, the warehouse with its IO manager, and each repository.
 
 Dagster shows and stores a resource's configuration. Secrets stay names of environment variables until they are needed:
 those of Spark until the session starts, those of a repository until its store or its source is opened.
 """
 
 import inspect
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
@@ -12,16 +13,19 @@ from functools import wraps
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
+from retention_assets.assets.catalog import column_description
 from retention_assets.assets.runs import ReadOptions, SweepOptions, day_of
 from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.config.settings import SparkValue
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.other_references import OtherReferences
-from retention_assets.core.sessions import SparkSettings, fit_to, prepared, spark_settings
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.source.opening import OpenIcechunk, open_icechunk
 from retention_assets.icechunk.sweep.guards import Referenced
@@ -32,13 +36,15 @@ from retention_assets.objectstore.access import open_store
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.repositories.other_repositories import OtherRepositories
+from retention_assets.spark.sessions import SparkSettings, fit_to, naming_lack_of_memory, prepared, spark_settings
 from retention_assets.state.acknowledged import acknowledged_addresses, record_missing
 from retention_assets.state.plan import PLANNED_OBJECTS, Planned
-from retention_assets.state.table_cache import TableCache
-from retention_assets.state.table_writer import write_rows
-from retention_assets.state.warehouse import METADATA, Rows, Warehouse, Written
 from retention_assets.sweep.sweep_run import Opened, Sweep
 from retention_assets.tables import DELETION_CANDIDATES, STORAGE_INVENTORY
+from retention_assets.warehouse.metadata import PartitionMetadata
+from retention_assets.warehouse.table_cache import TableCache
+from retention_assets.warehouse.table_writer import write_rows
+from retention_assets.warehouse.warehouse import METADATA, Rows, Warehouse, Written
 
 # The keys of the resources. A project's own resources have other keys, such as `warehouse` and `io_manager`.
 SPARK, CLOCK, WAREHOUSE, TABLES = "pyspark", "retention_clock", "retention_warehouse", "retention_tables"
@@ -255,3 +261,56 @@ def for_repository[R](function: Callable[..., R], repository: str) -> Callable[.
         "return": signature.return_annotation
     }
     return of_repository
+
+
+class WarehouseIOManager(dg.ConfigurableIOManager):
+    """Writes an asset's partition as Parquet and reads it back. Errors: TableContractError with what is missing."""
+
+    tables: dg.ResourceDependency[WarehouseResource]
+    pyspark: dg.ResourceDependency[LazyPySparkResource]
+
+    @naming_lack_of_memory()
+    def handle_output(self, context: dg.OutputContext, obj: Rows) -> None:
+        """Overwrite the partition, then write its metadata. Without metadata, a partition is incomplete."""
+        repository, name = context.asset_key.path
+        day = day_of(context)
+        warehouse = self.tables.open()
+        written = obj.written or write_rows(obj.data, warehouse, repository, name, day, shared=self.tables.shared)
+        warehouse.write_metadata(
+            repository, name, day, PartitionMetadata(obj.taken_at, written.rows, context.run_id, obj.details)
+        )
+        metadata = _metadata(obj, f"{repository}.{name}", warehouse.partition(repository, name, day), written)
+        if obj.began is not None:  # Spark makes most rows only when they are written, so this counts writing too
+            metadata["seconds"] = dg.MetadataValue.float(round(time.monotonic() - obj.began, 3))
+        context.add_output_metadata(metadata)
+
+    @naming_lack_of_memory()
+    def load_input(self, context: dg.InputContext) -> Rows:
+        """Return the rows of the partition that a step reads."""
+        repository, name = context.asset_key.path
+        return self.tables.open().rows(session(self.pyspark), repository, name, day_of(context))
+
+
+def _metadata(obj: Rows, table: str, target: str, written: Written) -> dict[str, dg.MetadataValue]:
+    schema = from_arrow_schema(obj.data.schema) if isinstance(obj.data, pa.Table) else obj.data.schema
+    metadata: dict[str, dg.MetadataValue] = {
+        "dagster/row_count": dg.MetadataValue.int(written.rows),
+        "dagster/partition_row_count": dg.MetadataValue.int(written.rows),
+        "dagster/column_schema": dg.MetadataValue.table_schema(_column_schema(schema, table)),
+        "dagster/table_name": dg.MetadataValue.text(table),
+        "dagster/uri": dg.MetadataValue.text(target),
+        "taken_at": dg.MetadataValue.timestamp(obj.taken_at),
+    }
+    if "size" in schema.names:
+        metadata["bytes"] = dg.MetadataValue.int(written.size)
+    return metadata
+
+
+def _column_schema(schema: StructType, table: str) -> dg.TableSchema:
+    name = table.rpartition(".")[2]
+    return dg.TableSchema(
+        [
+            dg.TableColumn(field.name, field.dataType.simpleString(), column_description(name, field.name))
+            for field in schema.fields
+        ]
+    )

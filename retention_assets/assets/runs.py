@@ -1,16 +1,20 @@
-"""What a run is started with: the name of its job, its day, its options and its tags.
+"""What a run is started with: the name of its job, its day, its options and its tags; and why it failed.
 
 There is one partition per day (UTC). The day is the run's `as_of`: age thresholds count from the start of the day.
 Options are what a person sets in Dagster's launchpad. Secrets are never options, because Dagster shows options.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
+from retention_assets import errors
 from retention_assets.config.configuration import Configuration
 from retention_assets.config.durations import parse_span
+from retention_assets.errors import GuardRefused, RetentionError, error_named_in
 
 SWEEP = "retention/sweep"  # a run with this tag ("true") may sweep, whatever its job is called
 
@@ -80,3 +84,38 @@ class SweepOptions(dg.Config):
     def applied_to(self, configuration: Configuration, repository: str) -> Configuration:
         """Return the configuration with the `dump_age` of this run. Errors: ConfigurationError."""
         return configuration.with_dump_age(repository, parse_span(self.dump_age)) if self.dump_age else configuration
+
+
+_OWN_ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
+_VERIFIES = verify_job("")  # how the names of verification jobs end
+
+
+def failure_of(events: Sequence[dg.DagsterEvent], job: str, run_id: str) -> RetentionError:
+    """Return the error that ended a run: GuardRefused with all failed checks, or else the error of the failed step."""
+    checks = [event for event in events if event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION]
+    refused = [check for check in (event.asset_check_evaluation_data for event in checks) if not check.passed]
+    if refused:
+        lines = "\n  ".join(f"{check.check_name}: {check.description}" for check in refused)
+        if job.endswith(_VERIFIES):
+            return GuardRefused(f"{job}: what was found does not prove what was done. Nothing was changed.\n  {lines}")
+        return GuardRefused(f"{job}: a guard refused. Nothing was deleted, no plan stands.\n  {lines}")
+    for event in events:
+        if event.is_step_failure:
+            return _own_error(event.step_failure_data.error, event.step_key or job, run_id)
+    return RetentionError(f"{job}: the run {run_id} failed before any step. See it in the Dagster UI.")
+
+
+def _own_error(error: Any, step: str, run_id: str) -> RetentionError:
+    chain = []
+    while error is not None:
+        chain.append(error)
+        error = error.cause
+    for link in reversed(chain):
+        if found := error_named_in(link.message):
+            return found
+        if link.cls_name in _OWN_ERRORS:
+            return _OWN_ERRORS[link.cls_name](link.message.partition(": ")[2].strip() or link.message.strip())
+    first = chain[-1].message.strip().splitlines()[0] if chain else "no reason was recorded"
+    return RetentionError(
+        f"{step.rpartition('__')[2]}: {first} Nothing more was done. The Dagster UI has the details: run {run_id}."
+    )

@@ -37,7 +37,7 @@ from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount, human_amount
 from retention_assets.errors import ConfigurationError, GuardRefused
 from retention_assets.state.plan import Plan, find_plan, load_plan
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:  # importing Spark takes seconds
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +46,7 @@ if TYPE_CHECKING:  # importing Spark takes seconds
     from retention_assets.lakefs.sweep.diff import Change, Difference, Groups, Outlook, Proposal
 
 _AT_ONCE = 1000  # rows per batch that goes to the terminal
-_NEWLY_FREED, _FREED_BY_BOTH = "newly_freed", "freed_alike"  # as in lakefs/comparison.py
+_NEWLY_FREED, _FREED_BY_BOTH = "newly_freed", "freed_alike"  # as in lakefs/sweep/diff.py
 _TITLES = {
     _NEWLY_FREED: "newly freed",
     "no_longer_freed": "no longer freed",
@@ -184,7 +184,7 @@ def outlook_of(
 
 
 def _session(configuration: Configuration) -> "SparkSession":
-    from retention_assets.core.sessions import started
+    from retention_assets.spark.sessions import started
 
     return started(configuration.spark)
 

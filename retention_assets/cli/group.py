@@ -103,7 +103,7 @@ as_json = click.option("--json", "json_wanted", is_flag=True, help="Print one JS
 
 def run_job(configuration: Configuration, job: str, day: date, tags: Mapping[str, str] | None = None) -> "FinishedRun":
     """Run a job of Dagster, as `runs.run_job`. Java starts while Dagster is imported: each takes seconds."""
-    from retention_assets.core.sessions import start_early
+    from retention_assets.spark.sessions import start_early
 
     start_early(configuration.spark)
     from retention_assets.cli import runs

@@ -246,7 +246,7 @@ def _audit_context(context: click.Context, repository: Repository):  # type: ign
     from retention_assets.state.binding import require_same_location
     from retention_assets.state.lease import require_seen_by_all
     from retention_assets.state.records import seal_of
-    from retention_assets.state.warehouse import Warehouse
+    from retention_assets.warehouse.warehouse import Warehouse
 
     warehouse = Warehouse(configuration_of(context).warehouse)
     sweep = repository.settings.sweep

@@ -39,7 +39,7 @@ from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.policy.lint import Finding
 from retention_assets.policy.rules import Policy
 from retention_assets.repositories.permissions import MODES, PermissionCheck, Permissions, permissions_of
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from retention_assets.lakefs.rules.references import References

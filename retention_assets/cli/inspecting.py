@@ -39,7 +39,7 @@ from retention_assets.explain.status import RepositoryStatus, statuses
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.plan import Plan
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 
 _HOURS_SHOWN = 48  # an age is shown in hours up to this, then in days
 _BARS = "▁▂▃▄▅▆▇█"

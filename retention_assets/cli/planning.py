@@ -47,9 +47,9 @@ from retention_assets.core.amounts import Amount, sum_of
 from retention_assets.core.states import CANDIDATE, WAITING
 from retention_assets.state.memory import due_objects_of
 from retention_assets.state.plan import Plan, load_plan
-from retention_assets.state.reading import read_directory
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import ADDRESSES, COMMIT_GRAPH, DELETION_CANDIDATES, SHOWN
+from retention_assets.warehouse.reading import read_directory
+from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:  # importing Spark takes seconds
     from pyspark.sql import DataFrame, SparkSession
@@ -307,10 +307,10 @@ def summary_of(configuration: Configuration, repository: str, day: date) -> Summ
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
-    from retention_assets.core.frames import collect_together
-    from retention_assets.core.sessions import started
-    from retention_assets.core.summary import directory, largest_groups, top_prefix
+    from retention_assets.core.totals import directory, largest_groups, top_prefix
     from retention_assets.icechunk.edits.stored import planned_edits
+    from retention_assets.spark.frames import collect_together
+    from retention_assets.spark.sessions import started
 
     spark = started(configuration.spark)
     warehouse, is_icechunk = Warehouse(configuration.warehouse), configuration.repository(repository).is_icechunk
@@ -339,7 +339,7 @@ def summary_of(configuration: Configuration, repository: str, day: date) -> Summ
 
 def _groups(rows: Iterable[Mapping[str, Any]]) -> dict[str, Groups]:
     """Return the groups of each part (candidates, waiting objects)."""
-    from retention_assets.core.summary import BRANCH, PREFIX, REASON, TOTAL
+    from retention_assets.core.totals import BRANCH, PREFIX, REASON, TOTAL
 
     found: dict[str, dict[str, Amounts]] = {}
     for row in sorted(rows, key=lambda row: (-row["bytes"], row["name"])):
@@ -377,8 +377,7 @@ def _duplicates(spark: "SparkSession", configuration: Configuration, repository:
     from pyspark.sql import functions as F
 
     from retention_assets.assets.runs import as_of as start_of
-    from retention_assets.lakefs.rules.duplicates import kept_by_duplicates
-    from retention_assets.lakefs.rules.lifecycle import with_lifecycle
+    from retention_assets.lakefs.rules.lifecycle import kept_by_duplicates, with_lifecycle
     from retention_assets.lakefs.source.opening import open_repository
 
     warehouse = Warehouse(configuration.warehouse)

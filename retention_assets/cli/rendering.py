@@ -22,9 +22,9 @@ from rich.text import Text
 from retention_assets.core.amounts import Amount, human_bytes, human_cost, monthly_cost
 from retention_assets.state.memory import due_objects_location
 from retention_assets.state.plan import load_plan
-from retention_assets.state.reading import read_directory
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DUE_OBJECTS, REFERENCE_ADDRESSES, SHOWN
+from retention_assets.warehouse.reading import read_directory
+from retention_assets.warehouse.warehouse import Warehouse
 
 _LISTED = 6  # items of a list on a screen
 _BESIDE = 3  # width of a column on a screen besides its text: two spaces and a line

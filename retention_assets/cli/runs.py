@@ -18,8 +18,7 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepo
 from dagster_shared.cli import WorkspaceOpts
 from rich.console import Console
 
-from retention_assets.assets.failures import failure_of
-from retention_assets.assets.runs import daily
+from retention_assets.assets.runs import daily, failure_of
 from retention_assets.cli.group import Steps, shown
 from retention_assets.config.configuration import Configuration
 from retention_assets.definitions import build_definitions

@@ -33,8 +33,8 @@ from retention_assets.state.approval import approved_terms, person, withdraw_app
 from retention_assets.state.ledger import a_failure, results_of, sweeps_of
 from retention_assets.state.plan import Plan, load_plan
 from retention_assets.state.records import newest_of_plan
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_REPORT
+from retention_assets.warehouse.warehouse import Warehouse
 
 
 @cli.command(

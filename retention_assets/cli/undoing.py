@@ -30,7 +30,7 @@ from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount, human_amount
 from retention_assets.errors import ConfigurationError
 from retention_assets.state.approval import person
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from retention_assets.sweep.undo import Undo, Undone
@@ -221,7 +221,7 @@ def purge(context: click.Context, repository: str, versions: bool, approved: str
 
 
 def _undo(configuration: Configuration, repository: str) -> "Undo":
-    from retention_assets.core.sessions import started
+    from retention_assets.spark.sessions import started
     from retention_assets.sweep.copies import Undo
 
     configured = configuration.repository(repository)

@@ -1,4 +1,7 @@
-"""Loads `retention.yaml`: the warehouse of the tables, the repositories, and what may be done to them."""
+"""Loads `retention.yaml`: the warehouse of the tables, the repositories, and what may be done to them.
+
+It also reads the policy files of a repository.
+"""
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -357,3 +360,18 @@ def _without_kind(place: tuple[int | str, ...], problem: str) -> tuple[int | str
     if problem.startswith("union_tag"):
         return (*place, "kind")
     return place[:2] + place[3:] if place[:1] == ("repositories",) and len(place) > 3 else place
+
+
+def to_correct(repository: Repository) -> str:
+    """Return the remedy for a policy file that cannot be read."""
+    return f"Correct repositories.{repository.name}.policy in {repository.file}"
+
+
+def policy_text(path: Path, remedy: str) -> str:
+    """Return the text of a policy file. Errors: ConfigurationError that ends with `remedy`."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"{path}: cannot be read ({error.__class__.__name__}). Nothing was deleted. {remedy}."
+        ) from error

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from retention_assets.decoding.corruption import corrupt
 from retention_assets.decoding.kernels import decode_fields, gather
+from retention_assets.errors import corrupt
 
 
 def bytes_array(size: int) -> npt.NDArray[np.uint8]:

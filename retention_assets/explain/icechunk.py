@@ -31,8 +31,6 @@ from retention_assets.icechunk.source.history import state_of
 from retention_assets.icechunk.source.opening import snapshot_policy
 from retention_assets.icechunk.sweep.forecast import Forecast, needs_file, needs_reference
 from retention_assets.policy.snapshots import SnapshotPolicy
-from retention_assets.state.metadata import needed
-from retention_assets.state.reading import one_of, read_batches, read_directory
 from retention_assets.tables import (
     CACHED_MANIFESTS,
     CACHED_SNAPSHOTS,
@@ -42,6 +40,8 @@ from retention_assets.tables import (
     REPOSITORY_HISTORY,
     STORAGE_INVENTORY,
 )
+from retention_assets.warehouse.metadata import needed
+from retention_assets.warehouse.reading import one_of, read_batches, read_directory
 
 _FILE = re.compile(f"(?:{SNAPSHOTS}|{TRANSACTIONS}|{MANIFESTS}|{CHUNKS}){CANONICAL}")
 _LISTED = ("address", "size", "last_modified")

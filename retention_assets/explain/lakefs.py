@@ -23,7 +23,7 @@ from retention_assets.core.states import (
 )
 from retention_assets.explain.answers import ABSENT, MISSING, CommitSeen, EntrySeen, ObjectAnswer
 from retention_assets.explain.plans import PlanTables, Row, policy_of_plan, referring_repositories
-from retention_assets.lakefs.rules.generated_names import (
+from retention_assets.lakefs.names.generated import (
     canonical_name,
     is_generated_name,
     issued,
@@ -35,7 +35,6 @@ from retention_assets.lakefs.rules.keepers import Entry, KeptCommits, keepers_of
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
 from retention_assets.lakefs.sweep.memory import read_memory
 from retention_assets.policy.rules import Policy
-from retention_assets.state.reading import one_of, read_batches, read_directory
 from retention_assets.tables import (
     ADDRESSES,
     CACHED_METARANGES,
@@ -44,6 +43,7 @@ from retention_assets.tables import (
     STORAGE_INVENTORY,
     UNCOMMITTED_OBJECTS,
 )
+from retention_assets.warehouse.reading import one_of, read_batches, read_directory
 
 _SHOWN = 10  # commits of an entry in an answer
 _LISTED = ("address", "size", "last_modified")

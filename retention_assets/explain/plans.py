@@ -16,12 +16,12 @@ from retention_assets.explain.answers import PlanSeen
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.approval import APPROVALS
-from retention_assets.state.metadata import PartitionMetadata
 from retention_assets.state.plan import PLANNED_OBJECTS, PLANS, Plan, load_plan, made_name
 from retention_assets.state.policies import kept_policy
-from retention_assets.state.reading import one_of, read_batches, read_directory, scan_directory
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import ADDRESSES, CACHED_MANIFESTS, DELETION_CANDIDATES, DUE_OBJECTS, TABLES
+from retention_assets.warehouse.metadata import PartitionMetadata
+from retention_assets.warehouse.reading import one_of, read_batches, read_directory, scan_directory
+from retention_assets.warehouse.warehouse import Warehouse
 
 Row = Mapping[str, Any]
 _LOCATIONS = pa.schema([("location", pa.string())])

@@ -16,7 +16,7 @@ from retention_assets.state.approval import BUDGET, beyond_budget
 from retention_assets.state.lease import lease_in_force
 from retention_assets.state.plan import PLANS, Plan, load_plan
 from retention_assets.state.records import RECORDS
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 
 _PLANS = 14  # plans in a trend: two weeks of daily plans
 _GB = 10**9  # prices are per GB

@@ -10,11 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.config.configuration import Repository, canonical_namespace
-from retention_assets.core.frames import from_arrow, on_workers, read_tasks
 from retention_assets.errors import ConfigurationError, ObjectMissing
 from retention_assets.inventory.delivered import Inventory
 from retention_assets.inventory.manifest import InventoryFile, Manifest
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.spark.frames import from_arrow, on_workers, read_tasks
 from retention_assets.tables import STORAGE_INVENTORY
 
 _METADATA = "_lakefs/"

@@ -7,7 +7,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from retention_assets.core.paths import END
-from retention_assets.state.warehouse import Rows
+from retention_assets.warehouse.warehouse import Rows
 
 
 def is_unusual(address: Column) -> Column:

@@ -24,10 +24,10 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.core.frames import from_arrow, on_workers, read_tasks
 from retention_assets.errors import ObjectMissing
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import LISTING, ObjectReader
+from retention_assets.spark.frames import from_arrow, on_workers, read_tasks
 from retention_assets.tables import TIMESTAMP
 
 LAST = "\U0010ffff"  # the greatest character: no path continues with a greater one

@@ -20,11 +20,11 @@ from retention_assets.explain.status import RepositoryStatus, status_of
 from retention_assets.report.groups import PlanGroups, groups_of
 from retention_assets.report.history import Node, history_of
 from retention_assets.state.ledger import results_of
-from retention_assets.state.metadata import PartitionMetadata
 from retention_assets.state.plan import PLANS, Plan, load_plan
 from retention_assets.state.records import newest_of_plan
-from retention_assets.state.warehouse import METADATA, Warehouse
 from retention_assets.tables import TABLES
+from retention_assets.warehouse.metadata import PartitionMetadata
+from retention_assets.warehouse.warehouse import METADATA, Warehouse
 
 FORECAST_DAYS = 60
 MOST_FORECAST = 250_000  # objects: the forecast of a page that a person waits for takes a minute at most

@@ -16,12 +16,10 @@ from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import APPROVALS
 from retention_assets.state.binding import is_bound_elsewhere
-from retention_assets.state.cache_batches import are_many, cache_batches, ids_of, merge_batches, replaced_batches
 from retention_assets.state.lease import MARGIN, held_lease, renew_lease
 from retention_assets.state.ledger import LEDGERS, SURPLUS_LEDGERS
 from retention_assets.state.plan import CURRENT, PLANNED_HEADS, PLANNED_OBJECTS, PLANS, made_at_name
 from retention_assets.state.records import RECORDS
-from retention_assets.state.warehouse import METADATA, SUCCESS, StoredFile, Warehouse
 from retention_assets.tables import (
     ADDRESSES,
     CACHED_MANIFESTS,
@@ -33,6 +31,8 @@ from retention_assets.tables import (
     STORAGE_INVENTORY,
     TABLES,
 )
+from retention_assets.warehouse.cache_batches import are_many, cache_batches, ids_of, merge_batches, replaced_batches
+from retention_assets.warehouse.warehouse import METADATA, SUCCESS, StoredFile, Warehouse
 
 _CACHES = (CACHED_METARANGES, CACHED_RANGES, CACHED_SNAPSHOTS, CACHED_MANIFESTS)
 _OLD_CACHES = ("range_entries", "manifest_chunks")  # of earlier versions

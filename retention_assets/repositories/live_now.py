@@ -19,10 +19,10 @@ from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, LivenessQuery
 from retention_assets.lakefs.sweep.memory import read_memory
 from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.state.ledger import plans_with_ledgers, read_ledgers
-from retention_assets.state.table_cache import TableCache
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.execute import Log
 from retention_assets.sweep.sweep_run import Sweep
+from retention_assets.warehouse.table_cache import TableCache
+from retention_assets.warehouse.warehouse import Warehouse
 
 
 class LiveNow:

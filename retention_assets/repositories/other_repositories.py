@@ -21,17 +21,14 @@ from retention_assets.core.paths import below_any
 from retention_assets.errors import AccessDenied, ConfigurationError, GuardRefused
 from retention_assets.icechunk.source.opening import snapshot_policy
 from retention_assets.icechunk.source.tables import manifest_chunks
+from retention_assets.lakefs.names.columns import is_outside
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
-from retention_assets.lakefs.rules.names import is_outside
 from retention_assets.lakefs.source.opening import SERVER, policy_of_files
 from retention_assets.lakefs.source.repository import LakeFSSource
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.lease import MARGIN
-from retention_assets.state.metadata import Details, PartitionMetadata
-from retention_assets.state.table_cache import TableCache
-from retention_assets.state.warehouse import METADATA, Warehouse
 from retention_assets.tables import (
     ADDRESSES,
     COMMIT_GRAPH,
@@ -39,6 +36,9 @@ from retention_assets.tables import (
     REACHABLE_MANIFESTS,
     UNCOMMITTED_OBJECTS,
 )
+from retention_assets.warehouse.metadata import Details, PartitionMetadata
+from retention_assets.warehouse.table_cache import TableCache
+from retention_assets.warehouse.warehouse import METADATA, Warehouse
 
 _LEAST_AGE = timedelta(days=1)  # lets repositories with daily plans sweep, however short their grace is
 _Policy = Policy | SnapshotPolicy

@@ -1,1 +1,1 @@
-"""Stores the project's own data: warehouse, plans, approvals, lease, ledgers, records, quarantine locations."""
+"""What the project records: plans, approvals, lease, ledgers, memory, records, and where the quarantine is."""

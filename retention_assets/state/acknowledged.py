@@ -19,8 +19,8 @@ from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMiss
 from retention_assets.objectstore.access import open_store
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.records import NO_SEAL, Seal, record_without_plan, write_record
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import TIMESTAMP
+from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:  # Spark is imported where it works: commands that only read the warehouse do without
     from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +43,7 @@ _SCHEMA = pa.schema(
 
 def acknowledged_addresses(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":
     """Return `known_addresses` as a frame with one column, `address`."""
-    from retention_assets.core.frames import from_arrow
+    from retention_assets.spark.frames import from_arrow
 
     known = sorted(known_addresses(warehouse, repository))
     return from_arrow(spark, pa.table({"address": pa.array(known, pa.string())}))

@@ -20,7 +20,7 @@ from retention_assets.core.amounts import Amount, sum_of
 from retention_assets.errors import GuardRefused
 from retention_assets.state.lease import MARGIN
 from retention_assets.state.plan import Plan, load_plan, require_plan
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 
 APPROVALS = "approvals"
 APPROVER = "RETENTION_APPROVER"  # environment variable: the person who approves, if not the system user

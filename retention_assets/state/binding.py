@@ -10,7 +10,7 @@ from retention_assets.config.configuration import Repository
 from retention_assets.errors import GuardRefused
 from retention_assets.state.ledger import plans_with_ledgers
 from retention_assets.state.memory import forget
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 
 _LOCATION = "place.json"
 

@@ -18,7 +18,7 @@ from retention_assets.config.timestamps import Clock
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.state.records import newest_fingerprint
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 
 LEASES = "leases"
 MARGIN = timedelta(minutes=5)  # assumed: clocks of two machines differ by less, and no request takes longer

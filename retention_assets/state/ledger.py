@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from retention_assets.core.amounts import Amount, sum_of
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
-from retention_assets.state.reading import one_of, read_files
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_REPORT, LEDGER, TIMESTAMP
+from retention_assets.warehouse.reading import one_of, read_files
+from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:  # Spark is imported where it works: commands that only read the warehouse do without
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -118,7 +118,7 @@ def collected_addresses(
 
     `addresses` (column `address`) should be cached: it is read twice. If it is empty, no ledger is read.
     """
-    from retention_assets.core.frames import from_arrow
+    from retention_assets.spark.frames import from_arrow
 
     asked = [row["address"] for row in addresses.select("address").limit(_FEW + 1).collect()]
     files = warehouse.tree(repository, LEDGERS) if asked else {}
@@ -191,7 +191,7 @@ def read_ledgers(
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    from retention_assets.core.frames import from_arrow
+    from retention_assets.spark.frames import from_arrow
 
     # Spark lists one directory with all ledgers faster than hundreds of its parts.
     parts = (repository, tree, *plans[0]) if len(plans) == 1 else (repository, tree)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.state.lease import MARGIN
 from retention_assets.state.plan import Plan, made_at_name, made_name
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DUE_OBJECTS
+from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:  # Spark is imported where it works: commands that only read the warehouse do without
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +46,7 @@ def require_past(warehouse: Warehouse, repository: str, now: datetime) -> None:
 
 def due_objects(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":
     """Return the objects that the newest plan named, with waiting objects; empty when no plan has stored them."""
-    from retention_assets.core.frames import from_arrow
+    from retention_assets.spark.frames import from_arrow
 
     for name in reversed(warehouse.directories(repository, DUE_OBJECTS.name)):
         if warehouse.is_complete(repository, DUE_OBJECTS.name, name):
@@ -97,7 +97,7 @@ def keep_due(warehouse: Warehouse, plan: Plan, due: "DataFrame") -> None:
 
     `due`: rows of `DUE_OBJECTS`. Errors: TableContractError when not all rows can be read back.
     """
-    from retention_assets.state.table_writer import write_counted
+    from retention_assets.warehouse.table_writer import write_counted
 
     parts = plan.repository, DUE_OBJECTS.name, made_name(plan)
     if not warehouse.is_complete(*parts):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from retention_assets.core.amounts import Amount, plot_numbers
 from retention_assets.core.states import STATES
 from retention_assets.errors import GuardRefused, TableContractError
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_CANDIDATES
+from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:  # Spark is imported where it works: commands that only read the warehouse do without
     from pyspark.sql import DataFrame, SparkSession
@@ -100,7 +100,7 @@ def keep_planned(warehouse: Warehouse, plan: Plan, candidates: "DataFrame", head
 
     Errors: TableContractError when the stored rows are not as many as the plan has candidates.
     """
-    from retention_assets.state.table_writer import conform
+    from retention_assets.warehouse.table_writer import conform
 
     parts = plan.repository, PLANNED_OBJECTS, plan.plan_hash
     if not warehouse.is_complete(*parts) or warehouse.row_count(*parts) != plan.candidates.objects:
@@ -141,7 +141,7 @@ def planned_of_all(spark: "SparkSession", warehouse: Warehouse, plans: Sequence[
     """
     from pyspark.sql import functions as F
 
-    from retention_assets.core.frames import from_arrow
+    from retention_assets.spark.frames import from_arrow
 
     columns = ["plan_hash", *DELETION_CANDIDATES.schema.names]
     found = from_arrow(spark, DELETION_CANDIDATES.schema.empty_table()).withColumn("plan_hash", F.lit(""))

@@ -14,10 +14,10 @@ from pydantic import TypeAdapter
 from retention_assets.policy.rules import HOLD_IDS, RETENTION_IDS, Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.policy.table import CurrentRule, RuleRow, current_rules, policy_rows
-from retention_assets.state.metadata import needed
-from retention_assets.state.reading import read_directory
-from retention_assets.state.warehouse import Rows, Warehouse
 from retention_assets.tables import CURRENT_RULES, POLICY_TABLE
+from retention_assets.warehouse.metadata import needed
+from retention_assets.warehouse.reading import read_directory
+from retention_assets.warehouse.warehouse import Rows, Warehouse
 
 _COMPLETED = "completed"  # has one document for each completed plan
 POLICIES = "policies"  # has one document for each policy

@@ -21,7 +21,7 @@ from retention_assets.errors import ConfigurationError, GuardRefused, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 
 RECORDS = "records"
 SIGNATURE = "signature"  # of a record's document: over all its other fields

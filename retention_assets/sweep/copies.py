@@ -19,20 +19,20 @@ from pyspark.sql import functions as F
 from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import Clock
 from retention_assets.core.amounts import Amount
-from retention_assets.core.frames import CachedFrames, from_arrow, on_workers, read_tasks
 from retention_assets.errors import ConfigurationError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.listing import Prefixes, list_objects, presence
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.versions import all_versions
+from retention_assets.spark.frames import CachedFrames, from_arrow, on_workers, read_tasks
 from retention_assets.state.lease import MARGIN
 from retention_assets.state.ledger import FINISHED, finished_of, plans_with_ledgers, read_ledgers
 from retention_assets.state.plan import Plan, find_plan
 from retention_assets.state.quarantine import MANIFESTS, OBJECTS, QuarantineLocation, quarantine_of_plan
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.actions import OF_COPY
 from retention_assets.sweep.execute import Log
+from retention_assets.warehouse.warehouse import Warehouse
 
 _DAY, _FOLDER = re.compile(r"\d{4}-\d{2}-\d{2}/"), re.compile(r"[^/]+/[0-9a-f]{16}")
 _FOLDER_PARTS = 2  # of a path: the day, and the first digits of the plan's hash

@@ -14,17 +14,17 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.core.amounts import Amount
-from retention_assets.core.frames import CachedFrames, from_arrow, on_workers
 from retention_assets.core.liveness import Elsewhere, Liveness, NothingElsewhere
 from retention_assets.core.states import UNREFERENCED
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.spark.frames import CachedFrames, from_arrow, on_workers
 from retention_assets.state.lease import Lease
 from retention_assets.state.ledger import FINISHED, amounts_of, ledger_digest, ledger_of_plan, read_ledgers
 from retention_assets.state.plan import Plan
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.preconditions import Preconditions
 from retention_assets.sweep.worker import OBJECTS, TALLY, TaskSpec, work
+from retention_assets.warehouse.warehouse import Warehouse
 
 _REVIVED = "is live again since it was planned"
 _COMMITTED = "was committed since it was planned"

@@ -25,9 +25,9 @@ from retention_assets.state.ledger import OUTCOMES, LedgerLocation, sweeps_of
 from retention_assets.state.plan import Plan, load_plan
 from retention_assets.state.policies import record_completed
 from retention_assets.state.records import NO_SEAL, Record, Seal, write_record
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.engine import BatchResult, Engine, RepositorySweep
 from retention_assets.sweep.worker import Action, TaskSpec
+from retention_assets.warehouse.warehouse import Warehouse
 
 _EVERY = 10.0  # seconds between two log lines
 Log = Callable[[str], None]

@@ -11,7 +11,6 @@ from retention_assets.config.configuration import Repository
 from retention_assets.config.limits import Limits
 from retention_assets.config.timestamps import Clock
 from retention_assets.core.amounts import Amount, plot_numbers, sum_of
-from retention_assets.core.frames import sweep_workers
 from retention_assets.core.guards import CheckResult, clock_agrees
 from retention_assets.core.liveness import Elsewhere, NothingElsewhere
 from retention_assets.core.remedies import REMEDIES
@@ -21,6 +20,7 @@ from retention_assets.objectstore.clock import store_time
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.s3 import is_s3
 from retention_assets.objectstore.versions import keeps_versions
+from retention_assets.spark.frames import sweep_workers
 from retention_assets.state.approval import approved_terms
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.lease import require_seen_by_all, witnessed_record
@@ -28,13 +28,13 @@ from retention_assets.state.ledger import FREED, OUTCOMES, amounts_of, plans_wit
 from retention_assets.state.plan import Plan, find_plan, load_plan, planned_objects, require_plan
 from retention_assets.state.quarantine import quarantine_of_plan
 from retention_assets.state.records import read_records, seal_of
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.actions import Delete, Quarantine
 from retention_assets.sweep.engine import RepositorySweep, SparkEngine
 from retention_assets.sweep.execute import Log, SweepResult, SweepRun, execute
 from retention_assets.sweep.verification import VerificationInputs
 from retention_assets.sweep.worker import Action
 from retention_assets.tables import REFERENCE_ADDRESSES
+from retention_assets.warehouse.warehouse import Warehouse
 
 _VERSIONS = {
     ("delete", True): (

@@ -17,13 +17,13 @@ from pyspark.sql import functions as F
 
 from retention_assets.core.amounts import Amount, sum_of
 from retention_assets.core.digest import candidates_digest
-from retention_assets.core.frames import sweep_workers
 from retention_assets.core.liveness import LiveAddresses
 from retention_assets.core.paths import below_any
 from retention_assets.errors import ConfigurationError, GuardRefused, StoreError
 from retention_assets.objectstore.listing import presence
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.versions import all_versions, keeps_versions, lists_versions
+from retention_assets.spark.frames import sweep_workers
 from retention_assets.state.approval import Approval
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.lease import Lease, held_lease, require_seen_by_all

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from retention_assets.core.frames import CachedFrames
 from retention_assets.core.guards import CheckResult
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.versions import lists_versions
+from retention_assets.spark.frames import CachedFrames
 from retention_assets.state.ledger import (
     OUTCOMES,
     finished_of,
@@ -23,8 +23,8 @@ from retention_assets.state.ledger import (
 from retention_assets.state.plan import Plan, planned_objects
 from retention_assets.state.quarantine import QuarantineLocation
 from retention_assets.state.records import NO_SEAL, SIGNATURE, Kept, Seal, copy_name, fingerprint
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.copies import in_folders, list_quarantine
+from retention_assets.warehouse.warehouse import Warehouse
 
 
 @dataclass(frozen=True, slots=True)

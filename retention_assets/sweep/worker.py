@@ -21,9 +21,9 @@ from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.lease import Lease, holds
 from retention_assets.state.ledger import DONE, LedgerLocation
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.preconditions import Preconditions
 from retention_assets.tables import LEDGER, TIMESTAMP
+from retention_assets.warehouse.warehouse import Warehouse
 
 _MOST_IN_CHUNK = 10_000  # objects in a chunk: a crash leaves at most so many results unknown; ten bulk requests at once
 _FIRST_CHUNK = 1_000  # objects: a small first chunk is checked quickly; the next one is checked while it is processed

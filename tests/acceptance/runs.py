@@ -11,9 +11,9 @@ from retention_assets.config.configuration import Repository
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.settle import candidates
 from retention_assets.core.states import UNREFERENCED
+from retention_assets.lakefs.names.columns import issued_at
 from retention_assets.lakefs.rules.candidates import classified, commits_by_address, due, with_names
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
-from retention_assets.lakefs.rules.names import issued_at
 from retention_assets.lakefs.rules.ranges import active_ranges, addresses, canonical
 from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory
@@ -23,11 +23,11 @@ from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.staged_objects import staged_objects
 from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
 from retention_assets.policy.rules import Policy
-from retention_assets.state.metadata import PartitionMetadata
-from retention_assets.state.table_cache import TableCache
-from retention_assets.state.table_writer import conform
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import STORAGE_INVENTORY
+from retention_assets.warehouse.metadata import PartitionMetadata
+from retention_assets.warehouse.table_cache import TableCache
+from retention_assets.warehouse.table_writer import conform
+from retention_assets.warehouse.warehouse import Warehouse
 from tests import ledgers
 
 Found = tuple[str, int, str]  # address, bytes, reason

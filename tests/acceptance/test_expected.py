@@ -18,7 +18,7 @@ from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.source.inventory_snapshot import InventorySnapshot
 from retention_assets.policy.lint import lint
 from retention_assets.policy.rules import Policy
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.acceptance.places import CASES, DAY, SAVED_AT, Case, Place, placed
 from tests.acceptance.runs import Run, kinds, objects_in
 from tests.inventories import FORMATS

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from retention_assets.errors import RetentionError
 from retention_assets.inventory.inventories import delivered_inventory
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.acceptance.runs import Run, objects_in, write_ledger
 from tests.end_to_end.command import Answer
 from tests.end_to_end.command import run as retention

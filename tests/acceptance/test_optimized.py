@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.settle import candidates
+from retention_assets.lakefs.names.columns import issued_at
 from retention_assets.lakefs.rules.candidates import classified, commits_by_address, due, with_names
-from retention_assets.lakefs.rules.names import issued_at
 from retention_assets.lakefs.source.inventory_snapshot import InventorySnapshot
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.acceptance.runs import Found, Run, found_in, objects_in, write_ledger
 from tests.transforms.frames import Pair, Staged, pairs, staged
 from tests.worlds import BuiltRepository, Version, address, build_repository

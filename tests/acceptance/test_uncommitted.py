@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.lakefs.source.inventory_snapshot import InventorySnapshot
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.acceptance.runs import Run
 from tests.worlds import BuiltRepository, Version, address, build_repository
 

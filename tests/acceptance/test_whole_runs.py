@@ -15,7 +15,7 @@ import pytest
 
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.state.plan import Plan, load_plan
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.acceptance.places import CASES, DAY, Case, Place, placed
 from tests.acceptance.runs import Found, kinds
 from tests.end_to_end.command import files_below, run

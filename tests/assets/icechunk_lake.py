@@ -14,7 +14,7 @@ import yaml
 from retention_assets.assets.runs import plan_job
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.definitions import build_definitions
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.assets.lake import Run
 from tests.icechunk_repositories import Commit, Format, build_history, open_repository, set_stored_at
 

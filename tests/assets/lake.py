@@ -14,12 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from retention_assets.assets.failures import failure_of
-from retention_assets.assets.runs import plan_job
+from retention_assets.assets.runs import failure_of, plan_job
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.definitions import build_definitions
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import TABLES
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.clocks import GivenClock
 from tests.repositories import api, place_repository, policy_file
 

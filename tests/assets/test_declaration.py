@@ -10,7 +10,7 @@ from retention_assets.assets.resources import TABLES
 from retention_assets.core.amounts import Amount
 from retention_assets.core.guards import CheckResult, live_not_shrunk
 from retention_assets.state.ledger import results_of
-from retention_assets.state.warehouse import Rows
+from retention_assets.warehouse.warehouse import Rows
 from tests.assets.graph import configuration
 
 AT = datetime(2026, 11, 1, tzinfo=UTC)

@@ -16,7 +16,7 @@ from retention_assets.icechunk.edits.publishing import publish
 from retention_assets.icechunk.edits.stored import planned_edits
 from retention_assets.icechunk.source.opening import open_icechunk
 from retention_assets.state.plan import load_plan
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import Answer, run
 from tests.icechunk_places import (
     FOREIGN,

@@ -17,7 +17,7 @@ import yaml
 
 from retention_assets.assets.automation import WEBHOOK, send
 from retention_assets.assets.declaration import checked, declared
-from retention_assets.assets.failures import failure_of
+from retention_assets.assets.runs import failure_of
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.core.amounts import Amount
 from retention_assets.core.guards import CheckResult
@@ -28,8 +28,8 @@ from retention_assets.state.approval import APPROVALS, person_approval, planned_
 from retention_assets.state.lease import take_lease
 from retention_assets.state.plan import Plan, keep_plan
 from retention_assets.state.records import read_records
-from retention_assets.state.warehouse import Rows, Warehouse
 from retention_assets.tables import DELETION_CANDIDATES
+from retention_assets.warehouse.warehouse import Rows, Warehouse
 from tests.assets.graph import REPOSITORY, snapshot
 from tests.clocks import GivenClock
 from tests.sweep.small_world import DAY, a_plan

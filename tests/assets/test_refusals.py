@@ -17,9 +17,9 @@ from retention_assets.errors import ConfigurationError
 from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, InventorySnapshot, take_snapshot
 from retention_assets.lakefs.source.opening import open_repository
 from retention_assets.policy.documents import from_server
-from retention_assets.state import table_writer
-from retention_assets.state.cache_batches import MANIFEST
-from retention_assets.state.warehouse import Written
+from retention_assets.warehouse import table_writer
+from retention_assets.warehouse.cache_batches import MANIFEST
+from retention_assets.warehouse.warehouse import Written
 from tests.assets.conftest import AFTER_TAGS, TwicePlanned
 from tests.assets.lake import DAY, NOW, SLICE, Lake, Run
 

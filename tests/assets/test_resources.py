@@ -24,11 +24,11 @@ from retention_assets.assets.resources import (
 )
 from retention_assets.config.configuration import load_configuration
 from retention_assets.config.settings import READ_TASKS, SWEEP_WORKERS, FromEnvironment, SparkValue
-from retention_assets.core.frames import read_tasks, sweep_workers
-from retention_assets.core.sessions import naming_lack_of_memory
 from retention_assets.definitions import build_definitions, repository_resources, shared_resources
 from retention_assets.errors import ConfigurationError, OutOfMemory
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.spark.frames import read_tasks, sweep_workers
+from retention_assets.spark.sessions import naming_lack_of_memory
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.assets.graph import REPOSITORY, configuration
 from tests.assets.lake import DAY, new_lake
 

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.assets.failures import failure_of
+from retention_assets.assets.runs import failure_of
 from retention_assets.core.amounts import human_bytes
 from retention_assets.definitions import build_definitions
 from tests.assets.lake import DAY, NOW, Lake, new_lake

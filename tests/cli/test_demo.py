@@ -12,7 +12,7 @@ from rich.console import Console
 from retention_assets.cli.planning import show_closing
 from retention_assets.core.amounts import Amount
 from retention_assets.state.plan import Plan
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.explain.test_status import a_plan
 from tests.test_docs import ROOT
 

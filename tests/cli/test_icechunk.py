@@ -11,7 +11,7 @@ from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.state.lease import take_lease
 from retention_assets.state.records import read_records
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import Answer, run
 from tests.icechunk_repositories import Format
 from tests.sweep.icechunk.repositories import Place, histories, tree

@@ -9,7 +9,7 @@ from retention_assets.config.timestamps import utc_now
 from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.lakefs.sweep.memory import keep_memory
 from retention_assets.policy.rules import CommittedRetention, Policy
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.approved import source
 from tests.end_to_end.command import environment, orchard_on_disk, run
 from tests.stores.lakefs_server import SECRET_KEY, serving

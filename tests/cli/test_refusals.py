@@ -9,7 +9,7 @@ from retention_assets.cli import sweeping
 from retention_assets.core.amounts import Amount
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.records import write_record
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import DAY, Place, orchard, orchard_on_disk, run
 from tests.explain.test_status import a_plan, a_record
 from tests.repositories import listing

@@ -20,11 +20,11 @@ from pyspark.sql import SparkSession
 from retention_assets.assets.resources import session, spark_resource
 from retention_assets.cli.rendering import open_table
 from retention_assets.config.configuration import load_configuration
-from retention_assets.core.frames import from_arrow
-from retention_assets.state.metadata import PartitionMetadata
-from retention_assets.state.table_writer import write_rows
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.spark.frames import from_arrow
 from retention_assets.tables import UNCOMMITTED_OBJECTS
+from retention_assets.warehouse.metadata import PartitionMetadata
+from retention_assets.warehouse.table_writer import write_rows
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.clusters import SECRETS
 from tests.end_to_end.command import DAY, Place, files_below, run
 

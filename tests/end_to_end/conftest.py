@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.core import sessions
+from retention_assets.spark import sessions
 from tests.conftest import COMPILED, INTERPRETED
 from tests.end_to_end.approved import Approved, approve_orchard
 from tests.end_to_end.s3_server import Lake, S3Server, lake, s3_server

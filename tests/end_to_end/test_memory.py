@@ -31,7 +31,7 @@ main(sys.argv[1:])
     ("module", "name", "command"),
     [
         pytest.param("retention_assets.assets.lakefs", "take_snapshot", ("plan", "orchard"), id="a_step"),
-        pytest.param("retention_assets.state.table_writer", "conform", ("plan", "orchard"), id="a_table"),
+        pytest.param("retention_assets.warehouse.table_writer", "conform", ("plan", "orchard"), id="a_table"),
         pytest.param("retention_assets.sweep.undo", "Undo", ("quarantined", "orchard"), id="a_command"),
     ],
 )

@@ -16,7 +16,7 @@ from werkzeug.wrappers import Request, Response
 
 from retention_assets.state.lease import take_lease
 from retention_assets.state.plan import keep_plan, load_plan, withdraw_plan
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.approved import ALONE, Approved, World, commit, copied, held_by, staged_list
 from tests.end_to_end.command import Answer, Json, staged_folder
 from tests.end_to_end.s3_server import Lake, Listing, Rule, deletions

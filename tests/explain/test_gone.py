@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from retention_assets.explain.removals import deciding_row
+from retention_assets.explain.explaining import deciding_row
 from tests.end_to_end.command import Answer, Json, Place, orchard, run
 
 NOW = datetime(2026, 11, 2, tzinfo=UTC)

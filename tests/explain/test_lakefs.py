@@ -12,9 +12,9 @@ from retention_assets.config.configuration import Configuration
 from retention_assets.core.keepers import old_enough_at
 from retention_assets.explain.answers import ObjectAnswer
 from retention_assets.explain.explaining import explain, explain_objects
-from retention_assets.lakefs.rules.generated_names import issued
+from retention_assets.lakefs.names.generated import issued
 from retention_assets.state.plan import Plan, load_plan
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.acceptance.places import DAY, Case, placed
 from tests.acceptance.runs import Found
 from tests.end_to_end.command import run

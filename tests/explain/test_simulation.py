@@ -19,7 +19,7 @@ from retention_assets.explain.simulation import Forecast, forecast_of
 from retention_assets.icechunk.source.opening import snapshot_policy_in
 from retention_assets.lakefs.source.opening import policy_in
 from retention_assets.state.plan import load_plan
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.acceptance.places import DAY, Case, placed
 from tests.assets import icechunk_lake
 from tests.assets.lake import NOW

@@ -18,7 +18,7 @@ from retention_assets.state.approval import Approval, withdraw_approval
 from retention_assets.state.lease import stop_sweeps
 from retention_assets.state.plan import Plan, keep_plan, withdraw_plan
 from retention_assets.state.records import Record, write_record
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import run
 
 NAME = "orchard"

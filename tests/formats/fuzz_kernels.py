@@ -22,7 +22,7 @@ from retention_assets.decoding import kernels
 from retention_assets.errors import CorruptFile
 from retention_assets.icechunk.formats.manifests import read_manifest_chunks
 from retention_assets.icechunk.formats.snapshots import read_snapshot
-from retention_assets.lakefs.formats import blocks
+from retention_assets.lakefs.formats import sstable
 from retention_assets.lakefs.formats.ranges import read_metarange, read_range
 from retention_assets.lakefs.formats.references import read_branches, read_commits, read_tags
 from retention_assets.lakefs.formats.sstable import SSTable, read_table
@@ -182,7 +182,7 @@ def main() -> None:
     ran = run_kernels() if interpreted else set()
     for number in range(most):
         readers, content = next(supply)
-        blocks.google_crc32c = NoChecksums  # type: ignore[assignment]  # only of the readers: the writer needs its own
+        sstable.google_crc32c = NoChecksums  # type: ignore[assignment]  # only of the readers: the writer needs its own
         for reader in readers:
             try:
                 reader(content, "x")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from retention_assets.decoding import kernels
 from retention_assets.decoding.columns import MAX_COLUMN, Pieces, binary_column
 from retention_assets.errors import CorruptFile
-from retention_assets.lakefs.formats import blocks, sstable
+from retention_assets.lakefs.formats import sstable
 from retention_assets.lakefs.formats.sstable import SSTable, read_table
 from tests.formats.tables import assembled, data_block, one_record, raw_block, real, record
 from tests.lakefs_tables import (
@@ -244,7 +244,7 @@ def test_a_block_of_less_than_no_records_is_refused() -> None:
 
 
 def test_a_table_larger_than_any_real_one_is_refused_before_it_takes_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "MAX_DECODED", 20_000)
+    monkeypatch.setattr(sstable, "MAX_DECODED", 20_000)
     with pytest.raises(CorruptFile, match="decoded size"):
         read_table(TWO_LEVEL, TWO_LEVEL_ID)
 

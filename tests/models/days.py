@@ -23,14 +23,14 @@ from retention_assets.lakefs.sweep.planning import PlanInputs, Terms, make_plan
 from retention_assets.lakefs.sweep.sweeping import report
 from retention_assets.policy.table import CurrentRule
 from retention_assets.state.approval import approve, approved_terms, planned_terms
-from retention_assets.state.metadata import Details, PartitionMetadata
 from retention_assets.state.plan import Plan
 from retention_assets.state.policies import current_rules_of, policy_versions, rules_in_force
-from retention_assets.state.table_cache import TableCache
-from retention_assets.state.table_writer import conform
-from retention_assets.state.warehouse import Rows, Warehouse
 from retention_assets.sweep.sweep_run import Sweep
 from retention_assets.tables import DELETION_CANDIDATES, POLICY_TABLE, STORAGE_INVENTORY, TABLES
+from retention_assets.warehouse.metadata import Details, PartitionMetadata
+from retention_assets.warehouse.table_cache import TableCache
+from retention_assets.warehouse.table_writer import conform
+from retention_assets.warehouse.warehouse import Rows, Warehouse
 from tests.ledgers import write_ledger
 from tests.models.truth import Rules
 from tests.models.world import World

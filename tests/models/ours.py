@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.settle import candidates
+from retention_assets.lakefs.names.columns import issued_at
 from retention_assets.lakefs.rules.candidates import (
     classified,
     commits_by_address,
@@ -21,7 +22,6 @@ from retention_assets.lakefs.rules.candidates import (
 )
 from retention_assets.lakefs.rules.committed import activity, commit_graph, protected_commits
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
-from retention_assets.lakefs.rules.names import issued_at
 from retention_assets.lakefs.rules.ranges import active_ranges, addresses
 from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.lakefs.rules.tables import commit_graph_rows, potential_commits_rows

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.state.ledger import LEDGERS
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.models.days import Day, Planned, later, lay_out, on_disk
 from tests.models.truth import Held, Lifecycle, Retention, Rules, Truth
 from tests.models.walks import AS_OF, DAY, Walk

@@ -7,7 +7,7 @@ from datetime import date, timedelta
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.models.days import Day, Planned, later, lay_out, on_disk
 from tests.models.truth import Lifecycle, Retention, Rules
 from tests.models.walks import AS_OF, DAY

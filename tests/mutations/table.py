@@ -238,7 +238,7 @@ READING = (
     Mutation(
         name="a range that cannot be read is passed over",
         breaks="what cannot be read ends the run (invariant 3)",
-        file="retention_assets/state/table_cache.py",
+        file="retention_assets/warehouse/table_cache.py",
         old="                        yield decode(content, reader.describe(name), table_id)\n",
         new=(
             "                        try:\n"
@@ -334,7 +334,7 @@ SWEEPING = (
     Mutation(
         name="a table that has lost rows is read",
         breaks="a table has as many rows as were written",
-        file="retention_assets/state/warehouse.py",
+        file="retention_assets/warehouse/warehouse.py",
         old="        if (found := sum(file.num_rows for file in files)) != written:\n",
         new="        if (found := sum(file.num_rows for file in files)) > written:\n",
         caught_by=(
@@ -463,7 +463,7 @@ KNOWING = (
     Mutation(
         name="names of old kinds always count",
         breaks="a name of an old kind counts only where an entry has such a name (invariant 10)",
-        file="retention_assets/lakefs/rules/legacy_names.py",
+        file="retention_assets/lakefs/names/legacy.py",
         old="    return is_generated(address) & ~_is_old(address, KINDS.difference(legacy))\n",
         new="    return is_generated(address)\n",
         caught_by=(
@@ -576,7 +576,7 @@ KEEPING_BOOKS = (
     Mutation(
         name="the cache counts the rows of a file as it reads them back",
         breaks="a file in the cache has as many rows as were decoded (invariant 3)",
-        file="retention_assets/state/table_cache.py",
+        file="retention_assets/warehouse/table_cache.py",
         old='        if any(decoded.get[one] != named.get[one] for one in (ROWS.name, "shares")):\n',
         new="        if named.get is None:\n",
         caught_by=(
@@ -592,7 +592,7 @@ ON_A_REAL_SERVER = (
     Mutation(
         name="an absolute address is outside, whatever name it ends in",
         breaks="a generated name keeps its object however the rest is spelled (invariant 6)",
-        file="retention_assets/lakefs/rules/names.py",
+        file="retention_assets/lakefs/names/columns.py",
         old="    return F.when(is_outside(address), tail).otherwise(address)\n",
         new="    return F.when(is_outside(address), F.coalesce(address, tail)).otherwise(address)\n",
         also=(

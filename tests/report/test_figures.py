@@ -14,7 +14,7 @@ from retention_assets.core.states import STATES
 from retention_assets.errors import TableContractError
 from retention_assets.explain.plans import newest_plan
 from retention_assets.report.groups import groups_of
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.acceptance.places import DAY
 from tests.browser import CHROMIUM, DRIVER, browser
 from tests.end_to_end.command import Json, run

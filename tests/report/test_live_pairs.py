@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from retention_assets.lakefs.rules.keepers import Entry, lifecycle_end
 from retention_assets.policy.rules import Hold, LifecycleRule
-from retention_assets.report.live_pairs import LIVE_PAIR, LivePairs
+from retention_assets.report.groups import LIVE_PAIR, LivePairs
 from retention_assets.tables import ADDRESSES
 
 AS_OF = datetime(2026, 11, 1, tzinfo=UTC)

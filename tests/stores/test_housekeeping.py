@@ -25,13 +25,13 @@ from retention_assets.explain.plans import newest_plan
 from retention_assets.explain.status import status_of
 from retention_assets.repositories import housekeeping
 from retention_assets.repositories.housekeeping import Leftover, leftovers, remove_leftovers
-from retention_assets.state import warehouse as warehouse_module
 from retention_assets.state.lease import lease_in_force, take_lease
 from retention_assets.state.ledger import plans_with_ledgers
-from retention_assets.state.metadata import Details, PartitionMetadata
 from retention_assets.state.plan import find_plan, keep_plan, last_plan, withdraw_plan
 from retention_assets.state.records import Record, read_records, write_record
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse import warehouse as warehouse_module
+from retention_assets.warehouse.metadata import Details, PartitionMetadata
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.clocks import GivenClock
 from tests.end_to_end.command import run
 from tests.explain.test_status import a_plan, a_record

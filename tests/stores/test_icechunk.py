@@ -17,8 +17,7 @@ from retention_assets.icechunk.formats.paths import write_reference
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.rules.snapshots import history_of, micros_of
-from retention_assets.icechunk.source.references import read_references
-from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
+from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState, read_references
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 from tests.icechunk_repositories import (

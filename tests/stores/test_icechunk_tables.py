@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
-from retention_assets.state.table_cache import Kind
+from retention_assets.warehouse.table_cache import Kind
 from tests.icechunk_repositories import BUCKET, FORMATS, Format, build_varied, open_repository
 
 

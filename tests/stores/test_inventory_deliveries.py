@@ -8,9 +8,9 @@ import boto3
 import pytest
 from botocore.config import Config
 
+from retention_assets.assets.arrivals import S3Deliveries
 from retention_assets.errors import CorruptFile, ObjectMissing, StoreError
 from retention_assets.inventory.delivered import Inventory, scan_start
-from retention_assets.inventory.deliveries import S3Deliveries
 from retention_assets.inventory.inventories import addresses_below
 from retention_assets.objectstore.access import StoreAccess
 from tests.inventories import MadeInventory, Row, listed_rows, make_inventory, with_manifest

@@ -8,8 +8,8 @@ import pytest
 
 from retention_assets.core.guards import CheckResult
 from retention_assets.errors import TableContractError
-from retention_assets.state.metadata import Details, PartitionMetadata, needed
-from retention_assets.state.warehouse import METADATA, SUCCESS, Warehouse
+from retention_assets.warehouse.metadata import Details, PartitionMetadata, needed
+from retention_assets.warehouse.warehouse import METADATA, SUCCESS, Warehouse
 from tests.sweep.small_world import DAY
 
 # As the version before wrote these documents: all notes are texts.

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from retention_assets.errors import TableContractError
 from retention_assets.lakefs.source.ranges import COMMITTED, metaranges, ranges
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.state import cache_batches
-from retention_assets.state.table_cache import Kind, TableCache, _share, read_tables
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse import cache_batches
+from retention_assets.warehouse.table_cache import Kind, TableCache, _share, read_tables
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.lakefs_tables import Entry, Range, write_metarange, write_range
 
 Damage = Callable[[Path], object]

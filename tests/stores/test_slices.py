@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_assets.lakefs.source.slices import is_closed, slice_began
+from retention_assets.lakefs.source.inventory_snapshot import is_closed, slice_began
 from tests.repositories import REPOSITORIES, listing
 from tests.worlds import slice_name
 

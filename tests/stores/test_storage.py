@@ -16,8 +16,8 @@ from retention_assets.lakefs.source.inventory_snapshot import (
     _carried,
 )
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.state.warehouse import METADATA, Warehouse
 from retention_assets.tables import STORAGE_INVENTORY
+from retention_assets.warehouse.warehouse import METADATA, Warehouse
 from tests.acceptance.runs import Run, objects_in, write_ledger
 from tests.worlds import NAME, BuiltRepository, Version, address, build_repository
 

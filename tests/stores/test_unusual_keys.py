@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from retention_assets.errors import StoreError
 from retention_assets.inventory.unusual import is_unusual, unusual_counts, unusual_names
-from retention_assets.lakefs.rules.names import is_generated
+from retention_assets.lakefs.names.columns import is_generated
 from retention_assets.lakefs.source.inventory_snapshot import directory_prefix, prefixes
 from retention_assets.objectstore.listing import list_objects, unlisted
 from retention_assets.objectstore.objects import ObjectReader

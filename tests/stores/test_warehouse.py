@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 
 from retention_assets.errors import StoreError, TableContractError
 from retention_assets.lakefs.rules.tables import commit_graph_rows, potential_commits_rows
-from retention_assets.state import warehouse as module
-from retention_assets.state.metadata import PartitionMetadata
-from retention_assets.state.table_writer import write_rows
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import NAMES, POTENTIAL_COMMITS
+from retention_assets.warehouse import warehouse as module
+from retention_assets.warehouse.metadata import PartitionMetadata
+from retention_assets.warehouse.table_writer import write_rows
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.stores.s3 import Bucket
 
 PLACE = ("orchard", "leases", "00000001.json")
@@ -61,7 +61,7 @@ def test_where_it_cannot_be_written_nothing_is_said_to_be_there(tmp_path: Path) 
 _ENDS_RIGHT_AFTER_READING = """
 import os, sys
 import pyarrow.dataset  # once, not in each child
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 for _ in range(40):  # what is not flushed is printed by each child too
     child = os.fork()
     if not child:

@@ -12,10 +12,10 @@ from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.sweep.planning import PlanInputs, Terms, make_plan
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.rules import CommittedRetention, Policy
-from retention_assets.state.metadata import Details
 from retention_assets.state.plan import Plan, Planned, plan_hash
-from retention_assets.state.warehouse import Rows, Warehouse
 from retention_assets.tables import COMMIT_GRAPH
+from retention_assets.warehouse.metadata import Details
+from retention_assets.warehouse.warehouse import Rows, Warehouse
 from tests.transforms import frames
 from tests.transforms.frames import NOW, OLD, Listed, Pair, Staged, address
 

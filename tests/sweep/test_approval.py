@@ -46,8 +46,8 @@ from retention_assets.state.plan import (
     plan_hash,
     withdraw_plan,
 )
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.sweep_run import Sweep, verification_inputs
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.repositories import api, place_repository, policy_file
 from tests.sweep.small_world import DAY, SETTINGS, TERMS, a_plan
 from tests.transforms.frames import NOW, Candidate, address, candidates

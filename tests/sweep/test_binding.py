@@ -9,7 +9,7 @@ import yaml
 from retention_assets.config.configuration import Repository, load_configuration
 from retention_assets.errors import GuardRefused
 from retention_assets.state.binding import require_same_location
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 
 
 @pytest.fixture

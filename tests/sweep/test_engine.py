@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.core.liveness import Liveness
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.engine import SparkEngine, directory_of, pack, with_results
 from retention_assets.sweep.worker import OBJECTS
 from retention_assets.tables import DELETION_CANDIDATES
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.ledgers import write_ledger
 from tests.sweep.repository_sweep import RepositoryHere
 from tests.sweep.small_world import DAY, a_plan

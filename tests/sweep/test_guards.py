@@ -15,13 +15,13 @@ from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused
-from retention_assets.lakefs.rules.names import is_generated, issued_at
+from retention_assets.lakefs.names.columns import is_generated, issued_at
 from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.lakefs.source.ranges import METARANGE_RANGES, RANGE_ENTRIES
 from retention_assets.lakefs.sweep import planning
 from retention_assets.lakefs.sweep.guards import heads_present, ranges_complete, require_own_names
 from retention_assets.state.plan import keep_plan, last_plan, load_plan
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.sweep import small_world
 from tests.sweep.small_world import (
     ALSO_LIVE,

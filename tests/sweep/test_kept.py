@@ -15,7 +15,7 @@ from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.repositories import live_now as module
 from retention_assets.repositories.live_now import LiveNow
 from retention_assets.state.acknowledged import LOST, write_acknowledgement
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import orchard_on_disk, staged_folder
 from tests.icechunk_places import ago, field_place
 from tests.icechunk_repositories import Commit

@@ -19,8 +19,8 @@ from retention_assets.lakefs.source.opening import open_repository
 from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, LivenessQuery, commits_under
 from retention_assets.policy.rules import LifecycleRule, Policy
 from retention_assets.state.plan import Heads
-from retention_assets.state.table_cache import TableCache
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.table_cache import TableCache
+from retention_assets.warehouse.warehouse import Warehouse
 from tests import worlds
 from tests.end_to_end.command import orchard_on_disk
 from tests.lakefs_tables import Range

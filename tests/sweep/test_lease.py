@@ -29,7 +29,7 @@ from retention_assets.state.lease import (
     stop_sweeps,
     take_lease,
 )
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.transforms.frames import NOW
 
 LIFE, MARGIN = timedelta(minutes=30), timedelta(minutes=5)

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.core.frames import from_arrow
 from retention_assets.errors import TableContractError
+from retention_assets.spark.frames import from_arrow
 from retention_assets.state import ledger
 from retention_assets.state.ledger import (
     DONE,
@@ -21,8 +21,8 @@ from retention_assets.state.ledger import (
     read_ledgers,
     report_of,
 )
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_REPORT, LEDGER
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.ledgers import write_ledger
 from tests.transforms.frames import NOW, as_dicts
 

@@ -13,7 +13,7 @@ from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.sweep.memory import keep_memory, read_memory
 from retention_assets.policy.rules import BranchRetention, CommittedRetention, Policy
 from retention_assets.state.memory import MEMORY, due_objects_location, require_past
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.sweep.small_world import a_plan
 from tests.transforms.frames import DAY, NOW, OLD
 

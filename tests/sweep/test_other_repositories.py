@@ -15,10 +15,10 @@ from retention_assets.core.liveness import Liveness
 from retention_assets.errors import AccessDenied, TableContractError
 from retention_assets.lakefs.source.opening import policy_of_files
 from retention_assets.repositories.other_repositories import OtherRepositories, not_configured
-from retention_assets.state.metadata import Details, PartitionMetadata
-from retention_assets.state.table_writer import conform
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import ADDRESSES
+from retention_assets.warehouse.metadata import Details, PartitionMetadata
+from retention_assets.warehouse.table_writer import conform
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.transforms import frames
 from tests.transforms.frames import NOW, Pair, address
 

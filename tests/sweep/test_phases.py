@@ -18,10 +18,10 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.plan import keep_plan
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.engine import SparkEngine
 from retention_assets.sweep.execute import SweepResult, execute
 from retention_assets.sweep.worker import BeforeDeadline
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.ledgers import write_ledger
 from tests.sweep.crashes.runs import sweep_run
 from tests.sweep.crashes.world import World

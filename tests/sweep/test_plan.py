@@ -34,7 +34,7 @@ from retention_assets.state.plan import (
     withdraw_plan,
 )
 from retention_assets.state.policies import keep_policy, kept_policy
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.sweep.small_world import ALSO_DEAD, DAY, DEAD, LISTED, LIVE, PAIRS, UNREFERENCED, World, a_plan
 from tests.transforms.frames import NOW, OLD, Candidate, candidates
 

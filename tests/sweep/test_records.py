@@ -17,9 +17,9 @@ from retention_assets.errors import ConfigurationError, GuardRefused, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.state.lease import release_lease, take_lease, witnessed_record
 from retention_assets.state.records import NO_SEAL, Record, Seal, fingerprint, read_records, seal_of, write_record
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.execute import execute
 from retention_assets.sweep.verification import VerificationInputs, records_copied, records_signed
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.sweep.crashes.engine import EngineHere
 from tests.sweep.crashes.runs import sweep_run
 from tests.sweep.crashes.world import REPOSITORY, World

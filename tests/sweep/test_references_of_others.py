@@ -15,9 +15,9 @@ from retention_assets.core.liveness import Liveness
 from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.source.opening import policy_of_files
 from retention_assets.repositories.other_repositories import OtherRepositories
-from retention_assets.state.metadata import Details, PartitionMetadata
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import COMMIT_GRAPH
+from retention_assets.warehouse.metadata import Details, PartitionMetadata
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.transforms import frames
 from tests.transforms.frames import DAY, NOW, Pair, Staged, address
 

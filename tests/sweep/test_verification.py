@@ -12,9 +12,9 @@ from retention_assets.core.guards import CheckResult
 from retention_assets.icechunk.sweep.verification import kept_exist, logs_exist
 from retention_assets.lakefs.sweep.verification import CHECKS, live_exist
 from retention_assets.state.ledger import LedgerLocation
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.verification import VerificationInputs, by_check, deleted_are_gone, what_was_done
 from retention_assets.tables import LEDGER
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.sweep.small_world import a_plan
 from tests.transforms import frames
 from tests.transforms.frames import NOW, Candidate, Listed, address

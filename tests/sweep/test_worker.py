@@ -15,8 +15,8 @@ from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.lease import Lease, release_lease, stop_sweeps, take_lease
 from retention_assets.state.ledger import LedgerLocation
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.worker import OBJECTS, BeforeDeadline, TaskSpec, chunks, work
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.transforms.frames import NOW
 
 DAY, HASH = NOW.date(), "a" * 64

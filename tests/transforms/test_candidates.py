@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.settle import candidates
 from retention_assets.core.states import STATES
+from retention_assets.lakefs.names.columns import issued_at
 from retention_assets.lakefs.rules import candidates as judging
 from retention_assets.lakefs.rules.candidates import classified, commits_by_address, live_addresses
-from retention_assets.lakefs.rules.names import issued_at
 from retention_assets.tables import TIMESTAMP
 from tests.transforms import frames
 from tests.transforms.frames import DAY, MICROSECOND, NOW, OLD, Listed, Pair, Staged, address, as_dicts, of

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from retention_assets.core.summary import directory
-from retention_assets.lakefs.comparison import at_heads, changed_amounts, compared, head_amounts, with_heads
+from retention_assets.core.totals import directory
+from retention_assets.lakefs.sweep.diff import at_heads, changed_amounts, compared, head_amounts, with_heads
 from retention_assets.tables import COMMIT_GRAPH, DELETION_CANDIDATES
 from tests.transforms.frames import (
     OLD,

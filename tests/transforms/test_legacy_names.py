@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.lakefs.rules.legacy_names import KINDS, is_own_name, kinds_in_use
+from retention_assets.lakefs.names.legacy import KINDS, is_own_name, kinds_in_use
 from tests.transforms import frames
 from tests.transforms.frames import Pair, address, of
 

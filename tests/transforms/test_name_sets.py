@@ -8,10 +8,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.core.aggregates import union_of
-from retention_assets.core.frames import from_arrow
 from retention_assets.errors import TableContractError
 from retention_assets.lakefs.rules.name_sets import NameSets
+from retention_assets.spark.frames import from_arrow, union_of
 from retention_assets.tables import NAMES, STRINGS
 
 LISTS = ("branches", "left_branches", "rule_ids")

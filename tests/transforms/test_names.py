@@ -9,14 +9,14 @@ import pytest
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.lakefs.rules.generated_names import is_generated_name, spellings
-from retention_assets.lakefs.rules.names import (
+from retention_assets.lakefs.names.columns import (
     canonical_address,
     is_generated,
     is_outside,
     issued_at,
     stored_name,
 )
+from retention_assets.lakefs.names.generated import is_generated_name, spellings
 from tests.repositories import REPOSITORIES, listing
 from tests.transforms.frames import OLD, address, of
 

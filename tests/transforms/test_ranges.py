@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.lakefs.rules.ranges import active_ranges, addresses
 from retention_assets.lakefs.source.ranges import METARANGE_RANGES, RANGE_ENTRIES
-from retention_assets.state.table_writer import conform
 from retention_assets.tables import ACTIVE_RANGES, ADDRESSES
+from retention_assets.warehouse.table_writer import conform
 from tests.transforms.frames import DAY, NOW, OLD, CommitRow, as_dicts, commits
 
 #   first  {r1}      10 days ago, due 3 days ago by `default`

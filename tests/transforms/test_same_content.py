@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.core.age import AgeCutoff
+from retention_assets.lakefs.names.columns import issued_at
 from retention_assets.lakefs.rules.candidates import classified, commits_by_address
-from retention_assets.lakefs.rules.names import issued_at
 from retention_assets.lakefs.rules.same_content import (
     at_risk,
     etag_differs,

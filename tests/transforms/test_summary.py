@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.core.summary import BRANCH, PREFIX, REASON, TOTAL, directory, largest_groups, top_prefix
+from retention_assets.core.totals import BRANCH, PREFIX, REASON, TOTAL, directory, largest_groups, top_prefix
 from tests.transforms.frames import Candidate, address, candidates
 
 Groups = list[tuple[str, int, int]]

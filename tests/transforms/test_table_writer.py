@@ -13,9 +13,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from retention_assets.core.digest import candidates_digest
 from retention_assets.errors import ConfigurationError, TableContractError
-from retention_assets.state.table_writer import conform, write_rows
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import STORAGE_INVENTORY, TABLES
+from retention_assets.warehouse.table_writer import conform, write_rows
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.transforms.frames import NOW, Listed, inventory
 
 _FORM = "spark.sql.parquet.outputTimestampType"

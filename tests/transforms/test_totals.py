@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.core import frames
 from retention_assets.core.amounts import Amount
 from retention_assets.core.totals import Totals, totals_counted, with_totals
+from retention_assets.spark import frames
 
 FIRST, LAST = datetime(2026, 11, 2, 1, tzinfo=UTC), datetime(2026, 11, 3, tzinfo=UTC)
 

@@ -25,7 +25,7 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.lease import held_lease
 from retention_assets.state.records import NO_SEAL, Seal, record_without_plan, write_record
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 
 
 class Operations:

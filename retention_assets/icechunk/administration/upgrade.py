@@ -15,8 +15,7 @@ from retention_assets.icechunk.formats.paths import CONFIG, REPO, SNAPSHOTS
 from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.formats.values import upgraded_configuration, upgraded_metadata
 from retention_assets.icechunk.rules.upgrade import Upgrade, Version1, upgraded
-from retention_assets.icechunk.source.references import References, reference_files
-from retention_assets.icechunk.source.repository import IcechunkSource
+from retention_assets.icechunk.source.repository import IcechunkSource, References, reference_files
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.mutate.replacing import ObjectReplacer

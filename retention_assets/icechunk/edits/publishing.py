@@ -16,9 +16,15 @@ from retention_assets.icechunk.edits.format_1 import apply_edits_v1
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.rules.collection import collected
-from retention_assets.icechunk.rules.expiration import BranchDeleted, Expiration, TagDeleted, edited
-from retention_assets.icechunk.rules.expire_v1 import expire_v1
-from retention_assets.icechunk.rules.expire_v2 import expiration_v2, expire_v2
+from retention_assets.icechunk.rules.expiration import (
+    BranchDeleted,
+    Expiration,
+    TagDeleted,
+    edited,
+    expiration_v2,
+    expire_v1,
+    expire_v2,
+)
 from retention_assets.icechunk.rules.planned import PlannedEdits, more_than_planned, raw_ids, unapproved
 from retention_assets.icechunk.rules.retention import Unapproved
 from retention_assets.icechunk.rules.snapshots import History, history_of, reachable

@@ -22,8 +22,8 @@ from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.lease import Lease
 from retention_assets.state.plan import Plan
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import DELETION_REPORT, REFERENCE_ADDRESSES
+from retention_assets.warehouse.warehouse import Warehouse
 
 PLANNED_EDITS = "planned_edits"
 _CLOCK = "cutoff"  # the field that differs between two plans of the same repository state

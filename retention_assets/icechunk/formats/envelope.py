@@ -5,8 +5,7 @@ from enum import IntEnum
 
 import pyarrow as pa
 
-from retention_assets.decoding.corruption import corrupt
-from retention_assets.errors import CorruptFile
+from retention_assets.errors import CorruptFile, corrupt
 
 MAGIC = "ICE🧊CHUNK".encode()
 HEADER = 39  # bytes

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from retention_assets.decoding.columns import Pieces
-from retention_assets.decoding.corruption import corrupt
+from retention_assets.errors import corrupt
 from retention_assets.icechunk.formats.envelope import unknown_to_us
 
 IDENTIFIER = b"Ichk"

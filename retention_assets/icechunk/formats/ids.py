@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.decoding.corruption import corrupt
+from retention_assets.errors import corrupt
 
 ID = pa.binary(12)
 CANONICAL = r"[0-9A-HJKMNP-TV-Z]{19}[0G]"  # the text of a 12-byte id

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import zstandard
 
 from retention_assets.decoding.columns import Pieces, text_column
-from retention_assets.decoding.corruption import corrupt
+from retention_assets.errors import corrupt
 from retention_assets.icechunk.formats.envelope import FileType, open_file
 from retention_assets.icechunk.formats.flat_reader import UINT8, FlatBuffer, Table, TableRows, required
 from retention_assets.icechunk.formats.ids import ids_array, require_named

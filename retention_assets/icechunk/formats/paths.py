@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from retention_assets.decoding.corruption import corrupt
+from retention_assets.errors import corrupt
 from retention_assets.icechunk.formats.ids import CANONICAL, decode_id, encode_id, is_canonical
 
 REPO = "repo"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from retention_assets.decoding.corruption import corrupt
+from retention_assets.errors import corrupt
 from retention_assets.icechunk.formats.envelope import FileType, open_file, unknown_to_us
 from retention_assets.icechunk.formats.flat_reader import (
     BOOL,

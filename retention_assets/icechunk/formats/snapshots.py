@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from retention_assets.decoding.corruption import corrupt
+from retention_assets.errors import corrupt
 from retention_assets.icechunk.formats.envelope import FileType, open_file, seal, unknown_to_us
 from retention_assets.icechunk.formats.flat_reader import FlatBuffer, Table, TableRows, required
 from retention_assets.icechunk.formats.ids import require_named

@@ -16,7 +16,7 @@ import msgpack
 import yaml
 from flatbuffers.flexbuffers import Builder
 
-from retention_assets.decoding.corruption import corrupt
+from retention_assets.errors import corrupt
 
 type Json = bool | int | float | str | list[Json] | dict[str, Json] | None
 

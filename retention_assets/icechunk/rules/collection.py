@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo, Update, UpdateKind
-from retention_assets.icechunk.rules.expire_v2 import remaining_snapshots
+from retention_assets.icechunk.rules.expiration import remaining_snapshots
 from retention_assets.icechunk.rules.snapshots import History, history_of, reachable, require_complete
 from retention_assets.icechunk.rules.updates import Stamp, require_online, with_update
 
@@ -25,13 +25,11 @@ _MICROSECOND = timedelta(microseconds=1)
 class Kept:
     """The snapshots that a garbage collection keeps, with their manifests and chunks, and those that it drops.
 
-    `dropped` snapshots are removed from the repo object before any file is deleted; format 1 has none. `unlisted` are
-    kept snapshots that are not in the listing. Their files must exist, or the collection stops.
+    `dropped` snapshots are removed from the repo object before any file is deleted; format 1 has none.
     """
 
     snapshots: frozenset[bytes]
     dropped: frozenset[bytes]
-    unlisted: frozenset[bytes]
 
 
 def is_old(stored: datetime, cutoff: datetime) -> bool:
@@ -58,7 +56,7 @@ def kept_v2(repo: Repo, stored: Mapping[bytes, datetime], cutoff: datetime, held
     young = (set(stored) | set(repo.snapshots)) - _old(stored, cutoff)
     kept = reached | young | _known(history, held)
     kept |= {at for at in reachable(history, kept) if history.is_root(at)}
-    return Kept(frozenset(kept), frozenset(repo.snapshots.keys() - kept), frozenset(kept - stored.keys()))
+    return Kept(frozenset(kept), frozenset(repo.snapshots.keys() - kept))
 
 
 def kept_v1(history: History, stored: Mapping[bytes, datetime], cutoff: datetime, held: Collection[bytes] = ()) -> Kept:
@@ -72,7 +70,7 @@ def kept_v1(history: History, stored: Mapping[bytes, datetime], cutoff: datetime
     require_complete(history)
     starts = history.tips() | (history.snapshots.keys() - _old(stored, cutoff)) | _known(history, held)
     kept = reachable(history, starts)
-    return Kept(frozenset(kept), frozenset(), frozenset(kept - stored.keys()))
+    return Kept(frozenset(kept), frozenset())
 
 
 def kept_transaction_logs(repo: Repo | None, kept: Kept) -> frozenset[bytes]:

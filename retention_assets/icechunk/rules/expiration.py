@@ -1,13 +1,20 @@
-"""The edits of an expiration: snapshots get another parent, references are deleted. Formats 1 and 2 share the types."""
+"""Which snapshots and references expire, and the edits for this: new parents of snapshots, deleted references.
 
-from collections.abc import Iterable, Mapping
+In format 1, snapshot files are rewritten with another parent, one after the other. In format 2, one edit of the repo
+object does everything, and no snapshot file changes. Source: seed 000; Icechunk facts 3.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import encode_id
-from retention_assets.icechunk.formats.model import MAIN
-from retention_assets.icechunk.rules.retention import Selection
-from retention_assets.icechunk.rules.snapshots import History, Reference, descendants, reachable
+from retention_assets.icechunk.formats.model import MAIN, Repo, SnapshotInfo, Update, UpdateKind
+from retention_assets.icechunk.rules.retention import NOTHING_UNAPPROVED, Selection, Unapproved, select
+from retention_assets.icechunk.rules.snapshots import History, Reference, anchors, descendants, history_of, reachable
+from retention_assets.icechunk.rules.updates import DELETE_TAG, Stamp, is_enabled, require_online, with_update
+from retention_assets.policy.snapshots import SnapshotPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +47,11 @@ class Expiration:
     """The edits of an expiration, which deletes no file. Edits are made in order; stopping after any edit is safe.
 
     `released` are the expired snapshots that nothing reaches after the edits: a garbage collection may delete them.
-    `passed_over` are the snapshots that icechunk's `expire_snapshots` returns. In format 2 both sets are the same. In
-    format 1, icechunk returns the snapshots that some reference passes over, even when another reference still points
-    at them. There it does not return snapshots that only a deleted reference reached. Source: Icechunk facts 3.
     """
 
     selection: Selection
     edits: tuple[Edit, ...]
     released: frozenset[bytes]
-    passed_over: frozenset[bytes]
 
     @property
     def reparented(self) -> Mapping[bytes, bytes]:
@@ -106,3 +109,159 @@ def _refusal(violation: str) -> GuardRefused:
     return GuardRefused(
         f"{violation}. Nothing was changed or deleted. Plan the expiration again; if it stays so, report it as a fault."
     )
+
+
+def expire_v1(
+    history: History, policy: SnapshotPolicy, as_of: datetime, unapproved: Unapproved = NOTHING_UNAPPROVED
+) -> Expiration:
+    """Return the expiration of `history` under `policy` at `as_of` (UTC), with its edits in the order to make them.
+
+    Tags come first, then branches, each sorted by name, as in icechunk. A history is walked from its tip. The last
+    snapshot before the first expired one gets the root as its parent. An expired tip stays, and also gets the root as
+    its parent:
+
+        root <- x <- x <- k <- k (tip)   becomes   root <- k <- k (tip)
+        root <- x <- x (tip)             becomes   root <- x (tip)
+
+    A held or unapproved snapshot counts as a root here, and its own history is cut like the history of a tag. The tip
+    of a deleted reference is not rewritten, because a rewritten file counts as young.
+    Errors: as `select`; GuardRefused as `require_allowed`.
+    """
+    selection = select(history, policy, as_of, on_roots=True, unapproved=unapproved)
+    walk = _Walk(history, selection.expired, anchors(history, selection.held))
+    before, deleted = reachable(history, history.tips()), set(selection.deleted)
+    for snapshot_id in sorted(selection.held & before):
+        walk.cut(snapshot_id)
+    for reference in history.references():
+        if reference in deleted:
+            walk.edits.append(deletion_of(reference))
+        else:
+            walk.cut(reference.tip)
+    after = edited(history, walk.edits)
+    released = (before & selection.expired) - reachable(after, after.tips())
+    expiration = Expiration(selection, tuple(walk.edits), frozenset(released))
+    require_allowed(history, expiration)
+    return expiration
+
+
+class _Walk:
+    """Cuts the histories of several starts, one after the other.
+
+    No snapshot is walked twice: below a snapshot that was walked, the history is cut already. So many references on one
+    long history cost one walk, and no snapshot is rewritten twice.
+    """
+
+    def __init__(self, history: History, expired: frozenset[bytes], anchor: dict[bytes, bytes]) -> None:
+        self._parents = {snapshot_id: one.parent_id for snapshot_id, one in history.snapshots.items()}
+        self._expired = expired
+        self._anchor = anchor
+        self._settled: set[bytes] = set()
+        self.edits: list[Edit] = []
+
+    def cut(self, start: bytes) -> None:
+        """Give its anchor as parent to the last snapshot before the first expired one, or to an expired `start`."""
+        editable = self._last_kept(start)
+        if editable is None or self._parents[editable] not in self._expired:
+            return
+        self.edits.append(Reparented(editable, self._anchor[editable]))
+
+    def _last_kept(self, start: bytes) -> bytes | None:
+        """Return the first snapshot from `start` on that is a root or has an expired parent; None if walked before."""
+        at = start
+        while at not in self._settled:
+            self._settled.add(at)
+            parent = self._parents[at]
+            if parent is None or parent in self._expired:
+                return at
+            at = parent
+        return None
+
+
+def expiration_v2(
+    history: History, policy: SnapshotPolicy, as_of: datetime, unapproved: Unapproved = NOTHING_UNAPPROVED
+) -> Expiration:
+    """Return the expiration of `history` under `policy` at `as_of` (UTC); snapshots and references `unapproved` stay.
+
+    A snapshot is released when it has expired and no remaining reference points at it, whether it is reachable or not.
+    A remaining snapshot whose parent is released gets a new parent: the nearest held ancestor, or the root of its
+    history. The nearest remaining ancestor is no suitable parent, because a reference may be all that keeps it.
+    Errors: as `select`; GuardRefused as `require_allowed`.
+    """
+    selection = select(history, policy, as_of, on_roots=False, unapproved=unapproved)
+    deleted = set(selection.deleted)
+    released = selection.expired - {one.tip for one in history.references() if one not in deleted}
+    anchor = anchors(history, selection.held)
+    edits: list[Edit] = [
+        Reparented(snapshot_id, anchor[snapshot_id])
+        for snapshot_id, snapshot in sorted(history.snapshots.items())
+        if snapshot_id not in released and snapshot.parent_id in released
+    ]
+    edits += map(deletion_of, selection.deleted)
+    expiration = Expiration(selection, tuple(edits), released)
+    require_allowed(history, expiration)
+    return expiration
+
+
+def expire_v2(
+    repo: Repo, policy: SnapshotPolicy, as_of: datetime, stamp: Stamp, unapproved: Unapproved = NOTHING_UNAPPROVED
+) -> tuple[Repo, Expiration]:
+    """Return `repo` after the expiration, and the expiration; `repo` itself when there is nothing to do.
+
+    Errors: as `expiration_v2`; GuardRefused when the repository is not online, forbids the deletion of tags that
+    have expired, or has an update that is not before `stamp.at`.
+    """
+    require_online(repo)
+    expiration = expiration_v2(history_of(repo), policy, as_of, unapproved)
+    if not expiration.edits and not expiration.released:
+        return repo, expiration
+    _require_tags_deletable(repo, expiration)
+    return with_update(repo_after(repo, expiration), Update(UpdateKind.EXPIRATION_RAN, 0), stamp), expiration
+
+
+def repo_after(repo: Repo, expiration: Expiration) -> Repo:
+    """Return `repo` with the edits of the expiration; its ops log is still the one from before."""
+    after = edited(history_of(repo), expiration.edits)
+    return replace(
+        repo,
+        branches=after.branches,
+        tags=after.tags,
+        deleted_tags=repo.deleted_tags | (repo.tags.keys() - after.tags.keys()),
+        snapshots=remaining_snapshots(repo, expiration.released, expiration.reparented),
+    )
+
+
+def remaining_snapshots(
+    repo: Repo, released: Collection[bytes], reparented: Mapping[bytes, bytes]
+) -> dict[bytes, SnapshotInfo]:
+    """Return the snapshots of `repo` without those released, each with its new parent.
+
+    A snapshot with a new parent takes over the transaction logs of the snapshots between the two, because only these
+    logs record the changes since the new parent. The oldest snapshot comes first; the logs that a snapshot had taken
+    over come before its own log. The logs that the reparented snapshot had taken over before come last.
+    Source: Icechunk facts 3, Design doc 016.
+    """
+    remaining = {snapshot_id: one for snapshot_id, one in repo.snapshots.items() if snapshot_id not in released}
+    for snapshot_id, parent in reparented.items():
+        one = repo.snapshots[snapshot_id]
+        logs = (*_logs_between(repo, one, parent), *one.pruned_ancestor_tx_logs)
+        remaining[snapshot_id] = replace(one, parent_id=parent, pruned_ancestor_tx_logs=logs)
+    return remaining
+
+
+def _logs_between(repo: Repo, snapshot: SnapshotInfo, parent: bytes) -> list[bytes]:
+    between: list[SnapshotInfo] = []
+    at = snapshot.parent_id
+    while at is not None and at != parent:
+        between.append(repo.snapshots[at])
+        at = repo.snapshots[at].parent_id
+    return [log for one in reversed(between) for log in (*one.pruned_ancestor_tx_logs, one.id)]
+
+
+def _require_tags_deletable(repo: Repo, expiration: Expiration) -> None:
+    """Raise GuardRefused when tags are to be deleted and the flag delete_tag is off; icechunk ignores the flag here."""
+    tags = [edit.name for edit in expiration.edits if isinstance(edit, TagDeleted)]
+    if tags and not is_enabled(repo, DELETE_TAG):
+        raise GuardRefused(
+            f"{len(tags)} tags, {tags[0]!r} first, have expired, and the repository's feature flag delete_tag is off. "
+            f"Nothing was changed or deleted. Take delete_expired_tags out of the policy, or turn the flag on."
+        )

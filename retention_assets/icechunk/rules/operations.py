@@ -61,8 +61,10 @@ def reset_branch(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp, expect
     """
     require_online(repo)
     tip = _tip(repo, name)
-    if expected is not None:
-        _require_tip(name, tip, expected)
+    if expected is not None and tip != expected:
+        _refuse(
+            f"the branch {name!r} is on {encode_id(tip)}, not on {encode_id(expected)}", "Read the repository again."
+        )
     _known(repo, snapshot_id)
     new = replace(repo, branches={**repo.branches, name: snapshot_id})
     return with_update(new, Update(UpdateKind.BRANCH_RESET, 0, name=name, previous_snapshot_id=tip), stamp)
@@ -99,39 +101,6 @@ def delete_tag(repo: Repo, name: str, stamp: Stamp) -> Repo:
     return with_update(replace(repo, tags=tags, deleted_tags=repo.deleted_tags | {name}), update, stamp)
 
 
-def commit(repo: Repo, branch: str, snapshot: SnapshotInfo, stamp: Stamp) -> Repo:
-    """Return `repo` with `snapshot` on top of the branch.
-
-    Errors: GuardRefused when the branch is no longer on the snapshot's parent, when the id is in use, and when the
-    snapshot was not flushed after its parent.
-    """
-    require_online(repo)
-    tip = _tip(repo, branch)
-    _require_tip(branch, tip, snapshot.parent_id)
-    _require_new(repo, snapshot, tip)
-    update = Update(UpdateKind.NEW_COMMIT, 0, name=branch, new_snapshot_id=snapshot.id)
-    return with_update(_with_tip(repo, branch, snapshot), update, stamp)
-
-
-def amend(repo: Repo, branch: str, snapshot: SnapshotInfo, stamp: Stamp) -> Repo:
-    """Return `repo` with `snapshot` in place of the branch's tip; the old tip stays listed until a garbage collection.
-
-    `snapshot.parent_id` names the old tip. In the result, `snapshot` has the parent of the old tip, and the transaction
-    logs that the old tip had taken over. Other branches, tags and children stay on the old tip, as in icechunk.
-    Errors: GuardRefused as `commit`, and when the old tip is a root.
-    """
-    require_online(repo)
-    tip = _tip(repo, branch)
-    _require_tip(branch, tip, snapshot.parent_id)
-    _require_new(repo, snapshot, tip)
-    old = repo.snapshots[tip]
-    if old.parent_id is None:
-        _refuse(f"the first snapshot {encode_id(tip)} cannot be amended", "Commit on top of it.")
-    new = replace(snapshot, parent_id=old.parent_id, pruned_ancestor_tx_logs=old.pruned_ancestor_tx_logs)
-    update = Update(UpdateKind.COMMIT_AMENDED, 0, name=branch, previous_snapshot_id=tip, new_snapshot_id=snapshot.id)
-    return with_update(_with_tip(repo, branch, new), update, stamp)
-
-
 def set_status(repo: Repo, availability: Availability, reason: str | None, stamp: Stamp) -> Repo:
     """Return `repo` online or read-only from `stamp.at` on; every current status is allowed.
 
@@ -141,11 +110,6 @@ def set_status(repo: Repo, availability: Availability, reason: str | None, stamp
         _refuse("icechunk 2 reads the status offline as online", "Set read-only instead.")
     status = RepoStatus(availability, micros_of(stamp.at), reason)
     return with_update(replace(repo, status=status), Update(UpdateKind.REPO_STATUS_CHANGED, 0, status=status), stamp)
-
-
-def _with_tip(repo: Repo, branch: str, snapshot: SnapshotInfo) -> Repo:
-    snapshots = {**repo.snapshots, snapshot.id: snapshot}
-    return replace(repo, snapshots=snapshots, branches={**repo.branches, branch: snapshot.id})
 
 
 def _known(repo: Repo, snapshot_id: bytes) -> SnapshotInfo:
@@ -158,21 +122,6 @@ def _tip(repo: Repo, branch: str) -> bytes:
     if branch not in repo.branches:
         _refuse(f"there is no branch {branch!r}", "Correct the name.")
     return repo.branches[branch]
-
-
-def _require_tip(branch: str, tip: bytes, expected: bytes | None) -> None:
-    if tip != expected:
-        wanted = "no snapshot" if expected is None else encode_id(expected)
-        _refuse(f"the branch {branch!r} is on {encode_id(tip)}, not on {wanted}", "Read the repository again.")
-
-
-def _require_new(repo: Repo, snapshot: SnapshotInfo, tip: bytes) -> None:
-    text = encode_id(snapshot.id)
-    if snapshot.id in repo.snapshots:
-        _refuse(f"there is a snapshot {text} already", "Make a new id.")
-    if snapshot.flushed_at <= repo.snapshots[tip].flushed_at:
-        behind = repo.snapshots[tip].flushed_at - snapshot.flushed_at
-        _refuse(f"snapshot {text} is dated {behind} µs before {encode_id(tip)}, its parent", "Compare the clocks.")
 
 
 def _require_flag(repo: Repo, flag: int, name: str) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.core.aggregates import union_of
 from retention_assets.core.paths import END, spelled
 from retention_assets.icechunk.formats.ids import CANONICAL
 from retention_assets.icechunk.formats.paths import CHUNKS, MANIFESTS
+from retention_assets.spark.frames import union_of
 
 _LAST_SEGMENT = rf"/({CANONICAL}){END}"
 _OWN_CHUNK = rf"^{CHUNKS}({CANONICAL}){END}"

@@ -6,8 +6,7 @@ Source: Icechunk facts 2, Writing a `repo` object and Feature flag ids; 3, Times
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from retention_assets.decoding.corruption import corrupt
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import GuardRefused, corrupt
 from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, Update
 from retention_assets.icechunk.formats.values import read_flexbuffer
 from retention_assets.icechunk.rules.snapshots import micros_of

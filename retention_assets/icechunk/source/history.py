@@ -15,8 +15,8 @@ from retention_assets.icechunk.formats.model import Availability, Repo, RepoStat
 from retention_assets.icechunk.rules.snapshots import History, Snapshot, lineage, micros_of
 from retention_assets.icechunk.rules.updates import DELETE_TAG, is_enabled
 from retention_assets.icechunk.source.repository import IcechunkState
-from retention_assets.state.metadata import Details, needed
 from retention_assets.tables import REPOSITORY_HISTORY
+from retention_assets.warehouse.metadata import Details, needed
 
 
 def history_rows(state: IcechunkState) -> pa.Table:

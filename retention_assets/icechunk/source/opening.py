@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from retention_assets.config.configuration import Repository
-from retention_assets.config.policies import policy_text, to_correct
+from retention_assets.config.configuration import Repository, policy_text, to_correct
 from retention_assets.config.timestamps import Clock
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.objectstore.access import StoreAccess, open_store

@@ -2,6 +2,7 @@
 
 The ops log of format 2 is read from the repo object and its backups. This module only reads. Everything that it cannot
 read is an error: if a reference were skipped, the snapshots that only this reference reaches would be deleted.
+Source: Icechunk facts 1, Layout.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,11 +14,20 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-from retention_assets.errors import ObjectMissing, SourceError
+from retention_assets.errors import CorruptFile, ObjectMissing, SourceError
 from retention_assets.icechunk.formats.ids import decode_id, encode_id, is_canonical
 from retention_assets.icechunk.formats.model import MAIN, Repo, Update, UpdateKind
 from retention_assets.icechunk.formats.model import Snapshot as SnapshotFile
-from retention_assets.icechunk.formats.paths import OVERWRITTEN, REPO, SNAPSHOTS, read_reference, reference_file
+from retention_assets.icechunk.formats.paths import (
+    OVERWRITTEN,
+    REFERENCES,
+    REPO,
+    SNAPSHOTS,
+    ReferenceFile,
+    ReferenceKind,
+    read_reference,
+    reference_file,
+)
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.snapshots import read_snapshot
 from retention_assets.icechunk.rules.snapshots import (
@@ -28,9 +38,69 @@ from retention_assets.icechunk.rules.snapshots import (
     reachable,
     require_complete,
 )
-from retention_assets.icechunk.source.references import References, read_references, reference_files
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.objects import ObjectMetadata, ObjectReader
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """The snapshots that branches, live tags and deleted tags name; None for a deleted tag without a readable file."""
+
+    branches: Mapping[str, bytes]
+    tags: Mapping[str, bytes]
+    deleted_tags: Mapping[str, bytes | None]
+    paths: tuple[str, ...]  # of all files below `refs/`
+
+
+def read_references(reader: ObjectReader) -> References:
+    """Return all branches, live tags and deleted tags.
+
+    Icechunk skips a tag that it cannot read, and its garbage collection then deletes the snapshots that only this
+    tag reaches. Here an unreadable tag is an error that ends the run. Source: Icechunk facts 1, v1 hazard.
+    Errors: CorruptFile for a file that holds no id, or that does not belong below `refs/`; SourceError for a reference
+    that disappears while it is read.
+    """
+    paths = tuple(sorted(one.path for one in reference_files(reader)))
+    files = [reference_file(path) for path in paths]
+    deleted = {one.name for one in files if one.tombstone}
+    branches: dict[str, bytes] = {}
+    tags: dict[str, bytes] = {}
+    named: dict[str, bytes | None] = dict.fromkeys(deleted)
+    for file, path in zip(files, paths, strict=True):
+        if file.tombstone:
+            continue
+        if file.kind is ReferenceKind.TAG and file.name in deleted:
+            named[file.name] = _named_once(reader, path)
+        else:
+            of_kind = branches if file.kind is ReferenceKind.BRANCH else tags
+            of_kind[file.name] = _named(reader, file, path)
+    return References(branches, tags, named, paths)
+
+
+def reference_files(reader: ObjectReader) -> Iterator[ObjectMetadata]:
+    """Yield path, size, time and ETag of every file below `refs/`, of any kind."""
+    for batch in reader.list(REFERENCES):
+        for row in batch.to_pylist():
+            yield ObjectMetadata(row["path"], row["size"], row["last_modified"], row["e_tag"])
+
+
+def _named(reader: ObjectReader, file: ReferenceFile, path: str) -> bytes:
+    try:
+        return read_reference(reader.read(path), reader.describe(path))
+    except ObjectMissing:
+        raise SourceError(
+            f"{reader.describe(path)}: the {file.kind.value} {file.name} was listed, and is not there any more. "
+            f"Nothing was changed or deleted. Run again."
+        ) from None
+
+
+def _named_once(reader: ObjectReader, path: str) -> bytes | None:
+    """Return the snapshot that a deleted tag named; None if its file is missing or corrupt: it retains nothing."""
+    try:
+        return read_reference(reader.read(path), reader.describe(path))
+    except (CorruptFile, ObjectMissing):
+        return None
+
 
 _AT_ONCE = 16  # snapshot files read at once
 _BATCH = 1_000  # snapshot files queued for reading

@@ -10,8 +10,8 @@ from retention_assets.icechunk.formats.ids import encode_id, encode_ids, id_byte
 from retention_assets.icechunk.formats.manifests import read_manifest_chunks
 from retention_assets.icechunk.formats.paths import MANIFESTS, SNAPSHOTS
 from retention_assets.icechunk.formats.snapshots import read_snapshot
-from retention_assets.state.table_cache import FILE_BYTES, Kind, on_first_row
 from retention_assets.tables import CACHED_MANIFESTS, CACHED_SNAPSHOTS
+from retention_assets.warehouse.table_cache import FILE_BYTES, Kind, on_first_row
 
 SNAPSHOT_MANIFESTS = pa.schema(
     [

@@ -19,7 +19,7 @@ from retention_assets.icechunk.sweep.reach import reach_of
 from retention_assets.icechunk.sweep.retained_set import RetainedSet, current_retained_set, held_ids, retained_set_of
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.plan import Heads, Plan
-from retention_assets.state.table_cache import TableCache
+from retention_assets.warehouse.table_cache import TableCache
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff, tells_no_time
 from retention_assets.core.amounts import Amount
 from retention_assets.core.digest import digest_of, digested_buckets
-from retention_assets.core.frames import CachedFrames, collect_together
 from retention_assets.core.guards import CheckResult
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
 from retention_assets.core.settle import candidates, settled
@@ -33,9 +32,9 @@ from retention_assets.icechunk.sweep.reach import live_addresses, others, snapsh
 from retention_assets.icechunk.sweep.retained_set import RetainedSet, edits_of, retained_set_of
 from retention_assets.inventory.unusual import name_warnings
 from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.spark.frames import CachedFrames, collect_together
 from retention_assets.state.acknowledged import record_found
 from retention_assets.state.memory import due_objects, keep_due, require_past
-from retention_assets.state.metadata import Details, needed
 from retention_assets.state.plan import (
     Heads,
     Plan,
@@ -47,7 +46,8 @@ from retention_assets.state.plan import (
     withdraw_plan,
 )
 from retention_assets.state.policies import keep_policy
-from retention_assets.state.warehouse import Rows, Warehouse
+from retention_assets.warehouse.metadata import Details, needed
+from retention_assets.warehouse.warehouse import Rows, Warehouse
 
 GUARDS = (
     "live_not_empty",

@@ -11,14 +11,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.core.frames import from_arrow
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS, TRANSACTIONS
 from retention_assets.icechunk.rules.reach import chunks_of, manifests_of
 from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
 from retention_assets.icechunk.sweep.retained_set import RetainedSet
-from retention_assets.state.table_cache import TableCache
+from retention_assets.spark.frames import from_arrow
 from retention_assets.tables import STRINGS, TIMESTAMP
+from retention_assets.warehouse.table_cache import TableCache
 
 _SNAPSHOTS = pa.schema(
     [

@@ -15,9 +15,15 @@ import pyarrow as pa
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.rules.collection import Kept, kept_transaction_logs, kept_v1, kept_v2, repo_without
-from retention_assets.icechunk.rules.expiration import BranchDeleted, Expiration, TagDeleted, edited
-from retention_assets.icechunk.rules.expire_v1 import expire_v1
-from retention_assets.icechunk.rules.expire_v2 import expiration_v2, repo_after
+from retention_assets.icechunk.rules.expiration import (
+    BranchDeleted,
+    Expiration,
+    TagDeleted,
+    edited,
+    expiration_v2,
+    expire_v1,
+    repo_after,
+)
 from retention_assets.icechunk.rules.planned import PlannedEdits, unapproved
 from retention_assets.icechunk.rules.retention import NOTHING_UNAPPROVED, Decision, Unapproved, held_snapshots
 from retention_assets.icechunk.rules.snapshots import History
@@ -36,13 +42,12 @@ _UNREACHED = "; it goes since nothing reaches it and its file is old"
 class RetainedSet:
     """The retained set of a repository.
 
-    `before` is the current history, `after` the history after the expiration. The `snapshots` stay with everything that
+    `before` is the current history. The `snapshots` stay with everything that
     they reference. The `transaction_logs` stay too, but need not exist. `expiration` has the edits that are still to be
     made; None: there are none.
     """
 
     before: History
-    after: History
     kept: Kept
     snapshots: frozenset[bytes]
     transaction_logs: frozenset[bytes]
@@ -75,12 +80,11 @@ def retained_set_of(
         expiration = _within(planned, state.history, partial(expire_v1, state.history, policy, as_of))
         after = edited(state.history, expiration.edits)
         kept = kept_v1(after, state.stored, cutoff, expiration.selection.held)
-        return _retained(state.history, after, kept, kept.snapshots, expiration, None)
+        return _retained(state.history, kept, kept.snapshots, expiration, None)
     expiration = _within(planned, state.history, partial(expiration_v2, state.history, policy, as_of))
     repo = repo_after(state.repo, expiration)
     kept = kept_v2(repo, state.stored, cutoff, expiration.selection.held)
-    after = edited(state.history, expiration.edits)
-    return _retained(state.history, after, kept, kept.snapshots, expiration, repo_without(repo, kept.dropped))
+    return _retained(state.history, kept, kept.snapshots, expiration, repo_without(repo, kept.dropped))
 
 
 def _within(planned: PlannedEdits | None, history: History, expire: Callable[[Unapproved], Expiration]) -> Expiration:
@@ -96,22 +100,21 @@ def current_retained_set(state: IcechunkState, cutoff: datetime, held: Collectio
     """
     if state.repo is None:
         kept = kept_v1(state.history, state.stored, cutoff, held)
-        return _retained(state.history, state.history, kept, kept.snapshots, None, None)
+        return _retained(state.history, kept, kept.snapshots, None, None)
     kept = kept_v2(state.repo, state.stored, cutoff, held)
     listed = kept.snapshots | (kept.dropped & state.stored.keys())
-    return _retained(state.history, state.history, kept, listed, None, state.repo)
+    return _retained(state.history, kept, listed, None, state.repo)
 
 
 def _retained(
     before: History,
-    after: History,
     kept: Kept,
     snapshots: frozenset[bytes],
     expiration: Expiration | None,
     repo: Repo | None,
 ) -> RetainedSet:
     logs = kept_transaction_logs(repo, kept) | snapshots
-    return RetainedSet(before, after, kept, snapshots, logs, expiration)
+    return RetainedSet(before, kept, snapshots, logs, expiration)
 
 
 def edits_of(state: IcechunkState, retained: RetainedSet, as_of: datetime, cutoff: datetime) -> PlannedEdits:

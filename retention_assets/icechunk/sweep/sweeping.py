@@ -9,7 +9,6 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from retention_assets.core.amounts import Amount
-from retention_assets.core.frames import from_arrow
 from retention_assets.core.liveness import Liveness
 from retention_assets.icechunk.edits.publishing import publish
 from retention_assets.icechunk.edits.stored import (
@@ -26,13 +25,14 @@ from retention_assets.icechunk.sweep.layout import IcechunkLayout, characters
 from retention_assets.icechunk.sweep.liveness import IcechunkLiveness, IcechunkLivenessQuery
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.spark.frames import from_arrow
 from retention_assets.state.acknowledged import acknowledged_addresses
 from retention_assets.state.lease import Lease
 from retention_assets.state.ledger import ledger_of_plan, report_of
 from retention_assets.state.plan import Plan, planned_heads
-from retention_assets.state.table_cache import TableCache
 from retention_assets.sweep.engine import RepositorySweep
 from retention_assets.sweep.sweep_run import Report, Sweep, chosen_plan, planned_as_approved, require_clock, sweep_plan
+from retention_assets.warehouse.table_cache import TableCache
 
 IcechunkSweep = Sweep[OpenIcechunk]
 

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.core.frames import CachedFrames
 from retention_assets.core.guards import CheckResult
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.paths import TRANSACTIONS
@@ -22,11 +21,12 @@ from retention_assets.icechunk.sweep.retained_set import RetainedSet, current_re
 from retention_assets.icechunk.sweep.sweeping import IcechunkSweep
 from retention_assets.objectstore.listing import list_objects, presence
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.spark.frames import CachedFrames
 from retention_assets.state.acknowledged import acknowledged_addresses
 from retention_assets.state.ledger import ABSENT
-from retention_assets.state.table_cache import TableCache
 from retention_assets.sweep.sweep_run import verification_inputs
 from retention_assets.sweep.verification import what_was_done
+from retention_assets.warehouse.table_cache import TableCache
 
 CHECKS = (
     "references_resolve",

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.decoding.columns import Fields, binary_column, decode, plan_fields, require_text, text_column
-from retention_assets.decoding.corruption import corrupt
 from retention_assets.decoding.kernels import MESSAGE, TEXT, VARINT
+from retention_assets.errors import corrupt
 from retention_assets.lakefs.formats.sstable import open_table, require_kind
 
 BY_PREFIX_DEPRECATED, RELATIVE, FULL = 0, 1, 2  # address_type; source: lakeFS facts 2.3

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from google.protobuf.message import DecodeError, Message
 
-from retention_assets.decoding.corruption import corrupt
+from retention_assets.errors import corrupt
 from retention_assets.lakefs.formats.identity import commit_id
 from retention_assets.lakefs.formats.lakefs_pb2 import BranchData, CommitData, GarbageCollectionRules, TagData
 from retention_assets.lakefs.formats.ranges import FIRST_SECOND, LAST_SECOND

@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.core.age import AgeCutoff
-from retention_assets.core.aggregates import union_of
 from retention_assets.core.paths import below_any
 from retention_assets.core.states import (
     CANDIDATE,
@@ -22,7 +21,8 @@ from retention_assets.core.states import (
     WAITING,
     YOUNG,
 )
-from retention_assets.lakefs.rules.names import is_generated, is_outside, stored_name
+from retention_assets.lakefs.names.columns import is_generated, is_outside, stored_name
+from retention_assets.spark.frames import union_of
 
 LIVE_COLUMNS = ("address", "key", "active", "protected", "lifecycle_due", "last_modified")
 _TEXTS = "array<string>"

@@ -2,6 +2,8 @@
 
 `policy.rules.due_since` is the same rule in plain Python.
 
+`kept_by_duplicates` finds addresses that are due at one path and kept by another path.
+
 Source: DESIGN.md, Decisions (Lifecycle); seed 002.
 """
 
@@ -91,3 +93,20 @@ def _earliest(timestamps: Sequence[Column]) -> Column:
     if not timestamps:
         return F.lit(None).cast("timestamp")
     return F.least(*timestamps) if len(timestamps) > 1 else timestamps[0]
+
+
+def kept_by_duplicates(pairs: DataFrame) -> DataFrame:
+    """Return (address, size, kept_by, let_go) of addresses that are kept only because of the paths in `kept_by`.
+
+    `let_go` has the paths that no longer keep the address: no active commit has the pair, or the pair is due under a
+    lifecycle rule.
+
+    `pairs`: `addresses` with the columns of `with_lifecycle`.
+    """
+    keeps = F.col("active") & ~F.col("lifecycle_due")
+    grouped = pairs.groupBy("address").agg(
+        F.max("size").alias("size"),
+        F.array_sort(F.collect_set(F.when(keeps, F.col("key")))).alias("kept_by"),
+        F.array_sort(F.collect_set(F.when(~keeps, F.col("key")))).alias("let_go"),
+    )
+    return grouped.where((F.size("kept_by") > 0) & (F.size("let_go") > 0))

@@ -16,9 +16,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from retention_assets.core.aggregates import union_of
-from retention_assets.core.frames import on_workers
 from retention_assets.errors import TableContractError
+from retention_assets.spark.frames import on_workers, union_of
 from retention_assets.tables import STRINGS
 
 _LISTS = ("branches", "left_branches", "rule_ids")  # columns with lists of names

@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.core.frames import from_arrow
+from retention_assets.lakefs.names.columns import canonical_address
 from retention_assets.lakefs.rules.name_sets import NameSets
-from retention_assets.lakefs.rules.names import canonical_address
+from retention_assets.spark.frames import from_arrow
 
 OF_COMMITS = (  # columns of `potential_commits`
     *("metarange_id", "branches", "created_at", "active", "potential", "protected", "due_since", "rule_id", "is_head"),

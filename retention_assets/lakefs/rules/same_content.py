@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.core.states import CANDIDATE, MAY_BE_STAGED, UNREFERENCED
-from retention_assets.lakefs.rules.names import is_outside, stored_name
+from retention_assets.lakefs.names.columns import is_outside, stored_name
 
 _MD5 = r"^[0-9a-f]{32}\z"
 _OF_PARTS = r"^([0-9a-f]{32})-[0-9]+\z"  # lakeFS uses the part before the dash as the checksum

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from retention_assets.core.frames import on_workers
 from retention_assets.errors import ObjectMissing, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.spark.frames import on_workers
 
 _ROWS = pa.schema([("address", pa.string()), ("md5", pa.string())])
 _ARCHIVED = ("InvalidObjectState", "BlobArchived")  # error codes of S3 and Azure for an archived object

@@ -3,28 +3,30 @@
 The base inventory is the repository's last inventory table (an optimized run, seed 001) or an inventory that the store
 delivered. Its rows are used only for closed slices of `data/`: nothing can have been written to them since. All other
 prefixes are listed now.
+
+The name of a slice tells when lakeFS created it: it is an xid with an inverted time, so that the newest slice is listed
+first. Source: lakeFS facts 1.1.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.config.timestamps import Clock
-from retention_assets.core.frames import from_arrow
 from retention_assets.errors import TableContractError
 from retention_assets.inventory.inventories import delivered_inventory
 from retention_assets.lakefs.source.opening import OpenRepository
-from retention_assets.lakefs.source.slices import is_closed
 from retention_assets.objectstore.listing import Prefixes, list_objects
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.spark.frames import from_arrow
 from retention_assets.state.ledger import collected_since
-from retention_assets.state.metadata import Details, PartitionMetadata, needed
-from retention_assets.state.warehouse import METADATA, Warehouse
 from retention_assets.tables import STORAGE_INVENTORY
+from retention_assets.warehouse.metadata import Details, PartitionMetadata, needed
+from retention_assets.warehouse.warehouse import METADATA, Warehouse
 
 _STILL_LISTED = timedelta(hours=2)  # longer than a sweep's window: `attempted` is recorded before the delete
 _DATA, _INTERNAL = "data/", "_lakefs/"  # Source: lakeFS facts 1.1
@@ -193,3 +195,31 @@ def directory_prefix(address: Column) -> Column:
     top = F.substring_index(address, "/", 1)
     within = F.when(F.concat(top, F.lit("/")) == _DATA, F.substring_index(address, "/", 2)).otherwise(top)
     return F.concat(within, F.lit("/"))
+
+
+_DIGITS = "0123456789abcdefghijklmnopqrstuv"  # the base-32 alphabet of xids
+_LENGTH = 20
+_TIME_DIGITS = 7  # 35 bits: 32 bits of time, and 3 bits of the next field
+_BACKWARDS_FROM = 3_931_046_656  # 4000-01-01 in unix seconds, modulo 2**32
+
+# The server issues addresses in a slice for one hour. An address can be written until its token expires. One more day
+# is added for clocks that differ and for multipart uploads.
+_SLICE_LIFE = timedelta(hours=1)
+_TOKEN_LIFE = timedelta(hours=24)  # the default of lakeFS; a shorter `token_life` in the settings is not used
+_ALLOWANCE = timedelta(hours=24)
+
+
+def slice_began(name: str) -> datetime | None:
+    """Return the time (UTC) when the slice was created; None if `name` is not the name of a slice."""
+    if len(name) != _LENGTH or any(digit not in _DIGITS for digit in name):
+        return None
+    bits = 0
+    for digit in name[:_TIME_DIGITS]:
+        bits = bits * len(_DIGITS) + _DIGITS.index(digit)
+    return datetime.fromtimestamp(_BACKWARDS_FROM - (bits >> 3), UTC)
+
+
+def is_closed(name: str, at: datetime, token_life: timedelta) -> bool:
+    """Return whether nothing can have been written to the slice since `at`. False if `name` is not a slice."""
+    began = slice_began(name)
+    return began is not None and began + _SLICE_LIFE + max(token_life, _TOKEN_LIFE) + _ALLOWANCE < at

@@ -7,8 +7,8 @@ between runs. Cached rows are used only if the complete list of their ids was wr
 import pyarrow as pa
 
 from retention_assets.lakefs.formats.ranges import read_metarange, read_range
-from retention_assets.state.table_cache import FILE_BYTES, Kind, on_first_row
 from retention_assets.tables import CACHED_METARANGES, CACHED_RANGES
+from retention_assets.warehouse.table_cache import FILE_BYTES, Kind, on_first_row
 
 COMMITTED = "_lakefs"  # where lakeFS keeps ranges and metaranges below a namespace
 

@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.core.frames import from_arrow, on_workers
 from retention_assets.errors import CorruptFile, brief
-from retention_assets.lakefs.rules.names import canonical_address
+from retention_assets.lakefs.names.columns import canonical_address
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.spark.frames import from_arrow, on_workers
 from retention_assets.tables import UNCOMMITTED_OBJECTS
 
 _ADDRESS, _CREATED = "physical_address", "creation_date"  # unix seconds, the server's clock
@@ -29,7 +29,7 @@ def staged_objects(
 ) -> DataFrame:
     """Return (address, created_at) of each staged object, with canonical addresses.
 
-    `files`, `shown`: see `StagedList`. `inside`: see `names.spellings`.
+    `files`, `shown`: see `StagedList`. `inside`: see `generated.spellings`.
 
     Errors: CorruptFile that names the file, and the errors of the store; both are raised when the rows are computed.
     """

@@ -13,37 +13,117 @@ from pyspark.sql import functions as F
 
 from retention_assets.config.configuration import Repository
 from retention_assets.core.amounts import Amount
-from retention_assets.core.frames import CachedFrames, from_arrow
 from retention_assets.core.guards import CheckResult
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
-from retention_assets.core.summary import BRANCH, PREFIX, REASON, TOTAL, directory, top_prefix
+from retention_assets.core.totals import BRANCH, PREFIX, REASON, TOTAL, directory, largest_groups, top_prefix
 from retention_assets.errors import GuardRefused
-from retention_assets.lakefs.comparison import (
-    CHANGES,
-    FREED_ALIKE,
-    at_heads,
-    changed_amounts,
-    compared,
-    head_amounts,
-    with_heads,
-)
-from retention_assets.lakefs.rules.generated_names import spellings
+from retention_assets.lakefs.names.generated import spellings
 from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
-from retention_assets.lakefs.sweep.contents import CommittedContents, committed_contents
-from retention_assets.lakefs.sweep.liveness import commits_under
+from retention_assets.lakefs.sweep.liveness import CommittedContents, commits_under, committed_contents
 from retention_assets.lakefs.sweep.memory import read_memory
 from retention_assets.lakefs.sweep.planning import PlanInputs, Terms, classify, run_checks
 from retention_assets.objectstore.access import open_store
 from retention_assets.policy.lint import Finding, lint
 from retention_assets.policy.rules import Policy
+from retention_assets.spark.frames import CachedFrames, from_arrow, union_of
 from retention_assets.state.approval import planned_terms
 from retention_assets.state.memory import due_objects_of
 from retention_assets.state.plan import Plan, planned_objects
-from retention_assets.state.table_cache import TableCache
-from retention_assets.state.warehouse import Rows, Warehouse
 from retention_assets.tables import COMMIT_GRAPH, STORAGE_INVENTORY, UNCOMMITTED_OBJECTS
+from retention_assets.warehouse.table_cache import TableCache
+from retention_assets.warehouse.warehouse import Rows, Warehouse
+
+NEWLY_FREED, NO_LONGER_FREED = "newly_freed", "no_longer_freed"  # only the later set has the object; only the earlier
+FREED_OTHERWISE, FREED_ALIKE = "freed_otherwise", "freed_alike"  # both sets have it: reason or rule differs; is equal
+CHANGES = (NEWLY_FREED, NO_LONGER_FREED, FREED_OTHERWISE, FREED_ALIKE)
+
+_COMPARED = ("size", "reason", "rule_ids", "paths", "branches")
+_EARLIER, _LATER = "before", "after"
+
+
+def compared(before: DataFrame, after: DataFrame) -> DataFrame:
+    """Return one row per address of either set, with its `change` and the reasons and rules in both sets.
+
+    A reason or rule is null if that set does not have the object. `size`, `paths` and `branches` come from the later
+    set if it has the object, else from the earlier set.
+
+    `before`, `after`: rows of `deletion_candidates`.
+    """
+    both = _side(before, _EARLIER).join(_side(after, _LATER), on="address", how="full")
+    differs = (F.col("reason_before") != F.col("reason_after")) | (F.col("rule_ids_before") != F.col("rule_ids_after"))
+    change = (
+        F.when(F.col("reason_before").isNull(), NEWLY_FREED)
+        .when(F.col("reason_after").isNull(), NO_LONGER_FREED)
+        .when(differs, FREED_OTHERWISE)
+        .otherwise(FREED_ALIKE)
+    )
+    return both.select(
+        "address",
+        change.alias("change"),
+        *(F.coalesce(f"{name}_after", f"{name}_before").alias(name) for name in ("size", "paths", "branches")),
+        *(f"{name}_{side}" for name in ("reason", "rule_ids") for side in (_EARLIER, _LATER)),
+    )
+
+
+def _side(candidates: DataFrame, name: str) -> DataFrame:
+    return candidates.select("address", *(F.col(column).alias(f"{column}_{name}") for column in _COMPARED))
+
+
+def changed_amounts(changes: DataFrame, most: int, prefix: Callable[[], Column] = top_prefix) -> DataFrame:
+    """Return the `largest_groups` of each change. `changes`: the rows that `compared` returns."""
+    return largest_groups(changes, "change", _reason_text(), prefix(), most)
+
+
+def _reason_text() -> Column:
+    """Return the reason as text. If the two sets free the object for different reasons, the text has both."""
+    earlier, later = F.col("reason_before"), F.col("reason_after")
+    both = F.when(earlier == later, F.concat(later, F.lit(", other rules"))).otherwise(
+        F.concat(earlier, F.lit(" → "), later)
+    )
+    return F.when(F.col("change") == FREED_OTHERWISE, both).otherwise(F.coalesce(later, earlier))
+
+
+def at_heads(commits: DataFrame, graph: DataFrame) -> DataFrame:
+    """Return the rows of `potential_commits` that a branch or tag names; `branches` has these names.
+
+    A tag is written `tag <name>`, because a branch can have the same name.
+    """
+    tags = F.transform("tags", lambda tag: F.concat(F.lit("tag "), tag))
+    named = graph.select("commit_id", F.concat("head_of", tags).alias("names")).where(F.size("names") > 0)
+    return commits.join(named, on="commit_id", how="inner").withColumn("branches", F.col("names")).drop("names")
+
+
+def with_heads(changes: DataFrame, pairs_at_heads: DataFrame) -> DataFrame:
+    """Return the changes with the column `heads`: the branches and tags whose current commit has the object.
+
+    Only newly freed objects have `heads`. The list is empty if only older commits have the object.
+
+    `pairs_at_heads`: the `addresses` of the commits that `at_heads` returns.
+    """
+    heads = pairs_at_heads.groupBy("address").agg(union_of("branches").alias("heads"))
+    none = F.array().cast("array<string>")
+    joined = changes.join(heads, on="address", how="left")
+    is_new = F.col("change") == NEWLY_FREED
+    return joined.withColumn("heads", F.when(is_new, F.coalesce("heads", none)).otherwise(none))
+
+
+def head_amounts(changes: DataFrame, most: int) -> DataFrame:
+    """Return (name, objects, bytes) of the `most` heads that lose the most bytes, and a total with an empty name.
+
+    Objects that no head has are not counted. `changes`: the rows that `with_heads` returns.
+    """
+    names = F.explode(F.concat(F.array(F.lit("")), F.col("heads"))).alias("name")
+    return (
+        changes.where(F.size("heads") > 0)
+        .select("size", names)
+        .groupBy("name")
+        .agg(F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes"))
+        .orderBy(F.col("name") != "", F.col("bytes").desc(), "name")
+        .limit(most + 1)
+    )
+
 
 _MOST = 12  # groups shown of each change
 Groups = Sequence[tuple[str, Amount]]

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from retention_assets.core.guards import CheckResult
 from retention_assets.errors import GuardRefused
-from retention_assets.lakefs.rules.legacy_names import is_own_name, kinds_in_use
+from retention_assets.lakefs.names.legacy import is_own_name, kinds_in_use
 from retention_assets.lakefs.rules.references import References
 from retention_assets.state.plan import Plan
 

@@ -1,6 +1,8 @@
 """Checks which addresses are live just before deleting: reads the staged list, references and ranges again.
 
 Source: DESIGN.md, invariant 5. The check uses the same retention rules and the same cache as the planner.
+
+`CommittedContents` has the contents of commits: the ranges of metaranges, and the entries of ranges.
 """
 
 from collections.abc import Sequence
@@ -13,27 +15,70 @@ from pyspark.sql import functions as F
 
 from retention_assets.config.durations import format_duration
 from retention_assets.config.timestamps import Clock
-from retention_assets.core.guards import refusals
+from retention_assets.core.guards import CheckResult, refusals
 from retention_assets.core.liveness import Liveness
 from retention_assets.core.remedies import REMEDIES
 from retention_assets.errors import GuardRefused
+from retention_assets.lakefs.names.columns import stored_name
 from retention_assets.lakefs.rules.candidates import LIVE_COLUMNS, live_addresses
 from retention_assets.lakefs.rules.committed import activity, commit_graph, protected_commits, reaching_branches
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
-from retention_assets.lakefs.rules.names import stored_name
+from retention_assets.lakefs.rules.name_sets import NameSets
 from retention_assets.lakefs.rules.potential import is_potential, thresholds
+from retention_assets.lakefs.rules.ranges import active_ranges, addresses, canonical
 from retention_assets.lakefs.rules.references import References, references_hash
 from retention_assets.lakefs.rules.reflog import Memory, counting_heads, with_true_ages
 from retention_assets.lakefs.rules.tables import commit_graph_rows, potential_commits_rows
 from retention_assets.lakefs.source.opening import OpenRepository
+from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.repository import StagedList
 from retention_assets.lakefs.source.staged_objects import staged_objects
-from retention_assets.lakefs.sweep.contents import committed_contents
-from retention_assets.lakefs.sweep.guards import heads_present
+from retention_assets.lakefs.sweep.guards import heads_present, ranges_complete
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.table import CurrentRule
+from retention_assets.spark.frames import from_arrow
 from retention_assets.state.plan import Heads, Plan
-from retention_assets.state.table_cache import TableCache
+from retention_assets.warehouse.table_cache import TableCache
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedContents:
+    """The contents of commits as rows. They can be used several times without reading the files again."""
+
+    metarange_ranges: DataFrame
+    entries: DataFrame
+    ranges: DataFrame  # `active_ranges` of the commits
+    names: NameSets  # of the commits
+
+    def whole(self) -> CheckResult:
+        """Return the check result of the guard `ranges_complete`: whether every range has all its entries."""
+        return ranges_complete(self.metarange_ranges, self.entries, self.ranges)
+
+    def pairs(self) -> DataFrame:
+        """Return the (path, address) pairs of all commits; see `addresses`."""
+        return addresses(self.ranges, self.entries, self.names)
+
+    def pairs_of(self, commits: DataFrame) -> DataFrame:
+        """Return the (path, address) pairs of some of the commits. `commits`: rows of `potential_commits`."""
+        return addresses(active_ranges(commits, self.metarange_ranges), self.entries)
+
+
+def committed_contents(
+    spark: SparkSession, cache: TableCache, inside: Sequence[str], commits: pa.Table
+) -> CommittedContents:
+    """Return the contents of `commits`. Only files that are not in the cache are read from the store.
+
+    `commits`: rows of `potential_commits`. `inside`: the `spellings` of the namespace.
+
+    Errors: CorruptFile and the errors of the store, raised on executors.
+    """
+    named = from_arrow(spark, commits.select(["metarange_id"])).where("metarange_id != ''")
+    of_commits, _ = cache.rows(named, metaranges())
+    names = NameSets.of_commits(commits)
+    held = active_ranges(commits, of_commits, names)
+    entries, _ = cache.rows(held, ranges())
+    return CommittedContents(of_commits, canonical(entries, inside), held, names)
+
 
 _HOUR = timedelta(hours=1)
 _CREATED_AGAIN = "it was created again under its name"

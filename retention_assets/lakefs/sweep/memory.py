@@ -11,8 +11,8 @@ from retention_assets.lakefs.rules.reflog import Memory, SeenHead, remember, wit
 from retention_assets.policy.rules import Policy
 from retention_assets.state.memory import _STAY, MEMORY
 from retention_assets.state.plan import Plan, made_name
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.tables import TIMESTAMP
+from retention_assets.warehouse.warehouse import Warehouse
 
 _COMMITS, _HEADS = "commits.parquet", "heads.json"
 

@@ -13,13 +13,19 @@ from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.amounts import Amount
 from retention_assets.core.digest import digest_of, digested_buckets
-from retention_assets.core.frames import CachedFrames, collect_together
 from retention_assets.core.guards import CheckResult, LiveListed
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
 from retention_assets.core.settle import candidates, settled
 from retention_assets.core.totals import Totals, totals_counted, with_totals
 from retention_assets.errors import GuardRefused
 from retention_assets.inventory.unusual import name_warnings
+from retention_assets.lakefs.names.columns import issued_at
+from retention_assets.lakefs.names.legacy import (
+    KINDS,
+    is_own_name,
+    kinds_in_use,
+    with_foreign_names,
+)
 from retention_assets.lakefs.rules.candidates import (
     classified,
     commits_by_address,
@@ -28,14 +34,7 @@ from retention_assets.lakefs.rules.candidates import (
     one_by_address,
     with_names,
 )
-from retention_assets.lakefs.rules.legacy_names import (
-    KINDS,
-    is_own_name,
-    kinds_in_use,
-    with_foreign_names,
-)
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
-from retention_assets.lakefs.rules.names import issued_at
 from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory, SeenHead, counting_heads
 from retention_assets.lakefs.rules.same_content import (
@@ -56,10 +55,10 @@ from retention_assets.lakefs.source.checksums import md5_of
 from retention_assets.lakefs.sweep.memory import keep_memory
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.rules import Policy
+from retention_assets.spark.frames import CachedFrames, collect_together
 from retention_assets.state.acknowledged import acknowledged_addresses, first_of, record_found, record_missing
 from retention_assets.state.ledger import collected_addresses
 from retention_assets.state.memory import due_objects, keep_due, require_past
-from retention_assets.state.metadata import Details, needed
 from retention_assets.state.plan import (
     Heads,
     Plan,
@@ -71,8 +70,9 @@ from retention_assets.state.plan import (
     withdraw_plan,
 )
 from retention_assets.state.policies import keep_policy
-from retention_assets.state.warehouse import Rows, Warehouse
 from retention_assets.tables import DUE_OBJECTS
+from retention_assets.warehouse.metadata import Details, needed
+from retention_assets.warehouse.warehouse import Rows, Warehouse
 
 _OLD_REFERENCES = timedelta(days=1)
 _LISTING = timedelta(hours=1)  # at most this much time between listing and staged list counts for `settle`

@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.config.timestamps import utc_now
-from retention_assets.core.frames import on_workers
 from retention_assets.errors import ObjectMissing
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.spark.frames import on_workers
 
 _LIFECYCLE = "_lakefs/retention/lc"
 _ROWS_PER_FILE = 500_000

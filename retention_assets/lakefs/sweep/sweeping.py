@@ -17,9 +17,9 @@ from retention_assets.policy.rules import Policy
 from retention_assets.state.lease import Lease
 from retention_assets.state.ledger import ledger_of_plan, report_of
 from retention_assets.state.plan import Plan, planned_heads
-from retention_assets.state.table_cache import TableCache
 from retention_assets.sweep.engine import Directories, RepositorySweep
 from retention_assets.sweep.sweep_run import Report, Sweep, chosen_plan, planned_as_approved, require_clock, sweep_plan
+from retention_assets.warehouse.table_cache import TableCache
 
 
 def report(sweep: Sweep[OpenRepository], *, execute: bool = True, plan_hash: str = "") -> Report:

@@ -7,10 +7,9 @@ hold. The checks change nothing. Source: DESIGN.md, invariants 1, 7 and 9.
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.core.frames import CachedFrames, from_arrow
 from retention_assets.core.guards import CheckResult
 from retention_assets.core.states import LIFECYCLE
-from retention_assets.lakefs.rules.names import is_outside, stored_name
+from retention_assets.lakefs.names.columns import is_outside, stored_name
 from retention_assets.lakefs.rules.ranges import canonical
 from retention_assets.lakefs.source.inventory_snapshot import prefixes
 from retention_assets.lakefs.source.ranges import metaranges, ranges
@@ -20,14 +19,15 @@ from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
 from retention_assets.objectstore.listing import list_objects
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.spark.frames import CachedFrames, from_arrow
 from retention_assets.state.acknowledged import acknowledged_addresses
 from retention_assets.state.plan import planned_of_all
-from retention_assets.state.table_cache import read_tables
 from retention_assets.sweep.verification import (
     _GONE,
     VerificationInputs,
     what_was_done,
 )
+from retention_assets.warehouse.table_cache import read_tables
 
 CHECKS = (
     "heads_present",

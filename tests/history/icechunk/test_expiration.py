@@ -9,9 +9,9 @@ from retention_assets.icechunk.rules.expiration import (
     Reparented,
     TagDeleted,
     edited,
+    expire_v1,
     require_allowed,
 )
-from retention_assets.icechunk.rules.expire_v1 import expire_v1
 from retention_assets.policy.rules import Hold
 from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy
 from tests.history.icechunk.graphs import SEED, SEED_THRESHOLD, branch_line, names, snapshot_id

@@ -6,9 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retention_assets.icechunk.formats.ids import encode_id
-from retention_assets.icechunk.rules.expiration import edited
-from retention_assets.icechunk.rules.expire_v1 import expire_v1
-from retention_assets.icechunk.rules.expire_v2 import expiration_v2
+from retention_assets.icechunk.rules.expiration import edited, expiration_v2, expire_v1
 from retention_assets.icechunk.rules.retention import select
 from retention_assets.icechunk.rules.snapshots import ancestry, reachable
 from retention_assets.policy.rules import Hold

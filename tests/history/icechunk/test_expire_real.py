@@ -7,9 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retention_assets.icechunk.rules.expiration import TagDeleted, edited
-from retention_assets.icechunk.rules.expire_v1 import expire_v1
-from retention_assets.icechunk.rules.expire_v2 import expire_v2
+from retention_assets.icechunk.rules.expiration import TagDeleted, edited, expire_v1, expire_v2
 from retention_assets.icechunk.rules.snapshots import History, ancestry, history_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
 from tests.history.icechunk.real import (
@@ -49,10 +47,9 @@ def agree_in_format_1(directory: Path, templates: Templates, world: World, insta
     buried = set()
     for older_than in instants:
         before = read_v1(directory)
-        returned = expire(directory, older_than, branches=branches, tags=tags)
+        expire(directory, older_than, branches=branches, tags=tags)
         ours = expire_v1(before, policy, older_than)
         assert lines(edited(before, ours.edits)) == lines(read_v1(directory))
-        assert ours.passed_over == returned
         buried |= {f"tag.{edit.name}" for edit in ours.edits if isinstance(edit, TagDeleted)}
         assert buried == {path.parent.name for path in (directory / "refs").glob("*/ref.json.deleted")}
 

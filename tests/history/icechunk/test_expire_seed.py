@@ -4,9 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from retention_assets.icechunk.rules.expiration import edited
-from retention_assets.icechunk.rules.expire_v1 import expire_v1
-from retention_assets.icechunk.rules.expire_v2 import expire_v2
+from retention_assets.icechunk.rules.expiration import edited, expire_v1, expire_v2
 from retention_assets.icechunk.rules.snapshots import history_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
 from tests.history.icechunk.graphs import SEED, SEED_THRESHOLD, branch_line, line, names
@@ -57,7 +55,7 @@ def flags(*, branches: bool = False, tags: bool = False):
 def test_format_2_releases_what_no_remaining_reference_points_at(policy, released, main, branches, tags):
     repo, expiration = expire_v2(repo_of(SEED), policy, SEED_THRESHOLD, STAMP)
     after = history_of(repo)
-    assert names(expiration.released) == released == names(expiration.passed_over)
+    assert names(expiration.released) == released
     assert names(repo.snapshots) == {str(number) for number in range(15)} - released
     assert branch_line(after) == main
     assert (set(repo.branches), set(repo.tags)) == (branches, tags)
@@ -73,10 +71,9 @@ def test_format_2_releases_what_no_remaining_reference_points_at(policy, release
         pytest.param(flags(branches=True, tags=True), ALL_EXPIRED, set(), id="both"),
     ],
 )
-def test_format_1_passes_over_all_that_is_expired_and_releases_what_nothing_reaches(policy, released, left):
+def test_format_1_releases_what_nothing_reaches(policy, released, left):
     expiration = expire_v1(SEED, policy, SEED_THRESHOLD)
     after = edited(SEED, expiration.edits)
-    assert names(expiration.passed_over) == ALL_EXPIRED
     assert names(expiration.released) == released
     assert branch_line(after) == SHORT_MAIN
     assert {name: branch_line(after, name) for name in ("develop", "test", "qa")} == {
@@ -93,7 +90,7 @@ def test_format_1_passes_over_all_that_is_expired_and_releases_what_nothing_reac
 def test_an_expired_history_has_nothing_more_to_expire():
     once = expire_v1(SEED, flags(tags=True), SEED_THRESHOLD)
     twice = expire_v1(edited(SEED, once.edits), flags(tags=True), SEED_THRESHOLD)
-    assert (twice.edits, twice.released, twice.passed_over) == ((), frozenset(), frozenset())
+    assert (twice.edits, twice.released) == ((), frozenset())
     repo, _ = expire_v2(repo_of(SEED), flags(tags=True), SEED_THRESHOLD, STAMP)
     again, expiration = expire_v2(repo, flags(tags=True), SEED_THRESHOLD, STAMP)
     assert again is repo

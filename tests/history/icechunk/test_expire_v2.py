@@ -6,7 +6,7 @@ import pytest
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, Update, UpdateKind
-from retention_assets.icechunk.rules.expire_v2 import expiration_v2, expire_v2
+from retention_assets.icechunk.rules.expiration import expiration_v2, expire_v2
 from retention_assets.icechunk.rules.snapshots import History, history_of, micros_of
 from retention_assets.icechunk.rules.updates import DELETE_TAG, Stamp
 from retention_assets.policy.rules import Hold

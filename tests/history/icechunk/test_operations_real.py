@@ -11,13 +11,11 @@ import pytest
 
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
-from retention_assets.icechunk.formats.model import Availability, Repo, SnapshotInfo
+from retention_assets.icechunk.formats.model import Availability, Repo
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.repo_writer import write_repo
-from retention_assets.icechunk.rules.expire_v2 import expire_v2
+from retention_assets.icechunk.rules.expiration import expire_v2
 from retention_assets.icechunk.rules.operations import (
-    amend,
-    commit,
     create_branch,
     create_tag,
     delete_branch,
@@ -71,12 +69,6 @@ def expired(repo: Repo, older_than: datetime, stamp: Stamp, **flags: bool) -> Re
     return expire_v2(repo, everything_older(**flags), older_than, stamp)[0]
 
 
-def as_made(before: Repo, after: Repo) -> SnapshotInfo:
-    """The newest snapshot of main, as its session hands it over: with the parent that it started from."""
-    made = after.snapshots[after.branches["main"]]
-    return replace(made, parent_id=before.branches["main"], pruned_ancestor_tx_logs=())
-
-
 @pytest.fixture
 def beside(tmp_path) -> Beside:
     commits = [Commit(name, before, day) for name, before, day in zip("abcd", (None, *"abc"), DAYS, strict=False)]
@@ -102,20 +94,6 @@ def test_tags_are_made_and_deleted_as_by_icechunk(beside):
     a, repository = beside.ids["a"], beside.repository
     beside.both(lambda: repository.create_tag("v2", a), create_tag, "v2", decode_id(a))
     beside.both(lambda: repository.delete_tag("v1"), delete_tag, "v1")
-
-
-def test_commits_and_amendments_are_listed_as_by_icechunk(beside):
-    session = beside.repository.writable_session("main")
-    beside.both(lambda: session.commit("more", allow_empty=True), commit, "main", as_made)
-    session = beside.repository.writable_session("main")
-    beside.both(lambda: session.amend("other", allow_empty=True), amend, "main", as_made)
-
-
-def test_an_amendment_takes_over_the_logs_of_what_it_replaces(beside):
-    beside.repository.expire_snapshots(DAYS[3])
-    assert beside.read().snapshots[decode_id(beside.ids["d"])].pruned_ancestor_tx_logs
-    session = open_repository(beside.directory).writable_session("main")
-    beside.both(lambda: session.amend("again", allow_empty=True), amend, "main", as_made)
 
 
 def test_one_expiration_after_the_other_is_written_as_by_icechunk(beside):
@@ -194,16 +172,6 @@ def test_the_log_is_cut_where_icechunk_cuts_it(tmp_path, most):
     for name in ("t0", "t1", "t2", "t3", "t4", "t5", "t6"):
         beside.both(lambda name=name: beside.repository.create_tag(name, root), create_tag, name, INITIAL_SNAPSHOT)
     assert len(beside.read().latest_updates) == most
-
-
-def test_the_first_snapshot_cannot_be_amended(tmp_path):
-    create_repository(tmp_path)
-    beside = Beside(tmp_path, {})
-    root = beside.read().snapshots[INITIAL_SNAPSHOT]
-    other = replace(root, id=bytes(12), parent_id=root.id, flushed_at=root.flushed_at + 1)
-    session = beside.repository.writable_session("main")
-    complaint = "the first snapshot 1CECHNKREP0F1RSTCMT0 cannot be amended"
-    beside.refused(complaint, lambda: session.amend("again", allow_empty=True), amend, "main", other)
 
 
 def test_icechunk_goes_on_with_what_we_wrote(beside):

@@ -54,20 +54,19 @@ def stored(**times: float):
 )
 def test_format_2_keeps_what_is_reached_or_young(times, kept, dropped):
     found = kept_v2(repo_of(HISTORY), times, CUTOFF)
-    assert (names(found.snapshots), names(found.dropped), found.unlisted) == (kept, dropped, frozenset())
+    assert (names(found.snapshots), names(found.dropped)) == (kept, dropped)
 
 
-def test_what_the_listing_does_not_have_is_kept_and_said():
+def test_snapshots_that_are_not_in_the_listing_are_kept():
     found = kept_v2(repo_of(HISTORY), {one: at(1) for one in OLD if one not in map(snapshot_id, "ax")}, CUTOFF)
     assert names(found.snapshots) == {"root", "a", "b", "x"}
     assert names(found.dropped) == {"y", "z"}
-    assert names(found.unlisted) == {"a", "x"}
 
 
 def test_an_empty_listing_drops_nothing():
     found = kept_v2(repo_of(HISTORY), {}, CUTOFF)
     assert found.dropped == frozenset()
-    assert found.unlisted == found.snapshots == HISTORY.snapshots.keys()
+    assert found.snapshots == HISTORY.snapshots.keys()
 
 
 def test_held_snapshots_are_kept():
@@ -120,5 +119,5 @@ def test_transaction_logs_stay_while_a_snapshot_lists_them():
     repo = repo_of(HISTORY)
     b = replace(repo.snapshots[snapshot_id("b")], pruned_ancestor_tx_logs=(snapshot_id("gone"), snapshot_id("a")))
     repo = replace(repo, snapshots={**repo.snapshots, b.id: b})
-    kept = Kept(frozenset({snapshot_id("b")}), frozenset(), frozenset())
+    kept = Kept(frozenset({snapshot_id("b")}), frozenset())
     assert names(kept_transaction_logs(repo, kept)) == {"b", "gone", "a"}

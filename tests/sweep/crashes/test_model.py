@@ -23,9 +23,9 @@ from retention_assets.state.ledger import (
     newest_of,
     read_ledgers,
 )
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.engine import SparkEngine
 from retention_assets.tables import LEDGER
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.sweep.crashes.engine import latest, standing
 from tests.sweep.crashes.world import Row
 from tests.sweep.repository_sweep import RepositoryHere

@@ -18,9 +18,9 @@ from retention_assets.definitions import build_definitions
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.ledger import collected_since
 from retention_assets.state.records import read_records
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep import sweep_run as attempt
 from retention_assets.sweep.worker import Action
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.clocks import GivenClock
 from tests.end_to_end.command import DAY, Place, files_below, sample
 from tests.sweep.crashes.effects import Effect, Effects, Moment, Point, points, watched

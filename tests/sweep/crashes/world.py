@@ -18,9 +18,9 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.state.ledger import LEDGERS
 from retention_assets.state.plan import Plan, keep_plan
 from retention_assets.state.quarantine import QuarantineLocation
-from retention_assets.state.warehouse import Warehouse
 from retention_assets.sweep.actions import Delete, Purge, Quarantine, Restore
 from retention_assets.sweep.worker import Action
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.sweep.crashes.effects import Effect
 from tests.sweep.small_world import a_plan
 from tests.transforms.frames import NOW

@@ -14,9 +14,7 @@ from retention_assets.icechunk.edits.publishing import Published, publish
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.repo_writer import write_repo
-from retention_assets.icechunk.rules.expiration import Expiration
-from retention_assets.icechunk.rules.expire_v1 import expire_v1
-from retention_assets.icechunk.rules.expire_v2 import expiration_v2
+from retention_assets.icechunk.rules.expiration import Expiration, expiration_v2, expire_v1
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
 from retention_assets.objectstore.access import StoreAccess

@@ -11,7 +11,7 @@ from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.edits.stored import hash_with_edits, keep_edits, planned_edits
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.state.plan import Plan
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 
 MADE = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ONE, OTHER = "1CECHNKREP0F1RSTCMT0", "000G40R40M30E209185G"

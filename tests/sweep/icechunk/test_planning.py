@@ -17,8 +17,8 @@ from retention_assets.icechunk.sweep.planning import (
     require_one_origin,
 )
 from retention_assets.policy.snapshots import SnapshotPolicy
-from retention_assets.state.metadata import Details
-from retention_assets.state.warehouse import Rows
+from retention_assets.warehouse.metadata import Details
+from retention_assets.warehouse.warehouse import Rows
 from tests.history.icechunk.graphs import history
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -15,7 +15,7 @@ from retention_assets.icechunk.edits.stored import (
 )
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.state.lease import Lease
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.history.icechunk.graphs import history
 from tests.sweep.small_world import a_plan
 from tests.transforms.frames import NOW

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets.icechunk.formats.ids import decode_id, encode_id
+from retention_assets.icechunk.rules.expiration import edited
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
 from retention_assets.icechunk.sweep.retained_set import (
     RetainedSet,
@@ -49,7 +50,8 @@ def test_what_the_policy_releases_goes_and_the_rest_stays(tmp_path: Path, spec_v
     state, ids = built(tmp_path, spec_version)
     retained = retained_set_of(state, TEN_DAYS, AS_OF, CUTOFF)
     assert staying(retained, ids) == {"root", "c"}
-    assert retained.after.snapshots[ids["c"]].parent_id == ids["root"]
+    assert retained.expiration is not None
+    assert retained.expiration.reparented[ids["c"]] == ids["root"]
     edits = edits_of(state, retained, AS_OF, CUTOFF)
     assert len(edits.released) == (2 if spec_version == 1 else 3)  # format 1 lists no snapshot that nothing reaches
     assert retained.leaving(state) == {decode_id(one) for one in edits.released}
@@ -100,7 +102,8 @@ def test_before_deleting_everything_that_is_still_linked_stays(tmp_path: Path, s
 def test_after_the_edits_the_two_ways_of_asking_agree(tmp_path: Path) -> None:
     state, _ = built(tmp_path, 1)
     planned = retained_set_of(state, TEN_DAYS, AS_OF, CUTOFF)
-    published = replace(state, history=planned.after)
+    assert planned.expiration is not None
+    published = replace(state, history=edited(state.history, planned.expiration.edits))
     again = current_retained_set(published, CUTOFF, ())
     assert again.snapshots == planned.snapshots
     assert again.transaction_logs == planned.transaction_logs

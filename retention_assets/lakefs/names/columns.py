@@ -1,6 +1,6 @@
 """Recognizes names that lakeFS generates, reads the time inside them, and makes addresses canonical.
 
-`generated_names` has the same rules for single texts. Source: lakeFS facts 1.1, 2.3 and 5.5; DESIGN.md, invariants 6,
+`generated` has the same rules for single texts. Source: lakeFS facts 1.1, 2.3 and 5.5; DESIGN.md, invariants 6,
 7 and 10.
 """
 
@@ -11,7 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from retention_assets.core.paths import END
-from retention_assets.lakefs.rules.generated_names import (
+from retention_assets.lakefs.names.generated import (
     ABSOLUTE,
     GENERATED_NAME,
     GENERATED_TAIL,

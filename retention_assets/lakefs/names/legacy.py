@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from retention_assets.core.paths import END
 from retention_assets.core.states import FOREIGN
-from retention_assets.lakefs.rules.generated_names import LINKED_OF_OLD, ROOT_OF_OLD
-from retention_assets.lakefs.rules.names import is_generated
+from retention_assets.lakefs.names.columns import is_generated
+from retention_assets.lakefs.names.generated import LINKED_OF_OLD, ROOT_OF_OLD
 
 _PATTERNS = {"root": f"^{ROOT_OF_OLD}{END}", "linked": f"^{LINKED_OF_OLD}{END}"}
 KINDS = frozenset(_PATTERNS)

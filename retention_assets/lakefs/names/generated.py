@@ -1,4 +1,4 @@
-"""The patterns of names that lakeFS generates, and the rules of `names` for single texts, without Spark.
+"""The patterns of names that lakeFS generates, and the rules of `columns` for single texts, without Spark.
 
 Source: lakeFS facts 1.1, 2.3 and 5.5; DESIGN.md, invariants 6, 7 and 10.
 """
@@ -76,7 +76,7 @@ def canonical_name(address: str, address_type: int, inside: Sequence[str]) -> st
 
 
 def listed_name(address: str) -> str:
-    """Return the name under which the store lists the object of a canonical address. See `names.stored_name`."""
+    """Return the name under which the store lists the object of a canonical address. See `columns.stored_name`."""
     if not is_absolute(address):
         return address
     for text in (address, unquote(address)):

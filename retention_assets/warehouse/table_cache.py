@@ -11,11 +11,11 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from retention_assets.core.frames import CachedFrames, from_arrow, on_workers, read_tasks
 from retention_assets.errors import TableContractError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.state.cache_batches import (
+from retention_assets.spark.frames import CachedFrames, from_arrow, on_workers, read_tasks
+from retention_assets.warehouse.cache_batches import (
     BATCH,
     ROWS,
     CacheBatch,
@@ -25,7 +25,7 @@ from retention_assets.state.cache_batches import (
     merge_batches,
     write_manifest,
 )
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 
 _AGAIN = "Run the same command again: it reads the files again."
 _AT_ONCE = 8  # files that one task fetches at once: hides the store's latency, bounds memory to a few hundred MB

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
-from retention_assets.state.cache_batches import cache_batches
-from retention_assets.state.warehouse import Warehouse
+from retention_assets.warehouse.cache_batches import cache_batches
+from retention_assets.warehouse.warehouse import Warehouse
 
 
 def read_directory(

@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from retention_assets.config.configuration import require_seen_by_executors
-from retention_assets.core.frames import is_connect
 from retention_assets.errors import TableContractError
-from retention_assets.state.warehouse import Warehouse, Written
+from retention_assets.spark.frames import is_connect
 from retention_assets.tables import NAMES, TABLES, Table, plain, with_names
+from retention_assets.warehouse.warehouse import Warehouse, Written
 
 _FAULT = "This is a fault of retention_assets: report it with the policy and the log of the run."
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from retention_assets.errors import TableContractError
-from retention_assets.state.warehouse import SUCCESS, StoredFile, Warehouse, in_utc
+from retention_assets.warehouse.warehouse import SUCCESS, StoredFile, Warehouse, in_utc
 
 BATCH = pa.field("batch", pa.string())  # name of the batch: the files of one fetch; ends with the run id
 ROWS = pa.field("rows", pa.int64())  # number of rows of the file

@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 
 import retention_assets
 from retention_assets.config.settings import READ_TASKS, SWEEP_WORKERS, FromEnvironment, SparkValue
-from retention_assets.core.frames import is_local_master, is_one_process
 from retention_assets.errors import ConfigurationError, OutOfMemory, RetentionError
+from retention_assets.spark.frames import is_local_master, is_one_process
 
 _DEFAULTS: Mapping[str, str] = {
     "spark.app.name": "retention_assets",

@@ -23,8 +23,8 @@ from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.objectstore.access import NO_RETRIES
 from retention_assets.objectstore.conditional import Conditional, require_known
 from retention_assets.objectstore.failures import WRITE, Failure
-from retention_assets.state.metadata import Details, PartitionMetadata
 from retention_assets.tables import DELETION_PROOF, DELETION_REPORT, TABLES, TIMESTAMP
+from retention_assets.warehouse.metadata import Details, PartitionMetadata
 
 if TYPE_CHECKING:  # Spark is imported where it works: commands that only read the warehouse do without
     from pyspark.sql import DataFrame, SparkSession
@@ -81,7 +81,7 @@ class Rows:
             return self.data
         from pyspark.sql import SparkSession
 
-        from retention_assets.core.frames import from_arrow
+        from retention_assets.spark.frames import from_arrow
 
         return from_arrow(SparkSession.active(), self.data)
 
@@ -185,7 +185,7 @@ class Warehouse:
         parts = repository, table, day.isoformat()
 
         def read(columns: Sequence[str] | None) -> pa.Table:
-            from retention_assets.state.reading import read_directory
+            from retention_assets.warehouse.reading import read_directory
 
             return read_directory(self, *parts, schema=TABLES[table].schema, columns=columns)
 

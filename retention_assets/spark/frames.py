@@ -7,7 +7,7 @@ from functools import reduce
 from typing import Any, Self
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -133,3 +133,8 @@ def on_workers(frame: DataFrame, function: Callable[[Batches], Batches], schema:
             raise WorkerError(error) from error
 
     return frame.mapInArrow(run, from_arrow_schema(schema))
+
+
+def union_of(column: str) -> Column:
+    """Return the aggregate that unites the lists of a column, sorted and without duplicates."""
+    return F.array_sort(F.array_distinct(F.flatten(F.collect_set(column))))

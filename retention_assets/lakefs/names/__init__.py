@@ -1,0 +1,1 @@
+"""Names of objects: which of them lakeFS generates, the time inside them, and their canonical form."""

@@ -28,8 +28,8 @@ from retention_assets.lakefs.rules.generated_names import (
     is_generated_name,
     issued,
     listed_name,
+    namespace_urls,
     old_kind,
-    spellings,
 )
 from retention_assets.lakefs.rules.keepers import Entry, KeptCommits, keepers_of, kept_commits, lifecycle_end
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
@@ -157,12 +157,12 @@ class LakeFSExplainer:
             return {}
         warehouse, name = self.tables.warehouse, self.tables.repository.name
         repository = self.tables.repository
-        inside = spellings(repository.namespace, repository.storage)
+        urls = namespace_urls(repository.namespace, repository.storage)
         where = one_of("key", {key for key, _ in pairs})
         rows = read_batches(warehouse, name, CACHED_RANGES, _RANGE_COLUMNS, where, _RANGE_COLUMNS.names).to_pylist()
         ranges: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         for row in rows:
-            pair = row["key"], canonical_name(row["address"], row["address_type"], inside)
+            pair = row["key"], canonical_name(row["address"], row["address_type"], urls)
             if pair in pairs:
                 ranges[row["range_id"]].add(pair)
         where = one_of("range_id", ranges)

@@ -36,7 +36,7 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The records of decoded blocks. `positions`: of their parts in `content`, filled by the kernel `scan_rows`."""
+    """The records of decoded blocks. `positions`: where their parts are in `content`, as `scan_rows` returns them."""
 
     content: np.ndarray
     positions: np.ndarray
@@ -57,24 +57,24 @@ def open_container(content: bytes, name: str) -> Container:
         CorruptFile: a block does not match its checksum, is outside the file, overlaps another block, or is malformed.
     """
     metaindex, index = _footer(content, name)
-    reading = _Reading(content, name)
-    meta = dict(_small_rows(reading.rows(metaindex, "metaindex")))
+    reader = _TableReader(content, name)
+    meta = dict(_small_rows(reader.rows(metaindex, "metaindex")))
     if b"rocksdb.properties" not in meta:
-        raise corrupt(name, "the metaindex names no properties block")
+        raise corrupt(name, "the metaindex has no properties block")
     location = np.array(_two_varints(meta[b"rocksdb.properties"], name), np.int64).reshape(2, 1)
-    stored = _small_rows(reading.rows(location, "properties block"))
+    stored = _small_rows(reader.rows(location, "properties block"))
     try:
         properties = {key.decode(): value for key, value in stored}
     except UnicodeDecodeError as error:
         raise corrupt(name, f"a property's name is not text ({error})") from error
-    handles = reading.handles(index, "index")
+    handles = reader.handles(index, "index")
     kind = properties.get("rocksdb.block.based.table.index.type", bytes(4))
     if kind == TWO_LEVEL.to_bytes(4, "little"):
-        handles = reading.handles(handles, "index partition")
+        handles = reader.handles(handles, "index partition")
     elif kind != bytes(4):
-        raise corrupt(name, f"its index type {kind.hex()} is not known")
-    rows = reading.rows(handles, "data block", _count(properties, name))
-    reading.require_disjoint()
+        raise corrupt(name, f"its index type {kind.hex()} is not supported")
+    rows = reader.rows(handles, "data block", _count(properties, name))
+    reader.require_disjoint()
     return Container(properties, rows)
 
 
@@ -82,9 +82,11 @@ def _footer(content: bytes, name: str) -> tuple[Handles, Handles]:
     """Return the handles of the metaindex block and of the index block."""
     footer = content[-FOOTER:]
     if len(footer) < FOOTER or footer[-8:] != MAGIC:
-        raise corrupt(name, f"its {len(content):,} bytes do not end as a table does (truncated, or another format)")
+        raise corrupt(
+            name, f"its {len(content):,} bytes do not end like a table: it is truncated, or has another format"
+        )
     if footer[41:45] != (2).to_bytes(4, "little") or footer[0] != CRC32C:
-        raise corrupt(name, f"table version {footer[41:45].hex()} with checksum type {footer[0]} is not known")
+        raise corrupt(name, f"table version {footer[41:45].hex()} with checksum type {footer[0]} is not supported")
     numbers: list[int] = []
     position = 1
     for _ in range(4):
@@ -106,7 +108,7 @@ def _varint(source: bytes, position: int, name: str) -> tuple[int, int]:
         position += 1
         if source[position - 1] < 128:
             return number, position
-    raise corrupt(name, "a block's location is cut or overlong")
+    raise corrupt(name, "a block's location is truncated or too long")
 
 
 def _two_varints(source: bytes, name: str) -> tuple[int, int]:
@@ -118,7 +120,7 @@ def _count(properties: Mapping[str, bytes], name: str) -> int:
     """Return the number of records in the property `count`."""
     count = properties.get("count", b"")
     if not (count.isdigit() and len(count) < TRAILER * 2):
-        raise corrupt(name, f"its property count is {count[:40]!r}, not a number")
+        raise corrupt(name, f"its property `count` is {count[:40]!r}, not a number")
     return int(count)
 
 
@@ -131,8 +133,8 @@ def _small_rows(rows: Rows) -> Iterator[tuple[bytes, bytes]]:
         yield key, content[value : value + length]
 
 
-class _Reading:
-    """One pass over one file. It records the bytes of every block that was read."""
+class _TableReader:
+    """Reads the blocks of one file, and records which bytes of the file belong to blocks."""
 
     def __init__(self, content: bytes, name: str) -> None:
         self.content = content
@@ -141,7 +143,7 @@ class _Reading:
         self.claimed: list[Handles] = []
 
     def require_disjoint(self) -> None:
-        """Refuse blocks that share bytes, for example an index that names a block twice, or itself."""
+        """Refuse blocks that share bytes, for example an index that has a block twice, or has itself as a block."""
         starts, sizes = np.concatenate(self.claimed, axis=1)
         order = np.argsort(starts, kind="stable")
         starts, sizes = starts[order], sizes[order]
@@ -153,7 +155,7 @@ class _Reading:
         rows = self.rows(index, what)
         found = table_array(2, rows.positions.shape[1])
         if (bad := read_handles(rows.content, rows.positions, found)) >= 0:
-            raise corrupt(self.name, f"row {bad} of the {what} is no block location")
+            raise corrupt(self.name, f"row {bad} of the {what} is not a block location")
         return found
 
     def rows(self, handles: Handles, what: str, limit: int | None = None) -> Rows:
@@ -164,8 +166,8 @@ class _Reading:
         positions = table_array(5, capacity)
         count, bad = scan_rows(blocks.content, blocks.starts, blocks.ends, positions)
         if bad >= 0 or count != (count if limit is None else limit):
-            promise = "" if limit is None else f", where {limit:,} records are promised"
-            raise corrupt(self.name, f"{what} {max(bad, 0)} is malformed after {count:,} records{promise}")
+            expected = "" if limit is None else f"; {limit:,} records were expected"
+            raise corrupt(self.name, f"{what} {max(bad, 0)} is malformed after {count:,} records{expected}")
         return Rows(blocks.content, np.ascontiguousarray(positions[:, :count]))
 
     def _load(self, handles: Handles, what: str) -> Blocks:
@@ -183,9 +185,9 @@ class _Reading:
             bad = next(block for block, value in enumerate(found) if value != checksums[block])
             raise corrupt(self.name, f"{what} {bad} does not match its CRC32C checksum")
         if (kinds > SNAPPY).any():
-            raise corrupt(self.name, f"a {what} is compressed in a way that lakeFS never writes ({kinds.max()})")
+            raise corrupt(self.name, f"a {what} has the compression type {kinds.max()}, which lakeFS never writes")
         if (sizes < 0).any() or sizes.sum() > MAX_DECODED:
-            raise corrupt(self.name, f"the decoded size of a {what} cannot be true")
+            raise corrupt(self.name, f"the decoded size of a {what} is impossible")
         ends = np.cumsum(sizes)
         starts = ends - sizes
         decoded = bytes_array(int(sizes.sum()))

@@ -64,8 +64,8 @@ def open_table(content: bytes, name: str) -> VerifiedTable:
     """Return the verified table `content` without copying its values.
 
     Raises:
-        CorruptFile: the file is not such a table; a checksum or the content id does not match; the property `count`
-            is not the number of records; or lakeFS never writes such keys, record kinds or values.
+        CorruptFile: the file is not a table of lakeFS; a checksum or the content id does not match; the property
+            `count` is not the number of records; or lakeFS never writes such keys, record kinds or values.
             Source: lakeFS facts 2.1, 2.2.
     """
     container = open_container(content, name)
@@ -73,7 +73,7 @@ def open_table(content: bytes, name: str) -> VerifiedTable:
     content_id = _content_id(keys, container)
     expected = PurePosixPath(name).name
     if CONTENT_ID.fullmatch(expected) and content_id != expected:
-        raise corrupt(name, f"its content has the id {content_id}, not the one it is named by")
+        raise corrupt(name, f"its content has the id {content_id}, which is not the id in its name")
     parts = table_array(4, len(keys))
     source = container.rows.content
     if (bad := split_values(source, container.rows.positions, parts)) >= 0:
@@ -100,10 +100,10 @@ def _keys(rows: Rows, name: str) -> pa.Array:
     count = rows.positions.shape[1]
     total = int((rows.positions[0] + rows.positions[2]).sum()) - TRAILER * count
     if not 0 <= total <= MAX_DECODED:
-        raise corrupt(name, f"its keys cannot take {total:,} bytes")
+        raise corrupt(name, f"its keys cannot have {total:,} bytes")
     target, offsets = bytes_array(total + TRAILER), offsets_array(count)
     if (bad := compose_keys(rows.content, rows.positions, target, offsets)) >= 0:
-        raise corrupt(name, f"the key of record {bad:,} is out of order, or not one that lakeFS writes")
+        raise corrupt(name, f"the key of record {bad:,} is out of order, or lakeFS never writes such a key")
     return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(target[:total])])
 
 

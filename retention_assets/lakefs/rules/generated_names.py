@@ -45,10 +45,10 @@ def issued(address: str) -> datetime | None:
     return datetime.fromtimestamp(int(found[1][:XID_SECONDS_DIGITS], 32) >> 3, UTC) if found else None
 
 
-def spellings(namespace: str, storage: str) -> tuple[str, ...]:
+def namespace_urls(namespace: str, storage: str) -> tuple[str, ...]:
     """Return all URLs with which an absolute address inside the namespace can begin, longest first.
 
-    Several spellings exist, because Go's URL parser decodes a namespace, and a server with local storage prints
+    Several URLs exist, because Go's URL parser decodes a namespace, and a server with local storage prints
     `local://` and the absolute path of the file.
 
     Both arguments must be canonical: no trailing slash, and `s3://` instead of `s3a://` or `s3n://`.
@@ -61,15 +61,15 @@ def spellings(namespace: str, storage: str) -> tuple[str, ...]:
     return tuple(sorted(locations | decoded | encoded, key=lambda location: (-len(location), location)))
 
 
-def canonical_name(address: str, address_type: int, inside: Sequence[str]) -> str:
+def canonical_name(address: str, address_type: int, urls: Sequence[str]) -> str:
     """Return the canonical address of an entry: relative if it is inside the namespace, else an absolute URI.
 
-    `inside`: the `spellings` of the namespace.
+    `urls`: the `namespace_urls` of the namespace.
     """
     if address_type == RELATIVE or not is_absolute(address):
         return address
     spelled = re.sub("^s3[an]://", "s3://", address)
-    for location in inside:
+    for location in urls:
         if spelled.startswith(f"{location}/"):
             return spelled[len(location) + 1 :]
     return spelled

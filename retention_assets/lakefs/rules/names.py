@@ -37,17 +37,17 @@ def is_outside(address: Column) -> Column:
     return address.rlike(_ABSOLUTE)
 
 
-def canonical_address(address: Column, address_type: Column, inside: Sequence[str]) -> Column:
+def canonical_address(address: Column, address_type: Column, namespace_urls: Sequence[str]) -> Column:
     """Return the canonical address of an entry: relative if it is inside the namespace, else an absolute URI.
 
-    `inside`: the `spellings` of the namespace.
+    `namespace_urls`: see `generated_names.namespace_urls`.
     """
     spelled = F.regexp_replace(address, "^s3[an]://", "s3://")
     relative = reduce(
         lambda otherwise, location: F.when(
             spelled.startswith(f"{location}/"), F.substring(spelled, len(location) + 2, 2**31 - 1)
         ).otherwise(otherwise),
-        reversed(inside),
+        reversed(namespace_urls),
         spelled,
     )
     return F.when((address_type != F.lit(RELATIVE)) & is_outside(address), relative).otherwise(address)

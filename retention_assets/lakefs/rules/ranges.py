@@ -68,9 +68,9 @@ def active_ranges(
     return names.decoded(ranges)
 
 
-def canonical(range_entries: DataFrame, inside: Sequence[str]) -> DataFrame:
-    """Return the entries with canonical addresses. `inside`: the `spellings` of the namespace."""
-    address = canonical_address(F.col("address"), F.col("address_type"), inside)
+def canonical(range_entries: DataFrame, namespace_urls: Sequence[str]) -> DataFrame:
+    """Return the entries with canonical addresses. `namespace_urls`: see `generated_names`."""
+    address = canonical_address(F.col("address"), F.col("address_type"), namespace_urls)
     return range_entries.withColumn("address", address).drop("address_type")
 
 

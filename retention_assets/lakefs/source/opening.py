@@ -10,7 +10,7 @@ from retention_assets.config.configuration import Repository
 from retention_assets.config.policies import policy_text, to_correct
 from retention_assets.config.timestamps import Clock
 from retention_assets.errors import ConfigurationError, brief
-from retention_assets.lakefs.rules.generated_names import spellings
+from retention_assets.lakefs.rules.generated_names import namespace_urls
 from retention_assets.lakefs.source.dump import DumpSource
 from retention_assets.lakefs.source.repository import GCRules, LakeFSSource
 from retention_assets.objectstore.access import StoreAccess, open_store
@@ -30,9 +30,9 @@ class OpenRepository:
     source: LakeFSSource
 
     @property
-    def inside(self) -> tuple[str, ...]:
-        """The spellings of the repository's namespace in absolute addresses."""
-        return spellings(self.repository.namespace, self.repository.storage)
+    def namespace_urls(self) -> tuple[str, ...]:
+        """All URLs with which an absolute address inside the namespace can begin."""
+        return namespace_urls(self.repository.namespace, self.repository.storage)
 
     def policy(self) -> Policy:
         """Return the policy of all files in `policy:` together. Errors: ConfigurationError that names file and key."""
@@ -60,7 +60,7 @@ def _document_in(path: Path, remedy: str) -> Document:
 
 
 def open_repository(repository: Repository, clock: Clock) -> OpenRepository:
-    """Open the store and the source of `repository`. Only the file of a dump is read, nothing else yet.
+    """Open the store and the source of `repository`. This reads only the dump file, if one is configured.
 
     Errors: ConfigurationError.
     """

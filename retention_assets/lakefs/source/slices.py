@@ -1,4 +1,4 @@
-"""Computes from its name when lakeFS created a slice of `data/`. Source: lakeFS facts 1.1.
+"""Computes the creation time of a slice of `data/` from the slice's name. Source: lakeFS facts 1.1.
 
 The name of a slice is an xid with an inverted time, so that the newest slice is listed first.
 """

@@ -38,11 +38,11 @@ class CommittedContents:
 
 
 def committed_contents(
-    spark: SparkSession, cache: TableCache, inside: Sequence[str], commits: pa.Table
+    spark: SparkSession, cache: TableCache, namespace_urls: Sequence[str], commits: pa.Table
 ) -> CommittedContents:
     """Return the contents of `commits`. Only files that are not in the cache are read from the store.
 
-    `commits`: rows of `potential_commits`. `inside`: the `spellings` of the namespace.
+    `commits`: rows of `potential_commits`. `namespace_urls`: see `generated_names`.
 
     Errors: CorruptFile and the errors of the store, raised on executors.
     """
@@ -51,4 +51,4 @@ def committed_contents(
     names = NameSets.of_commits(commits)
     held = active_ranges(commits, of_commits, names)
     entries, _ = cache.rows(held, ranges())
-    return CommittedContents(of_commits, canonical(entries, inside), held, names)
+    return CommittedContents(of_commits, canonical(entries, namespace_urls), held, names)

@@ -27,7 +27,7 @@ from retention_assets.lakefs.comparison import (
     head_amounts,
     with_heads,
 )
-from retention_assets.lakefs.rules.generated_names import spellings
+from retention_assets.lakefs.rules.generated_names import namespace_urls
 from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
@@ -173,7 +173,7 @@ def _contents(
     )
     commits = from_arrow(spark, rows)
     cache = TableCache(spark, warehouse, repository.name, open_store(repository), proposal.run_id)
-    return commits, committed_contents(spark, cache, spellings(repository.namespace, repository.storage), rows)
+    return commits, committed_contents(spark, cache, namespace_urls(repository.namespace, repository.storage), rows)
 
 
 def _difference(changes: DataFrame, prefix: Callable[[], Column] = top_prefix) -> Difference:

@@ -129,7 +129,7 @@ class LakeFSLiveness:
                 f"{self._query.day}`."
             )
         pairs = self._pairs_of(references)
-        uncommitted = staged_objects(self._spark, opened.access, staged.files, opened.inside, staged.shown)
+        uncommitted = staged_objects(self._spark, opened.access, staged.files, opened.namespace_urls, staged.shown)
         live = live_addresses(pairs, uncommitted, self._query.held_prefixes()).select("address")
         committed = pairs.select(stored_name(F.col("address")).alias("address")).distinct()
         return Liveness(live, committed, checked_at)
@@ -202,7 +202,7 @@ class LakeFSLiveness:
             return self._pairs[1]
         query = self._query
         rows = commits_now(query, references, rules=())
-        held = committed_contents(self._spark, self._cache, query.opened.inside, rows)
+        held = committed_contents(self._spark, self._cache, query.opened.namespace_urls, rows)
         if refused := refusals([heads_present(references), held.whole()]):
             name, guard, remedy = query.opened.repository.name, refused[0].guard, REMEDIES[refused[0].guard]
             raise GuardRefused(f"{name}: {guard}: {refused[0].detail}. {self._undone} {remedy}")

@@ -80,8 +80,8 @@ def _held_now(spark: SparkSession, query: LivenessQuery, frames: CachedFrames) -
     entries = frames.cache(read_tables(kept, ranges(), opened.access))
     check_results = [heads_present(references), ranges_complete(of_commits, entries, kept)]
     files, shown = (staged.files, staged.shown) if staged else ((), ())
-    uncommitted = staged_objects(spark, opened.access, files, opened.inside, shown).select("address")
-    committed = canonical(entries, opened.inside).select("address")
+    uncommitted = staged_objects(spark, opened.access, files, opened.namespace_urls, shown).select("address")
+    committed = canonical(entries, opened.namespace_urls).select("address")
     held = frames.cache(committed.unionByName(uncommitted).distinct())
     if staged is not None:
         held.count()  # computes the rows now, because `release` removes the list

@@ -27,9 +27,9 @@ from retention_assets.lakefs.rules.generated_names import (
     canonical_name,
     is_generated_name,
     issued,
+    legacy_pattern,
     listed_name,
     namespace_urls,
-    old_kind,
 )
 from retention_assets.lakefs.rules.keepers import Entry, KeptCommits, keepers_of, kept_commits, lifecycle_end
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
@@ -240,10 +240,10 @@ class LakeFSExplainer:
     def _is_foreign(self, address: str) -> bool:
         if not is_generated_name(address):
             return True
-        kind = old_kind(address)
-        if kind is None or self.tables.plan.terms.get("legacy_names") == "true":
+        pattern = legacy_pattern(address)
+        if pattern is None or self.tables.plan.terms.get("legacy_names") == "true":
             return False
-        used = pc.match_substring_regex(pc.field("address"), f"^(?:{kind})$")
+        used = pc.match_substring_regex(pc.field("address"), f"^(?:{pattern})$")
         return not self.tables.rows(ADDRESSES.name, used, ["address"])
 
     def _entry(self, entry: Entry) -> EntrySeen:

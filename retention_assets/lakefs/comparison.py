@@ -8,8 +8,14 @@ from pyspark.sql import functions as F
 from retention_assets.core.aggregates import union_of
 from retention_assets.core.summary import largest_groups, top_prefix
 
-NEWLY_FREED, NO_LONGER_FREED = "newly_freed", "no_longer_freed"  # only the later set has the object; only the earlier
-FREED_OTHERWISE, FREED_ALIKE = "freed_otherwise", "freed_alike"  # both sets have it: reason or rule differs; is equal
+NEWLY_FREED, NO_LONGER_FREED = (
+    "newly_freed",
+    "no_longer_freed",
+)  # only the later set has the object; only the earlier set
+FREED_OTHERWISE, FREED_ALIKE = (
+    "freed_otherwise",
+    "freed_alike",
+)  # both sets: other reason or rules; same reason and rules
 CHANGES = (NEWLY_FREED, NO_LONGER_FREED, FREED_OTHERWISE, FREED_ALIKE)
 
 _COMPARED = ("size", "reason", "rule_ids", "paths", "branches")
@@ -59,13 +65,13 @@ def _reason_text() -> Column:
 
 
 def at_heads(commits: DataFrame, graph: DataFrame) -> DataFrame:
-    """Return the rows of `potential_commits` that a branch or tag names; `branches` has these names.
+    """Return the rows of `potential_commits` that are heads of branches or tags. `branches` lists these names.
 
     A tag is written `tag <name>`, because a branch can have the same name.
     """
     tags = F.transform("tags", lambda tag: F.concat(F.lit("tag "), tag))
-    named = graph.select("commit_id", F.concat("head_of", tags).alias("names")).where(F.size("names") > 0)
-    return commits.join(named, on="commit_id", how="inner").withColumn("branches", F.col("names")).drop("names")
+    heads = graph.select("commit_id", F.concat("head_of", tags).alias("names")).where(F.size("names") > 0)
+    return commits.join(heads, on="commit_id", how="inner").withColumn("branches", F.col("names")).drop("names")
 
 
 def with_heads(changes: DataFrame, pairs_at_heads: DataFrame) -> DataFrame:
@@ -85,7 +91,7 @@ def with_heads(changes: DataFrame, pairs_at_heads: DataFrame) -> DataFrame:
 def head_amounts(changes: DataFrame, most: int) -> DataFrame:
     """Return (name, objects, bytes) of the `most` heads that lose the most bytes, and a total with an empty name.
 
-    Objects that no head has are not counted. `changes`: the rows that `with_heads` returns.
+    Objects that are in no head are not counted. `changes`: the rows that `with_heads` returns.
     """
     names = F.explode(F.concat(F.array(F.lit("")), F.col("heads"))).alias("name")
     return (

@@ -1,4 +1,4 @@
-"""The patterns of names that lakeFS generates, and the rules of `names` for single texts, without Spark.
+"""The patterns of names that lakeFS generates, and the rules of `names` for Python strings, without Spark.
 
 Source: lakeFS facts 1.1, 2.3 and 5.5; DESIGN.md, invariants 6, 7 and 10.
 """
@@ -12,9 +12,9 @@ _XID = "[0-9a-v]{20}"
 _SIGNATURE = "(,[A-Za-z0-9_-]{43})?"  # a link address ends with its HMAC-SHA256
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _SLICED = f"data/(![0-9a-z]{{2}}/[0-9a-z]/)?{_XID}/{_XID}{_SIGNATURE}"
-LINKED_OF_OLD = f"data/[A-Za-z0-9_.-]+:{_UUID}/[A-Za-z0-9_-]{{20,21}}"
-ROOT_OF_OLD = "[0-9a-f]{32}"
-GENERATED_NAME = f"({_SLICED}|{LINKED_OF_OLD}|{ROOT_OF_OLD})"
+LEGACY_LINKED = f"data/[A-Za-z0-9_.-]+:{_UUID}/[A-Za-z0-9_-]{{20,21}}"
+LEGACY_ROOT = "[0-9a-f]{32}"
+GENERATED_NAME = f"({_SLICED}|{LEGACY_LINKED}|{LEGACY_ROOT})"
 
 ABSOLUTE = "[a-zA-Z][a-zA-Z0-9+.-]*://"  # the beginning of a URI
 RELATIVE = 1  # an address type of lakeFS. 0: absolute if it is a URI, else relative. 2: absolute
@@ -25,13 +25,13 @@ XID_SECONDS_DIGITS = 7  # 7 base-32 digits are 35 bits: 32 bits of seconds, and 
 
 
 def is_generated_name(address: str) -> bool:
-    """Return whether lakeFS generates such names."""
+    """Return whether `address` is a name that lakeFS generates."""
     return re.fullmatch(GENERATED_NAME, address) is not None
 
 
-def old_kind(address: str) -> str | None:
-    """Return the pattern of names of old versions of lakeFS that the address has; None for other names."""
-    return next((kind for kind in (ROOT_OF_OLD, LINKED_OF_OLD) if re.fullmatch(kind, address)), None)
+def legacy_pattern(address: str) -> str | None:
+    """Return the pattern of old versions of lakeFS that the address matches; None if it matches none."""
+    return next((kind for kind in (LEGACY_ROOT, LEGACY_LINKED) if re.fullmatch(kind, address)), None)
 
 
 def is_absolute(address: str) -> bool:

@@ -1,6 +1,6 @@
 """Recognizes names that lakeFS generates, reads the time inside them, and makes addresses canonical.
 
-`generated_names` has the same rules for single texts. Source: lakeFS facts 1.1, 2.3 and 5.5; DESIGN.md, invariants 6,
+`generated_names` has the same rules for Python strings. Source: lakeFS facts 1.1, 2.3 and 5.5; DESIGN.md, invariants 6,
 7 and 10.
 """
 
@@ -28,7 +28,7 @@ _OBJECT_XID = f"^{OBJECT_XID}{END}"
 
 
 def is_generated(address: Column) -> Column:
-    """Return whether lakeFS generates such names. Objects with other names are foreign and are never deleted."""
+    """Return whether `address` is a name that lakeFS generates. Objects with other names are never deleted."""
     return address.rlike(GENERATED)
 
 

@@ -17,15 +17,15 @@ from retention_assets.state.table_cache import TableCache
 
 @dataclass(frozen=True, slots=True)
 class CommittedContents:
-    """The contents of commits as rows. They can be used several times without reading the files again."""
+    """The contents of commits as rows. Using them again does not read the files again."""
 
     metarange_ranges: DataFrame
     entries: DataFrame
     ranges: DataFrame  # `active_ranges` of the commits
-    names: NameSets  # of the commits
+    names: NameSets  # the branch and rule names of the commits
 
-    def whole(self) -> CheckResult:
-        """Return the check result of the guard `ranges_complete`: whether every range has all its entries."""
+    def check_complete(self) -> CheckResult:
+        """Run the guard `ranges_complete`, which checks that every range has all its entries."""
         return ranges_complete(self.metarange_ranges, self.entries, self.ranges)
 
     def pairs(self) -> DataFrame:
@@ -46,9 +46,9 @@ def committed_contents(
 
     Errors: CorruptFile and the errors of the store, raised on executors.
     """
-    named = from_arrow(spark, commits.select(["metarange_id"])).where("metarange_id != ''")
-    of_commits, _ = cache.rows(named, metaranges())
+    ids = from_arrow(spark, commits.select(["metarange_id"])).where("metarange_id != ''")
+    of_commits, _ = cache.rows(ids, metaranges())
     names = NameSets.of_commits(commits)
-    held = active_ranges(commits, of_commits, names)
-    entries, _ = cache.rows(held, ranges())
-    return CommittedContents(of_commits, canonical(entries, namespace_urls), held, names)
+    ranges_of_commits = active_ranges(commits, of_commits, names)
+    entries, _ = cache.rows(ranges_of_commits, ranges())
+    return CommittedContents(of_commits, canonical(entries, namespace_urls), ranges_of_commits, names)

@@ -112,7 +112,7 @@ def uncommitted_objects(
     opened = resource.open()
     staged = opened.source.staged()
     files, shown = (staged.files, staged.shown) if staged else ((), ())
-    frame = staged_objects(session(pyspark), opened.access, files, opened.inside, shown)
+    frame = staged_objects(session(pyspark), opened.access, files, opened.namespace_urls, shown)
     details = Details(known=staged is not None)
     rows = Rows(frame, staged.taken_at if staged else resource.clock.now(), details)
     if staged is not None:
@@ -184,7 +184,7 @@ def addresses(
     of_commits = known.known_rows(named, metaranges())  # `active_ranges` was made of these metaranges
     check_result = ranges_complete(of_commits, entries, active_ranges.frame)
     names = NameSets.of_commits(potential_commits.columns(*OF_COMMITS))
-    pairs = pairs_of(active_ranges.frame, canonical(entries, resource.open().inside), names)
+    pairs = pairs_of(active_ranges.frame, canonical(entries, resource.open().namespace_urls), names)
     rows, counted = resource.write(
         "addresses", day_of(context), Rows(pairs, active_ranges.taken_at, active_ranges.details), kinds_counted()
     )

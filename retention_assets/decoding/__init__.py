@@ -1,1 +1,1 @@
-"""From bytes to Arrow columns: what the formats of both systems share."""
+"""Decodes bytes into Arrow columns. The file formats of lakeFS and Icechunk share these functions."""

@@ -29,7 +29,7 @@ def offsets_array(values: int) -> npt.NDArray[np.int32]:
     return bytes_array(4 * (values + 1)).view(np.int32)
 
 
-MAX_COLUMN = (1 << 31) - 1  # bytes: Arrow's 32-bit offsets reach no further
+MAX_COLUMN = (1 << 31) - 1  # bytes; the limit of Arrow's 32-bit offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Pieces:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FieldPlan:
     """The fields to decode from a protobuf message: a slot and a kind for each, by level and field number."""
 
     wanted: np.ndarray
@@ -70,15 +70,15 @@ class Fields:
         return Pieces(self.source, self.values[slot], self.sizes[slot])
 
 
-def plan_fields(*wanted: tuple[int, int, int]) -> Plan:
-    """Return the plan for fields, given in slot order as (level, number, kind); level 1 is the nested message."""
+def plan_fields(*wanted: tuple[int, int, int]) -> FieldPlan:
+    """Return the plan for fields, given in slot order as (level, number, kind). Level 1 is the nested message."""
     table = np.full((2, 1 + max(number for _, number, _ in wanted)), -1, np.int64)
     for slot, (level, number, kind) in enumerate(wanted):
         table[level, number] = 4 * slot + kind
-    return Plan(table, len(wanted))
+    return FieldPlan(table, len(wanted))
 
 
-def decode(messages: Pieces, plan: Plan, name: str) -> Fields:
+def decode(messages: Pieces, plan: FieldPlan, name: str) -> Fields:
     """Return the fields in `plan` of every message. Errors: CorruptFile when a message is malformed."""
     values, sizes = (table_array(plan.slots, len(messages.starts)) for _ in range(2))
     bad = decode_fields(messages.source, messages.starts, messages.lengths, plan.wanted, values, sizes)
@@ -91,7 +91,7 @@ def binary_column(pieces: Pieces, name: str, kind: pa.DataType | None = None) ->
     """Return the pieces as a column of bytes, or of `kind`, which must have the same layout and is not validated."""
     total = int(pieces.lengths.sum())
     if total > MAX_COLUMN:
-        raise corrupt(name, f"a column of {total:,} bytes is more than any table of lakeFS holds")
+        raise corrupt(name, f"a column of {total:,} bytes is larger than in any file that lakeFS or Icechunk writes")
     offsets = offsets_array(len(pieces.starts))
     target = bytes_array(total)
     if (bad := gather(pieces.source, pieces.starts, pieces.lengths, offsets, target)) >= 0:

@@ -31,7 +31,7 @@ COUNT = types.int64
 
 BLOCK_TRAILER = 5  # bytes after each block: type and masked checksum
 TRAILER = 8  # bytes after each user key: kind and sequence number
-MAX_PART = 640 << 16  # bytes that an identity or data may have. Source: lakeFS facts 2.2
+MAX_PART = 640 << 16  # maximum bytes of an identity, and of the data. Source: lakeFS facts 2.2
 RECORD_MARKS = 2 * 11  # bytes besides key and value: two lengths below 2^31 and two bars
 VARINT, TEXT, MESSAGE = 0, 2, 3  # the kinds of fields that `decode_fields` decodes
 
@@ -47,30 +47,31 @@ def kernel(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         compiler: Any = njit
         try:
-            return compiler(signature, cache=True, nogil=True)(_with_lasting_file(function))
-        except Exception:  # of pickle too, and of what a damaged file makes it import
+            return compiler(signature, cache=True, nogil=True)(_with_stable_file(function))
+        except Exception:  # also errors of pickle, and of modules that a damaged cache file makes pickle import
             return compiler(signature, nogil=True)(function)
 
     return compiled
 
 
-def _with_lasting_file(function: Any) -> Any:
-    """Return `function` with a file that numba's cache finds again in the next process.
+def _with_stable_file(function: Any) -> Any:
+    """Return `function` with a source path that stays the same, so that numba's cache works in the next process.
 
-    On an executor the package is in a zip file, whose path is another one in each application. So the function gets a
-    copy of this module in the home directory as its file. Errors: OSError when the copy cannot be written.
+    On an executor the package is in a zip file, whose path differs between applications. So the source path becomes a
+    copy of this module in the home directory. Errors: OSError when the copy cannot be written.
     """
     if Path(__file__).is_file():
         return function
-    lasting = _lasting_file()
-    function.__code__ = function.__code__.replace(co_filename=str(lasting))
+    stable = _stable_file()
+    function.__code__ = function.__code__.replace(co_filename=str(stable))
     return function
 
 
 @cache
-def _lasting_file() -> Path:
+def _stable_file() -> Path:
     source: str = __loader__.get_source(__name__)  # type: ignore[name-defined]
-    # The cache names this module. Another version of the package may have had the same source under another name.
+    # numba's cache contains the name of this module. Another version of the package may have the same source under
+    # another name.
     digest = hashlib.sha256(f"{__name__}\n{source}".encode()).hexdigest()[:16]
     file = Path.home() / ".cache" / "retention_assets" / digest / "kernels.py"
     if not file.is_file():
@@ -118,7 +119,7 @@ def inspect_blocks(content, limit, offsets, lengths, frames):  # type: ignore[no
     """Fill `frames` with the type, the expected CRC32C and the decoded size of each block.
 
     Returns -1, or the number of the first block that does not end, with its trailer, before `limit`. The size of a
-    block is -1 if it cannot be right: Snappy decodes 3 bytes to 64 at most. So no memory is allocated for a false size.
+    block is -1 if it is impossible: Snappy decodes 3 bytes to 64 at most. So no memory is allocated for a false size.
     """
     for block in range(len(offsets)):
         start, length = offsets[block], lengths[block]
@@ -134,8 +135,8 @@ def inspect_blocks(content, limit, offsets, lengths, frames):  # type: ignore[no
         frames[2, block] = length
         if content[end] == 1:
             size, after = _uvarint(content, start, end)
-            believable = after >= 0 and size >= 0 and size // 64 <= length // 3 + 1
-            frames[2, block] = size if believable else -1
+            possible = after >= 0 and size >= 0 and size // 64 <= length // 3 + 1
+            frames[2, block] = size if possible else -1
     return -1
 
 

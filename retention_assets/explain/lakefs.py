@@ -27,9 +27,9 @@ from retention_assets.lakefs.names.generated import (
     canonical_name,
     is_generated_name,
     issued,
+    legacy_pattern,
     listed_name,
-    old_kind,
-    spellings,
+    namespace_urls,
 )
 from retention_assets.lakefs.rules.keepers import Entry, KeptCommits, keepers_of, kept_commits, lifecycle_end
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
@@ -157,12 +157,12 @@ class LakeFSExplainer:
             return {}
         warehouse, name = self.tables.warehouse, self.tables.repository.name
         repository = self.tables.repository
-        inside = spellings(repository.namespace, repository.storage)
+        urls = namespace_urls(repository.namespace, repository.storage)
         where = one_of("key", {key for key, _ in pairs})
         rows = read_batches(warehouse, name, CACHED_RANGES, _RANGE_COLUMNS, where, _RANGE_COLUMNS.names).to_pylist()
         ranges: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         for row in rows:
-            pair = row["key"], canonical_name(row["address"], row["address_type"], inside)
+            pair = row["key"], canonical_name(row["address"], row["address_type"], urls)
             if pair in pairs:
                 ranges[row["range_id"]].add(pair)
         where = one_of("range_id", ranges)
@@ -240,10 +240,10 @@ class LakeFSExplainer:
     def _is_foreign(self, address: str) -> bool:
         if not is_generated_name(address):
             return True
-        kind = old_kind(address)
-        if kind is None or self.tables.plan.terms.get("legacy_names") == "true":
+        pattern = legacy_pattern(address)
+        if pattern is None or self.tables.plan.terms.get("legacy_names") == "true":
             return False
-        used = pc.match_substring_regex(pc.field("address"), f"^(?:{kind})$")
+        used = pc.match_substring_regex(pc.field("address"), f"^(?:{pattern})$")
         return not self.tables.rows(ADDRESSES.name, used, ["address"])
 
     def _entry(self, entry: Entry) -> EntrySeen:

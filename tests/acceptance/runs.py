@@ -73,14 +73,14 @@ class Run:
         of_commits, _ = cache.rows(commits.where("metarange_id != ''"), metaranges())
         held = active_ranges(commits, of_commits)
         entries, _ = cache.rows(held, ranges())
-        return addresses(held, canonical(entries, opened.inside))
+        return addresses(held, canonical(entries, opened.namespace_urls))
 
     def staged(self) -> tuple[DataFrame, bool, datetime]:
         """Return what is staged, whether that is known, and when it was."""
         opened = self.open()
         staged = opened.source.staged()
         files, shown = (staged.files, staged.shown) if staged else ((), ())
-        frame = staged_objects(self.spark, opened.access, files, opened.inside, shown)
+        frame = staged_objects(self.spark, opened.access, files, opened.namespace_urls, shown)
         return frame, staged is not None, staged.taken_at if staged else self.now
 
     def found(self, snapshot: InventorySnapshot) -> set[Found]:

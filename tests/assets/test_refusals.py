@@ -227,7 +227,7 @@ def test_candidates_are_not_made_of_addresses_found_under_another_policy(lake: L
     (lake.root / "policy.json").write_text(json.dumps({**rules, "default_retention_days": 300}), encoding="utf-8")
     assert lake.make("policy_table").success
     run = lake.make("deletion_candidates")
-    assert "the addresses have another policy_hash than the plan would name. Nothing was deleted" in run.errors
+    assert "the addresses have another policy_hash than the plan. Nothing was deleted" in run.errors
     assert lake.plan_document() is None
 
 
@@ -237,7 +237,7 @@ def test_candidates_are_not_made_of_addresses_found_from_other_references(lake: 
     noted["notes"]["references_hash"] = "0" * 64
     metadata.write_text(json.dumps(noted), encoding="utf-8")
     run = lake.make("deletion_candidates")
-    assert "the addresses have another references_hash than the plan would name. Nothing was deleted" in run.errors
+    assert "the addresses have another references_hash than the plan. Nothing was deleted" in run.errors
 
 
 # ---- rules that say nothing, and rules that say zero (H5, H13)

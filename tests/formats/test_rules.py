@@ -34,5 +34,5 @@ def test_negative_days_are_read_as_they_are() -> None:
 
 @pytest.mark.parametrize("content", [b'{"default_retention_days": 30}', b"\x08", b"\x12\x7f"])
 def test_what_is_no_rules_document_is_refused(content: bytes) -> None:
-    with pytest.raises(CorruptFile, match=f"^{CONFIG}: it holds no GarbageCollectionRules"):
+    with pytest.raises(CorruptFile, match=f"^{CONFIG}: it is not a valid GarbageCollectionRules message"):
         read_gc_rules(content, CONFIG)

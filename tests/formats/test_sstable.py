@@ -49,7 +49,7 @@ def test_a_table_named_by_another_id_is_refused_and_the_message_names_both() -> 
     ids=["empty", "probe", "zeros", "parquet"],
 )
 def test_what_is_no_table_is_refused(content: bytes) -> None:
-    with pytest.raises(CorruptFile, match="do not end as a table does"):
+    with pytest.raises(CorruptFile, match="do not end like a table"):
         read_table(content, "_lakefs/dummy")
 
 

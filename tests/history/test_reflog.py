@@ -11,8 +11,8 @@ from retention_assets.lakefs.rules.reflog import (
     Memory,
     SeenHead,
     counting_heads,
+    gone_heads,
     held_until,
-    left_heads,
     remember,
     with_true_ages,
 )
@@ -137,9 +137,9 @@ def test_heads_that_are_gone_are_those_that_nothing_of_their_name_names(
     branches: dict[str, str], left: set[str]
 ) -> None:
     memory = remember(references(60, HISTORY, main="m2", gold="g2"), Memory(), POLICY)
-    assert {head.name for head in left_heads(references(61, HISTORY, **branches), memory)} == left
+    assert {head.name for head in gone_heads(references(61, HISTORY, **branches), memory)} == left
 
 
 def test_a_head_whose_commit_is_not_known_any_more_is_left_out() -> None:
     memory = Memory((SeenHead("branch", "gold", "unknown", at(60)),), {}, at(60))
-    assert left_heads(references(61, HISTORY, main="m2"), memory) == ()
+    assert gone_heads(references(61, HISTORY, main="m2"), memory) == ()

@@ -200,8 +200,8 @@ READING = (
         name="a page without rows is used whatever its branches show",
         breaks="a branch that is deleted during the scan takes no staged object of others along (invariant 3)",
         file="retention_assets/lakefs/source/staged_list.py",
-        old="            if not any(self._ask_each(self._shows_any, passed)):\n",
-        new="            if passed is not None:\n",
+        old="            if not any(self._for_each(self._shows_any, on_page)):\n",
+        new="            if on_page is not None:\n",
         caught_by=(
             "tests/stores/test_lakefs_api.py::TestStaged::test_a_page_that_lost_its_rows_is_asked_for_again"
             "[feature-long-lived]",
@@ -597,8 +597,8 @@ ON_A_REAL_SERVER = (
         new="    return F.when(is_outside(address), F.coalesce(address, tail)).otherwise(address)\n",
         also=(
             (
-                "        reversed(inside),\n",
-                "        reversed(inside[:0]),\n",
+                "        reversed(namespace_urls),\n",
+                "        reversed(namespace_urls[:0]),\n",
             ),
         ),
         caught_by=(f"{_FULL_OF}[linked]",),
@@ -631,7 +631,7 @@ ON_A_REAL_SERVER = (
         name="a page without rows is the whole truth",
         breaks="a branch that is made again during a scan hides nothing that is staged (invariant 3)",
         file="retention_assets/lakefs/source/staged_list.py",
-        old="            if not any(self._ask_each(self._shows_any, passed)):\n                return response, []",
+        old="            if not any(self._for_each(self._shows_any, on_page)):\n                return response, []",
         new="            if response is not None:\n                return response, []",
         caught_by=(f"{_FULL_OF}[made again]",),
     ),

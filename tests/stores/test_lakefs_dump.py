@@ -44,8 +44,8 @@ def first_range(lake: Path, table: str) -> Path:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        pytest.param([], "is no JSON object", id="a_list"),
-        pytest.param(None, "is no JSON object", id="null"),
+        pytest.param([], "is not a JSON object", id="a_list"),
+        pytest.param(None, "is not a JSON object", id="null"),
         pytest.param({}, "commits_meta_range_id", id="empty"),
         pytest.param({**MANIFEST, "tags_meta_range_id": None}, "tags_meta_range_id", id="null_id"),
         pytest.param({**MANIFEST, "tags_meta_range_id": ""}, "tags_meta_range_id", id="empty_id"),
@@ -95,7 +95,7 @@ def test_a_range_with_fewer_records_than_its_metarange_counts_is_not_believed(la
     more = [Range(**{**each, "count": each["count"] + 1}) for each in ranges]
     table_id, content = write_metarange(more)
     (lake / "_lakefs" / table_id).write_bytes(content)
-    with pytest.raises(CorruptFile, match=r"1 records where the metarange .* counts 2"):
+    with pytest.raises(CorruptFile, match=r"has 1 records, but the metarange .* says 2"):
         source(lake, {**MANIFEST, "tags_meta_range_id": table_id}).references()
 
 
@@ -117,7 +117,9 @@ def test_a_branch_whose_commit_the_dump_lacks_is_not_believed(tmp_path: Path, la
         if file.is_file():
             (lake / "_lakefs" / file.name).write_bytes(file.read_bytes())
     mixed = {**MANIFEST, "branches_meta_range_id": api("meadow")["refs_dump"]["branches_meta_range_id"]}
-    with pytest.raises(SourceError, match=r"dump\.json: branch .* names a commit that the references lack"):
+    with pytest.raises(
+        SourceError, match=r"dump\.json: branch .* points to a commit that is missing from the references"
+    ):
         source(lake, mixed).references()
 
 
@@ -184,7 +186,7 @@ def test_a_folder_without_files_is_an_error_since_unknown_is_not_zero(lake: Path
     (lake / "staged").mkdir()
     for marker in content:
         (lake / "staged" / marker).touch()
-    with pytest.raises(SourceError, match="what is staged is unknown"):
+    with pytest.raises(SourceError, match="the staged objects are unknown"):
         source(lake, staged="staged").staged()
 
 

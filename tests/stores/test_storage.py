@@ -13,7 +13,7 @@ from retention_assets.lakefs.source.inventory_snapshot import (
     BaseInventory,
     InventoryContext,
     InventorySnapshot,
-    _carried,
+    _reused_rows,
 )
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.tables import STORAGE_INVENTORY
@@ -131,7 +131,7 @@ def _without_facts(run: Run) -> None:
     ("earlier", "reason"),
     [
         pytest.param(_nothing, "there is no inventory of an earlier run", id="no_earlier_run"),
-        pytest.param(_long_ago, "the store was last listed whole at 2025-", id="last_whole_too_long_ago"),
+        pytest.param(_long_ago, "the last full listing of the store was at 2025-", id="last_whole_too_long_ago"),
         pytest.param(_of_another_storage, "the last inventory is of another storage", id="of_another_storage"),
         pytest.param(_of_this_day, "there is no inventory of an earlier run", id="only_of_this_day"),
         pytest.param(_of_the_future, "the last inventory is of 20", id="of_the_future"),
@@ -222,7 +222,7 @@ def test_of_an_older_picture_only_what_was_removed_after_it_is_taken_out(spark: 
     closed = [f"{SECOND.rpartition('/')[0]}/"]
     for taken_at, seen in ((BEGAN + CLOSED - HOUR, {FIRST}), (BEGAN + CLOSED + DAY, {FIRST, SECOND})):
         older = BaseInventory(frame, taken_at, taken_at, taken_at, delivered=True)
-        assert {row["address"] for row in _carried(context, older, closed).collect()} == seen
+        assert {row["address"] for row in _reused_rows(context, older, closed).collect()} == seen
 
 
 def test_an_old_slice_that_came_back_is_listed(spark: SparkSession, place: Place) -> None:

@@ -135,7 +135,8 @@ def test_a_dump_that_is_older_than_an_hour_is_not_swept_from(place: Place) -> No
     place.write(source={"dump": "dump.json"})
     before = lake(place)
     refused = place.run("sweep")
-    assert_refused(refused, "dump.json", "at most 1h old", "Nothing was deleted", "Take a new dump", "--dump-age")
+    remedies = "Replace it with a new dump", "--dump-age"
+    assert_refused(refused, "dump.json", "at most 1h old", "Nothing was deleted", *remedies)
     assert lake(place) == before
     assert not list(place.warehouse.glob("orchard/records/*"))
 
@@ -156,8 +157,8 @@ def test_a_plan_from_an_old_dump_is_made_and_warns_that_the_sweep_refuses(place:
     planned = place.run("plan", "--json")
     assert planned.status == 0, planned.err
     (warning,) = planned.document()["warnings"]
-    assert "`retention sweep` refuses one that is older than 1h" in warning
-    assert "Take a new dump" in warning
+    assert "`retention sweep` refuses dumps that are older than 1h" in warning
+    assert "Replace it with a new dump" in warning
     assert "--dump-age" in warning
 
 
@@ -188,8 +189,8 @@ def test_a_plan_without_a_staged_list_to_rely_on_warns_and_cannot_be_approved(pl
     planned = place.run("plan", "--json")
     assert planned.status == 0, planned.err
     document = planned.document()
-    assert any("cannot be carried out" in warning for warning in document["warnings"])
-    assert "cannot be carried out" in planned.err
+    assert any("cannot be executed" in warning for warning in document["warnings"])
+    assert "cannot be executed" in planned.err
     assert_refused(place.run("approve", document["plan_hash"]), "staged list", "Nothing was approved")
     approval = {"plan_hash": document["plan_hash"], "day": DAY, "approved_by": "somebody", "approved_at": "some time"}
     (place.warehouse / place.name / "approvals").mkdir(exist_ok=True)

@@ -171,8 +171,8 @@ def references(branches: dict[str, str], tags: dict[str, str], *commits: str) ->
 @pytest.mark.parametrize(
     ("seen", "detail"),
     [
-        pytest.param(references({"main": "a", "dev": "b"}, {}, "a"), "dev names a commit", id="a_branch"),
-        pytest.param(references({"main": "a"}, {"v1": "b"}, "a"), "tag v1 names a commit", id="a_tag"),
+        pytest.param(references({"main": "a", "dev": "b"}, {}, "a"), "the commit of dev was not read", id="a_branch"),
+        pytest.param(references({"main": "a"}, {"v1": "b"}, "a"), "the commit of tag v1 was not read", id="a_tag"),
         pytest.param(references({}, {"v1": "a"}, "a"), "no branch at all", id="no_branch"),
         pytest.param(references({}, {}), "no branch at all", id="nothing_at_all"),
     ],

@@ -58,26 +58,26 @@ def of_dump(place: BuiltRepository, spark: SparkSession | None = None, **setting
 
 
 @pytest.mark.parametrize(
-    ("staged", "seen"),
+    ("staged", "problem"),
     [
-        pytest.param(None, "unknown", id="unknown"),
-        pytest.param((), f"of {NOW} and so newer than the references, which are of {TAKEN_AT}", id="newer"),
+        pytest.param(None, "is unknown", id="unknown"),
+        pytest.param((), f"({NOW}) is newer than the references ({TAKEN_AT})", id="newer"),
     ],
 )
 def test_a_staged_list_that_may_lack_objects_is_refused(
-    tmp_path: Path, staged: tuple[str, ...] | None, seen: str
+    tmp_path: Path, staged: tuple[str, ...] | None, problem: str
 ) -> None:
     place = built(tmp_path, staged=staged)
     if staged is not None:
         os.utime(place.lake / STAGED / "0001", (NOW.timestamp(), NOW.timestamp()))
-    refused = rf"^{NAME}: the staged list is {re.escape(seen)}\. {NOTHING} Give a staged list .*{PLAN_AGAIN}"
+    refused = rf"^{NAME}: the staged list {re.escape(problem)}\. {NOTHING} Provide a staged list, .*{PLAN_AGAIN}"
     with pytest.raises(GuardRefused, match=refused):
         of_dump(place).now()
 
 
 def test_a_dump_that_is_too_old_is_refused_with_its_time_and_both_remedies(tmp_path: Path) -> None:
     seen = rf"^{NAME}: the dump dump\.json was taken on 2025-10-29 06:00 UTC\. .* at most 1d old"
-    remedy = r"Take a new dump .*`retention sweep grove --as-of 2025-11-01 --dump-age 74h`"
+    remedy = r"Replace it with a new dump .*`retention sweep grove --as-of 2025-11-01 --dump-age 74h`"
     with pytest.raises(GuardRefused, match=rf"{seen}\. {NOTHING} {remedy}"):
         of_dump(built(tmp_path), source={"dump": "dump.json", "dump_age": "1d"}).now()
 
@@ -110,7 +110,9 @@ def test_commits_that_a_gone_branch_reached_count_for_its_lifecycle_rules() -> N
 def test_a_repository_that_lost_a_commit_of_the_plan_is_another_one(tmp_path: Path) -> None:
     place = built(tmp_path)
     planned = Heads({"main": place.commit_ids["only"]}, {"v1": "f" * 64})
-    seen = f"^{NAME} 2025-11-01: the repository is not the one .*: v1 named {'f' * 64}, which is not known any more"
+    seen = (
+        f"^{NAME} 2025-11-01: the repository is not the one .*: v1 pointed to {'f' * 64}, which does not exist any more"
+    )
     with pytest.raises(GuardRefused, match=rf"{seen}\. {NOTHING} Plan again: {PLAN_AGAIN}"):
         of_dump(place).require_same(a_plan(repository=NAME), planned)
 
@@ -147,7 +149,7 @@ def test_a_repository_that_was_created_again_under_its_name_is_another_one(
     place, keys = orchard_on_disk(tmp_path), {"access_key": ACCESS_KEY, "secret_key": {"env": "LAKE_SECRET"}}
     place.write(source={"api": {"url": server.url, **keys}}, staged=None)
     repository = load_configuration(place.file).repository("orchard")
-    seen = r"^orchard 2025-11-01: the repository is not the one .*: it was created again under its name"
+    seen = r"^orchard 2025-11-01: the repository is not the one .*: it was deleted and created again under its name"
     refused = rf"{seen}\. {NOTHING} Plan again: `retention plan orchard"
     plan, known = a_plan(instance="1"), liveness(repository, place.warehouse)
     with pytest.raises(GuardRefused, match=refused):

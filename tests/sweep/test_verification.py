@@ -48,8 +48,10 @@ def held(spark: SparkSession, *addresses: str) -> DataFrame:
 @pytest.mark.parametrize(
     ("outcome", "reason", "is_there", "passed", "words"),
     [
-        pytest.param(None, None, True, True, "every held object exists; 0 were collected", id="there"),
-        pytest.param(None, None, False, False, "1 held objects are not in the store, first a", id="nobody_deleted_it"),
+        pytest.param(None, None, True, True, "every referenced object exists; 0 were collected", id="there"),
+        pytest.param(
+            None, None, False, False, "1 referenced objects are not in the store, first a", id="nobody_deleted_it"
+        ),
         pytest.param("deleted", "lifecycle", False, True, "1 were collected by lifecycle rules", id="collected"),
         pytest.param("missing", "lifecycle", False, True, "1 were collected by lifecycle rules", id="found_collected"),
         pytest.param("attempted", "lifecycle", False, True, "1 were collected by lifecycle rules", id="cut_off"),
@@ -74,7 +76,7 @@ def test_held_addresses_outside_the_namespace_are_counted_as_not_checked(spark: 
     named = held(spark, f"s3://elsewhere/{listed.address}", "s3://elsewhere/imported.csv", "s3://elsewhere/b.csv")
     check_result = live_exist(named, frames.inventory(spark, listed), ledger(spark), planned(spark), held(spark))
     assert check_result.passed
-    assert "2 held addresses lie outside the namespace and were not checked" in check_result.detail
+    assert "2 referenced addresses lie outside the namespace and were not checked" in check_result.detail
 
 
 def test_what_is_acknowledged_as_lost_is_counted_and_what_is_lost_since_fails(spark: SparkSession) -> None:
@@ -84,7 +86,7 @@ def test_what_is_acknowledged_as_lost_is_counted_and_what_is_lost_since_fails(sp
     assert "1 are lost, as acknowledged" in known.detail
     new = live_exist(held(spark, "a", "b", "c"), listing, none, planned(spark), held(spark, "a"))
     assert not new.passed
-    assert "1 held objects are not in the store, first c" in new.detail
+    assert "1 referenced objects are not in the store, first c" in new.detail
 
 
 @pytest.mark.parametrize(

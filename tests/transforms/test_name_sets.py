@@ -96,5 +96,5 @@ def test_lists_of_commits_that_stay_lists_are_those_of_the_table(spark: SparkSes
 
 
 def test_a_name_that_the_commits_do_not_have_is_refused() -> None:
-    with pytest.raises(TableContractError, match="has the name main, which no row of potential_commits has"):
+    with pytest.raises(TableContractError, match="has the name main, which potential_commits does not have"):
         NameSets({**dict.fromkeys(LISTS, ()), "branches": ("dev",)}).encoded_commits(commits(NAMES))

@@ -16,7 +16,7 @@ from retention_assets.lakefs.names.columns import (
     issued_at,
     stored_name,
 )
-from retention_assets.lakefs.names.generated import is_generated_name, spellings
+from retention_assets.lakefs.names.generated import is_generated_name, namespace_urls
 from tests.repositories import REPOSITORIES, listing
 from tests.transforms.frames import OLD, address, of
 
@@ -159,8 +159,8 @@ def test_an_absolute_uri_lies_outside(spark: SparkSession) -> None:
 
 
 SIGNED = f"data/{SLICE}/{XID},{SIGNATURE}"
-INSIDE = spellings("s3://lake/my%20orchard", "s3://lake/my%20orchard")
-LOCAL = spellings("local://orchard", "file:///var/lake/orchard")
+INSIDE = namespace_urls("s3://lake/my%20orchard", "s3://lake/my%20orchard")
+LOCAL = namespace_urls("local://orchard", "file:///var/lake/orchard")
 ADDRESSES = {
     "a_relative_address": (INSIDE, SIGNED, 1, SIGNED),
     "a_deprecated_relative_address": (INSIDE, SIGNED, 0, SIGNED),

@@ -54,7 +54,7 @@ def read_range(content: bytes, name: str) -> pa.RecordBatch:
     fields = decode(table.values, _ENTRY, name)
     address_types = fields.numbers(_ADDRESS_TYPE)
     if ((address_types < BY_PREFIX_DEPRECATED) | (address_types > FULL)).any():
-        raise corrupt(name, "an entry has an address type that is not known")
+        raise corrupt(name, "an entry has an unknown address type")
     columns = [
         require_text(table.keys.view(pa.string()), name, "a key"),
         text_column(fields.pieces(_ADDRESS), name, "an address"),
@@ -72,7 +72,7 @@ def _last_modified(fields: Fields, name: str) -> pa.Array:
     seconds, nanos = fields.numbers(_SECONDS), fields.numbers(_NANOS)
     possible = (seconds >= FIRST_SECOND) & (seconds <= LAST_SECOND) & (nanos >= 0) & (nanos < 1_000_000_000)
     if not possible.all():
-        raise corrupt(name, "an entry has a time that cannot be")
+        raise corrupt(name, "an entry has an impossible time")
     micros = seconds * 1_000_000 + nanos // 1_000
     return pa.array(micros, mask=~fields.present(_MODIFIED)).view(ENTRY_SCHEMA.field("last_modified").type)
 
@@ -89,12 +89,12 @@ def read_metarange(content: bytes, name: str) -> pa.RecordBatch:
     fields = decode(table.values, _RANGE_DATA, name)
     range_ids = text_column(table.identities, name, "a range id")
     if not _all(pc.match_substring_regex(range_ids, "^[0-9a-f]{64}$")):
-        raise corrupt(name, "a range has an id that is no content id")
+        raise corrupt(name, "a range has an id that is not a content id")
     min_keys = binary_column(fields.pieces(_MIN_KEY), name)
     max_keys = binary_column(fields.pieces(_MAX_KEY), name)
     disjoint = _all(pc.less_equal(min_keys, max_keys)) and _all(pc.less(max_keys[:-1], min_keys[1:]))
     if not (max_keys.equals(table.keys) and disjoint):
-        raise corrupt(name, "its ranges overlap, or are not where their keys say")
+        raise corrupt(name, "its ranges overlap, or do not match their keys")
     counts, estimated = fields.numbers(_COUNT), fields.numbers(_ESTIMATED)
     if ((counts < 0) | (estimated < 0)).any():
         raise corrupt(name, "a range has a negative count or size")

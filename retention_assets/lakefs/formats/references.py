@@ -35,14 +35,14 @@ def read_commits(content: bytes, name: str) -> pa.RecordBatch:
     """Return the commits in one range of a dump, in order of their ids, as `COMMIT_SCHEMA`.
 
     Raises:
-        CorruptFile: as `open_table`; or the table is not one of commits, or the id of a commit does not match its
+        CorruptFile: as `open_table`; or the table does not contain commits, or the id of a commit does not match its
             content.
     """
     return _batch([_commit(record, name) for record in _records(content, name, "commit")], COMMIT_SCHEMA)
 
 
 def _commit(record: tuple[bytes, bytes, bytes], name: str) -> tuple[object, ...]:
-    """Return the columns of one commit. The key and identity of its record must be the id that its data has."""
+    """Return the columns of one commit. The key and the identity of its record must equal the id of its content."""
     key, identity, content = record
     commit = _parse(CommitData, content, name)
     moment = commit.creation_date
@@ -57,7 +57,7 @@ def _commit(record: tuple[bytes, bytes, bytes], name: str) -> tuple[object, ...]
     if {commit.id.encode(), identity, hashed.encode()} != {key}:
         raise corrupt(name, f"the commit {key!r} has the id {commit.id!r} and the content of {hashed!r}")
     if not (FIRST_SECOND <= moment.seconds <= LAST_SECOND and 0 <= moment.nanos < 1_000_000_000):
-        raise corrupt(name, f"the commit {key!r} was created at a time that cannot be")
+        raise corrupt(name, f"the commit {key!r} has an impossible creation time")
     micros = moment.seconds * 1_000_000 + moment.nanos // 1_000
     return (
         commit.id,
@@ -75,18 +75,18 @@ def read_branches(content: bytes, name: str) -> pa.RecordBatch:
     """Return the branches (hidden ones too) in one range of a dump, in order of their names, as `BRANCH_SCHEMA`.
 
     Raises:
-        CorruptFile: as `open_table`; or the table is not one of branches, or a record does not match its key.
+        CorruptFile: as `open_table`; or the table does not contain branches, or a record does not match its key.
     """
-    return _batch(_named(content, name, "branch"), BRANCH_SCHEMA)
+    return _batch(_heads(content, name, "branch"), BRANCH_SCHEMA)
 
 
 def read_tags(content: bytes, name: str) -> pa.RecordBatch:
     """Return the tags in one range of a dump, in order of their names, as `TAG_SCHEMA`.
 
     Raises:
-        CorruptFile: as `open_table`; or the table is not one of tags, or a record does not match its key.
+        CorruptFile: as `open_table`; or the table does not contain tags, or a record does not match its key.
     """
-    return _batch(_named(content, name, "tag"), TAG_SCHEMA)
+    return _batch(_heads(content, name, "tag"), TAG_SCHEMA)
 
 
 def read_gc_rules(content: bytes, name: str) -> tuple[int, dict[str, int]] | None:
@@ -109,7 +109,7 @@ def _parse[M: Message](record: type[M], content: bytes, name: str) -> M:
     try:
         return record.FromString(content)
     except DecodeError as error:
-        raise corrupt(name, f"it holds no {record.DESCRIPTOR.name} ({error})") from error
+        raise corrupt(name, f"it is not a valid {record.DESCRIPTOR.name} message ({error})") from error
 
 
 def _records(content: bytes, name: str, entity: str) -> Iterator[tuple[bytes, bytes, bytes]]:
@@ -120,15 +120,17 @@ def _records(content: bytes, name: str, entity: str) -> Iterator[tuple[bytes, by
     return zip(*(column.to_pylist() for column in columns), strict=True)
 
 
-def _named(content: bytes, name: str, entity: str) -> list[tuple[str, str]]:
+def _heads(content: bytes, name: str, entity: str) -> list[tuple[str, str]]:
     """Return (name, commit id) of each branch or tag."""
     record: type[BranchData | TagData] = BranchData if entity == "branch" else TagData
     found = []
     for key, identity, content_of_record in _records(content, name, entity):
-        named = _parse(record, content_of_record, name)
-        if (named.id.encode(), named.commit_id.encode()) != (key, identity):
-            raise corrupt(name, f"the {entity} {key!r} at {identity!r} says it is {named.id!r} at {named.commit_id!r}")
-        found.append((named.id, named.commit_id))
+        head = _parse(record, content_of_record, name)
+        if (head.id.encode(), head.commit_id.encode()) != (key, identity):
+            raise corrupt(
+                name, f"the {entity} {key!r} at {identity!r} has the content {head.id!r} at {head.commit_id!r}"
+            )
+        found.append((head.id, head.commit_id))
     return found
 
 

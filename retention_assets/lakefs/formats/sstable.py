@@ -52,7 +52,7 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The records of decoded blocks. `positions`: of their parts in `content`, filled by the kernel `scan_rows`."""
+    """The records of decoded blocks. `positions`: where their parts are in `content`, as `scan_rows` returns them."""
 
     content: np.ndarray
     positions: np.ndarray
@@ -73,24 +73,24 @@ def open_container(content: bytes, name: str) -> Container:
         CorruptFile: a block does not match its checksum, is outside the file, overlaps another block, or is malformed.
     """
     metaindex, index = _footer(content, name)
-    reading = _Reading(content, name)
-    meta = dict(_small_rows(reading.rows(metaindex, "metaindex")))
+    reader = _TableReader(content, name)
+    meta = dict(_small_rows(reader.rows(metaindex, "metaindex")))
     if b"rocksdb.properties" not in meta:
-        raise corrupt(name, "the metaindex names no properties block")
+        raise corrupt(name, "the metaindex has no properties block")
     location = np.array(_two_varints(meta[b"rocksdb.properties"], name), np.int64).reshape(2, 1)
-    stored = _small_rows(reading.rows(location, "properties block"))
+    stored = _small_rows(reader.rows(location, "properties block"))
     try:
         properties = {key.decode(): value for key, value in stored}
     except UnicodeDecodeError as error:
         raise corrupt(name, f"a property's name is not text ({error})") from error
-    handles = reading.handles(index, "index")
+    handles = reader.handles(index, "index")
     kind = properties.get("rocksdb.block.based.table.index.type", bytes(4))
     if kind == TWO_LEVEL.to_bytes(4, "little"):
-        handles = reading.handles(handles, "index partition")
+        handles = reader.handles(handles, "index partition")
     elif kind != bytes(4):
-        raise corrupt(name, f"its index type {kind.hex()} is not known")
-    rows = reading.rows(handles, "data block", _count(properties, name))
-    reading.require_disjoint()
+        raise corrupt(name, f"its index type {kind.hex()} is not supported")
+    rows = reader.rows(handles, "data block", _count(properties, name))
+    reader.require_disjoint()
     return Container(properties, rows)
 
 
@@ -98,9 +98,11 @@ def _footer(content: bytes, name: str) -> tuple[Handles, Handles]:
     """Return the handles of the metaindex block and of the index block."""
     footer = content[-FOOTER:]
     if len(footer) < FOOTER or footer[-8:] != MAGIC:
-        raise corrupt(name, f"its {len(content):,} bytes do not end as a table does (truncated, or another format)")
+        raise corrupt(
+            name, f"its {len(content):,} bytes do not end like a table: it is truncated, or has another format"
+        )
     if footer[41:45] != (2).to_bytes(4, "little") or footer[0] != CRC32C:
-        raise corrupt(name, f"table version {footer[41:45].hex()} with checksum type {footer[0]} is not known")
+        raise corrupt(name, f"table version {footer[41:45].hex()} with checksum type {footer[0]} is not supported")
     numbers: list[int] = []
     position = 1
     for _ in range(4):
@@ -122,7 +124,7 @@ def _varint(source: bytes, position: int, name: str) -> tuple[int, int]:
         position += 1
         if source[position - 1] < 128:
             return number, position
-    raise corrupt(name, "a block's location is cut or overlong")
+    raise corrupt(name, "a block's location is truncated or too long")
 
 
 def _two_varints(source: bytes, name: str) -> tuple[int, int]:
@@ -134,7 +136,7 @@ def _count(properties: Mapping[str, bytes], name: str) -> int:
     """Return the number of records in the property `count`."""
     count = properties.get("count", b"")
     if not (count.isdigit() and len(count) < TRAILER * 2):
-        raise corrupt(name, f"its property count is {count[:40]!r}, not a number")
+        raise corrupt(name, f"its property `count` is {count[:40]!r}, not a number")
     return int(count)
 
 
@@ -147,8 +149,8 @@ def _small_rows(rows: Rows) -> Iterator[tuple[bytes, bytes]]:
         yield key, content[value : value + length]
 
 
-class _Reading:
-    """One pass over one file. It records the bytes of every block that was read."""
+class _TableReader:
+    """Reads the blocks of one file, and records which bytes of the file belong to blocks."""
 
     def __init__(self, content: bytes, name: str) -> None:
         self.content = content
@@ -157,7 +159,7 @@ class _Reading:
         self.claimed: list[Handles] = []
 
     def require_disjoint(self) -> None:
-        """Refuse blocks that share bytes, for example an index that names a block twice, or itself."""
+        """Refuse blocks that share bytes, for example an index that has a block twice, or has itself as a block."""
         starts, sizes = np.concatenate(self.claimed, axis=1)
         order = np.argsort(starts, kind="stable")
         starts, sizes = starts[order], sizes[order]
@@ -169,7 +171,7 @@ class _Reading:
         rows = self.rows(index, what)
         found = table_array(2, rows.positions.shape[1])
         if (bad := read_handles(rows.content, rows.positions, found)) >= 0:
-            raise corrupt(self.name, f"row {bad} of the {what} is no block location")
+            raise corrupt(self.name, f"row {bad} of the {what} is not a block location")
         return found
 
     def rows(self, handles: Handles, what: str, limit: int | None = None) -> Rows:
@@ -180,8 +182,8 @@ class _Reading:
         positions = table_array(5, capacity)
         count, bad = scan_rows(blocks.content, blocks.starts, blocks.ends, positions)
         if bad >= 0 or count != (count if limit is None else limit):
-            promise = "" if limit is None else f", where {limit:,} records are promised"
-            raise corrupt(self.name, f"{what} {max(bad, 0)} is malformed after {count:,} records{promise}")
+            expected = "" if limit is None else f"; {limit:,} records were expected"
+            raise corrupt(self.name, f"{what} {max(bad, 0)} is malformed after {count:,} records{expected}")
         return Rows(blocks.content, np.ascontiguousarray(positions[:, :count]))
 
     def _load(self, handles: Handles, what: str) -> Blocks:
@@ -199,9 +201,9 @@ class _Reading:
             bad = next(block for block, value in enumerate(found) if value != checksums[block])
             raise corrupt(self.name, f"{what} {bad} does not match its CRC32C checksum")
         if (kinds > SNAPPY).any():
-            raise corrupt(self.name, f"a {what} is compressed in a way that lakeFS never writes ({kinds.max()})")
+            raise corrupt(self.name, f"a {what} has the compression type {kinds.max()}, which lakeFS never writes")
         if (sizes < 0).any() or sizes.sum() > MAX_DECODED:
-            raise corrupt(self.name, f"the decoded size of a {what} cannot be true")
+            raise corrupt(self.name, f"the decoded size of a {what} is impossible")
         ends = np.cumsum(sizes)
         starts = ends - sizes
         decoded = bytes_array(int(sizes.sum()))
@@ -268,8 +270,8 @@ def open_table(content: bytes, name: str) -> VerifiedTable:
     """Return the verified table `content` without copying its values.
 
     Raises:
-        CorruptFile: the file is not such a table; a checksum or the content id does not match; the property `count`
-            is not the number of records; or lakeFS never writes such keys, record kinds or values.
+        CorruptFile: the file is not a table of lakeFS; a checksum or the content id does not match; the property
+            `count` is not the number of records; or lakeFS never writes such keys, record kinds or values.
             Source: lakeFS facts 2.1, 2.2.
     """
     container = open_container(content, name)
@@ -277,7 +279,7 @@ def open_table(content: bytes, name: str) -> VerifiedTable:
     content_id = _content_id(keys, container)
     expected = PurePosixPath(name).name
     if CONTENT_ID.fullmatch(expected) and content_id != expected:
-        raise corrupt(name, f"its content has the id {content_id}, not the one it is named by")
+        raise corrupt(name, f"its content has the id {content_id}, which is not the id in its name")
     parts = table_array(4, len(keys))
     source = container.rows.content
     if (bad := split_values(source, container.rows.positions, parts)) >= 0:
@@ -304,10 +306,10 @@ def _keys(rows: Rows, name: str) -> pa.Array:
     count = rows.positions.shape[1]
     total = int((rows.positions[0] + rows.positions[2]).sum()) - TRAILER * count
     if not 0 <= total <= MAX_DECODED:
-        raise corrupt(name, f"its keys cannot take {total:,} bytes")
+        raise corrupt(name, f"its keys cannot have {total:,} bytes")
     target, offsets = bytes_array(total + TRAILER), offsets_array(count)
     if (bad := compose_keys(rows.content, rows.positions, target, offsets)) >= 0:
-        raise corrupt(name, f"the key of record {bad:,} is out of order, or not one that lakeFS writes")
+        raise corrupt(name, f"the key of record {bad:,} is out of order, or lakeFS never writes such a key")
     return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(target[:total])])
 
 

@@ -1,6 +1,6 @@
 """Recognizes names that lakeFS generates, reads the time inside them, and makes addresses canonical.
 
-`generated` has the same rules for single texts. Source: lakeFS facts 1.1, 2.3 and 5.5; DESIGN.md, invariants 6,
+`generated` has the same rules for Python strings. Source: lakeFS facts 1.1, 2.3 and 5.5; DESIGN.md, invariants 6,
 7 and 10.
 """
 
@@ -28,7 +28,7 @@ _OBJECT_XID = f"^{OBJECT_XID}{END}"
 
 
 def is_generated(address: Column) -> Column:
-    """Return whether lakeFS generates such names. Objects with other names are foreign and are never deleted."""
+    """Return whether `address` is a name that lakeFS generates. Objects with other names are never deleted."""
     return address.rlike(GENERATED)
 
 
@@ -37,17 +37,17 @@ def is_outside(address: Column) -> Column:
     return address.rlike(_ABSOLUTE)
 
 
-def canonical_address(address: Column, address_type: Column, inside: Sequence[str]) -> Column:
+def canonical_address(address: Column, address_type: Column, namespace_urls: Sequence[str]) -> Column:
     """Return the canonical address of an entry: relative if it is inside the namespace, else an absolute URI.
 
-    `inside`: the `spellings` of the namespace.
+    `namespace_urls`: see `generated.namespace_urls`.
     """
     spelled = F.regexp_replace(address, "^s3[an]://", "s3://")
     relative = reduce(
         lambda otherwise, location: F.when(
             spelled.startswith(f"{location}/"), F.substring(spelled, len(location) + 2, 2**31 - 1)
         ).otherwise(otherwise),
-        reversed(inside),
+        reversed(namespace_urls),
         spelled,
     )
     return F.when((address_type != F.lit(RELATIVE)) & is_outside(address), relative).otherwise(address)

@@ -1,4 +1,4 @@
-"""The patterns of names that lakeFS generates, and the rules of `columns` for single texts, without Spark.
+"""The patterns of names that lakeFS generates, and the rules of `columns` for Python strings, without Spark.
 
 Source: lakeFS facts 1.1, 2.3 and 5.5; DESIGN.md, invariants 6, 7 and 10.
 """
@@ -12,9 +12,9 @@ _XID = "[0-9a-v]{20}"
 _SIGNATURE = "(,[A-Za-z0-9_-]{43})?"  # a link address ends with its HMAC-SHA256
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _SLICED = f"data/(![0-9a-z]{{2}}/[0-9a-z]/)?{_XID}/{_XID}{_SIGNATURE}"
-LINKED_OF_OLD = f"data/[A-Za-z0-9_.-]+:{_UUID}/[A-Za-z0-9_-]{{20,21}}"
-ROOT_OF_OLD = "[0-9a-f]{32}"
-GENERATED_NAME = f"({_SLICED}|{LINKED_OF_OLD}|{ROOT_OF_OLD})"
+LEGACY_LINKED = f"data/[A-Za-z0-9_.-]+:{_UUID}/[A-Za-z0-9_-]{{20,21}}"
+LEGACY_ROOT = "[0-9a-f]{32}"
+GENERATED_NAME = f"({_SLICED}|{LEGACY_LINKED}|{LEGACY_ROOT})"
 
 ABSOLUTE = "[a-zA-Z][a-zA-Z0-9+.-]*://"  # the beginning of a URI
 RELATIVE = 1  # an address type of lakeFS. 0: absolute if it is a URI, else relative. 2: absolute
@@ -25,13 +25,13 @@ XID_SECONDS_DIGITS = 7  # 7 base-32 digits are 35 bits: 32 bits of seconds, and 
 
 
 def is_generated_name(address: str) -> bool:
-    """Return whether lakeFS generates such names."""
+    """Return whether `address` is a name that lakeFS generates."""
     return re.fullmatch(GENERATED_NAME, address) is not None
 
 
-def old_kind(address: str) -> str | None:
-    """Return the pattern of names of old versions of lakeFS that the address has; None for other names."""
-    return next((kind for kind in (ROOT_OF_OLD, LINKED_OF_OLD) if re.fullmatch(kind, address)), None)
+def legacy_pattern(address: str) -> str | None:
+    """Return the pattern of old versions of lakeFS that the address matches; None if it matches none."""
+    return next((kind for kind in (LEGACY_ROOT, LEGACY_LINKED) if re.fullmatch(kind, address)), None)
 
 
 def is_absolute(address: str) -> bool:
@@ -45,10 +45,10 @@ def issued(address: str) -> datetime | None:
     return datetime.fromtimestamp(int(found[1][:XID_SECONDS_DIGITS], 32) >> 3, UTC) if found else None
 
 
-def spellings(namespace: str, storage: str) -> tuple[str, ...]:
+def namespace_urls(namespace: str, storage: str) -> tuple[str, ...]:
     """Return all URLs with which an absolute address inside the namespace can begin, longest first.
 
-    Several spellings exist, because Go's URL parser decodes a namespace, and a server with local storage prints
+    Several URLs exist, because Go's URL parser decodes a namespace, and a server with local storage prints
     `local://` and the absolute path of the file.
 
     Both arguments must be canonical: no trailing slash, and `s3://` instead of `s3a://` or `s3n://`.
@@ -61,15 +61,15 @@ def spellings(namespace: str, storage: str) -> tuple[str, ...]:
     return tuple(sorted(locations | decoded | encoded, key=lambda location: (-len(location), location)))
 
 
-def canonical_name(address: str, address_type: int, inside: Sequence[str]) -> str:
+def canonical_name(address: str, address_type: int, urls: Sequence[str]) -> str:
     """Return the canonical address of an entry: relative if it is inside the namespace, else an absolute URI.
 
-    `inside`: the `spellings` of the namespace.
+    `urls`: the `namespace_urls` of the namespace.
     """
     if address_type == RELATIVE or not is_absolute(address):
         return address
     spelled = re.sub("^s3[an]://", "s3://", address)
-    for location in inside:
+    for location in urls:
         if spelled.startswith(f"{location}/"):
             return spelled[len(location) + 1 :]
     return spelled

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 from retention_assets.core.paths import END
 from retention_assets.core.states import FOREIGN
 from retention_assets.lakefs.names.columns import is_generated
-from retention_assets.lakefs.names.generated import LINKED_OF_OLD, ROOT_OF_OLD
+from retention_assets.lakefs.names.generated import LEGACY_LINKED, LEGACY_ROOT
 
-_PATTERNS = {"root": f"^{ROOT_OF_OLD}{END}", "linked": f"^{LINKED_OF_OLD}{END}"}
+_PATTERNS = {"root": f"^{LEGACY_ROOT}{END}", "linked": f"^{LEGACY_LINKED}{END}"}
 KINDS = frozenset(_PATTERNS)
 
 
@@ -28,12 +28,12 @@ def kinds_in_use(addresses: DataFrame) -> frozenset[str]:
 
 
 def kinds_counted() -> list[Column]:
-    """Return the aggregates of addresses from which `kinds_of` tells the kinds of old names."""
+    """Return aggregates of the column `address`, from which `kinds_of` computes the kinds of old names."""
     return [F.bool_or(F.col("address").rlike(pattern)).alias(kind) for kind, pattern in _PATTERNS.items()]
 
 
 def kinds_of(counted: Mapping[str, Any]) -> frozenset[str]:
-    """Return the kinds of old names. `counted`: the values of `kinds_counted`, by name."""
+    """Return the kinds of old names in the aggregates. `counted`: the values of `kinds_counted`, by name."""
     return frozenset(kind for kind in KINDS if counted[kind])
 
 

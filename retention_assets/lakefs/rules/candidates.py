@@ -85,9 +85,9 @@ def due(classified_objects: DataFrame) -> DataFrame:
 
 
 def with_names(objects: DataFrame, pairs: DataFrame) -> DataFrame:
-    """Return the objects that `due` returns with `paths`, `branches` and `rule_ids`, the rules under which it is due.
+    """Return the rows of `due` with `paths`, `branches` and `rule_ids`, the rules under which the object is due.
 
-    Only the pairs of these objects are united into lists: the aggregates of lists take most of a large plan's time.
+    Lists are aggregated only from the pairs of these objects, because this takes most of a large plan's time.
 
     `pairs`: as in `commits_by_address`.
     """
@@ -139,7 +139,7 @@ def live_entries(pairs: DataFrame, staged: DataFrame, held_prefixes: Collection[
     absolute addresses refer to the object, it can lie elsewhere, so it need not be listed, but it is kept if it is
     listed.
 
-    `pairs`: as in `commits_by_address`, of which only `LIVE_COLUMNS` are needed.
+    `pairs`: as in `commits_by_address`. Only the columns `LIVE_COLUMNS` are needed.
     """
     not_due = F.col("active") & ~F.col("lifecycle_due")
     kept = not_due | F.col("protected") | below_any(F.col("key"), held_prefixes)

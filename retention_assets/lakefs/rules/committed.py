@@ -14,7 +14,7 @@ from retention_assets.lakefs.rules.references import (
     all_ancestry,
     children_first,
     main_ancestry,
-    require_whole,
+    require_complete,
 )
 from retention_assets.lakefs.rules.reflog import SeenHead
 from retention_assets.policy.rules import CommittedRetention, Hold, Kept
@@ -89,7 +89,7 @@ def activity(
     references: References,
     retention: CommittedRetention | None,
     as_of: datetime,
-    left: Collection[SeenHead] = (),
+    gone: Collection[SeenHead] = (),
 ) -> Mapping[str, Activity]:
     """Return for every commit whether it is active at `as_of` (UTC), since when it is due, and by which rule.
 
@@ -102,8 +102,8 @@ def activity(
     - A branch HEAD has the period of its branch. A HEAD itself is always active.
     - A dangling leaf has the default period. A dangling leaf is neither a HEAD nor the main parent of any commit. The
       leaf itself is due at its own creation plus the default period.
-    - A head in `left` has the period of its branch. It is due no earlier than the time it was last seen plus that
-      period. `left` are heads that earlier plans saw and that are gone now.
+    - A head in `gone` has the period of its branch. It is due no earlier than the time it was last seen plus that
+      period. `gone` are heads that earlier plans found and that no branch has now.
 
         a <- b <- c (HEAD)        a: due at created(b) + period, or at created(x) + default, whichever is later
           <- x <- y (leaf)        x: due at created(y) + default        y: due at created(y) + default
@@ -117,10 +117,10 @@ def activity(
     if retention is None:
         return {commit.commit_id: Activity(active=True, due_since=None, rule_id=None) for commit in ordered}
     heads = set(references.branches.values())
-    seen = [
-        (head.commit_id, head.last_seen, retention.duration_for(head.name)) for head in left if head.kind == "branch"
+    earlier = [
+        (head.commit_id, head.last_seen, retention.duration_for(head.name)) for head in gone if head.kind == "branch"
     ]
-    due = _due_by_commit(ordered, _kept_by_head(references, retention), retention.default_kept, seen)
+    due = _due_by_commit(ordered, _kept_by_head(references, retention), retention.default_kept, earlier)
     return {
         commit.commit_id: _activity(commit.commit_id in heads, due.get(commit.commit_id), as_of) for commit in ordered
     }
@@ -132,27 +132,27 @@ def protected_commits(
     *,
     tags_protect: bool,
     as_of: datetime,
-    left_tags: Iterable[SeenHead] = (),
+    gone_tags: Iterable[SeenHead] = (),
 ) -> Mapping[str, str]:
     """Return the commits that are kept regardless of the rules, each with its reasons in one line.
 
     These are the commits of tags (if `tags_protect`), the commits that a hold in force names by tag or id, and all
     commits that the head of a held branch reaches by any parent. Holds on prefixes concern paths and are ignored here.
 
-    `left_tags`: tags that earlier plans saw, and that are gone now but still count.
+    `gone_tags`: tags that earlier plans found. They were deleted or moved since, but still count.
 
     Errors: GuardRefused when a hold in force names a branch, tag or commit that does not exist, because a typing error
     must not delete objects. SourceError as `commit_graph`.
     """
-    require_whole(references)
+    require_complete(references)
     in_force = [hold for hold in holds if hold.in_force(as_of.astimezone(UTC).date())]
     _require_held_exist(references, in_force)
     reasons: defaultdict[str, list[str]] = defaultdict(list)
     if tags_protect:
-        for tag, commit_id in sorted(references.tags.items()):
-            reasons[commit_id].append(f"tag {tag}")
-        for seen in left_tags:
-            reasons[seen.commit_id].append(f"reflog: tag {seen.name}, last seen {seen.last_seen:%Y-%m-%d %H:%M} UTC")
+        for name, commit_id in sorted(references.tags.items()):
+            reasons[commit_id].append(f"tag {name}")
+        for tag in gone_tags:
+            reasons[tag.commit_id].append(f"reflog: tag {tag.name}, last seen {tag.last_seen:%Y-%m-%d %H:%M} UTC")
     for hold in sorted(in_force, key=lambda hold: hold.hold_id):
         for commit_id in _held_commits(references, hold):
             reasons[commit_id].append(f"hold {hold.hold_id}: {hold.kind} {hold.value} ({hold.reason})")
@@ -206,26 +206,26 @@ def _kept_by_head(references: References, retention: CommittedRetention) -> dict
 
 
 def _due_by_commit(
-    ordered: list[Commit], kept: dict[str, Kept], default: Kept, left: Iterable[tuple[str, datetime, Kept]]
+    ordered: list[Commit], kept: dict[str, Kept], default: Kept, gone: Iterable[tuple[str, datetime, Kept]]
 ) -> Mapping[str, _Due]:
-    """Return when each commit is due. HEADs without main children are left out.
+    """Return when each commit is due. HEADs without main children are omitted.
 
     `kept` has the HEADs at first. The loop extends it to the longest retention of all starts at or above each commit.
     `ordered` has children first, so the value of a commit is complete when the loop reaches the commit. A commit that
     has no value by then is a dangling leaf.
 
-    `left`: (commit that was a head, when it was last seen, retention of its branch).
+    `gone`: (commit that was a head, when it was last seen, retention of its branch).
     """
     due: dict[str, _Due] = {}
-    seen: defaultdict[str, list[tuple[datetime, Kept]]] = defaultdict(list)
-    for commit_id, at, one in left:
-        seen[commit_id].append((at, one))
+    earlier: defaultdict[str, list[tuple[datetime, Kept]]] = defaultdict(list)
+    for commit_id, at, one in gone:
+        earlier[commit_id].append((at, one))
     for commit in ordered:
         if commit.commit_id not in kept:
             kept[commit.commit_id] = default
             due[commit.commit_id] = _Due(later(commit.created_at, default.duration), default.rule_id)
-        for at, one in seen.get(commit.commit_id, ()):
-            _extend(due, commit.commit_id, _Due(later(at, one.duration), one.rule_id))
+        for at, one in earlier.get(commit.commit_id, ()):
+            _postpone(due, commit.commit_id, _Due(later(at, one.duration), one.rule_id))
             if one.outlasts(kept[commit.commit_id]):
                 kept[commit.commit_id] = one
         parent = commit.main_parent
@@ -234,11 +234,11 @@ def _due_by_commit(
         longest = kept[commit.commit_id]
         if parent not in kept or longest.outlasts(kept[parent]):
             kept[parent] = longest
-        _extend(due, parent, _Due(later(commit.created_at, longest.duration), longest.rule_id))
+        _postpone(due, parent, _Due(later(commit.created_at, longest.duration), longest.rule_id))
     return due
 
 
-def _extend(due: dict[str, _Due], commit_id: str, one: _Due) -> None:
+def _postpone(due: dict[str, _Due], commit_id: str, one: _Due) -> None:
     if commit_id not in due or one.after(due[commit_id]):
         due[commit_id] = one
 
@@ -259,8 +259,8 @@ def _require_held_exist(references: References, in_force: Collection[Hold]) -> N
     if unknown:
         named = "; ".join(f"hold {hold.hold_id!r} names the {hold.kind} {hold.value!r}" for hold in unknown)
         raise GuardRefused(
-            f"{named}: the repository has none of that name. Nothing was deleted. Correct the name (a commit's whole "
-            f"id), or end the hold with `until`."
+            f"{named}, which does not exist in the repository. Nothing was deleted. Correct the name (for a commit, "
+            f"the full id), or end the hold with `until`."
         )
 
 

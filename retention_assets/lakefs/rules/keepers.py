@@ -1,6 +1,6 @@
-"""Says who keeps a (path, address) pair of a lakeFS repository, and until when. Pure: from commits and a policy.
+"""Computes what keeps a (path, address) pair of a lakeFS repository, and until when. All functions are pure.
 
-The rules are those of `committed`, `reflog` and `lifecycle`. Source: DESIGN.md, invariants 1 and 11.
+The rules are the same as in `committed`, `reflog` and `lifecycle`. Source: DESIGN.md, invariants 1 and 11.
 """
 
 from collections import defaultdict
@@ -30,7 +30,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class KeptCommits:
-    """What each commit of a repository is kept by, under one policy and at one time."""
+    """What keeps each commit of a repository, under one policy and at one time."""
 
     policy: Policy
     as_of: datetime
@@ -38,19 +38,19 @@ class KeptCommits:
     activity: Mapping[str, Activity]
     protected: Mapping[str, tuple[Keeper, ...]]  # by a tag, a hold or the reflog
     heads: Mapping[str, tuple[str, ...]]  # the branches whose head a commit is
-    by_reflog: Mapping[str, str]  # the gone or reset branches that keep a commit longer than all others do
+    by_reflog: Mapping[str, str]  # the deleted or reset branches that keep a commit longer than all others do
 
 
 def kept_commits(
     policy: Policy, references: References, *, tags_protect: bool, as_of: datetime, memory: Memory
 ) -> KeptCommits:
-    """Return what each commit is kept by at `as_of` (UTC). `memory`: what plans saw; empty without the reflog."""
+    """Return what keeps each commit at `as_of` (UTC). `memory`: empty if the reflog is switched off."""
     references = with_true_ages(references, memory)
-    left = counting_heads(references, memory, policy, as_of)
+    gone = counting_heads(references, memory, policy, as_of)
     protected: defaultdict[str, list[Keeper]] = defaultdict(list)
     for tag, commit_id in sorted(references.tags.items()) if tags_protect else ():
         protected[commit_id].append(Keeper("tag", tag, f"the tag {tag} is on commit {commit_id}", None))
-    for head in left:
+    for head in gone:
         if head.kind == "tag" and tags_protect:
             detail = f"the tag {head.name} was on commit {head.commit_id}, last seen {head.last_seen:%Y-%m-%d}"
             protected[head.commit_id].append(Keeper("reflog", head.name, detail, held_until(head, policy)))
@@ -60,7 +60,7 @@ def kept_commits(
     heads: defaultdict[str, list[str]] = defaultdict(list)
     for branch, commit_id in sorted(references.branches.items()):
         heads[commit_id].append(branch)
-    kept = activity(references, policy.retention, as_of, left)
+    kept = activity(references, policy.retention, as_of, gone)
     return KeptCommits(
         policy,
         as_of,
@@ -68,18 +68,18 @@ def kept_commits(
         kept,
         {commit_id: tuple(keepers) for commit_id, keepers in protected.items()},
         {commit_id: tuple(names) for commit_id, names in heads.items()},
-        _by_reflog(policy, references, as_of, kept, left),
+        _by_reflog(policy, references, as_of, kept, gone),
     )
 
 
 def _by_reflog(
-    policy: Policy, references: References, as_of: datetime, kept: Mapping[str, Activity], left: Iterable[SeenHead]
+    policy: Policy, references: References, as_of: datetime, kept: Mapping[str, Activity], gone: Iterable[SeenHead]
 ) -> dict[str, str]:
-    """Return the names of the branches in `left` that reach a commit, for those that are due later because of them."""
-    gone = [(head.name, head.commit_id) for head in left if head.kind == "branch"]
-    if not gone:
+    """Return the commits that are due later because of heads in `gone`, with the branches of these heads."""
+    branches = [(head.name, head.commit_id) for head in gone if head.kind == "branch"]
+    if not branches:
         return {}
-    reached, otherwise = reaching_branches(references, gone), activity(references, policy.retention, as_of)
+    reached, otherwise = reaching_branches(references, branches), activity(references, policy.retention, as_of)
     return {
         commit_id: ", ".join(names)
         for commit_id, names in reached.items()
@@ -88,16 +88,16 @@ def _by_reflog(
 
 
 def keepers_of(entry: Entry, kept: KeptCommits) -> list[Keeper]:
-    """Return who keeps the pair at `kept.as_of`, and until when; empty: a plan may let it go.
+    """Return what keeps the pair at `kept.as_of`, and until when. If nothing keeps it, the pair has expired.
 
-    One keeper of the kind `commit` stands for all active commits that are not heads: the one that ends last.
+    One keeper of the kind `commit` stands for all active commits that are not heads: the commit that expires last.
     """
     ends, rule = lifecycle_end(entry, kept.policy.lifecycle)
     return [one for one in _keepers(entry, kept, ends, rule) if one.until is None or one.until > kept.as_of]
 
 
 def lifecycle_end(entry: Entry, rules: Iterable[LifecycleRule]) -> tuple[datetime | None, str | None]:
-    """Return when the first lifecycle rule lets the pair go (None: never), and the id of this rule."""
+    """Return when the pair is due under its first lifecycle rule (None: never), and the id of this rule."""
     found = [(end, rule.rule_id) for rule in rules if (end := _due_under(rule, entry)) is not None]
     return min(found, default=(None, None))
 
@@ -131,16 +131,16 @@ def _keepers(entry: Entry, kept: KeptCommits, ends: datetime | None, rule: str |
 def _of_commits(
     commits: Sequence[str], entry: Entry, kept: KeptCommits, ends: datetime | None, rule: str | None
 ) -> Keeper:
-    """Return the keeper that stands for active commits that are no heads: the commit that ends last."""
+    """Return the keeper that stands for active commits that are not heads: the commit that expires last."""
     last = max(commits, key=lambda one: (_order(kept.activity[one].due_since), one))
     until, by = kept.activity[last].due_since, kept.activity[last].rule_id
     count = "1 active commit has" if len(commits) == 1 else f"{len(commits):,} active commits have"
-    why = f"under the rule {RETENTION_IDS}{by}" if by else "and no rule lets it go"
+    why = f"under the rule {RETENTION_IDS}{by}" if by else "which never expires"
     if ends is not None and (until is None or ends < until):
         until, why = ends, f"until the lifecycle rule {rule} ends this"
-    detail = f"{count} it; the last to let it go is {last}, {why}"
+    detail = f"{count} it; the last of them to expire is {last}, {why}"
     if gone := kept.by_reflog.get(last):
-        detail = f"{detail}; only the reflog knows the branch that had it: {gone}"
+        detail = f"{detail}; only the reflog has the branch that reached it: {gone}"
         return Keeper("reflog", gone, detail, until, entry.path)
     return Keeper("commit", last, detail, until, entry.path)
 

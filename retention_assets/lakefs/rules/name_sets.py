@@ -1,6 +1,6 @@
-"""Sets of branch and rule names as bits, so that Spark unites them in aggregates of fixed size.
+"""Encodes sets of branch and rule names as bits, so that Spark can unite the sets in aggregates of fixed size.
 
-Spark aggregates whole numbers in place in a hash table. It has to collect lists and then sort the rows, which takes
+Spark aggregates integers in place in a hash table. Lists have to be collected, and then the rows sorted, which takes
 about four times as long. One `bigint` column has the bits of 64 names. Lists stay lists where bits would be larger.
 """
 
@@ -22,15 +22,15 @@ from retention_assets.tables import STRINGS
 
 _LISTS = ("branches", "left_branches", "rule_ids")  # columns with lists of names
 _BITS = 64
-_FEW_WORDS = 16  # that cost less than a list, however short the lists are
-_ROWS = 1024  # that are encoded at a time: their lists can be long
+_FEW_WORDS = 16  # columns of bits; up to this many cost less than a list, even if the lists are short
+_ROWS = 1024  # rows that are encoded at a time; their lists can be long
 
 
 @dataclass(frozen=True, slots=True)
 class NameSets:
     """The names that occur in each column of lists, sorted. The position of a name is the position of its bit.
 
-    `as_lists`: columns of so many names, and of lists so short, that their lists are smaller than the bits would be.
+    `as_lists`: the columns that stay lists. They have many names and short lists, so bits would be larger.
     """
 
     names: Mapping[str, tuple[str, ...]]
@@ -38,30 +38,30 @@ class NameSets:
 
     @classmethod
     def of(cls, rows: DataFrame) -> Self:
-        """Return the names in the lists of `rows`, which Spark reads for this."""
+        """Return the names in the lists of `rows`. This runs a Spark job."""
         names = [union_of(name).alias(name) for name in _LISTS]
         lengths = [F.avg(F.coalesce(F.array_size(name), F.lit(0))).alias(f"length of {name}") for name in _LISTS]
         [found] = rows.agg(*names, *lengths).collect()
-        return cls._chosen({name: (found[name], found[f"length of {name}"] or 0) for name in _LISTS})
+        return cls._with_lists({name: (found[name], found[f"length of {name}"] or 0) for name in _LISTS})
 
     @classmethod
     def of_commits(cls, commits: pa.Table) -> Self:
-        """Return the names in `potential_commits`: all that their ranges and pairs can have."""
+        """Return the names in rows of `potential_commits`. Ranges and pairs of these commits have no other names."""
         found = {}
         for name in _LISTS[:2]:
             names = [part.flatten() for part in commits[name].chunks]
             every = {text for part in names for text in part.unique().to_pylist()}
             found[name] = (every, sum(map(len, names)) / max(1, commits.num_rows))
-        return cls._chosen({**found, "rule_ids": ({*commits["rule_id"].unique().to_pylist()} - {None}, 1)})
+        return cls._with_lists({**found, "rule_ids": ({*commits["rule_id"].unique().to_pylist()} - {None}, 1)})
 
     @classmethod
-    def _chosen(cls, found: Mapping[str, tuple[Iterable[str], float]]) -> Self:
-        """Return the names of each column, of which `found` has the mean length of a list, too."""
+    def _with_lists(cls, found: Mapping[str, tuple[Iterable[str], float]]) -> Self:
+        """Choose the columns that stay lists. `found`: for each column, its names and the mean length of its lists."""
         names = {column: tuple(sorted(every)) for column, (every, _) in found.items()}
         return cls(names, tuple(name for name in _LISTS if _word_count(names[name]) > max(_FEW_WORDS, found[name][1])))
 
     def encoded_commits(self, commits: pa.Table) -> pa.Table:
-        """Return rows of `potential_commits` with columns of bits in place of the lists and of `rule_id`."""
+        """Return the rows of `potential_commits` with columns of bits instead of the lists and of `rule_id`."""
         batches = map(self._encoded_batch, commits.to_batches(max_chunksize=_ROWS))
         return pa.concat_tables([self._encoded_batch(commits.schema.empty_table()), *batches])
 
@@ -76,7 +76,7 @@ class NameSets:
         return pa.table({**others, **columns})
 
     def encoded(self, rows: DataFrame) -> DataFrame:
-        """Return the rows with columns of bits in place of the lists."""
+        """Return the rows with columns of bits instead of the lists."""
         others = [name for name in rows.columns if name not in _LISTS or name in self.as_lists]
         words = [pa.field(word, pa.int64()) for word in self._all_words()]
         schema = pa.schema([*to_arrow_schema(rows.select(*others).schema, timezone="UTC"), *words])
@@ -95,12 +95,12 @@ class NameSets:
         return [*lists, *(F.bit_or(word).alias(word) for word in self._all_words())]
 
     def decoded(self, rows: DataFrame) -> DataFrame:
-        """Return the rows with lists of names, sorted, in place of the columns of bits."""
+        """Return the rows with sorted lists of names instead of the columns of bits."""
         lists = {name: self._decoded(name) for name in _LISTS if name not in self.as_lists}
         return rows.withColumns(lists).drop(*self._all_words())
 
     def _bits(self, lists: Mapping[str, pa.ListArray]) -> dict[str, pa.Array]:
-        """Return the columns of bits of all lists but `as_lists`."""
+        """Return the columns of bits of all lists except `as_lists`."""
         found: dict[str, pa.Array] = {}
         for name in _LISTS:
             if name not in self.as_lists:
@@ -147,8 +147,8 @@ def _set_bits(words: NDArray[np.uint64], lists: pa.ListArray, names: pa.Array) -
     if found.null_count:
         unknown = values.filter(pc.is_null(found))[0]
         raise TableContractError(
-            f"active_ranges: has the name {unknown}, which no row of potential_commits has, so they are of different "
-            "runs. Nothing was planned. Plan the day again: `retention plan`."
+            f"active_ranges: has the name {unknown}, which potential_commits does not have. The tables are from "
+            "different runs. Nothing was planned. Plan the day again: `retention plan`."
         )
     position = found.to_numpy().astype(np.int64)
     row = np.repeat(np.arange(len(lists)), pc.fill_null(pc.list_value_length(lists), 0))

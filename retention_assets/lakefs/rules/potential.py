@@ -1,8 +1,8 @@
-"""Computes which commits may hold objects that came due since the last run.
+"""Computes which commits may hold objects that became due since the last run.
 
 The result only shows where to look first. Pairs of other commits are classified too. The rule of the seed uses the
 latest time of several branches, but a pair is due by the branch with the longest retention. So older commits can also
-hold objects that came due. Source: seed 002, Finding potential commits.
+hold objects that became due. Source: seed 002, Finding potential commits.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,7 +16,7 @@ _EVERY_BRANCH = ""
 
 
 def thresholds(rules: Iterable[CurrentRule], branches: Collection[str]) -> Mapping[str, datetime]:
-    """Return a time for each branch: objects of commits created after it may have come due.
+    """Return a time for each branch: objects of commits created after it may have become due.
 
     The time is the earliest `last_deleted` of the rules that name the branch (by its name or a glob) and of the rules
     for all branches. A rule that never deleted anything counts as `BEGINNING`. Branches without rules are left out. The
@@ -25,7 +25,7 @@ def thresholds(rules: Iterable[CurrentRule], branches: Collection[str]) -> Mappi
     named: dict[str, datetime] = {}
     for rule in rules:
         if rule.date_to_be_deleted is None:
-            continue  # under a rule that keeps for ever nothing comes due
+            continue  # a rule that keeps for ever makes nothing due
         day = rule.last_deleted
         since = BEGINNING if day is None else datetime(day.year, day.month, day.day, tzinfo=UTC)
         named[rule.branch] = min(since, named.get(rule.branch, since))
@@ -38,10 +38,10 @@ def thresholds(rules: Iterable[CurrentRule], branches: Collection[str]) -> Mappi
 
 
 def is_potential(created_at: datetime, branches: Collection[str], since: Mapping[str, datetime]) -> bool:
-    """Return whether the commit may hold objects that came due: it was created after the latest time of its branches.
+    """Return whether the commit may hold objects that became due: it was created after the latest time of its branches.
 
     A branch without rules of its own has the time of all branches, and so has a commit without branches. If there is no
-    time at all, no object of the commit comes due.
+    such time either, no object of the commit becomes due.
 
     `branches`: the branches that reach the commit. `since`: see `thresholds`.
     """

@@ -19,8 +19,8 @@ OF_COMMITS = (  # columns of `potential_commits`
 )
 
 
-def release() -> list[Column]:
-    """Return the aggregates for a group of commits or ranges: whether it is active or protected, and since when due.
+def state_aggregates() -> list[Column]:
+    """Return the aggregates that say whether a group of commits or ranges is active or protected, and since when due.
 
     `due_since` is null if a member of the group is active. Otherwise it is the latest time of all members.
     """
@@ -42,7 +42,7 @@ def active_ranges(
 
     Args:
         potential_commits: rows of `potential_commits`, for Spark or on the driver, with the columns `OF_COMMITS`.
-        metarange_ranges: (metarange_id, range_id) of every metarange that a commit names.
+        metarange_ranges: (metarange_id, range_id) of the metaranges of all commits.
         names: the names in the lists of `potential_commits`, if the caller knows them.
     """
     if isinstance(potential_commits, pa.Table):
@@ -61,16 +61,16 @@ def active_ranges(
         .agg(
             F.min("created_at").alias("first_added_at"),
             F.bool_or("potential").alias("potential"),
-            *release(),
+            *state_aggregates(),
             *names.united(),
         )
     )
     return names.decoded(ranges)
 
 
-def canonical(range_entries: DataFrame, inside: Sequence[str]) -> DataFrame:
-    """Return the entries with canonical addresses. `inside`: the `spellings` of the namespace."""
-    address = canonical_address(F.col("address"), F.col("address_type"), inside)
+def canonical(range_entries: DataFrame, namespace_urls: Sequence[str]) -> DataFrame:
+    """Return the entries with canonical addresses. `namespace_urls`: see `generated`."""
+    address = canonical_address(F.col("address"), F.col("address_type"), namespace_urls)
     return range_entries.withColumn("address", address).drop("address_type")
 
 
@@ -94,7 +94,7 @@ def addresses(active_ranges: DataFrame, range_entries: DataFrame, names: NameSet
             F.min("added_at").alias("added_at"),
             F.max("last_modified").alias("last_modified"),
             F.min("range_id").alias("range_id"),
-            *release(),
+            *state_aggregates(),
             F.max("etag").alias("etag"),
             *names.united(),
         )

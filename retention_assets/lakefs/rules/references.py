@@ -9,8 +9,8 @@ from datetime import datetime
 from retention_assets.errors import SourceError
 
 _REMEDY = (
-    "Nothing was deleted. Read the references again (a dump may miss what a branch moved to meanwhile); "
-    "if it stays so, the source has lost a commit."
+    "Nothing was deleted. Read the references again: a dump may miss a commit to which a branch moved during the dump. "
+    "If the error persists, the source has lost a commit."
 )
 
 
@@ -53,7 +53,7 @@ def references_hash(references: References) -> str:
     return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
 
 
-def require_whole(references: References) -> None:
+def require_complete(references: References) -> None:
     """Refuse references in which the commit of a parent, branch or tag is missing.
 
     Errors: SourceError that names the missing commit and what refers to it. Source: lakeFS facts, H2 (an unknown parent
@@ -76,9 +76,9 @@ def children_first(references: References) -> list[Commit]:
 
     A commit is a child of all its parents, not only of its main parent.
 
-    Errors: SourceError when a commit is missing (see `require_whole`), or is its own ancestor.
+    Errors: SourceError when a commit is missing (see `require_complete`), or is its own ancestor.
     """
-    require_whole(references)
+    require_complete(references)
     commits = references.commits
     children = dict.fromkeys(commits, 0)
     for commit in commits.values():

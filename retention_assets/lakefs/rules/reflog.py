@@ -1,8 +1,8 @@
-"""Remembers the heads and commits that earlier plans saw.
+"""Remembers the heads and commits that earlier plans found.
 
 A branch that is deleted or reset leaves no trace in the repository, and a committer can set the date of a commit. In
 both cases commits would expire earlier than the policy says. So each plan remembers the heads and the commits that it
-saw. Source: DESIGN.md, invariant 11.
+found. Source: DESIGN.md, invariant 11.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,25 +16,27 @@ from retention_assets.policy.rules import Policy
 
 RefKind = Literal["branch", "tag"]
 TAG_DURATION = timedelta(days=30)  # how long a deleted tag counts if the policy has no retention; as in git's reflog
-_REMEMBERED = timedelta(days=30)  # at least: a policy that is too short by mistake makes nothing forgotten at once
+_REMEMBERED = timedelta(
+    days=30
+)  # minimum: a policy that is too short by mistake must not make a plan forget heads at once
 
 
 @dataclass(frozen=True, slots=True)
 class SeenHead:
-    """A branch or tag as a plan saw it."""
+    """A branch or tag with its commit, as a plan found it."""
 
     kind: RefKind
     name: str
     commit_id: str
-    last_seen: datetime  # UTC: when the newest plan that saw it read its references
+    last_seen: datetime  # UTC: when the newest plan that found it read its references
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The heads and commits that earlier plans saw. The first plan has an empty memory.
+    """The heads and commits that earlier plans found. The first plan has an empty memory.
 
-    `not_before`: for each commit that a plan saw, the time of the last plan that did not see it. None: the first plan
-    saw it.
+    `not_before`: for each commit that a plan found, the time of the last plan that did not find it. None: the first
+    plan found it.
     """
 
     heads: tuple[SeenHead, ...] = ()
@@ -51,7 +53,7 @@ class Memory:
 
 
 def with_true_ages(references: References, memory: Memory) -> References:
-    """Return the references with corrected commit times: no commit is older than the last plan that did not see it."""
+    """Return the references with corrected commit times: no commit is older than the last plan that did not find it."""
     if memory.seen_at is None:
         return references
     commits = dict(references.commits)
@@ -62,7 +64,7 @@ def with_true_ages(references: References, memory: Memory) -> References:
     return replace(references, commits=commits)
 
 
-def left_heads(references: References, memory: Memory) -> tuple[SeenHead, ...]:
+def gone_heads(references: References, memory: Memory) -> tuple[SeenHead, ...]:
     """Return the remembered heads that their branch or tag no longer has, and whose commit still exists."""
     now = {"branch": references.branches, "tag": references.tags}
     return tuple(
@@ -74,7 +76,7 @@ def left_heads(references: References, memory: Memory) -> tuple[SeenHead, ...]:
 
 def counting_heads(references: References, memory: Memory, policy: Policy, as_of: datetime) -> tuple[SeenHead, ...]:
     """Return the remembered heads that are gone and still keep commits at `as_of` (UTC)."""
-    ends = [(head, held_until(head, policy)) for head in left_heads(references, memory)]
+    ends = [(head, held_until(head, policy)) for head in gone_heads(references, memory)]
     return tuple(head for head, until in ends if until is None or until > as_of)
 
 
@@ -106,7 +108,7 @@ def remember(references: References, memory: Memory, policy: Policy) -> Memory:
     seen += [SeenHead("tag", name, commit_id, at) for name, commit_id in references.tags.items()]
     gone = [
         head
-        for head in left_heads(references, memory)
+        for head in gone_heads(references, memory)
         if not _moved_on(head, references) and _is_remembered(head, policy, at)
     ]
     heads = sorted([*seen, *gone], key=lambda head: (head.kind, head.name, head.commit_id))

@@ -63,8 +63,9 @@ def unknown_content(risky: DataFrame, *, etags_are_checksums: bool) -> DataFrame
 def heads_of_sizes(objects: DataFrame, risky: DataFrame, contents: DataFrame) -> DataFrame:
     """Return the objects of heads (address, size) that have the size of an object at risk and a checksum of a store.
 
-    `is_proven`: their ETag looks like an MD5 and equals the checksum of their entry. This is the MD5 of their content
-    if the store's ETags are checksums. That of a multipart upload is not, and a copy keeps that of its source.
+    `is_proven`: the ETag looks like an MD5 and equals the checksum of the entry. Such a checksum is the MD5 of the
+    content if the store's ETags are checksums. Other checksums may differ from the MD5 of the content: the checksum of
+    a multipart upload does, and a copy keeps the checksum of its source.
     """
     of_stores = contents.where(_matches(F.col("head_checksum"), _OF_STORES))
     heads = of_stores.join(risky.select("size").distinct(), on="size", how="left_semi").join(
@@ -90,7 +91,7 @@ def smallest_committed(objects: DataFrame) -> DataFrame:
 
 
 def is_checksum_of(md5: str | None, checksum: str) -> bool:
-    """Return whether `checksum` is the one of content with this MD5, uploaded in one request or as one part."""
+    """Return whether content with this MD5 has `checksum` if it is uploaded in one request or as a single part."""
     return md5 is not None and checksum in (md5, hashlib.md5(bytes.fromhex(md5), usedforsecurity=False).hexdigest())
 
 
@@ -120,7 +121,7 @@ def of_same_content(risky: DataFrame, digests: DataFrame, contents: DataFrame) -
 
 
 def keep_same_content(objects: DataFrame, hidden: DataFrame) -> DataFrame:
-    """Return the objects. Objects whose address is in `hidden` have the state `may_be_staged`."""
+    """Return the objects, with the state `may_be_staged` for those whose address is in `hidden`."""
     marked = objects.join(hidden.withColumn("is_hidden", F.lit(True)), on="address", how="left")
     state = F.when(F.col("is_hidden").isNotNull(), F.lit(MAY_BE_STAGED)).otherwise(F.col("state"))
     return marked.withColumn("state", state).drop("is_hidden")

@@ -58,7 +58,7 @@ def potential_commits_rows(
 ) -> pa.Table:
     """Return the rows of `potential_commits`: whether each commit is active, protected, or may hold due objects.
 
-    `left_branches`: for each commit, the branches whose earlier head reached it and is gone now. None: there are none.
+    `left_branches`: for each commit, the branches that reached it only from an earlier head. None: there are none.
     """
     ids = graph.column("commit_id").to_pylist()
     kept = [activity[commit_id] for commit_id in ids]

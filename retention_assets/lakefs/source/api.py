@@ -33,17 +33,17 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 
 _LOG = logging.getLogger(__name__)
-_CLOCKS_DIFFER = timedelta(minutes=5)  # tolerated between our clock and the store's; if it is more, files stay
+_CLOCK_TOLERANCE = timedelta(minutes=5)  # between our clock and the store's; if they differ more, files stay
 _GONE = ("deleted", "missing")  # outcomes of a deletion
 _ATTEMPTS = 3  # times that the branches and tags are read for one dump
-_DUMP_LIFE = timedelta(minutes=10)  # a dump is reused for this long; commits made and lost in between are not seen
-_FEW_PAGES = 200  # of logs: reading more of them takes longer than a dump
+_DUMP_LIFE = timedelta(minutes=10)  # a dump is reused for this long; commits made and lost in between are missed
+_FEW_PAGES = 200  # pages of logs; reading more pages takes longer than a dump
 _LOG_PAGE = 100  # commits; usually only one commit is new
-_DUMP_PATIENCE = timedelta(hours=1)  # lakectl waits as long. Source: lakeFS facts 3.3
+_DUMP_TIMEOUT = timedelta(hours=1)  # lakectl waits as long. Source: lakeFS facts 3.3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0  # seconds between polls
 
 
-class _Known(NamedTuple):
+class _Identity(NamedTuple):
     """The identity of a repository, as its server reports it."""
 
     instance: str  # its creation time: a repository that is deleted and created again gets another one
@@ -51,8 +51,8 @@ class _Known(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Dumped:
-    """The references that were read last, and the time when the dump behind them was started."""
+class _LastReferences:
+    """The references that were read last, and the time when their dump was started."""
 
     references: References
     taken_at: datetime
@@ -82,7 +82,7 @@ class ApiSource:
         self._sleep = sleep
         self._names = {"repository": repository}
         self._where = f"{url}: repository {repository}"
-        self._dumped: _Dumped | None = None
+        self._last: _LastReferences | None = None
         self._written: dict[str, Sequence[str]] = {}  # by run: the files that the server wrote for this object
         self._warned = False
 
@@ -111,7 +111,7 @@ class ApiSource:
     def release(self, staged: StagedList) -> None:
         """Remove the files that the server wrote for `staged`; see `LakeFSSource`.
 
-        A file is removed only if this object saw the file in the folder of a run that the server started for this
+        A file is removed only if this object found the file in the folder of a run that the server started for this
         object, and only if the file was written after the request. Files of other runs are never removed.
         """
         files = self._written.pop(staged.run_id or "", ())
@@ -129,8 +129,9 @@ class ApiSource:
         elif not self._warned:
             self._warned = True
             _LOG.warning(
-                "%s: the staged list that the server wrote for this run could not be removed (%s). It stays, and "
-                "does no harm. To let such lists be removed, allow deletion below %s/retention/gc/uncommitted/.",
+                "%s: the staged list that the server wrote for this run could not be removed (%s). The list stays "
+                "in the store and does no harm. To have such lists removed, allow deletes below "
+                "%s/retention/gc/uncommitted/.",
                 self._where,
                 details[0],
                 METADATA,
@@ -159,19 +160,19 @@ class ApiSource:
         """
         instance = self._require_repository().instance
         taken_at = self._clock()
-        dumped = self._dumped
-        if dumped is None or dumped.references.instance != instance or taken_at - dumped.taken_at > _DUMP_LIFE:
+        last = self._last
+        if last is None or last.references.instance != instance or taken_at - last.taken_at > _DUMP_LIFE:
             return self._dump(instance, taken_at)
-        before = dumped.references
+        before = last.references
         branches, tags = self._heads_after(before.branches)
         if (branches, tags) == (before.branches, before.tags):
             references = replace(before, taken_at=taken_at)
         else:
             commits = dict(before.commits)
-            if self._unexplained(commits, branches, tags, iter(range(_FEW_PAGES))):
+            if not self._add_reached(commits, branches, tags, iter(range(_FEW_PAGES))):
                 return self._dump(instance, taken_at)
             references = References(commits, branches, tags, taken_at, instance)
-        self._dumped = _Dumped(references, dumped.taken_at)
+        self._last = _LastReferences(references, last.taken_at)
         return references
 
     def _dump(self, instance: str, taken_at: datetime) -> References:
@@ -187,14 +188,14 @@ class ApiSource:
         commits = read_commit_table(self._reader, self._dumped_commits())
         for _ in range(_ATTEMPTS):
             branches, tags = self._heads_after(before)
-            if not self._unexplained(commits, branches, tags, count()):
+            if self._add_reached(commits, branches, tags, count()):
                 references = References(commits, branches, tags, taken_at, instance)
-                self._dumped = _Dumped(require_known_heads(self._where, references, "Run again."), taken_at)
+                self._last = _LastReferences(require_known_heads(self._where, references, "Run again."), taken_at)
                 return references
             before = branches
         raise SourceError(
-            f"{self._where}: in each of {_ATTEMPTS} attempts the log of a branch or tag lacked the commit that the "
-            "branch or tag names. Nothing was used or deleted. Run again."
+            f"{self._where}: in each of {_ATTEMPTS} attempts the log of a branch or tag did not have the "
+            "commit that the branch or tag points to. Nothing was used or deleted. Run again."
         )
 
     def _heads_after(self, before: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -216,7 +217,7 @@ class ApiSource:
         try:
             response = self._client.get("/repositories/{repository}/settings/gc_rules", self._names)
         except NotFound as error:
-            if error.words == "repository not found":
+            if error.server_message == "repository not found":
                 raise
             return None  # without rules every commit is active, so fewer objects are deleted
         expect = self._client.expect
@@ -242,7 +243,7 @@ class ApiSource:
             for repository in page
         }
 
-    def _require_repository(self) -> _Known:
+    def _require_repository(self) -> _Identity:
         """Return the repository's identity.
 
         Errors: SourceError when the server does not know the repository, or has another namespace for it.
@@ -251,10 +252,10 @@ class ApiSource:
         reported = self._client.expect(response, "storage_namespace", str)
         if canonical_namespace(reported) != self._namespace:
             raise SourceError(
-                f"{self._where}: the server keeps it in {reported}, but `namespace` is {self._namespace}. "
+                f"{self._where}: its namespace is {reported} on the server, but `namespace` is {self._namespace}. "
                 "Nothing was read or deleted. Correct `namespace`, or source.api."
             )
-        return _Known(str(self._client.expect(response, "creation_date", int)), reported)
+        return _Identity(str(self._client.expect(response, "creation_date", int)), reported)
 
     def _heads(self, kind: str) -> dict[str, str]:
         """Return the commit of each branch (hidden branches too), or of each tag. Source: lakeFS facts, H18."""
@@ -306,19 +307,19 @@ class ApiSource:
         """Let the server dump the references, wait for the dump, and return the id of its metarange of commits."""
         expect, path = self._client.expect, "/repositories/{repository}/dump"
         task = expect(self._client.post(path, self._names), "id", str)
-        until, pause = self._clock() + _DUMP_PATIENCE, _FIRST_PAUSE
+        until, pause = self._clock() + _DUMP_TIMEOUT, _FIRST_PAUSE
         while True:
             response = self._client.get(path, self._names, task_id=task)
             if response.get("error"):
                 raise SourceError(
                     f"{self._where}: the dump {task} failed: {str(response['error'])[:200]}. Nothing was deleted. "
-                    "Run again; if it stays so, the server's log says why."
+                    "Run again. If the error persists, read the server's log."
                 )
             if expect(response, "done", bool):
                 return self._content_id(expect(response, "refs", dict))
             if self._clock() >= until:
                 raise SourceError(
-                    f"{self._where}: the dump {task} was not done after {_DUMP_PATIENCE}. Nothing was deleted. "
+                    f"{self._where}: the dump {task} was not finished after {_DUMP_TIMEOUT}. Nothing was deleted. "
                     "Run again when the server is less busy."
                 )
             self._sleep(pause)
@@ -328,25 +329,25 @@ class ApiSource:
         metarange_id = self._client.expect(refs, "commits_meta_range_id", str)
         if not CONTENT_ID.fullmatch(metarange_id):
             raise SourceError(
-                f"{self._where}: the dump's commits are in {metarange_id!r}, which is no metarange's id. Nothing was "
-                "deleted. Check that the server is a lakeFS of version 1.72 or later."
+                f"{self._where}: the dump's commits are in {metarange_id!r}, which is not the id of a metarange. "
+                "Nothing was deleted. Check that the server is a lakeFS of version 1.72 or later."
             )
         return metarange_id
 
-    def _unexplained(
+    def _add_reached(
         self, commits: dict[str, Commit], branches: Mapping[str, str], tags: Mapping[str, str], pages: Iterator[int]
     ) -> bool:
-        """Add the commits that branches and tags reach to `commits`; return True if any of these commits is not found.
+        """Add the commits that branches and tags reach to `commits`; return whether all of these commits were found.
 
         `pages` has one item for each page of a log that may be read. The log of a branch has the branch's commit even
         if the branch has moved on. If the branch was deleted or reset, the log of the commit itself is read.
         """
-        return not all(
-            any(self._add_moved(commits, head, self._log(ref, pages)) for ref in (name, head))
+        return all(
+            any(self._add_from_log(commits, head, self._log(ref, pages)) for ref in (name, head))
             for name, head in (*branches.items(), *tags.items())
         )
 
-    def _add_moved(self, commits: dict[str, Commit], head: str, log: Iterator[Commit]) -> bool:
+    def _add_from_log(self, commits: dict[str, Commit], head: str, log: Iterator[Commit]) -> bool:
         """Add the commits that `head` reaches to `commits`, from a log; return whether all of them were found.
 
         Commits are not requested one by one: the server can respond with 404 for a commit that exists. Source: lakeFS
@@ -391,9 +392,9 @@ class ApiSource:
 def _written_for(run_id: str, files: Mapping[str, datetime], asked_at: datetime) -> Sequence[str]:
     """Return the files in the folder of a run if all of them were written after the request; else nothing.
 
-    Write times may be up to `_CLOCKS_DIFFER` too early.
+    Write times may be up to `_CLOCK_TOLERANCE` too early.
     """
     folder = f"{staged_folder(run_id)}/"
     own = sorted(file for file in files if file.startswith(folder))
-    is_ours = all(files[file] >= asked_at - _CLOCKS_DIFFER for file in own)
+    is_ours = all(files[file] >= asked_at - _CLOCK_TOLERANCE for file in own)
     return own if is_ours else ()

@@ -19,7 +19,7 @@ _PAGE = 1_000  # results; the server's maximum
 _CONNECT_SECONDS = 4.0  # three attempts, about a second apart, so an unreachable server fails within 15 s
 _READ_SECONDS = 60.0
 _API = "/api/v1"
-_MAX_WORDS = 200  # characters of the server's own message
+_MAX_MESSAGE = 200  # characters of the server's own message
 # Retry-After is ignored, because the wait could be hours. Only GET is retried: a second POST starts a second task.
 _RETRIES = urllib3.Retry(
     total=3, connect=2, read=1, redirect=False, backoff_factor=0.5, status_forcelist=(429, 500, 502, 503, 504),
@@ -28,20 +28,20 @@ _RETRIES = urllib3.Retry(
 
 _HEADERS = {"Accept": "application/json", "Content-Type": "application/json"}
 _CHECK_NAME = "Check source.api.repository, and that source.api.url is the right server."
-_CHECK_LOG = "Run again; if it stays so, the server's log says why."
+_CHECK_LOG = "Run again. If the error persists, read the server's log."
 
 Json = Mapping[str, Any]
 
 
 class NotFound(SourceError):
-    """The server responded with 404. `words` is the message of the server."""
+    """The server responded with 404."""
 
-    def __init__(self, message: str, words: str) -> None:
+    def __init__(self, message: str, server_message: str) -> None:
         super().__init__(message)
-        self.words = words
+        self.server_message = server_message
 
     def __reduce__(self) -> tuple[type["NotFound"], tuple[str, str]]:
-        return NotFound, (str(self), self.words)
+        return NotFound, (str(self), self.server_message)
 
 
 class LakeFSClient:
@@ -49,7 +49,7 @@ class LakeFSClient:
 
     def __init__(self, url: str, access_key: str, secret_key: str) -> None:
         """`url`: the server's address, with or without `/api/v1`. Errors: ConfigurationError for a malformed `url`."""
-        self._address = _checked(url)
+        self._address = _checked_address(url)
         self._secrets = (access_key, secret_key)
         configuration: Any = lakefs_sdk.Configuration(
             host=self._address + _API, username=access_key, password=secret_key
@@ -58,7 +58,7 @@ class LakeFSClient:
         self._client: Any = lakefs_sdk.ApiClient(configuration)
 
     def get(self, path: str, names: Mapping[str, str], **query: str | int | bool) -> Json:
-        """Send a GET and return the response. `names` are escaped and fill the braces of `path`.
+        """Send a GET and return the response. `names` are escaped and replace the braces in `path`.
 
         Errors: NotFound for 404; AccessDenied for 401 and 403; SourceError for other failures, for a server that does
         not respond, and for a response that is not a JSON object.
@@ -86,8 +86,8 @@ class LakeFSClient:
             after = self.expect(pagination, "next_offset", str)
             if not after or after in seen:
                 raise SourceError(
-                    f"{self._address}: the listing {path} does not come to an end: {after!r} follows itself. "
-                    "Nothing was deleted. Check what stands between here and the server."
+                    f"{self._address}: the listing {path} does not end: it has the page {after!r} twice. "
+                    "Nothing was deleted. Check the proxies between this machine and the server."
                 )
             seen.add(after)
 
@@ -115,40 +115,40 @@ class LakeFSClient:
         except (urllib3.exceptions.HTTPError, OSError) as error:
             status, content = 0, type(getattr(error, "reason", None) or error).__name__
         except UnicodeDecodeError:
-            status, content = 200, "bytes that are no text"
+            status, content = 200, "bytes that are not text"
         # Raised outside of `except`, so that the traceback does not show the SDK's errors, which contain headers.
-        return self._judged(f"{method} {path.format(**names)}", status, content)
+        return self._checked_response(f"{method} {path.format(**names)}", status, content)
 
-    def _judged(self, request: str, status: int, content: str) -> Json:
+    def _checked_response(self, request: str, status: int, content: str) -> Json:
         """Return the JSON object in `content`, or raise the error for `status`. Status 0: there was no response."""
         where = f"{self._address}: {request}"
         if status == 0:
             raise SourceError(
-                f"{where}: the server cannot be reached, or broke off ({self._words(content)}). Nothing was read. "
-                "Check source.api.url and the network between here and the server."
+                f"{where}: the server cannot be reached, or closed the connection ({self._server_message(content)}). "
+                "Nothing was read. Check source.api.url and the network between this machine and the server."
             )
         if status in (401, 403):
             raise AccessDenied(
-                f"{where}: the server refused ({status}: {self._words(content)}). Nothing was read. "
-                "Check source.api.access_key and secret_key, and that their user may do this."
+                f"{where}: the server refused ({status}: {self._server_message(content)}). Nothing was read. "
+                "Check source.api.access_key and secret_key, and the permissions of their user."
             )
         response = _object(content)
         if response is None:
             raise SourceError(
-                f"{where}: responded with status {status} and something else than a JSON object. Nothing was deleted. "
+                f"{where}: the response (status {status}) is not a JSON object. Nothing was deleted. "
                 "Check that source.api.url is the address of a lakeFS server."
             )
-        words = self._words(str(response.get("message", "")))
+        message = self._server_message(str(response.get("message", "")))
         if status == 404:
-            raise NotFound(f"{where}: {words or 'not found'}. Nothing was deleted. {_CHECK_NAME}", words)
+            raise NotFound(f"{where}: {message or 'not found'}. Nothing was deleted. {_CHECK_NAME}", message)
         if not 200 <= status < 300:
-            raise SourceError(f"{where}: the server failed ({status}: {words}). Nothing was deleted. {_CHECK_LOG}")
+            raise SourceError(f"{where}: the server failed ({status}: {message}). Nothing was deleted. {_CHECK_LOG}")
         return response
 
-    def _words(self, text: str) -> str:
-        """Return the server's message on one line, without the keys and cut to `_MAX_WORDS` characters."""
+    def _server_message(self, text: str) -> str:
+        """Return the server's message on one line, without the keys and cut to `_MAX_MESSAGE` characters."""
         message = (_object(text) or {}).get("message", text)
-        return scrubbed(" ".join(str(message).split()), self._secrets)[:_MAX_WORDS]
+        return scrubbed(" ".join(str(message).split()), self._secrets)[:_MAX_MESSAGE]
 
 
 def _object(content: str) -> Json | None:
@@ -159,13 +159,13 @@ def _object(content: str) -> Json | None:
     return response if isinstance(response, dict) else None
 
 
-def _checked(url: str) -> str:
+def _checked_address(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigurationError("source.api.url must be the address of a lakeFS server: https://host[:port]")
     if parts.username or parts.password or parts.query:
         raise ConfigurationError(
-            f"source.api.url: {parts.hostname}: keys in the URL would be shown by messages. "
-            "Write access_key and secret_key beside it."
+            f"source.api.url: {parts.hostname}: messages would show the keys in the URL. "
+            "Set access_key and secret_key instead."
         )
     return url.rstrip("/").removesuffix(_API)

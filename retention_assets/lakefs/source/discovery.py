@@ -1,4 +1,4 @@
-"""What a lakeFS server says of a repository before there is a configuration, and what its user may do."""
+"""Asks a lakeFS server about a repository that is not configured yet, and sends requests that test permissions."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -7,11 +7,11 @@ from retention_assets.lakefs.source.client import LakeFSClient, NotFound
 
 
 class Discovered(NamedTuple):
-    """A repository as its server describes it."""
+    """The namespace and the garbage-collection rules that the server has for a repository."""
 
     namespace: str
-    default_days: int | None  # of the server's own rules; None: there are none, or they may not be read
-    branches: Mapping[str, int]  # days by branch, of the same rules
+    default_days: int | None  # the default retention; None: the server has no rules
+    branches: Mapping[str, int]  # retention in days, by branch
 
 
 class Request(NamedTuple):
@@ -20,11 +20,11 @@ class Request(NamedTuple):
     permission: str
     path: str
     names: Mapping[str, str]
-    is_needed: bool = True  # False: without it, plans only have a warning
+    is_needed: bool = True  # False: without this permission, plans only have a warning
 
 
 def discover(client: LakeFSClient, repository: str) -> Discovered:
-    """Return what the server says of a repository. Errors: as `LakeFSClient.get`."""
+    """Return the namespace and the rules of a repository. Errors: as `LakeFSClient.get`."""
     names, expect = {"repository": repository}, client.expect
     namespace = expect(client.get("/repositories/{repository}", names), "storage_namespace", str)
     try:
@@ -38,7 +38,7 @@ def discover(client: LakeFSClient, repository: str) -> Discovered:
 
 
 def reading_requests(client: LakeFSClient, repository: str) -> Iterator[Request]:
-    """Yield a request for each permission that reading needs, in an order in which each one can be sent."""
+    """Yield a request for each permission that reading needs. A request may need the permissions of earlier ones."""
     names = {"repository": repository}
     yield Request("fs:ReadRepository", "/repositories/{repository}", names)
     branch = {**names, "ref": str(client.get("/repositories/{repository}", names).get("default_branch", "main"))}
@@ -52,7 +52,10 @@ def reading_requests(client: LakeFSClient, repository: str) -> Iterator[Request]
 
 
 def send(client: LakeFSClient, request: Request) -> str:
-    """Send a request for one result, and return what was seen. Errors: as `LakeFSClient.get`."""
+    """Send the request, for one result at most. Return a remark for the user, or an empty text.
+
+    Errors: as `LakeFSClient.get`.
+    """
     query: Any = {} if request.path.endswith(("}", "gc_rules")) else {"amount": 1}
     try:
         client.get(request.path, request.names, **query)
@@ -64,7 +67,7 @@ def send(client: LakeFSClient, request: Request) -> str:
 
 
 def newest_metarange(client: LakeFSClient, repository: str) -> str | None:
-    """Return the metarange of the default branch's newest commit; None if that commit holds nothing."""
+    """Return the metarange of the default branch's newest commit; None if that commit is empty."""
     names = {"repository": repository}
     branch = str(client.get("/repositories/{repository}", names).get("default_branch", "main"))
     path = "/repositories/{repository}/refs/{ref}/commits"

@@ -42,7 +42,9 @@ class DumpManifest:
         Errors: ConfigurationError that names `where` and the key.
         """
         if not isinstance(document, Mapping):
-            raise ConfigurationError(f"{where}: is no JSON object, so no dump. Nothing was read. {_NEW_DUMP}")
+            raise ConfigurationError(
+                f"{where}: is not a JSON object, so it is not a dump. Nothing was read. {_NEW_DUMP}"
+            )
         ids = {field.name: str(document.get(field.name)) for field in fields(cls)}
         for key, value in ids.items():
             if not CONTENT_ID.fullmatch(value):
@@ -83,7 +85,7 @@ def _batches(reader: ObjectReader, metarange_id: str, read: Read) -> Iterator[pa
         batch = read(reader.read(path), reader.describe(path))
         if batch.num_rows != count:
             raise CorruptFile(
-                f"{reader.describe(path)}: {batch.num_rows:,} records where the metarange {metarange_id} counts "
+                f"{reader.describe(path)}: has {batch.num_rows:,} records, but the metarange {metarange_id} says "
                 f"{count:,}. Nothing was deleted. {_NEW_DUMP}"
             )
         yield batch
@@ -94,7 +96,7 @@ def _rows(batch: pa.RecordBatch, *names: str) -> Iterator[tuple]:
 
 
 class DumpSource:
-    """Reads a repository from a dump, without a server. Times are those of the files in the store.
+    """Reads a repository from a dump, without a server. The write times of the files are the times of the references.
 
     If the namespace was copied, the files have the time of the copy. Then the references look newer than they are.
     """
@@ -119,8 +121,9 @@ class DumpSource:
         files = visible_files(self._reader, self._staged.strip("/"))
         if not files:
             raise SourceError(
-                f"{self._reader.describe(self._staged)}: no file there, so what is staged is unknown. Nothing was "
-                "deleted. Name the folder of a prepare_uncommitted run in `staged:`, or leave `staged:` out to plan."
+                f"{self._reader.describe(self._staged)}: the folder has no files, so the staged objects are unknown. "
+                "Nothing was deleted. Set `staged:` to the folder of a prepare_uncommitted run. Without `staged:`, you "
+                "can plan but not sweep."
             )
         return StagedList(tuple(sorted(files)), max(files.values()))
 

@@ -34,13 +34,16 @@ _DATA, _INTERNAL = "data/", "_lakefs/"  # Source: lakeFS facts 1.1
 
 @dataclass(frozen=True, slots=True)
 class BaseInventory:
-    """An older inventory. `clean_at`: time of the last full listing; `rows_taken_at`: what its rows count as."""
+    """An older inventory. `clean_at`: the time of the last full listing.
+
+    `rows_taken_at`: the `taken_at` of a snapshot that uses the rows.
+    """
 
     frame: DataFrame
     taken_at: datetime
     rows_taken_at: datetime
     clean_at: datetime
-    delivered: bool  # by the store; if it lacks a whole slice, the guard `listing_complete` refuses it
+    delivered: bool  # by the store; if a whole slice is missing, the guard `listing_complete` refuses the snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class InventorySnapshot:
     """
 
     frame: DataFrame
-    taken_at: datetime  # the rows are no older than this
+    taken_at: datetime  # the rows show the store at this time or later
     prefixes: Prefixes
     listed: int  # prefixes that were listed now
     details: Details
@@ -69,7 +72,7 @@ class InventoryContext:
 
 
 def take_snapshot(context: InventoryContext) -> InventorySnapshot:
-    """Return a snapshot of the store, taken as the settings of the repository say.
+    """Return a snapshot of the store. The settings of the repository say what is listed and which inventory is used.
 
     If an optimized run has no usable base inventory, the whole store is listed. The reason is `fell_back` of
     `details`.
@@ -80,24 +83,25 @@ def take_snapshot(context: InventoryContext) -> InventorySnapshot:
         delivered = delivered_inventory(context.spark, context.opened.repository)
         at = delivered.created_at
         base = BaseInventory(delivered.frame, taken_at=at, rows_taken_at=at, clean_at=at, delivered=True)
-        return _completed(context, base, now)
+        return _snapshot_from(context, base, now)
     if settings.listing == "clean":
-        return _completed(context, None, now)
-    found = _last_picture(context, now, settings.clean_every)
+        return _snapshot_from(context, None, now)
+    found = _last_inventory(context, now, settings.clean_every)
     if isinstance(found, str):
-        return _completed(context, None, now, fell_back=found)
-    return _completed(context, found, now)
+        return _snapshot_from(context, None, now, fell_back=found)
+    return _snapshot_from(context, found, now)
 
 
-def _completed(
+def _snapshot_from(
     context: InventoryContext, base: BaseInventory | None, now: datetime, fell_back: str | None = None
 ) -> InventorySnapshot:
+    """Return a snapshot with the rows of the unchanged slices of `base`. All other prefixes are listed now."""
     listed = prefixes(ObjectReader(context.opened.access))
     closed = _unchanged(context, base, listed) if base else frozenset()
     fresh = Prefixes(tuple(prefix for prefix in listed.deep if prefix not in closed), listed.flat)
     frame = list_objects(context.spark, context.opened.access, fresh)
     if base:
-        frame = frame.unionByName(_carried(context, base, sorted(closed)))
+        frame = frame.unionByName(_reused_rows(context, base, sorted(closed)))
     clean_at = base.clean_at if base else now
     details = Details(fell_back=fell_back, clean_at=clean_at, storage=context.opened.repository.storage)
     return InventorySnapshot(frame, base.rows_taken_at if base else now, listed, len(fresh.deep), details)
@@ -106,31 +110,32 @@ def _completed(
 def _unchanged(context: InventoryContext, base: BaseInventory, listed: Prefixes) -> frozenset[str]:
     """Return the closed slices whose rows are taken from the base inventory.
 
-    For a base inventory of our own, two kinds of closed slices are listed again. If the base inventory has no rows for
-    a slice, the slice came back since, perhaps from a backup. If our sweeps removed an object of the slice since the
-    last full listing, someone may have put the object back.
+    For a base inventory of our own, two kinds of closed slices are listed again:
+
+    - Slices without rows in the base inventory. Someone put such a slice back, perhaps from a backup.
+    - Slices from which our sweeps removed an object since the last full listing. Someone may have put the object back.
     """
     token_life = context.opened.repository.lakefs.token_life
     closed = frozenset(prefix for prefix in listed.deep if is_closed(_name(prefix), base.taken_at, token_life))
     if base.delivered or not closed:
         return closed
     prefix = directory_prefix(F.col("address")).alias("prefix")
-    seen = _carried(context, base, sorted(closed)).select(prefix).distinct()
+    with_rows = _reused_rows(context, base, sorted(closed)).select(prefix).distinct()
     swept = _removed_since(context, base.clean_at).select(prefix).distinct()
-    return frozenset(row["prefix"] for row in seen.join(swept, on="prefix", how="left_anti").collect())
+    return frozenset(row["prefix"] for row in with_rows.join(swept, on="prefix", how="left_anti").collect())
 
 
 def _removed_since(context: InventoryContext, taken_at: datetime) -> DataFrame:
-    """Return the objects that our sweeps removed after `taken_at`, or at most `_STILL_LISTED` before it.
+    """Return the objects that our sweeps removed after `taken_at`, or at most `_STILL_LISTED` before `taken_at`.
 
-    An inventory of that time may still list the latter. If it lists an object that was removed even earlier, someone
-    put the object back.
+    An inventory taken at `taken_at` may still list all of these objects. If it lists an object that was removed even
+    earlier, someone put the object back.
     """
     collected = collected_since(context.spark, context.warehouse, context.opened.repository.name)
     return collected.where(F.col("at") > F.lit(taken_at - _STILL_LISTED)).select("address")
 
 
-def _carried(context: InventoryContext, base: BaseInventory, closed: Sequence[str]) -> DataFrame:
+def _reused_rows(context: InventoryContext, base: BaseInventory, closed: Sequence[str]) -> DataFrame:
     """Return the base inventory's rows of the slices `closed`, without the objects that our sweeps removed since."""
     kept = from_arrow(context.spark, pa.table({"prefix": pa.array(closed, pa.string())}))
     return (
@@ -141,7 +146,7 @@ def _carried(context: InventoryContext, base: BaseInventory, closed: Sequence[st
     )
 
 
-def _last_picture(context: InventoryContext, now: datetime, most: timedelta) -> BaseInventory | str:
+def _last_inventory(context: InventoryContext, now: datetime, most: timedelta) -> BaseInventory | str:
     """Return the last inventory of another day, or the reason why it cannot be used.
 
     The inventory of the same day is not used, because the new inventory overwrites its table.
@@ -151,7 +156,7 @@ def _last_picture(context: InventoryContext, now: datetime, most: timedelta) -> 
     taken = {
         day: context.warehouse.metadata(name, table, day).taken_at
         for day in days
-        if day != context.day and _is_whole(context.warehouse, name, table, day.isoformat())
+        if day != context.day and _is_usable(context.warehouse, name, table, day.isoformat())
     }
     if not taken:
         return "there is no inventory of an earlier run"
@@ -163,13 +168,13 @@ def _last_picture(context: InventoryContext, now: datetime, most: timedelta) -> 
         return "the last inventory is of another storage"
     clean_at = needed(rows.details.clean_at, "clean_at")
     if max(clean_at, rows.taken_at) > now:
-        return f"the last inventory is of {rows.taken_at:%Y-%m-%d %H:%M} UTC, later than now: a clock is wrong, or was"
+        return f"the last inventory is of {rows.taken_at:%Y-%m-%d %H:%M} UTC, in the future: a clock is or was wrong"
     if now - clean_at > most:
-        return f"the store was last listed whole at {clean_at:%Y-%m-%d %H:%M} UTC, too long ago"
+        return f"the last full listing of the store was at {clean_at:%Y-%m-%d %H:%M} UTC, too long ago"
     return BaseInventory(rows.frame, rows.taken_at, rows_taken_at=now, clean_at=clean_at, delivered=False)
 
 
-def _is_whole(warehouse: Warehouse, name: str, table: str, day: str) -> bool:
+def _is_usable(warehouse: Warehouse, name: str, table: str, day: str) -> bool:
     """Return whether an inventory has its rows and its metadata, and no guard refused it.
 
     An inventory without metadata was interrupted while it was written.

@@ -9,7 +9,7 @@ from typing import Any
 from retention_assets.config.configuration import Repository, policy_text, to_correct
 from retention_assets.config.timestamps import Clock
 from retention_assets.errors import ConfigurationError, brief
-from retention_assets.lakefs.names.generated import spellings
+from retention_assets.lakefs.names.generated import namespace_urls
 from retention_assets.lakefs.source.dump import DumpSource
 from retention_assets.lakefs.source.repository import GCRules, LakeFSSource
 from retention_assets.objectstore.access import StoreAccess, open_store
@@ -29,9 +29,9 @@ class OpenRepository:
     source: LakeFSSource
 
     @property
-    def inside(self) -> tuple[str, ...]:
-        """The spellings of the repository's namespace in absolute addresses."""
-        return spellings(self.repository.namespace, self.repository.storage)
+    def namespace_urls(self) -> tuple[str, ...]:
+        """All URLs with which an absolute address inside the namespace can begin."""
+        return namespace_urls(self.repository.namespace, self.repository.storage)
 
     def policy(self) -> Policy:
         """Return the policy of all files in `policy:` together. Errors: ConfigurationError that names file and key."""
@@ -59,7 +59,7 @@ def _document_in(path: Path, remedy: str) -> Document:
 
 
 def open_repository(repository: Repository, clock: Clock) -> OpenRepository:
-    """Open the store and the source of `repository`. Only the file of a dump is read, nothing else yet.
+    """Open the store and the source of `repository`. This reads only the dump file, if one is configured.
 
     Errors: ConfigurationError.
     """

@@ -17,9 +17,9 @@ RULES = f"{METADATA}/retention/gc/rules/config.json"
 class StagedList:
     """The staged objects: Parquet files with physical_address and creation_date (unix seconds), and some addresses.
 
-    `files` are relative to the namespace. `shown` are objects that branches showed as staged, read where the server's
-    list could not be trusted. If both are empty, nothing is staged. The list has every object that was staged before
-    `taken_at`, except objects that were committed or discarded since.
+    `files` are relative to the namespace. `shown` are staged objects that were read from the branches, where the
+    server's list could not be trusted. If both are empty, nothing is staged. The list has every object that was staged
+    before `taken_at`, except objects that were committed or discarded since.
     """
 
     files: tuple[str, ...]
@@ -78,12 +78,12 @@ def visible_files(reader: ObjectReader, folder: str) -> Mapping[str, datetime]:
     }
 
 
-def unknown_heads(branches: Mapping[str, str], tags: Mapping[str, str], commits: Collection[str]) -> list[str]:
+def _missing_heads(branches: Mapping[str, str], tags: Mapping[str, str], commits: Collection[str]) -> list[str]:
     """Return a text such as `branch main at 1a2b` for each branch and tag whose commit is not in `commits`."""
-    named = [("branch", branches), ("tag", tags)]
+    kinds = [("branch", branches), ("tag", tags)]
     return [
         f"{kind} {name} at {commit_id}"
-        for kind, heads in named
+        for kind, heads in kinds
         for name, commit_id in sorted(heads.items())
         if commit_id not in commits
     ]
@@ -96,9 +96,9 @@ def require_known_heads(where: str, references: References, remedy: str) -> Refe
             f"{where}: {len(references.commits):,} commits and {len(references.branches):,} branches, but every lakeFS "
             f"repository has at least one of each. Nothing was deleted. {remedy}"
         )
-    if unknown := unknown_heads(references.branches, references.tags, references.commits):
+    if missing := _missing_heads(references.branches, references.tags, references.commits):
         raise SourceError(
-            f"{where}: {unknown[0]} (and {len(unknown) - 1} more) names a commit that the references lack. "
-            f"Nothing was deleted. {remedy}"
+            f"{where}: {missing[0]} (and {len(missing) - 1} more) points to a commit that is missing from the "
+            f"references. Nothing was deleted. {remedy}"
         )
     return references

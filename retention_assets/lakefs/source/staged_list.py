@@ -40,7 +40,7 @@ class Scan:
     shown: tuple[Shown, ...]
 
 
-class _Mark(NamedTuple):
+class _PageStart(NamedTuple):
     """The branch and path at which a page begins. Both are empty for the first page."""
 
     branch: str = ""
@@ -93,10 +93,10 @@ class StagedScan:
             shown += rows
             if response is None:  # `rows` has the staged objects of all remaining branches
                 return Scan(run_id, tuple(locations), tuple(shown))
-            named = self._client.expect(response, "run_id", str)
-            if (run_id and named != run_id) or not _is_run_id(named):
-                raise self._unusable(f"a page of the run {named!r} in the run {run_id!r}")
-            run_id, token = named, _token_of(response)
+            run_of_page = self._client.expect(response, "run_id", str)
+            if (run_id and run_of_page != run_id) or not _is_run_id(run_of_page):
+                raise self._unusable(f"a page of the run {run_of_page!r} in the run {run_id!r}")
+            run_id, token = run_of_page, _token_of(response)
             if location := self._location(response):
                 locations.append(location)
             if not token:
@@ -109,21 +109,21 @@ class StagedScan:
         The page is None if the server failed repeatedly. Then the objects are those of all branches from the page's
         first branch on.
         """
-        response, passed = None, []
+        response, on_page = None, []
         for _ in range(_ATTEMPTS):
-            response = self._ask(token)
+            response = self._request_page(token)
             if response is None:
                 continue
             if self._location(response):
                 return response, []
-            passed = self._passed(names, token, _token_of(response))
-            if not any(self._ask_each(self._shows_any, passed)):
+            on_page = self._branches_on_page(names, token, _token_of(response))
+            if not any(self._for_each(self._shows_any, on_page)):
                 return response, []
         if response is None:
-            passed = self._passed(names, token, "")
-        return response, self._all_shown(passed)
+            on_page = self._branches_on_page(names, token, "")
+        return response, self._all_shown(on_page)
 
-    def _ask(self, token: str) -> Json | None:
+    def _request_page(self, token: str) -> Json | None:
         """Let the server write a page, and return the response; None if it failed because a branch was deleted."""
         path = "/repositories/{repository}/gc/prepare_uncommited"
         try:
@@ -137,32 +137,32 @@ class StagedScan:
         """Return the location of the page's file; empty if the server reports no rows."""
         return self._client.expect(response, "gc_uncommitted_location", str)
 
-    def _passed(self, names: list[str], token: str, following: str) -> list[str]:
+    def _branches_on_page(self, names: list[str], token: str, following: str) -> list[str]:
         """Return the branches of the page from `token` to `following`.
 
         The branch of `following` is included only if the page ended inside that branch.
         """
-        first, last = self._mark(token).branch, self._mark(following) if following else None
+        first, last = self._start_of(token).branch, self._start_of(following) if following else None
         return [
             name
             for name in names
             if name >= first and (last is None or name < last.branch or (name == last.branch and last.path))
         ]
 
-    def _mark(self, token: str) -> _Mark:
+    def _start_of(self, token: str) -> _PageStart:
         """Return the branch and path in a continuation token. Source: lakeFS facts 4.4. Errors: SourceError."""
         if not token:
-            return _Mark()
+            return _PageStart()
         try:
-            mark = json.loads(b64decode(token, validate=True))
-            return _Mark(str(mark["branch"]), str(mark["path"]))
+            start = json.loads(b64decode(token, validate=True))
+            return _PageStart(str(start["branch"]), str(start["path"]))
         except (ValueError, KeyError, TypeError) as error:
             raise self._unusable(f"the continuation token {token[:80]!r}, which names no branch") from error
 
-    def _ask_each[T](self, ask: Callable[[str], T], branches: list[str]) -> Iterator[T]:
-        """Yield the result of `ask` for each branch, in order."""
+    def _for_each[T](self, read: Callable[[str], T], branches: list[str]) -> Iterator[T]:
+        """Yield the result of `read` for each branch, in order. Several branches are read in parallel."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            yield from pool.map(ask, branches)
+            yield from pool.map(read, branches)
 
     def _shows_any(self, branch: str) -> bool:
         return next(self._changes(branch), None) is not None
@@ -173,7 +173,7 @@ class StagedScan:
         def shown(branch: str) -> list[Shown]:
             return [entry for paths in self._changes(branch) for entry in self._entries(branch, paths)]
 
-        return [entry for entries in self._ask_each(shown, branches) for entry in entries]
+        return [entry for entries in self._for_each(shown, branches) for entry in entries]
 
     def _changes(self, branch: str) -> Iterator[list[str]]:
         """Yield the paths of the staged objects of a branch, page by page, in order, without staged deletions."""
@@ -185,7 +185,7 @@ class StagedScan:
                 if paths:
                     yield paths
         except NotFound as error:
-            if _BRANCH_GONE not in error.words:
+            if _BRANCH_GONE not in error.server_message:
                 raise
 
     def _entries(self, branch: str, paths: list[str]) -> Iterator[Shown]:
@@ -211,7 +211,7 @@ class StagedScan:
                 "/repositories/{repository}/refs/{ref}/objects/ls", names, user_metadata="false", **query
             )
         except NotFound as error:
-            if error.words == "repository not found":
+            if error.server_message == "repository not found":
                 raise
             return {}
         return {
@@ -224,7 +224,7 @@ class StagedScan:
     def _unusable(self, what: str) -> SourceError:
         return SourceError(
             f"{self._where}: prepare_uncommited responds with {what}. Nothing was used. Run again when no other "
-            "collection runs."
+            "garbage collection runs."
         )
 
 

@@ -24,20 +24,20 @@ def staged_objects(
     spark: SparkSession,
     access: StoreAccess,
     files: Sequence[str],
-    inside: Sequence[str],
+    namespace_urls: Sequence[str],
     shown: Sequence[tuple[str, datetime]] = (),
 ) -> DataFrame:
     """Return (address, created_at) of each staged object, with canonical addresses.
 
-    `files`, `shown`: see `StagedList`. `inside`: see `generated.spellings`.
+    `files`, `shown`: see `StagedList`. `namespace_urls`: see `generated`.
 
     Errors: CorruptFile that names the file, and the errors of the store; both are raised when the rows are computed.
     """
-    addresses, created = ([pair[place] for pair in shown] for place in (0, 1))
+    addresses, created = ([row[column] for row in shown] for column in (0, 1))
     rows = from_arrow(spark, pa.table([addresses, created], schema=UNCOMMITTED_OBJECTS.schema))
     if files:
         rows = rows.unionByName(_listed(spark, access, files))
-    address = canonical_address(F.col("address"), F.lit(_FULL_OR_RELATIVE), inside)
+    address = canonical_address(F.col("address"), F.lit(_FULL_OR_RELATIVE), namespace_urls)
     return rows.withColumn("address", address).distinct()
 
 

@@ -1,7 +1,7 @@
 """Compares two plans, and shows what another policy would change in the current plan.
 
 For another policy, the planner classifies the objects of the day's stored tables. The store is not listed again, and no
-server is asked. No plan is written, withdrawn or approved.
+request is sent to a server. No plan is written, withdrawn or approved.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from retention_assets.core.guards import CheckResult
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
 from retention_assets.core.totals import BRANCH, PREFIX, REASON, TOTAL, directory, largest_groups, top_prefix
 from retention_assets.errors import GuardRefused
-from retention_assets.lakefs.names.generated import spellings
+from retention_assets.lakefs.names.generated import namespace_urls
 from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
@@ -35,8 +35,14 @@ from retention_assets.tables import COMMIT_GRAPH, STORAGE_INVENTORY, UNCOMMITTED
 from retention_assets.warehouse.table_cache import TableCache
 from retention_assets.warehouse.warehouse import Rows, Warehouse
 
-NEWLY_FREED, NO_LONGER_FREED = "newly_freed", "no_longer_freed"  # only the later set has the object; only the earlier
-FREED_OTHERWISE, FREED_ALIKE = "freed_otherwise", "freed_alike"  # both sets have it: reason or rule differs; is equal
+NEWLY_FREED, NO_LONGER_FREED = (
+    "newly_freed",
+    "no_longer_freed",
+)  # only the later set has the object; only the earlier set
+FREED_OTHERWISE, FREED_ALIKE = (
+    "freed_otherwise",
+    "freed_alike",
+)  # both sets: other reason or rules; same reason and rules
 CHANGES = (NEWLY_FREED, NO_LONGER_FREED, FREED_OTHERWISE, FREED_ALIKE)
 
 _COMPARED = ("size", "reason", "rule_ids", "paths", "branches")
@@ -86,13 +92,13 @@ def _reason_text() -> Column:
 
 
 def at_heads(commits: DataFrame, graph: DataFrame) -> DataFrame:
-    """Return the rows of `potential_commits` that a branch or tag names; `branches` has these names.
+    """Return the rows of `potential_commits` that are heads of branches or tags. `branches` lists these names.
 
     A tag is written `tag <name>`, because a branch can have the same name.
     """
     tags = F.transform("tags", lambda tag: F.concat(F.lit("tag "), tag))
-    named = graph.select("commit_id", F.concat("head_of", tags).alias("names")).where(F.size("names") > 0)
-    return commits.join(named, on="commit_id", how="inner").withColumn("branches", F.col("names")).drop("names")
+    heads = graph.select("commit_id", F.concat("head_of", tags).alias("names")).where(F.size("names") > 0)
+    return commits.join(heads, on="commit_id", how="inner").withColumn("branches", F.col("names")).drop("names")
 
 
 def with_heads(changes: DataFrame, pairs_at_heads: DataFrame) -> DataFrame:
@@ -112,7 +118,7 @@ def with_heads(changes: DataFrame, pairs_at_heads: DataFrame) -> DataFrame:
 def head_amounts(changes: DataFrame, most: int) -> DataFrame:
     """Return (name, objects, bytes) of the `most` heads that lose the most bytes, and a total with an empty name.
 
-    Objects that no head has are not counted. `changes`: the rows that `with_heads` returns.
+    Objects that are in no head are not counted. `changes`: the rows that `with_heads` returns.
     """
     names = F.explode(F.concat(F.array(F.lit("")), F.col("heads"))).alias("name")
     return (
@@ -183,8 +189,8 @@ class Proposal:
 class Outlook:
     """What a proposal would change in the current plan, with the results of the guards and the linter.
 
-    Newly freed objects are the ones at risk: the current plan keeps them. `at_heads` counts those of them that the
-    current commit of a branch or tag has. `heads` has this amount by branch and tag.
+    Newly freed objects are at risk, because the current plan keeps them. `at_heads` is the amount of newly freed
+    objects that are in the current commit of a branch or tag. `heads` has this amount by branch and tag.
     """
 
     difference: Difference
@@ -222,21 +228,21 @@ def outlook(
     inventory, staged, graph = (
         warehouse.rows(spark, name, table.name, day) for table in (STORAGE_INVENTORY, UNCOMMITTED_OBJECTS, COMMIT_GRAPH)
     )
-    _require_same_pictures(proposal.plan, inventory, graph)
+    _require_same_inputs(proposal.plan, inventory, graph)
     references = references_of(graph.columns(*REFERENCES), graph.taken_at)
-    commits, held = _contents(spark, warehouse, proposal, terms, references)
-    pairs = Rows(held.pairs().cache(), graph.taken_at, graph.details)
+    commits, contents = _contents(spark, warehouse, proposal, terms, references)
+    pairs = Rows(contents.pairs().cache(), graph.taken_at, graph.details)
     inputs = PlanInputs(inventory, staged, graph, pairs, others)
     classification = classify(terms, inputs, CachedFrames(), planned=planned)  # its rows are read after this
     checks_of_plan = run_checks(spark, warehouse, terms, inputs, classification)
-    pairs_at_heads = held.pairs_of(at_heads(commits, graph.frame))
+    pairs_at_heads = contents.pairs_of(at_heads(commits, graph.frame))
     difference = _difference(with_heads(compared(planned, classification.candidates), pairs_at_heads))
-    (_, in_all), *heads = _groups(head_amounts(difference.rows, _MOST)) or [("", Amount())]
+    (_, total), *heads = _groups(head_amounts(difference.rows, _MOST)) or [("", Amount())]
     return Outlook(
         difference,
-        at_heads=in_all,
+        at_heads=total,
         heads=heads,
-        check_results=[held.whole(), *checks_of_plan.check_results],
+        check_results=[contents.check_complete(), *checks_of_plan.check_results],
         blocked=inputs.blocked,
         findings=lint(terms.policy, references.branches, references.tags, references.commits, None, day),
     )
@@ -253,7 +259,7 @@ def _contents(
     )
     commits = from_arrow(spark, rows)
     cache = TableCache(spark, warehouse, repository.name, open_store(repository), proposal.run_id)
-    return commits, committed_contents(spark, cache, spellings(repository.namespace, repository.storage), rows)
+    return commits, committed_contents(spark, cache, namespace_urls(repository.namespace, repository.storage), rows)
 
 
 def _difference(changes: DataFrame, prefix: Callable[[], Column] = top_prefix) -> Difference:
@@ -276,21 +282,21 @@ def _groups(frame: DataFrame) -> list[tuple[str, Amount]]:
     return [(row["name"], Amount(row["objects"], row["bytes"])) for row in frame.collect()]
 
 
-def _require_same_pictures(plan: Plan, inventory: Rows, graph: Rows) -> None:
+def _require_same_inputs(plan: Plan, inventory: Rows, graph: Rows) -> None:
     """Refuse tables that were made again after the plan: the differences would not come from the policy alone.
 
     Errors: GuardRefused.
     """
     if graph.details.references_hash != plan.references_hash:
-        raise _other_pictures(plan, f"{COMMIT_GRAPH.name} has other references")
+        raise _other_inputs(plan, f"{COMMIT_GRAPH.name} has other references")
     listed = inventory.frame.agg(F.count(F.lit(1)), F.coalesce(F.sum("size"), F.lit(0))).first()
     assert listed is not None
     known = Amount(*(sum(column) for column in zip(*map(astuple, plan.totals.values()), strict=True)))
     if Amount(*listed) != known:
-        raise _other_pictures(plan, f"{STORAGE_INVENTORY.name} has other objects")
+        raise _other_inputs(plan, f"{STORAGE_INVENTORY.name} has other objects")
 
 
-def _other_pictures(plan: Plan, what: str) -> GuardRefused:
+def _other_inputs(plan: Plan, what: str) -> GuardRefused:
     return GuardRefused(
         f"{plan.repository} {plan.day}: {what} than the plan was made from. Nothing was compared. "
         f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."

@@ -14,12 +14,12 @@ from retention_assets.state.plan import Plan
 
 def heads_present(references: References) -> CheckResult:
     """Check that the commit of every branch and tag was read. A missing commit may hold live objects."""
-    named = {**references.branches, **{f"tag {tag}": commit for tag, commit in references.tags.items()}}
-    unknown = sorted(name for name, commit in named.items() if commit not in references.commits)
+    heads = {**references.branches, **{f"tag {tag}": commit for tag, commit in references.tags.items()}}
+    unknown = sorted(name for name, commit in heads.items() if commit not in references.commits)
     if not references.branches:
         return CheckResult("heads_present", False, "there is no branch at all, not even the default one")
     detail = (
-        f"{unknown[0]} names a commit that is not among those read" if unknown else f"{len(named):,} heads, all there"
+        f"the commit of {unknown[0]} was not read" if unknown else f"the commits of all {len(heads):,} heads were read"
     )
     return CheckResult("heads_present", not unknown, detail, len(unknown))
 

@@ -43,15 +43,15 @@ from retention_assets.warehouse.table_cache import TableCache
 
 @dataclass(frozen=True, slots=True)
 class CommittedContents:
-    """The contents of commits as rows. They can be used several times without reading the files again."""
+    """The contents of commits as rows. Using them again does not read the files again."""
 
     metarange_ranges: DataFrame
     entries: DataFrame
     ranges: DataFrame  # `active_ranges` of the commits
-    names: NameSets  # of the commits
+    names: NameSets  # the branch and rule names of the commits
 
-    def whole(self) -> CheckResult:
-        """Return the check result of the guard `ranges_complete`: whether every range has all its entries."""
+    def check_complete(self) -> CheckResult:
+        """Run the guard `ranges_complete`, which checks that every range has all its entries."""
         return ranges_complete(self.metarange_ranges, self.entries, self.ranges)
 
     def pairs(self) -> DataFrame:
@@ -64,29 +64,29 @@ class CommittedContents:
 
 
 def committed_contents(
-    spark: SparkSession, cache: TableCache, inside: Sequence[str], commits: pa.Table
+    spark: SparkSession, cache: TableCache, namespace_urls: Sequence[str], commits: pa.Table
 ) -> CommittedContents:
     """Return the contents of `commits`. Only files that are not in the cache are read from the store.
 
-    `commits`: rows of `potential_commits`. `inside`: the `spellings` of the namespace.
+    `commits`: rows of `potential_commits`. `namespace_urls`: see `generated`.
 
     Errors: CorruptFile and the errors of the store, raised on executors.
     """
-    named = from_arrow(spark, commits.select(["metarange_id"])).where("metarange_id != ''")
-    of_commits, _ = cache.rows(named, metaranges())
+    ids = from_arrow(spark, commits.select(["metarange_id"])).where("metarange_id != ''")
+    of_commits, _ = cache.rows(ids, metaranges())
     names = NameSets.of_commits(commits)
-    held = active_ranges(commits, of_commits, names)
-    entries, _ = cache.rows(held, ranges())
-    return CommittedContents(of_commits, canonical(entries, inside), held, names)
+    ranges_of_commits = active_ranges(commits, of_commits, names)
+    entries, _ = cache.rows(ranges_of_commits, ranges())
+    return CommittedContents(of_commits, canonical(entries, namespace_urls), ranges_of_commits, names)
 
 
 _HOUR = timedelta(hours=1)
-_CREATED_AGAIN = "it was created again under its name"
+_CREATED_AGAIN = "it was deleted and created again under its name"
 
 
 @dataclass(frozen=True, slots=True)
 class LivenessQuery:
-    """The parameters of a liveness check: repository, policy, day of the plan, and what earlier plans saw."""
+    """The parameters of a liveness check: repository, policy, day of the plan, and the memory of earlier plans."""
 
     opened: OpenRepository
     policy: Policy
@@ -127,9 +127,9 @@ def commits_under(
 ) -> pa.Table:
     """Return `potential_commits` under `policy`, which can differ from the repository's own policy."""
     references = with_true_ages(references, memory)
-    left = counting_heads(references, memory, policy, as_of)
-    left_branches = [(head.name, head.commit_id) for head in left if head.kind == "branch"]
-    left_tags = [head for head in left if head.kind == "tag"]
+    gone = counting_heads(references, memory, policy, as_of)
+    gone_branches = [(head.name, head.commit_id) for head in gone if head.kind == "branch"]
+    gone_tags = [head for head in gone if head.kind == "tag"]
     nodes = commit_graph(references)
     graph = commit_graph_rows(nodes)
     since = thresholds(rules, references.branches)
@@ -138,10 +138,10 @@ def commits_under(
         for node in nodes
         if not rules or is_potential(node.commit.created_at, node.branches, since)
     )
-    kept = activity(references, policy.retention, as_of, left)
-    protected = protected_commits(references, policy.holds, tags_protect=tags_protect, as_of=as_of, left_tags=left_tags)
-    by_left = reaching_branches(references, left_branches) if left_branches and policy.lifecycle else {}
-    return potential_commits_rows(graph, kept, protected, potential, by_left)
+    kept = activity(references, policy.retention, as_of, gone)
+    protected = protected_commits(references, policy.holds, tags_protect=tags_protect, as_of=as_of, gone_tags=gone_tags)
+    left_branches = reaching_branches(references, gone_branches) if gone_branches and policy.lifecycle else {}
+    return potential_commits_rows(graph, kept, protected, potential, left_branches)
 
 
 class LakeFSLiveness:
@@ -165,16 +165,15 @@ class LakeFSLiveness:
         if self._instance and references.instance and self._instance != references.instance:
             raise self._another(_CREATED_AGAIN)
         if staged is None or staged.taken_at > references.taken_at:
-            seen = "unknown"
+            problem = "the staged list is unknown"
             if staged is not None:
-                seen = f"of {staged.taken_at} and so newer than the references, which are of {references.taken_at}"
+                problem = f"the staged list ({staged.taken_at}) is newer than the references ({references.taken_at})"
             raise GuardRefused(
-                f"{opened.repository.name}: the staged list is {seen}. {self._undone} Give a staged list and "
-                f"references that were taken after it, then `retention plan {opened.repository.name} --as-of "
-                f"{self._query.day}`."
+                f"{opened.repository.name}: {problem}. {self._undone} Provide a staged list, and references that were "
+                f"taken after it. Then plan again: `retention plan {opened.repository.name} --as-of {self._query.day}`."
             )
         pairs = self._pairs_of(references)
-        uncommitted = staged_objects(self._spark, opened.access, staged.files, opened.inside, staged.shown)
+        uncommitted = staged_objects(self._spark, opened.access, staged.files, opened.namespace_urls, staged.shown)
         live = live_addresses(pairs, uncommitted, self._query.held_prefixes()).select("address")
         committed = pairs.select(stored_name(F.col("address")).alias("address")).distinct()
         return Liveness(live, committed, checked_at)
@@ -199,15 +198,15 @@ class LakeFSLiveness:
     def require_same(self, plan: Plan, heads: Heads) -> None:
         """Refuse a repository that was created again, or restored to an older state, since the plan was made.
 
-        lakeFS never removes commits from a repository. So the commits that branches and tags named at planning must
-        still exist. Errors: GuardRefused.
+        lakeFS never removes commits from a repository. So the commits that branches and tags pointed to at planning
+        must still exist. Errors: GuardRefused.
         """
         references = self._references()
-        named = sorted({*heads.branches.items(), *heads.tags.items()})
-        gone = [f"{name} named {commit}" for name, commit in named if commit not in references.commits]
+        planned = sorted({*heads.branches.items(), *heads.tags.items()})
+        gone = [f"{name} pointed to {commit}" for name, commit in planned if commit not in references.commits]
         other = plan.instance and references.instance and plan.instance != references.instance
         if gone or other:
-            raise self._another(f"{gone[0]}, which is not known any more" if gone else _CREATED_AGAIN)
+            raise self._another(f"{gone[0]}, which does not exist any more" if gone else _CREATED_AGAIN)
         self._instance = references.instance
 
     def _references(self) -> References:
@@ -218,9 +217,9 @@ class LakeFSLiveness:
             name, day = repository.name, self._query.day
             raise GuardRefused(
                 f"{name}: the dump {repository.lakefs.source.dump} was taken on {references.taken_at:%Y-%m-%d %H:%M} "
-                f"UTC. Objects that came back to life since then are not in it, so it may be at most "
-                f"{format_duration(oldest)} old. {self._undone} Take a new dump in its place and run this again. To "
-                f"sweep from this one: `retention sweep {name} --as-of {day} --dump-age {age // _HOUR + 2}h`, or set "
+                f"UTC. It does not show objects that are live again since then, so it may be at most "
+                f"{format_duration(oldest)} old. {self._undone} Replace it with a new dump and run this again. To "
+                f"sweep with this dump: `retention sweep {name} --as-of {day} --dump-age {age // _HOUR + 2}h`, or set "
                 "source.dump_age."
             )
         return references
@@ -228,13 +227,13 @@ class LakeFSLiveness:
     def _another(self, why: str) -> GuardRefused:
         name, day = self._query.opened.repository.name, self._query.day
         return GuardRefused(
-            f"{name} {day}: the repository is not the one that was planned: {why}. {self._undone} "
+            f"{name} {day}: the repository is not the one that the plan was made for: {why}. {self._undone} "
             f"Plan again: `retention plan {name} --as-of {day}`."
         )
 
     @property
     def _undone(self) -> str:
-        """The text of a refusal about deletes. After the first check the sweep may have deleted objects."""
+        """The sentence of a refusal about deletes. After the first check the sweep may have deleted objects."""
         return "Nothing more was deleted." if self._pairs else "Nothing was deleted."
 
     def _pairs_of(self, references: References) -> DataFrame:
@@ -247,13 +246,15 @@ class LakeFSLiveness:
             return self._pairs[1]
         query = self._query
         rows = commits_now(query, references, rules=())
-        held = committed_contents(self._spark, self._cache, query.opened.inside, rows)
-        if refused := refusals([heads_present(references), held.whole()]):
+        contents = committed_contents(self._spark, self._cache, query.opened.namespace_urls, rows)
+        if refused := refusals([heads_present(references), contents.check_complete()]):
             name, guard, remedy = query.opened.repository.name, refused[0].guard, REMEDIES[refused[0].guard]
             raise GuardRefused(f"{name}: {guard}: {refused[0].detail}. {self._undone} {remedy}")
         branches = query.memory.branch_names(references.branches)
         pairs = (
-            with_lifecycle(held.pairs(), query.policy.lifecycle, branches, query.as_of).select(*LIVE_COLUMNS).cache()
+            with_lifecycle(contents.pairs(), query.policy.lifecycle, branches, query.as_of)
+            .select(*LIVE_COLUMNS)
+            .cache()
         )
         if self._pairs:
             self._pairs[1].unpersist()

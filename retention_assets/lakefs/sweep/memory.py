@@ -1,4 +1,4 @@
-"""Stores the heads and commits that each plan saw, for later plans."""
+"""Stores the heads and commits that each plan found, for later plans."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -15,13 +15,11 @@ from retention_assets.tables import TIMESTAMP
 from retention_assets.warehouse.warehouse import Warehouse
 
 _COMMITS, _HEADS = "commits.parquet", "heads.json"
-
-
 _KNOWN = pa.schema([("commit_id", pa.string()), ("not_before", TIMESTAMP)])
 
 
 def read_memory(warehouse: Warehouse, repository: str, settings: LakeFSSettings) -> Memory:
-    """Return what earlier plans saw. The memory is empty if the reflog is switched off, or before the first plan.
+    """Return the memory of earlier plans. It is empty if the reflog is switched off, or before the first plan.
 
     Errors: TableContractError when a part of the memory is missing.
     """
@@ -37,10 +35,10 @@ def _newest(warehouse: Warehouse, repository: str) -> Memory:
 
 
 def keep_memory(warehouse: Warehouse, plan: Plan, references: References, policy: Policy) -> None:
-    """Store what earlier plans and this plan saw, and remove memories that no later plan reads.
+    """Store what earlier plans and this plan found, and remove memories that no later plan reads.
 
     The memory is stored even while the reflog is switched off. Otherwise one plan without the reflog would lose what
-    all earlier plans saw. For the same reason nothing is stored if the references are older than those of the last
+    all earlier plans found. For the same reason nothing is stored if the references are older than those of the last
     plan, for example when the tables of an earlier day are made again.
     """
     name, before = made_name(plan), _newest(warehouse, plan.repository)

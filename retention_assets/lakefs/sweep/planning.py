@@ -132,7 +132,7 @@ class PlanInputs:
         if self.staged.taken_at > self.graph.taken_at:
             return (
                 f"the staged list ({self.staged.taken_at:%Y-%m-%d %H:%M:%S} UTC) is newer than the references "
-                f"({self.graph.taken_at:%Y-%m-%d %H:%M:%S} UTC): what was committed in between is in neither."
+                f"({self.graph.taken_at:%Y-%m-%d %H:%M:%S} UTC): objects that were committed in between are in neither."
             )
         return None
 
@@ -150,10 +150,10 @@ class Terms:
     max_live_shrink: float
     now: datetime
     run_id: str
-    access: StoreAccess  # to the objects: some are read for their checksums
+    access: StoreAccess  # to the objects; some are read to compute checksums
     settle: timedelta
     settle_expired: bool
-    memory: Memory  # what earlier plans saw
+    memory: Memory  # the heads and commits that earlier plans found
     oldest_dump: timedelta | None = None  # maximum age for a sweep; None: a server gives the references
     legacy_names: bool = False  # see `legacy_names.kinds_in_use`
     settings: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; a plan without them is not approved
@@ -181,8 +181,8 @@ def require_one_origin(terms: Terms, inputs: PlanInputs) -> None:
     differing = inputs.addresses.details.differing(origin)
     if differing:
         raise GuardRefused(
-            f"{terms.repository} {terms.day}: the addresses have another {' and '.join(differing)} than the plan would "
-            f"name. Nothing was deleted. Plan again: `retention plan {terms.repository} --as-of {terms.day}`."
+            f"{terms.repository} {terms.day}: the addresses have another {' and '.join(differing)} than the "
+            f"plan. Nothing was deleted. Plan again: `retention plan {terms.repository} --as-of {terms.day}`."
         )
 
 
@@ -226,7 +226,7 @@ def classify(
     """Classify every listed object under the policy of `terms`. Nothing is written.
 
     Plans and comparisons with another policy both use this function. It reads only the input tables, and the content
-    of a few objects: those that may have the same content as an entry of a head, if their ETag does not show it.
+    of a few objects that may have the same content as an entry of a head, if their ETags do not show this.
 
     Args:
         terms: the parameters of the plan.
@@ -275,7 +275,7 @@ def _of_same_content(
 ) -> DataFrame | None:
     """Return the addresses of unreferenced candidates that may be staged; None: there are none.
 
-    Only few objects are read for this.
+    Only a few objects are read for this.
     """
     contents = frames.cache(contents)
     risky = frames.cache(at_risk(objects, contents))
@@ -289,7 +289,7 @@ def _of_same_content(
     )
     if not found["risky"][0]["objects"]:
         return None
-    # If ETags are no checksums, no head is proven.
+    # If the store's ETags are not checksums, no head is proven.
     believed = not found["objects"][0]["differing"]
     unread = unknown_content(risky, etags_are_checksums=believed)
     if found["heads"][0]["unproven" if believed else "all"] and _contents_agree(objects, access):
@@ -298,9 +298,9 @@ def _of_same_content(
 
 
 def _contents_agree(objects: DataFrame, access: StoreAccess) -> bool:
-    """Return whether the checksum of any entry is that of its content.
+    """Return whether the checksum of any entry is computed from the object's content.
 
-    If no checksum is, objects with equal content need not have equal entries.
+    If none is, objects with equal content can have different entries.
     """
     few = smallest_committed(objects).cache()
     rows = few.join(md5_of(few, access), on="address", how="inner").collect()
@@ -349,7 +349,7 @@ def _unlisted(
     inventory: DataFrame,
     listed_at: AgeCutoff,
 ) -> guards.LiveListed:
-    """Return the result of `live_listed` when the listing lacks live addresses."""
+    """Return the result of `live_listed` when live addresses are missing from the listing."""
     live = one_by_address(classification.live).where("certain")
     with CachedFrames() as frames:
         unlisted = frames.cache(guards.unlisted_live(live, inventory, listed_at))
@@ -414,27 +414,27 @@ def _keep(
 def _warnings(terms: Terms, inputs: PlanInputs, references: References) -> list[str]:
     warnings = []
     if inputs.blocked:
-        warnings.append(f"This plan cannot be carried out: {inputs.blocked}")
+        warnings.append(f"This plan cannot be executed: {inputs.blocked}")
     taken_at = inputs.graph.taken_at
     if terms.oldest_dump is not None and terms.now - taken_at > terms.oldest_dump:
         warnings.append(
-            f"The dump is of {taken_at:%Y-%m-%d %H:%M} UTC, and `retention sweep` refuses one that is older than "
-            f"{format_duration(terms.oldest_dump)}. Objects that came back to life since then are not in it. Take a "
-            "new dump in its place, plan again, and sweep. `retention sweep --dump-age` sweeps from an older dump."
+            f"The dump was taken at {taken_at:%Y-%m-%d %H:%M} UTC. `retention sweep` refuses dumps that are older than "
+            f"{format_duration(terms.oldest_dump)}, because they do not show objects that are live again since then. "
+            "Replace it with a new dump, plan again, and sweep. `retention sweep --dump-age` accepts an older dump."
         )
     elif terms.oldest_dump is None and terms.now - taken_at > _OLD_REFERENCES:
         warnings.append(
-            f"The references are of {taken_at:%Y-%m-%d %H:%M} UTC. Objects that came back to life since then are not "
-            "in them."
+            f"The references were read at {taken_at:%Y-%m-%d %H:%M} UTC. They do not show objects that are live again "
+            "since then."
         )
     if reason := inputs.inventory.details.fell_back:
-        warnings.append(f"The whole store was listed, although an optimized run was asked for: {reason}.")
+        warnings.append(f"The whole store was listed, although an optimized run is configured: {reason}.")
     if gone := [head for head in terms.counting_heads(references) if head.kind == "branch"]:
         names = ", ".join(sorted({head.name for head in gone})[:_FEW])
         warnings.append(
             f"{len(gone):,} branch heads of earlier plans are gone: {names}. The reflog keeps their commits for "
-            f"the time of each branch. If a branch was deleted by mistake, create it again from its commit: "
-            f"{gone[0].name} was at {gone[0].commit_id}."
+            f"the retention period of each branch. If a branch was deleted by mistake, create it again from its "
+            f"commit: {gone[0].name} was at {gone[0].commit_id}."
         )
     warnings += name_warnings(inputs.inventory)
     if not terms.grace:

@@ -1,4 +1,4 @@
-"""Sweeps lakeFS repositories: what a sweep asks of lakeFS, and the query of its liveness checks."""
+"""Sweeps lakeFS repositories: executes the day's plan, with the liveness checks of lakeFS."""
 
 from collections.abc import Mapping
 
@@ -25,7 +25,7 @@ from retention_assets.warehouse.table_cache import TableCache
 def report(sweep: Sweep[OpenRepository], *, execute: bool = True, plan_hash: str = "") -> Report:
     """Return the report of the day's plan. With `execute`, sweep the plan first, unless the mode is `plan`.
 
-    Errors: GuardRefused if the plan does not have the hash `plan_hash`. Empty: any.
+    Errors: GuardRefused if `plan_hash` is not empty and the plan has another hash.
     """
     mode = sweep.opened.repository.settings.mode
     plan = chosen_plan(sweep, plan_hash)
@@ -45,7 +45,7 @@ class LakeFSRepositorySweep(RepositorySweep):
         """Errors: GuardRefused if the plan, its policy or its location is not as approved, or if clocks differ."""
         self._sweep, self.plan = sweep, plan
         self._started = sweep.clock()
-        policy = sweep.opened.policy()  # read once: the checks use the one that is compared with the plan's
+        policy = sweep.opened.policy()  # read once: liveness checks use the same policy that is compared with the plan
         self.candidates = planned_as_approved(sweep, plan, policy.policy_hash)
         require_clock(sweep.opened.repository, sweep.opened.access, sweep.clock)
         self.access, self.layout = sweep.opened.access, Directories()
@@ -72,7 +72,7 @@ class LakeFSRepositorySweep(RepositorySweep):
         """See `RepositorySweep`."""
 
     def finish(self, outcomes: Mapping[str, Amount], ledger: DataFrame) -> None:
-        """See `RepositorySweep`. Writes the statistics that `write_results` asks for."""
+        """See `RepositorySweep`. Writes statistics if `write_results` is set."""
         sweep = self._sweep
         if sweep.opened.repository.lakefs.write_results:
             ended = ledger.where(f"outcome != '{Outcome.ATTEMPTED}'")

@@ -1,7 +1,7 @@
 """Verifies sweeps: reads all heads and active commits again, lists the store again, and compares with the ledger.
 
-The cache is not used. References are read before the store is listed, so the listing must have every object that they
-hold. The checks change nothing. Source: DESIGN.md, invariants 1, 7 and 9.
+The cache is not used. References are read before the store is listed, so the listing must have every object of these
+references. The checks change nothing. Source: DESIGN.md, invariants 1, 7 and 9.
 """
 
 from pyspark.sql import DataFrame, SparkSession
@@ -46,14 +46,14 @@ CHECKS = (
 def verify(inputs: VerificationInputs, query: LivenessQuery) -> list[CheckResult]:
     """Run all checks and return their results. Errors: the errors of the source and the store."""
     with CachedFrames() as frames:
-        held, readable = _held_now(inputs.spark, query, frames)
+        referenced, readable = _referenced_now(inputs.spark, query, frames)
         access = query.opened.access
         listing = frames.cache(list_objects(inputs.spark, access, prefixes(ObjectReader(access))))
         ledger = frames.cache(inputs.ledger())
         return [
             *readable,
             live_exist(
-                held,
+                referenced,
                 listing,
                 ledger,
                 planned_of_all(inputs.spark, inputs.warehouse, inputs.plans),
@@ -63,52 +63,55 @@ def verify(inputs: VerificationInputs, query: LivenessQuery) -> list[CheckResult
         ]
 
 
-def _held_now(spark: SparkSession, query: LivenessQuery, frames: CachedFrames) -> tuple[DataFrame, list[CheckResult]]:
+def _referenced_now(
+    spark: SparkSession, query: LivenessQuery, frames: CachedFrames
+) -> tuple[DataFrame, list[CheckResult]]:
     """Read the repository again, and return the addresses (column `address`) that must exist, with check results.
 
-    These are the addresses of active commits, protected commits and staged objects, also of paths that are due by a
-    lifecycle rule.
+    These are the addresses of active commits, protected commits and staged objects. Addresses of paths that are due
+    under a lifecycle rule are included.
     """
     opened = query.opened
     staged = opened.source.staged()
     references = opened.source.references()
     rows = commits_now(query, references, rules=()).select(["metarange_id", "active", "protected"])
     commits = from_arrow(spark, rows).where("active OR protected")
-    named = commits.where("metarange_id != ''").select("metarange_id").distinct()
-    of_commits = frames.cache(read_tables(named, metaranges(), opened.access))
+    ids = commits.where("metarange_id != ''").select("metarange_id").distinct()
+    of_commits = frames.cache(read_tables(ids, metaranges(), opened.access))
     kept = frames.cache(of_commits.select("range_id").distinct())
     entries = frames.cache(read_tables(kept, ranges(), opened.access))
     check_results = [heads_present(references), ranges_complete(of_commits, entries, kept)]
     files, shown = (staged.files, staged.shown) if staged else ((), ())
-    uncommitted = staged_objects(spark, opened.access, files, opened.inside, shown).select("address")
-    committed = canonical(entries, opened.inside).select("address")
-    held = frames.cache(committed.unionByName(uncommitted).distinct())
+    uncommitted = staged_objects(spark, opened.access, files, opened.namespace_urls, shown).select("address")
+    committed = canonical(entries, opened.namespace_urls).select("address")
+    referenced = frames.cache(committed.unionByName(uncommitted).distinct())
     if staged is not None:
-        held.count()  # computes the rows now, because `release` removes the list
+        referenced.count()  # computes the rows now, because `release` removes the list
         opened.source.release(staged)
     check_results.append(
         CheckResult(
             "staged_read", staged is not None, "the staged list was read" if staged else "no staged list is known"
         )
     )
-    return held, check_results
+    return referenced, check_results
 
 
 def live_exist(
-    held: DataFrame, listing: DataFrame, ledger: DataFrame, planned: DataFrame, acknowledged: DataFrame
+    referenced: DataFrame, listing: DataFrame, ledger: DataFrame, planned: DataFrame, acknowledged: DataFrame
 ) -> CheckResult:
-    """Check that every address of `held` is listed, was deleted under a lifecycle rule, or is acknowledged as lost.
+    """Check that every referenced address is listed, was deleted under a lifecycle rule, or is acknowledged as lost.
 
     The ledger shows which objects were deleted under a lifecycle rule. An absolute address can lie outside the
     namespace. It counts as missing only if the ledger says that its object was deleted.
+
     `acknowledged`: the addresses that a person acknowledged as lost.
     """
     outside = is_outside(F.col("address"))
-    named = held.select(stored_name(F.col("address")).alias("address"), (~outside).alias("certain"))
-    held = named.groupBy("address").agg(F.bool_or("certain").alias("certain"))
+    named = referenced.select(stored_name(F.col("address")).alias("address"), (~outside).alias("certain"))
+    by_address = named.groupBy("address").agg(F.bool_or("certain").alias("certain"))
     reasons = planned.select("plan_hash", "address", "reason")
     recorded = ledger.join(reasons, on=["plan_hash", "address"], how="left").select("address", "reason", "outcome")
-    absent = held.join(listing.select("address"), on="address", how="left_anti").join(
+    absent = by_address.join(listing.select("address"), on="address", how="left_anti").join(
         recorded, on="address", how="left"
     )
     absent = absent.join(acknowledged.withColumn("is_known", F.lit(True)), on="address", how="left")
@@ -124,13 +127,14 @@ def live_exist(
         F.count_if(~missing & ~lost & ~collected).alias("elsewhere"),
     ).first()
     assert row is not None
-    detail = f"every held object exists; {row['collected']:,} were collected by lifecycle rules"
+    detail = f"every referenced object exists; {row['collected']:,} were collected by lifecycle rules"
     if row["elsewhere"]:
-        detail += f"; {row['elsewhere']:,} held addresses lie outside the namespace and were not checked"
+        detail += f"; {row['elsewhere']:,} referenced addresses lie outside the namespace and were not checked"
     if row["lost"]:
         detail += f"; {row['lost']:,} are lost, as acknowledged"
     if row["missing"]:
         detail = (
-            f"{row['missing']:,} held objects are not in the store, first {row['first']}; from quarantine, restore them"
+            f"{row['missing']:,} referenced objects are not in the store, first {row['first']}; "
+            "if they are in quarantine, restore them"
         )
     return CheckResult("live_exist", not row["missing"], detail, row["missing"])

@@ -10,7 +10,7 @@ import dagster as dg
 from pydantic import Field
 
 from retention_assets.config.configuration import Configuration
-from retention_assets.config.durations import parse_span
+from retention_assets.config.durations import parse_positive_duration
 
 SWEEP = "retention/sweep"  # a run with this tag ("true") may sweep, whatever its job is called
 
@@ -79,4 +79,6 @@ class SweepOptions(dg.Config):
 
     def applied_to(self, configuration: Configuration, repository: str) -> Configuration:
         """Return the configuration with the `dump_age` of this run. Errors: ConfigurationError."""
-        return configuration.with_dump_age(repository, parse_span(self.dump_age)) if self.dump_age else configuration
+        if not self.dump_age:
+            return configuration
+        return configuration.with_dump_age(repository, parse_positive_duration(self.dump_age))

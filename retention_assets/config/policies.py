@@ -1,4 +1,4 @@
-"""Reads the policy files of a repository."""
+"""Reads the text of policy files, with the remedy for a file that cannot be read."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from retention_assets.errors import ConfigurationError
 
 
 def to_correct(repository: Repository) -> str:
-    """Return the remedy for a policy file that cannot be read."""
+    """Return the remedy for a policy file that cannot be read, without a full stop."""
     return f"Correct repositories.{repository.name}.policy in {repository.file}"
 
 

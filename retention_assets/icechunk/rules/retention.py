@@ -16,11 +16,11 @@ from retention_assets.icechunk.formats.ids import decode_id, is_canonical
 from retention_assets.icechunk.rules.snapshots import History, Reference, children_first, require_complete
 from retention_assets.policy.rules import Hold
 from retention_assets.policy.snapshots import (
+    NO_RULE,
     NOT_BY_AGE,
-    WANT_OF_RULE,
     Keep,
     SnapshotPolicy,
-    held_names,
+    holds_by_name,
     keep_of,
 )
 
@@ -127,7 +127,7 @@ def select(
         if (on_roots or not history.is_root(reference.tip))
         and policy.deletes(reference.kind)
         and not reference.is_main
-        and reference.name not in held_names(holds, reference.kind)
+        and reference.name not in holds_by_name(holds, reference.kind)
         and not unapproved.names(reference)
         and _lets_tip_go(policy, reference, flushed[reference.tip], as_of)
     )
@@ -158,7 +158,7 @@ def _decisions(
     flushed: Mapping[bytes, datetime],
     as_of: datetime,
 ) -> Iterator[tuple[bytes, Decision]]:
-    for snapshot_id, reaches in _reaches(history, policy, held_names(list(holds), "branch")):
+    for snapshot_id, reaches in _reaches(history, policy, holds_by_name(list(holds), "branch")):
         if history.is_root(snapshot_id):
             decision = Decision(False, None, None, None, "kept: it is the root of its history")
         elif snapshot_id in held:
@@ -250,7 +250,7 @@ def _held(hold: Hold) -> Decision:
 
 def _unreached(policy: SnapshotPolicy, flushed: datetime, as_of: datetime) -> Decision:
     """Return the default's decision on a snapshot that no reference reaches: only its age counts."""
-    keep = policy.default or WANT_OF_RULE
+    keep = policy.default or NO_RULE
     since = None if keep.newer == NOT_BY_AGE and keep.last else later(flushed, keep.newer)
     expired = since is not None and since < as_of
     verb = f"expired after {since}" if expired else "kept"

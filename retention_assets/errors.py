@@ -1,7 +1,8 @@
 """The errors that this project raises. Each class calls for a different reaction and has an exit code."""
 
 import json
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 _MARK = "error of retention_assets: "  # the JSON of a `WorkerError` follows
 
@@ -90,3 +91,15 @@ def brief(error: Exception) -> str:
     """Return one line for any error: the message of an error of this project, else the type and the first line."""
     own = own_error(error)
     return str(own) if own else f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+def as_value_error[T](parse: Callable[[Any], T]) -> Callable[[Any], T]:
+    """Return `parse` with its ConfigurationError as a ValueError, to which pydantic adds the key path."""
+
+    def parsed(value: Any) -> T:
+        try:
+            return parse(value)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
+
+    return parsed

@@ -128,5 +128,5 @@ def test_the_terminal_refuses_a_template_that_only_dagster_resolves(tmp_path: Pa
 
 def test_a_configuration_file_and_other_attributes_are_refused_together(tmp_path: Path) -> None:
     file = written(tmp_path, {**attributes("orchard"), "configuration": "retention.yaml"})
-    with pytest.raises(ConfigurationError, match="give `configuration` alone, or leave it out: there is also repos"):
+    with pytest.raises(ConfigurationError, match="has `configuration` and also repos"):
         load_configuration(file)

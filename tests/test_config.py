@@ -64,7 +64,7 @@ def test_a_warehouse_on_this_machine_is_refused_where_executors_are_on_others(
         with pytest.raises(ConfigurationError) as refused:
             spread(tmp_path, spark, warehouse)
         told = str(refused.value)
-        assert f"warehouse: {tmp_path}/warehouse is a directory of this machine, and {master} runs on other" in told
+        assert f"warehouse: {tmp_path}/warehouse is a directory of this machine, and {master} also runs on" in told
         assert "Nothing was read or deleted" in told
         assert "`shared_warehouse: true`" in told
 
@@ -230,7 +230,7 @@ MISTAKES: dict[str, tuple[dict[str, object], str]] = {
     ),
     "an age of a dump beside a server": (
         {"source": {"api": API, "dump_age": "1h"}},
-        "repositories.orchard.source: `dump_age` is for a `dump`",
+        "repositories.orchard.source: `dump_age` is only for a `dump`",
     ),
     "an age of a dump without a unit": (
         {"source": {"dump": "d", "dump_age": 12}},

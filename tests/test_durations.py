@@ -5,18 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_assets.config.durations import (
+    duration_of_days,
     format_duration,
     later,
     parse_duration,
-    parse_grace,
-    parse_span,
-    span_of_days,
+    parse_positive_duration,
 )
 from retention_assets.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(
-    ("text", "span"),
+    ("text", "duration"),
     [
         ("10d", timedelta(days=10)),
         ("36h", timedelta(hours=36)),
@@ -25,8 +24,8 @@ from retention_assets.errors import ConfigurationError
         ("45s", timedelta(seconds=45)),
     ],
 )
-def test_a_duration_is_a_number_and_a_unit(text, span):
-    assert parse_duration(text) == span
+def test_a_duration_is_a_number_and_a_unit(text, duration):
+    assert parse_duration(text) == duration
 
 
 @pytest.mark.parametrize("value", ["3", 3])
@@ -44,25 +43,25 @@ def test_anything_else_is_refused(text):
 
 
 @pytest.mark.parametrize("text", ["999999999999d", "9" * 5000 + "s"])
-def test_a_span_beyond_the_calendar_is_refused_not_a_crash(text):
+def test_a_duration_beyond_the_calendar_is_refused_not_a_crash(text):
     with pytest.raises(ConfigurationError, match="too long"):
         parse_duration(text)
 
 
 def test_retention_of_zero_is_refused_while_a_grace_period_of_zero_is_not():
-    assert parse_grace("0h") == timedelta(0)
+    assert parse_duration("0h") == timedelta(0)
     with pytest.raises(ConfigurationError, match="'0d' keeps nothing"):
-        parse_span("0d")
+        parse_positive_duration("0d")
 
 
 @pytest.mark.parametrize("days", [0, -1, 2**31 - 1])
 def test_days_of_a_form_without_units_are_bounded(days):
     with pytest.raises(ConfigurationError, match="at least 1 day"):
-        span_of_days(days)
+        duration_of_days(days)
 
 
 @pytest.mark.parametrize(
-    ("span", "text"),
+    ("duration", "text"),
     [
         (timedelta(days=28), "28d"),
         (timedelta(hours=36), "36h"),
@@ -71,8 +70,8 @@ def test_days_of_a_form_without_units_are_bounded(days):
         (None, "forever"),
     ],
 )
-def test_a_span_is_written_in_the_largest_unit_that_divides_it(span, text):
-    assert format_duration(span) == text
+def test_a_duration_is_written_in_the_largest_unit_that_divides_it(duration, text):
+    assert format_duration(duration) == text
 
 
 def test_a_fraction_of_a_second_is_not_rounded_away():
@@ -85,7 +84,7 @@ def test_what_is_written_reads_back(seconds):
     assert parse_duration(format_duration(timedelta(seconds=seconds))) == timedelta(seconds=seconds)
 
 
-def test_a_span_past_the_year_9999_ends_with_it_and_for_ever_has_no_end():
+def test_a_duration_past_the_year_9999_ends_with_it_and_for_ever_has_no_end():
     made = datetime(2026, 11, 1, tzinfo=UTC)
     assert later(made, timedelta(days=1)) == datetime(2026, 11, 2, tzinfo=UTC)
     assert later(made, timedelta.max) == datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)

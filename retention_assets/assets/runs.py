@@ -13,7 +13,7 @@ from pydantic import Field
 
 from retention_assets import errors
 from retention_assets.config.configuration import Configuration
-from retention_assets.config.durations import parse_span
+from retention_assets.config.durations import parse_positive_duration
 from retention_assets.errors import GuardRefused, RetentionError, error_named_in
 
 SWEEP = "retention/sweep"  # a run with this tag ("true") may sweep, whatever its job is called
@@ -83,7 +83,9 @@ class SweepOptions(dg.Config):
 
     def applied_to(self, configuration: Configuration, repository: str) -> Configuration:
         """Return the configuration with the `dump_age` of this run. Errors: ConfigurationError."""
-        return configuration.with_dump_age(repository, parse_span(self.dump_age)) if self.dump_age else configuration
+        if not self.dump_age:
+            return configuration
+        return configuration.with_dump_age(repository, parse_positive_duration(self.dump_age))
 
 
 _OWN_ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}

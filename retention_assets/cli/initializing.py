@@ -30,7 +30,7 @@ from retention_assets.cli.group import (
     working,
 )
 from retention_assets.config.configuration import Configuration, Repository, configuration_in
-from retention_assets.config.durations import format_duration, parse_span, span_of_days
+from retention_assets.config.durations import duration_of_days, format_duration, parse_positive_duration
 from retention_assets.config.settings import FromEnvironment
 from retention_assets.config.settings import Text as Value
 from retention_assets.config.starter import Starter, configuration_text, options_of_environment, policy_text_of
@@ -191,7 +191,7 @@ def _from_server(
         found = discover(LakeFSClient(server, access_key, secret_key), server_name)
     storage = _storage(given["storage"], found.namespace)
     options = {**options_of_environment(storage or found.namespace), **options}
-    days = span_of_days(found.default_days) if found.default_days else timedelta(days=30)
+    days = duration_of_days(found.default_days) if found.default_days else timedelta(days=30)
     another = server_name if server_name != name else None
     return Starter(
         name, "lakefs", keep or days, found.namespace, storage, options, server, another, keys, branches=found.branches
@@ -235,7 +235,7 @@ def _variable(name: str | None) -> str:
 
 def _keep(written: str) -> timedelta:
     try:
-        return parse_span(written)
+        return parse_positive_duration(written)
     except ConfigurationError as error:
         raise ConfigurationError(f"--keep: {error}") from error
 

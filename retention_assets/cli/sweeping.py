@@ -23,7 +23,7 @@ from retention_assets.cli.group import (
 )
 from retention_assets.cli.rendering import open_table, print_amounts, without_references
 from retention_assets.config.configuration import Configuration
-from retention_assets.config.durations import parse_span
+from retention_assets.config.durations import parse_positive_duration
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount, human_amount
 from retention_assets.errors import ConfigurationError, StoreError, TableContractError
@@ -135,7 +135,7 @@ def sweep(
 
 def _dump_age(written: str) -> timedelta:
     try:
-        return parse_span(written)
+        return parse_positive_duration(written)
     except ConfigurationError as error:
         raise ConfigurationError(f"--dump-age: {error}") from error
 

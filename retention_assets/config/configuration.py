@@ -1,6 +1,6 @@
-"""Loads `retention.yaml`: the warehouse of the tables, the repositories, and what may be done to them.
+"""Loads and validates `retention.yaml`: the warehouse of the tables, the repositories and their settings.
 
-It also reads the policy files of a repository.
+It also reads the text of the policy files of a repository.
 """
 
 import re
@@ -38,7 +38,7 @@ _SECRET_URL = (
     "the URL holds a password or a signature, which messages and the UI would show. Take it out; on Azure, put the "
     "signature into storage_options.sas_key as `{env: NAME}`"
 )
-_OF_COMPONENT = ("configuration", "project_spark")  # attributes of a component that are no keys of `retention.yaml`
+_OF_COMPONENT = ("configuration", "project_spark")  # attributes of a Dagster component, not keys of `retention.yaml`
 _KINDS = "write `kind: lakefs` or `kind: icechunk`"
 
 
@@ -116,8 +116,8 @@ class Repository:
 
     def _other_kind(self, wanted: str) -> ConfigurationError:
         return ConfigurationError(
-            f"{self.file}: repositories.{self.name}.kind is not `{wanted}`, and this is offered for such repositories "
-            f"only. Nothing was read or deleted."
+            f"{self.file}: repositories.{self.name}.kind is not `{wanted}`, and this operation works only for "
+            f"repositories of kind `{wanted}`. Nothing was read or deleted."
         )
 
     def storage_options(self) -> Mapping[str, str]:
@@ -126,10 +126,10 @@ class Repository:
         return {key: resolve(value, f"{where}.{key}") for key, value in self.settings.storage_options.items()}
 
     def inventories(self) -> list[tuple[InventorySettings, str, Mapping[str, str]]]:
-        """Return each delivered inventory with its URL and its options, secrets resolved."""
+        """Return each inventory that the store delivers, with its URL and its options, secrets resolved."""
         found = []
-        for place, inventory in enumerate(self.lakefs.inventory):
-            where = f"{self.file}: repositories.{self.name}.inventory.{place}.storage_options"
+        for number, inventory in enumerate(self.lakefs.inventory):
+            where = f"{self.file}: repositories.{self.name}.inventory.{number}.storage_options"
             own = inventory.storage_options
             options = self.storage_options() if own is None else {k: resolve(v, f"{where}.{k}") for k, v in own.items()}
             found.append((inventory, _location(inventory.url, self.directory, as_url=True), options))
@@ -147,7 +147,10 @@ class Repository:
         return self.absolute(self.records.witness), options
 
     def api_keys(self) -> tuple[str, str]:
-        """Return the access key and the secret key of the lakeFS server."""
+        """Return the access key and the secret key of the lakeFS server.
+
+        Errors: ConfigurationError if the references do not come from a server, or a variable is not set.
+        """
         api = self.lakefs.source.api
         if api is None:
             raise ConfigurationError(f"{self.file}: repositories.{self.name}.source has no api")
@@ -193,8 +196,8 @@ class Configuration:
         old = self.repository(name)
         if old.is_icechunk or old.lakefs.source.dump is None:
             raise ConfigurationError(
-                f"{self.file}: repositories.{name} has no `source.dump`, so --dump-age says nothing. Nothing was read "
-                "or deleted. Leave --dump-age out."
+                f"{self.file}: repositories.{name} has no `source.dump`, so --dump-age has no effect. Nothing was "
+                "read or deleted. Leave --dump-age out."
             )
         source = old.lakefs.source.model_copy(update={"dump_age": dump_age})
         new = replace(old, settings=old.lakefs.model_copy(update={"source": source}))
@@ -211,8 +214,8 @@ def load_configuration(file: Path) -> Configuration:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise ConfigurationError(
-            f"{file}: there is no such file. Name your configuration with --config FILE or RETENTION_CONFIG, or write "
-            "one: `retention init`."
+            f"{file}: there is no such file. Give the path of your configuration with --config FILE or "
+            "RETENTION_CONFIG, or write a first configuration with `retention init`."
         ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{file}: cannot be read: {error}") from error
@@ -220,7 +223,10 @@ def load_configuration(file: Path) -> Configuration:
 
 
 def configuration_in(text: str, file: Path) -> Configuration:
-    """Return the validated configuration in a text that is or shall be in `file`. Errors: as `load_configuration`."""
+    """Return the validated configuration in `text`. Paths are relative to `file`, which need not exist.
+
+    Errors: as `load_configuration`.
+    """
     try:
         document = yaml.load(text, Loader=_UniqueKeys)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2027-02-30
@@ -231,7 +237,7 @@ def configuration_in(text: str, file: Path) -> Configuration:
 
 
 def configuration_of_component(attributes: object, file: Path) -> Configuration:
-    """Return the configuration of a component `RetentionRepository` from the attributes in `file`, its `defs.yaml`.
+    """Return the configuration of a component `RetentionRepository`. `file` is the `defs.yaml` with the attributes.
 
     Errors: as `load_configuration`.
     """
@@ -247,12 +253,15 @@ def configuration_of_component(attributes: object, file: Path) -> Configuration:
         return _configuration(document, file)
     if document:
         also = ", ".join(sorted(map(str, document)))
-        raise ConfigurationError(f"{file}: give `configuration` alone, or leave it out: there is also {also}.")
+        raise ConfigurationError(
+            f"{file}: has `configuration` and also {also}. Nothing was read or deleted. Give `configuration` alone, "
+            "or leave it out."
+        )
     return load_configuration(file.parent / str(attributes["configuration"]))
 
 
 def _configuration(document: object, file: Path) -> Configuration:
-    """Return the validated configuration. The relative paths in `document` are relative to `file`."""
+    """Return the validated configuration in `document`. Its paths are relative to the directory of `file`."""
     try:
         settings = Settings.model_validate(document)
     except ValidationError as error:
@@ -266,8 +275,8 @@ def _configuration(document: object, file: Path) -> Configuration:
     warehouse = _location(settings.warehouse, file.parent)
     if "://" in warehouse and {"#", "?"} & {*warehouse}:
         raise ConfigurationError(
-            f"{file}: warehouse: a URL ends before its `#` or `?`, so the tables would lie elsewhere. Nothing was read "
-            f"or deleted. Write `#` as %23, or choose another name."
+            f"{file}: warehouse: a URL ends before its `#` or `?`, so the tables would be written to another "
+            f"location. Nothing was read or deleted. Write `#` as %23, or choose another name."
         )
     if not settings.shared_warehouse:
         masters = [str(settings.spark[key]) for key in ("spark.master", "spark.remote") if key in settings.spark]
@@ -280,12 +289,13 @@ def _configuration(document: object, file: Path) -> Configuration:
 
 
 def _require_apart(warehouse: str, witness: str, file: Path) -> None:
-    """Reject a witness inside or around the warehouse: whoever can write one can write the other."""
+    """Reject a witness inside or around the warehouse: a person who can write one could also write the other."""
     tables = canonical_namespace(warehouse if "://" in warehouse else f"file://{warehouse}")
     if f"{witness}/".startswith(f"{tables}/") or f"{tables}/".startswith(f"{witness}/"):
         raise ConfigurationError(
             f"{file}: records.witness: {witness} is not apart from the warehouse {tables}. Nothing was read or "
-            "deleted. Name a place that writers of the warehouse may not change, such as a bucket with Object Lock."
+            "deleted. Choose a location that writers of the warehouse may not change, such as a bucket with Object "
+            "Lock."
         )
 
 
@@ -295,12 +305,12 @@ def require_seen_by_executors(warehouse: str, masters: Iterable[str], file: Path
     Each executor would write its part of a table to its own disk, and the table would be read with parts missing.
     Errors: ConfigurationError.
     """
-    far = [master for master in masters if not _ON_THIS_MACHINE.fullmatch(master)]
-    if far and ("://" not in warehouse or warehouse.startswith("file://")):
+    remote = [master for master in masters if not _ON_THIS_MACHINE.fullmatch(master)]
+    if remote and ("://" not in warehouse or warehouse.startswith("file://")):
         raise ConfigurationError(
-            f"{file or 'the Spark session'}: warehouse: {warehouse} is a directory of this machine, and {far[0]} runs "
-            f"on other machines too, which do not see it. Nothing was read or deleted. Put the warehouse into a store "
-            "of objects, such as s3a://bucket/tables. If all machines see this directory, set `shared_warehouse: true`."
+            f"{file or 'the Spark session'}: warehouse: {warehouse} is a directory of this machine, and {remote[0]} "
+            "also runs on other machines, which do not see it. Nothing was read or deleted. Put the warehouse into a "
+            "bucket, such as s3a://bucket/tables. If all machines see this directory, set `shared_warehouse: true`."
         )
 
 
@@ -330,40 +340,40 @@ def _location(text: str, directory: Path, *, as_url: bool = False) -> str:
     return f"file://{absolute}" if as_url else str(absolute)
 
 
-def _secret_urls(part: object, place: str = "") -> Iterator[str]:
-    """Yield the keys of all URLs with a password or a signature."""
+def _secret_urls(part: object, path: str = "") -> Iterator[str]:
+    """Yield the key path of each URL with a password or a signature. `path` is the key path of `part`."""
     if isinstance(part, str) and holds_secret(part):
-        yield place
+        yield path
     elif isinstance(part, Mapping):
         for key, value in part.items():
-            yield from _secret_urls(value, f"{place}.{key}".lstrip("."))
+            yield from _secret_urls(value, f"{path}.{key}".lstrip("."))
     elif isinstance(part, list):
         for number, value in enumerate(part):
-            yield from _secret_urls(value, f"{place}.{number}")
+            yield from _secret_urls(value, f"{path}.{number}")
 
 
 def _problems(file: Path, error: ValidationError) -> str:
     lines = []
     for problem in error.errors(include_input=False, include_url=False):
-        parts = _without_kind(problem["loc"], problem["type"])
+        parts = _path_in_file(problem["loc"], problem["type"])
         key = ".".join(str(part) for part in parts if part not in ("str", "FromEnvironment")) or "the document"
-        told = _KINDS if problem["type"].startswith("union_tag") else problem["msg"]
-        lines.append(f"{file}: {key}: {told.removeprefix('Value error, ')}")
+        reason = _KINDS if problem["type"].startswith("union_tag") else problem["msg"]
+        lines.append(f"{file}: {key}: {reason.removeprefix('Value error, ')}")
     return "\n".join(dict.fromkeys(lines))
 
 
-def _without_kind(place: tuple[int | str, ...], problem: str) -> tuple[int | str, ...]:
-    """Return the key path of a problem as it is in the file.
+def _path_in_file(path: tuple[int | str, ...], problem: str) -> tuple[int | str, ...]:
+    """Return the key path of a problem as it is in the file. `path` is pydantic's, and `problem` pydantic's type.
 
     pydantic adds the kind after a repository's name, and leaves out the key `kind` itself.
     """
     if problem.startswith("union_tag"):
-        return (*place, "kind")
-    return place[:2] + place[3:] if place[:1] == ("repositories",) and len(place) > 3 else place
+        return (*path, "kind")
+    return path[:2] + path[3:] if path[:1] == ("repositories",) and len(path) > 3 else path
 
 
 def to_correct(repository: Repository) -> str:
-    """Return the remedy for a policy file that cannot be read."""
+    """Return the remedy for a policy file that cannot be read, without a full stop."""
     return f"Correct repositories.{repository.name}.policy in {repository.file}"
 
 

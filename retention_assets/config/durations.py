@@ -14,7 +14,7 @@ _UNITS = {
     "m": timedelta(minutes=1),
     "s": timedelta(seconds=1),
 }
-_WRITTEN = re.compile(r"([0-9]+)([wdhms])")
+_DURATION = re.compile(r"([0-9]+)([wdhms])")
 _LATEST_TIMESTAMP = datetime(MAXYEAR, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
@@ -25,56 +25,51 @@ def parse_duration(text: object) -> timedelta:
     Source: seed 004, the CLI comments.
     """
     written = str(text)
-    found = _WRITTEN.fullmatch(written)
+    found = _DURATION.fullmatch(written)
     if found is None:
         raise ConfigurationError(f"{written!r} is not a duration: {_advice(written)}")
     try:
         return int(found[1]) * _UNITS[found[2]]
     except (OverflowError, ValueError) as error:  # ValueError: more digits than int() reads
         raise ConfigurationError(
-            f"{written[:40]!r} is too long: the longest span is {timedelta.max.days}d, or {FOREVER}"
+            f"{written[:40]!r} is too long: the longest duration is {timedelta.max.days}d, or {FOREVER}"
         ) from error
 
 
-def parse_span(text: object) -> timedelta:
-    """Return a retention period, which must be longer than zero. Errors: ConfigurationError."""
-    span = parse_duration(text)
-    if not span:
-        raise ConfigurationError(f"{str(text)!r} keeps nothing: retention is longer than zero, such as 1d")
-    return span
+def parse_positive_duration(text: object) -> timedelta:
+    """Return a duration that must be longer than zero, such as a retention period. Errors: ConfigurationError."""
+    duration = parse_duration(text)
+    if not duration:
+        raise ConfigurationError(f"{str(text)!r} keeps nothing: write a duration longer than zero, such as 1d")
+    return duration
 
 
-def parse_grace(text: object) -> timedelta:
-    """Return a grace period; zero is allowed. Errors: ConfigurationError, as `parse_duration`."""
-    return parse_duration(text)
-
-
-def span_of_days(days: int) -> timedelta:
-    """Return a retention period in days, for policy forms that have bare numbers. Errors: ConfigurationError."""
+def duration_of_days(days: int) -> timedelta:
+    """Return the retention period of `days`, for policy forms without units. Errors: ConfigurationError."""
     if not 0 < days <= timedelta.max.days:
         raise ConfigurationError(f"{days} days: retention is at least 1 day and at most {timedelta.max.days}")
     return timedelta(days=days)
 
 
-def format_duration(span: timedelta | None) -> str:
-    """Return `span` as text in the largest unit that divides it (days, hours, minutes, seconds); None is `forever`.
+def format_duration(duration: timedelta | None) -> str:
+    """Return text such as `36h`, in the largest unit without a remainder (d, h, m, s); None is `forever`.
 
-    `parse_duration` reads the durations back. Errors: ConfigurationError for a fraction of a second.
+    `parse_duration` reads this text back, except `forever`. Errors: ConfigurationError for a fraction of a second.
     """
-    if span is None:
+    if duration is None:
         return FOREVER
     for unit in "dhms":
-        if not span % _UNITS[unit]:
-            return f"{span // _UNITS[unit]}{unit}"
-    raise ConfigurationError(f"{span!r} has a fraction of a second, which no duration here has")
+        if not duration % _UNITS[unit]:
+            return f"{duration // _UNITS[unit]}{unit}"
+    raise ConfigurationError(f"{duration!r} has a fraction of a second: durations are whole seconds")
 
 
-def later(instant: datetime, span: timedelta | None) -> datetime | None:
-    """Return `instant` plus `span`, at the latest the end of the year 9999; None if `span` is None (for ever)."""
-    if span is None:
+def later(timestamp: datetime, duration: timedelta | None) -> datetime | None:
+    """Return `timestamp` plus `duration`, at the latest the end of the year 9999; None if `duration` is None."""
+    if duration is None:
         return None
     try:
-        return instant + span
+        return timestamp + duration
     except OverflowError:
         return _LATEST_TIMESTAMP
 

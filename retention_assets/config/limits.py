@@ -1,44 +1,28 @@
 """The limits that an owner sets for sweeps: approval, budget, rate, quarantine and guards."""
 
 import re
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from retention_assets.config.durations import parse_duration, parse_span
-from retention_assets.errors import ConfigurationError
+from retention_assets.config.durations import parse_duration, parse_positive_duration
+from retention_assets.errors import as_value_error
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB|PiB)")
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}
 
 
-def _span(value: object) -> timedelta:
-    return _as_value_error(parse_span, value)
-
-
-def _duration(value: object) -> timedelta:
-    return _as_value_error(parse_duration, value)
-
-
-def _as_value_error(parse: Callable[[object], timedelta], value: object) -> timedelta:
-    try:
-        return parse(value)
-    except ConfigurationError as error:
-        raise ValueError(str(error)) from error
-
-
 def _bytes(value: object) -> object:
-    """Return a size with a unit as bytes. A number without a unit is an error, because it is ambiguous."""
+    """Return the bytes of a size such as `10 GiB`. A number without a unit is an error, because it is ambiguous."""
     found = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise ValueError(f"{value!r} is not a size: write a number and B, KiB, MiB, GiB, TiB or PiB, such as `10 GiB`")
     return int(float(found[1]) * _UNITS[found[2]])
 
 
-Span = Annotated[timedelta, BeforeValidator(_span)]
-Duration = Annotated[timedelta, BeforeValidator(_duration)]
+PositiveDuration = Annotated[timedelta, BeforeValidator(as_value_error(parse_positive_duration))]
+Duration = Annotated[timedelta, BeforeValidator(as_value_error(parse_duration))]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -50,9 +34,9 @@ class _Limits(BaseModel):
 class ApprovalSettings(_Limits):
     """How long an approval is valid, and what invalidates it."""
 
-    life: Span = timedelta(days=7)  # counted from when the plan was made
+    life: PositiveDuration = timedelta(days=7)  # counted from when the plan was made
     max_revived: Share = 0.25  # share of the planned objects that may be live again
-    in_dagster: bool = True  # whether Dagster has jobs that approve and purge: nobody checks who a person is
+    in_dagster: bool = True  # whether Dagster has jobs that approve and purge. Dagster does not check who starts them
 
 
 class BudgetSettings(_Limits):
@@ -75,10 +59,10 @@ class BudgetSettings(_Limits):
 class SweepSettings(_Limits):
     """How a sweep executes a plan: its rate, its batches, and how long a liveness check is valid."""
 
-    rate: float | None = Field(default=None, gt=0)  # objects/s of all executors together; null: as the store allows
+    rate: float | None = Field(default=None, gt=0)  # objects/s of all executors together; null: no limit of our own
     round: int = Field(default=100_000, gt=0)  # batch size: objects per liveness check
-    window: Span = timedelta(minutes=15)  # no object is changed later than this after its liveness check
-    lease: Span = timedelta(minutes=30)  # longer than a liveness check; after a crash, no other run starts sooner
+    window: PositiveDuration = timedelta(minutes=15)  # no object is changed later than this after its liveness check
+    lease: PositiveDuration = timedelta(minutes=30)  # must exceed a liveness check; a crash blocks other runs so long
     single_machine: bool = False  # true: no other machine ever sweeps, so the lease may be on this machine's disk
 
 
@@ -90,10 +74,10 @@ class QuarantineSettings(_Limits):
 
 
 class KeepSettings(_Limits):
-    """How long the warehouse keeps what no plan, sweep or verification needs any more."""
+    """How long the warehouse keeps tables and plans that no plan, sweep or verification needs any more."""
 
-    tables: Span = timedelta(days=90)  # tables of a day, and the objects of plans that nobody swept
-    plans: Span | None = None  # documents and approvals of plans that nobody swept; null: for ever
+    tables: PositiveDuration = timedelta(days=90)  # tables of a day, and the object lists of plans that were not swept
+    plans: PositiveDuration | None = None  # documents and approvals of plans that were not swept; null: for ever
 
     @model_validator(mode="after")
     def _at_least_a_day(self) -> "KeepSettings":
@@ -121,7 +105,7 @@ class Limits(_Limits):
     guards: GuardSettings = GuardSettings()
 
     @model_validator(mode="after")
-    def _window_ends(self) -> "Limits":
+    def _window_is_short(self) -> "Limits":
         if self.sweep.window > timedelta(hours=1):
-            raise ValueError("sweep.window is at most 1h: what was looked at longer ago may live again")
+            raise ValueError("sweep.window is at most 1h: objects that were checked longer ago may be live again")
         return self

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from retention_assets.config.durations import parse_grace
-from retention_assets.config.limits import Duration, Limits, Span
+from retention_assets.config.limits import Duration, Limits, PositiveDuration
 from retention_assets.errors import ConfigurationError
 
 _SECRET_OPTION = re.compile(
@@ -40,7 +39,7 @@ READ_TASKS = f"{_OWN_SPARK}read.tasks"
 SWEEP_WORKERS = f"{_OWN_SPARK}sweep.workers"
 SPARK_COUNTS = (READ_TASKS, SWEEP_WORKERS)
 _COUNT = re.compile(r"[1-9][0-9]{0,4}")
-_DUMP_AGE = timedelta(hours=1)  # as long as the longest `sweep.window`: objects of an older dump may be live again
+_DUMP_AGE = timedelta(hours=1)  # the longest `sweep.window`: objects that an older dump lacks may be live again
 
 
 class Model(BaseModel):
@@ -50,7 +49,7 @@ class Model(BaseModel):
 
 
 class FromEnvironment(Model):
-    """`{env: NAME}`: a value that is read from the environment, so that no file holds a secret."""
+    """`{env: NAME}`: a value that is read from the environment, so that no file contains a secret."""
 
     env: str = Field(min_length=1)
 
@@ -85,10 +84,10 @@ class ApiSettings(Model):
 
 
 class SourceSettings(Model):
-    """Where references come from: a dump's file, or a server."""
+    """Where references come from: the file of a dump, or a server."""
 
     dump: str | None = None
-    dump_age: Span | None = None  # the maximum age of a dump for a sweep; default: `_DUMP_AGE`
+    dump_age: PositiveDuration | None = None  # the maximum age of a dump for a sweep; default: `_DUMP_AGE`
     api: ApiSettings | None = None
 
     @model_validator(mode="after")
@@ -96,7 +95,7 @@ class SourceSettings(Model):
         if (self.dump is None) == (self.api is None):
             raise ValueError("name exactly one of `dump` and `api`")
         if self.api is not None and self.dump_age is not None:
-            raise ValueError("`dump_age` is for a `dump`: a server is asked for its references of now")
+            raise ValueError("`dump_age` is only for a `dump`: a server returns its current references")
         return self
 
     @property
@@ -110,7 +109,7 @@ class InventorySettings(Model):
 
     url: str
     format: Literal["CSV", "ORC", "Parquet"]
-    storage_options: dict[str, Text] | None = None  # if not the repository's
+    storage_options: dict[str, Text] | None = None  # null: those of the repository
 
     @field_validator("format", mode="before")
     @classmethod
@@ -132,14 +131,14 @@ def _require_no_secret(options: Mapping[str, Text]) -> None:
 
 
 def require_no_file_is_skipped(settings: Mapping[str, SparkValue]) -> None:
-    """Reject a Spark session that skips unreadable files: their rows may keep objects."""
+    """Reject a Spark session that skips unreadable files, because their rows may protect objects."""
     for name in ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles"):
         if str(settings.get(name, "false")).lower() != "false":
-            raise ValueError(f"{name} must be false: a table that lacks rows would be read as complete")
+            raise ValueError(f"{name} must be false: a table with missing rows would be read as complete")
 
 
 def require_known_counts(settings: Mapping[str, SparkValue]) -> None:
-    """Reject unknown settings of this project in the Spark configuration, and values that are no counts of tasks."""
+    """Reject unknown `spark.retention.*` settings in the Spark configuration, and values that are not task counts."""
     for name, value in settings.items():
         if name.startswith(_OWN_SPARK) and name not in SPARK_COUNTS:
             raise ValueError(f"{name} is unknown; there are: {', '.join(SPARK_COUNTS)}")
@@ -191,15 +190,15 @@ Owner = Annotated[str, AfterValidator(_owner)]
 
 
 class ScheduleSettings(Model):
-    """When Dagster's schedules start a run each day, as `HH:MM` (UTC), and how old a plan gets until it is overdue.
+    """When Dagster's schedules start a run each day, as `HH:MM` (UTC), and the age at which a plan is overdue.
 
-    The schedules are off until switched on.
+    The schedules are off until someone switches them on.
     """
 
     plan: TimeOfDay = time(3)
     sweep: TimeOfDay = time(6)
     housekeeping: TimeOfDay = time(1)  # on Sundays
-    plan_within: Span | None = timedelta(days=2)  # Dagster shows a plan made earlier as overdue; None: never
+    plan_within: PositiveDuration | None = timedelta(days=2)  # Dagster shows an older plan as overdue; None: never
 
 
 class CommonSettings(Limits):
@@ -207,20 +206,12 @@ class CommonSettings(Limits):
 
     storage_options: dict[str, Text] = Field(default_factory=dict)
     policy: Annotated[list[str], BeforeValidator(_as_list)]
-    grace: timedelta = timedelta(hours=24)
-    settle: timedelta = timedelta(hours=24)  # how long plans must name an object before it is deleted; 0s: no wait
+    grace: Duration = timedelta(hours=24)
+    settle: Duration = timedelta(hours=24)  # how long plans must list an object before it is deleted; 0s: no wait
     mode: Mode = "plan"
     price_per_gb_month: float | None = Field(default=None, ge=0)  # the price of storage, in any currency
     owners: Annotated[list[Owner], BeforeValidator(_as_list)] = Field(default_factory=list)  # of the assets in Dagster
     schedule: ScheduleSettings = ScheduleSettings()
-
-    @field_validator("grace", "settle", "token_life", "clean_every", mode="before", check_fields=False)
-    @classmethod
-    def _duration(cls, value: object) -> timedelta:
-        try:
-            return parse_grace(value)
-        except ConfigurationError as error:
-            raise ValueError(str(error)) from error
 
     @field_validator("storage_options")
     @classmethod
@@ -245,25 +236,25 @@ class LakeFSSettings(CommonSettings):
     source: SourceSettings
     staged: str | None = None
     tags: Literal["protect", "ignore"] = "protect"
-    settle_expired: bool = True  # whether committed objects must settle too
-    reflog: bool | None = None  # remember heads that no longer exist; null: yes, unless `settle` is 0s
-    token_life: timedelta = timedelta(hours=24)  # how long an upload can still be linked. Source: lakeFS facts 1.1
+    settle_expired: bool = True  # whether objects that a commit contains must settle too
+    reflog: bool | None = None  # remember heads that no longer exist; null: true, unless `settle` is 0s
+    token_life: Duration = timedelta(hours=24)  # how long an upload can still be linked. Source: lakeFS facts 1.1
     inventory: Annotated[list[InventorySettings], BeforeValidator(_as_list)] = Field(default_factory=list)
     listing: Literal["clean", "optimized"] = "clean"  # list the whole store, or what may have changed. Source: seed 001
-    clean_every: timedelta = timedelta(days=7)  # after this time, an optimized run lists the whole store again
+    clean_every: Duration = timedelta(days=7)  # after this time, an optimized run lists the whole store again
     legacy_names: bool = False  # true: delete names of old lakeFS versions even if no entry has such a name
     write_results: bool = False  # also write results and statistics below _lakefs/retention/lc/
 
     @property
     def keeps_reflog(self) -> bool:
-        """Whether heads that only earlier plans saw count. By default, they do not count with `settle: 0s`."""
+        """Whether heads that only earlier plans read still keep commits. The default is no with `settle: 0s`."""
         return bool(self.settle) if self.reflog is None else self.reflog
 
 
 class IcechunkSettings(CommonSettings):
-    """One Icechunk repository. `grace` must be longer than the longest write session: only age protects its files."""
+    """One Icechunk repository. `grace` must exceed the longest write session, whose files only their age protects."""
 
-    settle: timedelta = timedelta(0)  # no operation hides files from a plan: `grace` protects write sessions
+    settle: Duration = timedelta(0)  # no operation hides files from a plan: `grace` protects write sessions
 
     kind: Literal["icechunk"]
     storage: str
@@ -273,7 +264,7 @@ class IcechunkSettings(CommonSettings):
 
 
 class RecordSettings(Model):
-    """How the records of all repositories are protected from users who can write the warehouse."""
+    """How the records of all repositories are protected from people who can write the warehouse."""
 
     signing_key: Secret | None = None  # signs each record; it must not be in the warehouse
     signed_since: date | None = None  # records that ended before this day (UTC) may lack a signature

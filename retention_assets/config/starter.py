@@ -11,7 +11,7 @@ import yaml
 from retention_assets.config.durations import format_duration
 from retention_assets.config.settings import FromEnvironment, Text
 
-# The variables that the clouds' own tools read, by scheme and by obstore's option.
+# Environment variables that the clouds' own tools read, by the URL's scheme and by obstore's name of the option.
 _S3 = {
     "access_key_id": "AWS_ACCESS_KEY_ID",
     "secret_access_key": "AWS_SECRET_ACCESS_KEY",
@@ -30,7 +30,7 @@ _VARIABLES = {"s3": _S3, "gs": _GCS, **dict.fromkeys(("az", "azure", "abfs", "ab
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """What a first configuration of one repository says. Secrets are names of environment variables."""
+    """The values of a first configuration with one repository. Secrets are names of environment variables."""
 
     name: str
     kind: Literal["lakefs", "icechunk"]
@@ -39,38 +39,38 @@ class Starter:
     storage: str | None = None  # if it is not the namespace
     options: Mapping[str, Text] = field(default_factory=dict)
     server: str | None = None
-    server_name: str | None = None  # the repository's name on the server, if it is another one
-    keys: tuple[str, str] = ("", "")  # the variables of the server's access key and secret key
+    server_name: str | None = None  # the repository's name on the server; None: the same name
+    keys: tuple[str, str] = ("", "")  # the environment variables with the server's access key and secret key
     dump: str | None = None
-    branches: Mapping[str, int] = field(default_factory=dict)  # days, as the server's own rules have them
+    branches: Mapping[str, int] = field(default_factory=dict)  # the retention days of the server's own rules
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The URL or path of the objects."""
         return self.storage or self.namespace
 
 
-def options_of_environment(place: str) -> dict[str, Text]:
-    """Return the storage options that the environment has for a URL, each as the name of its variable."""
-    variables = _VARIABLES.get(place.partition("://")[0].replace("s3a", "s3"), {})
+def options_of_environment(url: str) -> dict[str, Text]:
+    """Return the storage options for `url` whose environment variables are set. Each value names its variable."""
+    variables = _VARIABLES.get(url.partition("://")[0].replace("s3a", "s3"), {})
     return {option: FromEnvironment(env=name) for option, name in variables.items() if os.environ.get(name)}
 
 
 def configuration_text(starter: Starter, policy: str) -> str:
     """Return a `retention.yaml` with one repository in mode `plan`. `policy`: the name of the policy's file."""
     lines = [
-        "# What `retention` may do. Every key: docs/configuration.md. Paths are relative to this file.",
+        "# The repositories of `retention`. All keys: docs/configuration.md. Paths are relative to this file.",
         "warehouse: warehouse          # where the tables are written; for several machines a URL: s3a://bucket/tables",
         "",
         "repositories:",
         f"  {starter.name}:",
-        *_indented(_place(starter) if starter.kind == "icechunk" else [*_place(starter), *_source(starter)]),
+        *_indented(_storage(starter) if starter.kind == "icechunk" else [*_storage(starter), *_source(starter)]),
         f"    policy: {_inline(policy)}",
-        "    grace: 24h                 # nothing younger is a candidate; choose more than your longest write takes",
+        "    grace: 24h                 # no younger object is a candidate; choose more than your longest write takes",
         "    mode: plan                 # deletes nothing; `quarantine` moves objects, `delete` deletes them",
         "    # quarantine:              # for `mode: quarantine`",
-        f"    #   url: {_quarantine(starter.place)}",
-        "    #   keep: 30d              # how long objects can be brought back",
+        f"    #   url: {_quarantine(starter.location)}",
+        "    #   keep: 30d              # how long objects can be restored",
         "    # sweep:",
         "    #   single_machine: true   # needed to sweep a bucket while `warehouse` is a local directory",
         "",
@@ -79,7 +79,7 @@ def configuration_text(starter: Starter, policy: str) -> str:
 
 
 def policy_text_of(starter: Starter) -> str:
-    """Return a policy with a default rule, the branches of the server's own rules, and examples in comments."""
+    """Return a policy: a default rule, the rules that the server has for branches, and examples in comments."""
     keep = format_duration(starter.keep)
     if starter.kind == "icechunk":
         lines = [
@@ -104,7 +104,7 @@ def policy_text_of(starter: Starter) -> str:
         f"  default: {keep}                # for branches that no rule names",
         "  branches:" if starter.branches else "  # branches:",
         *rules,
-        "# lifecycle:                  # lets objects go although active commits have them: docs/lifecycle.md",
+        "# lifecycle:                  # deletes objects although active commits contain them: docs/lifecycle.md",
         "#   - {id: scratch, prefix: scratch, keep: 7d}",
         "# holds:                      # keep objects whatever the rules say",
         "#   - {id: audit, prefix: reference, reason: yearly audit, until: 2030-01-01}",
@@ -112,24 +112,26 @@ def policy_text_of(starter: Starter) -> str:
     return "\n".join([*lines, ""])
 
 
-def _place(starter: Starter) -> list[str]:
+def _storage(starter: Starter) -> list[str]:
+    """Return the lines of the keys that say where the objects are."""
     lines = [f"kind: {starter.kind}"]
     if starter.kind == "lakefs":
         lines.append(f"namespace: {_inline(starter.namespace)}   # as the server names it")
     if starter.storage:
-        lines.append(f"storage: {_inline(starter.storage)}   # where the objects are for us")
+        lines.append(f"storage: {_inline(starter.storage)}   # where `retention` finds the objects")
     if starter.options:
         options = {name: _value(value) for name, value in starter.options.items()}
         return [*lines, "storage_options:", *(f"  {name}: {_inline(value)}" for name, value in options.items())]
-    if variables := _VARIABLES.get(starter.place.partition("://")[0], {}):
+    if variables := _VARIABLES.get(starter.location.partition("://")[0], {}):
         known = ", ".join(f"{option}: {{env: {name}}}" for option, name in list(variables.items())[:2])
-        lines.append(f"# storage_options: {{{known}}}   # without it, what the machine is allowed")
+        lines.append(f"# storage_options: {{{known}}}   # without this key, the machine's own credentials")
     return lines
 
 
 def _source(starter: Starter) -> list[str]:
+    """Return the lines of the key `source` of a lakeFS repository."""
     if starter.dump:
-        return ["source:", f"  dump: {_inline(starter.dump)}   # what `lakectl refs-dump` printed"]
+        return ["source:", f"  dump: {_inline(starter.dump)}   # the output of `lakectl refs-dump`"]
     access, secret = starter.keys
     lines = ["source:", "  api:", f"    url: {_inline(starter.server)}"]
     lines += [f"    access_key: {{env: {access}}}", f"    secret_key: {{env: {secret}}}"]
@@ -140,10 +142,10 @@ def _indented(lines: Sequence[str]) -> list[str]:
     return [f"    {line}" for line in lines]
 
 
-def _quarantine(place: str) -> str:
-    """Return an example of a place for the quarantine."""
-    scheme, separator, _ = place.partition("://")
-    return f"{scheme}://another-bucket/quarantine" if separator and scheme != "file" else f"{place}.quarantine"
+def _quarantine(location: str) -> str:
+    """Return an example of a URL or path for the quarantine."""
+    scheme, separator, _ = location.partition("://")
+    return f"{scheme}://another-bucket/quarantine" if separator and scheme != "file" else f"{location}.quarantine"
 
 
 def _value(value: Text) -> object:

@@ -1,4 +1,4 @@
-"""This machine's clock: the default wherever a function takes a clock."""
+"""This machine's clock, which is the default for functions with a `clock` parameter."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -1,7 +1,7 @@
 """Reads policy documents, validates each of them, and joins them to the policy of one repository.
 
-A document of a lakeFS repository has one of three forms, which its keys show. A document of an Icechunk repository has
-one form.
+A document of a lakeFS repository has one of three forms, which the code finds out from the keys. A document of an
+Icechunk repository has one form.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,7 +57,7 @@ def read_document(text: str, source: str) -> Document:
 
 
 def from_server(default_days: int, branches: Mapping[str, int]) -> Document:
-    """Return the rules of a lakeFS server, given in days. Errors: ConfigurationError, also for zero days (H13)."""
+    """Return the rules of a lakeFS server, which are in days. Errors: ConfigurationError, also for zero days (H13)."""
     entries = [{"branch_id": branch, "retention_days": days} for branch, days in branches.items()]
     return _checked(ServerForm, {"default_retention_days": default_days, "branches": entries}, SERVER)
 
@@ -126,7 +126,7 @@ def _checked(form: type[Form], mapping: Mapping[str, Any], source: str) -> Docum
 
 
 def _require_agreement(documents: Sequence[Document]) -> None:
-    _require_one_duration_per_branch(documents)  # checked first: its message says more than one about a duplicated id
+    _require_one_duration_per_branch(documents)  # checked first: this message says more than "the id is duplicated"
     _require_unique("retention", [(rule.rule_id, doc.source) for doc in documents for rule in _retention_rules(doc)])
     _require_unique("lifecycle", [(rule.rule_id, doc.source) for doc in documents for rule in doc.policy.lifecycle])
     _require_unique("holds", [(hold.hold_id, doc.source) for doc in documents for hold in doc.policy.holds])
@@ -139,7 +139,7 @@ def _require_unique(section: str, ids: Iterable[tuple[str, str]]) -> None:
         if rule_id in first:
             raise ConfigurationError(
                 f"{source}: {section}: the id {rule_id!r} is duplicated (first in {first[rule_id]}). Nothing was "
-                "deleted. Keep one of the two, or give it an id of its own."
+                "deleted. Keep one of the two, or give one of them another id."
             )
         first[rule_id] = source
 
@@ -202,7 +202,7 @@ def _agreed[T](
 
 
 def _require_snapshot_agreement(documents: Sequence[SnapshotDocument]) -> None:
-    _require_one_rule_per_name(documents)  # checked first: its message says more than one about a duplicated id
+    _require_one_rule_per_name(documents)  # checked first: this message says more than "the id is duplicated"
     _require_unique("snapshots", [(rule.rule_id, doc.source) for doc in documents for rule in doc.rules])
     _require_unique("holds", [(hold.hold_id, doc.source) for doc in documents for hold in doc.holds])
 

@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Literal
 
 from retention_assets.config.durations import format_duration
-from retention_assets.policy.matching import is_glob, names_branch
+from retention_assets.policy.matching import is_glob, matches_name
 from retention_assets.policy.rules import DEFAULT_RULE, CommittedRetention, Hold, LifecycleRule, Policy
 from retention_assets.policy.snapshots import RefKind, SnapshotPolicy, SnapshotRule
 
@@ -36,7 +36,7 @@ def lint(
 ) -> list[Finding]:
     """Return the findings about a policy of a lakeFS repository, errors first, then sorted by rule.
 
-    `branches` has all branches, also the hidden ones. `server_rules` are lakeFS's own rules, None if there are none.
+    `branches` lists all branches, also hidden ones. `server_rules` are lakeFS's own rules; None: the server has none.
     Holds that expired before the day `as_of` (UTC) are not in force.
     """
     found = [*_holds(policy.holds, {"branch": branches, "tag": tags, "commit": commits}, as_of)]
@@ -77,14 +77,14 @@ def _warning(rule_id: str, message: str) -> Finding:
 
 
 def _unknown(kind: str, pattern: str, names: Collection[str]) -> str | None:
-    if any(names_branch(pattern, name) for name in names):
+    if any(matches_name(pattern, name) for name in names):
         return None
     return f"the glob {pattern!r} matches no {kind}" if is_glob(pattern) else f"there is no {kind} {pattern!r}"
 
 
 def _unmatched(rule_id: str, kind: str, pattern: str, names: Collection[str]) -> Iterator[Finding]:
     if unknown := _unknown(kind, pattern, names):
-        yield _warning(rule_id, f"{unknown}; the rule does nothing")
+        yield _warning(rule_id, f"{unknown}; the rule has no effect")
 
 
 def _overlapping_globs(retention: CommittedRetention, branches: Collection[str]) -> Iterator[Finding]:
@@ -94,7 +94,7 @@ def _overlapping_globs(retention: CommittedRetention, branches: Collection[str])
         shared = sorted(
             branch
             for branch in branches
-            if branch not in exact and names_branch(one.branch, branch) and names_branch(other.branch, branch)
+            if branch not in exact and matches_name(one.branch, branch) and matches_name(other.branch, branch)
         )
         if shared:
             duration, rule_id = retention.duration_for(shared[0])
@@ -108,7 +108,7 @@ def _differences(
 ) -> Iterator[Finding]:
     default_days, by_branch = server_rules
     if retention is None:
-        yield _warning(DEFAULT_RULE, "the server has rules, the policy has none: here every commit is kept")
+        yield _warning(DEFAULT_RULE, "the server has retention rules, the policy has none: here every commit is kept")
         return
     if _duration(default_days) != retention.default:
         here = format_duration(retention.default)
@@ -131,9 +131,9 @@ def _duration(days: int) -> timedelta:
 def _holds(holds: Collection[Hold], known: Mapping[str, Collection[str]], as_of: date) -> Iterator[Finding]:
     for hold in holds:
         if not hold.in_force(as_of):
-            yield _warning(hold.hold_id, f"the hold expired on {hold.until}: it holds nothing any more")
+            yield _warning(hold.hold_id, f"the hold expired on {hold.until}: it protects nothing any more")
         elif hold.kind in known and hold.value not in known[hold.kind]:
-            message = f"the hold names the {hold.kind} {hold.value!r}, which does not exist: a run will refuse"
+            message = f"the hold names the {hold.kind} {hold.value!r}, which does not exist: plans will be refused"
             yield Finding("error", hold.hold_id, message)
 
 
@@ -147,23 +147,24 @@ def _lifecycle_branches(rule: LifecycleRule, branches: Collection[str]) -> Itera
     elif rule.default is None and finite <= set(unknown):
         yield _warning(rule.rule_id, "the rule has days only for branches that do not exist: it never matches")
     for text in unknown.values():
-        yield _warning(rule.rule_id, f"{text}; its days do nothing")
+        yield _warning(rule.rule_id, f"{text}; its duration has no effect")
 
 
 def _overlapping_lifecycle(rules: Collection[LifecycleRule]) -> Iterator[Finding]:
     enabled = [rule for rule in rules if rule.enabled]
     for one, other in combinations(sorted(enabled, key=lambda rule: rule.rule_id), 2):
-        if _reach(one).startswith(_reach(other)) or _reach(other).startswith(_reach(one)):
+        prefix, other_prefix = _shared_prefix(one), _shared_prefix(other)
+        if prefix.startswith(other_prefix) or other_prefix.startswith(prefix):
             certain = "overlap" if one.glob is None and other.glob is None else "may overlap"
             both = f"{_covered(one)} and {_covered(other)} (rule {other.rule_id})"
             yield _warning(one.rule_id, f"{both} {certain}; whichever is due first counts")
 
 
-def _reach(rule: LifecycleRule) -> str:
+def _shared_prefix(rule: LifecycleRule) -> str:
     """Return the prefix of all paths that `rule` covers: a directory, or a glob up to its first wildcard."""
     if rule.glob is None:
         return f"{rule.prefix}/" if rule.prefix else ""
-    return next((rule.glob[:at] for at, sign in enumerate(rule.glob) if is_glob(sign)), rule.glob)
+    return next((rule.glob[:at] for at, character in enumerate(rule.glob) if is_glob(character)), rule.glob)
 
 
 def _covered(rule: LifecycleRule) -> str:
@@ -180,8 +181,8 @@ def _overlapping_references(policy: SnapshotPolicy, references: References) -> I
 
 
 def _both_count(policy: SnapshotPolicy, one: SnapshotRule, other: SnapshotRule, name: str) -> bool:
-    counting = policy.keeps_for(one.kind, name)
-    return one.names(one.kind, name) and other.names(one.kind, name) and one.keep in counting
+    in_force = policy.keeps_for(one.kind, name)
+    return one.applies_to(one.kind, name) and other.applies_to(one.kind, name) and one.keep in in_force
 
 
 def _idle_deletion(policy: SnapshotPolicy, kind: RefKind, names: Collection[str]) -> Iterator[Finding]:

@@ -38,13 +38,13 @@ def glob_matches(glob: str, text: str) -> bool:
     return _compiled(glob).match(text) is not None
 
 
-def names_branch(pattern: str, branch: str) -> bool:
-    """Return whether `pattern` (a name or a glob) matches `branch`."""
-    return glob_matches(pattern, branch) if is_glob(pattern) else pattern == branch
+def matches_name(pattern: str, name: str) -> bool:
+    """Return whether `pattern` (a name or a glob) matches the `name` of a branch or tag."""
+    return glob_matches(pattern, name) if is_glob(pattern) else pattern == name
 
 
 def prefix_covers(prefix: str, path: str) -> bool:
-    """Return whether `path` is `prefix` or lies below the directory `prefix`. The empty prefix covers everything.
+    """Return whether `path` is `prefix` or is below the directory `prefix`. The empty prefix covers everything.
 
     Both `foo/bar` and `foo/bar/` cover `foo/bar` and `foo/bar/x`, but not `foo/barn`. Source: DESIGN.md, Lifecycle.
     """

@@ -1,4 +1,4 @@
-"""The rules of a policy as plain values: committed retention, holds, lifecycle. A `duration` of None means for ever."""
+"""The rules of a lakeFS policy as plain values: committed retention, holds, lifecycle. A duration None is for ever."""
 
 import hashlib
 import json
@@ -11,9 +11,9 @@ from pydantic import Field
 
 from retention_assets.config.durations import FOREVER, later
 from retention_assets.errors import ConfigurationError
-from retention_assets.policy.matching import glob_matches, is_glob, names_branch, prefix_covers
+from retention_assets.policy.matching import glob_matches, is_glob, matches_name, prefix_covers
 
-RETENTION_IDS, HOLD_IDS = "retention:", "hold:"  # id prefixes that tell these rules from lifecycle rules in tables
+RETENTION_IDS, HOLD_IDS = "retention:", "hold:"  # prefixes of ids in tables; the ids of lifecycle rules have none
 DEFAULT_RULE = "default"  # the id of the rule for branches that no other rule names
 
 HoldKind = Literal["prefix", "branch", "tag", "commit", "snapshot"]
@@ -26,7 +26,10 @@ class Kept(NamedTuple):
     rule_id: str | None
 
     def outlasts(self, other: "Kept") -> bool:
-        """Return whether this duration is longer. If both are equal, the lower rule id wins, so that all runs agree."""
+        """Return whether this duration is longer. Of equal durations, the one with the lower rule id counts as longer.
+
+        So all runs show the same rule.
+        """
         if self.duration == other.duration:
             return (self.rule_id or "") < (other.rule_id or "")
         return other.duration is not None and (self.duration is None or self.duration > other.duration)
@@ -51,7 +54,7 @@ class CommittedRetention:
 
     def __post_init__(self) -> None:
         if self.default is not None and not self.has_default:
-            raise ConfigurationError("a default duration needs has_default=True: else it would not count")
+            raise ConfigurationError("a default duration needs has_default=True: otherwise the default is not used")
 
     @property
     def default_kept(self) -> Kept:
@@ -64,14 +67,14 @@ class CommittedRetention:
         A rule with the exact name wins over globs. Of several globs, the longest retention counts. The default counts
         only if no rule names the branch. Source: DESIGN.md, Decisions (policy files).
         """
-        named = [rule for rule in self.rules if names_branch(rule.branch, branch)]
-        exact = [rule for rule in named if not is_glob(rule.branch)]
-        return _longest(Kept(rule.duration, rule.rule_id) for rule in exact or named) or self.default_kept
+        matching = [rule for rule in self.rules if matches_name(rule.branch, branch)]
+        exact = [rule for rule in matching if not is_glob(rule.branch)]
+        return _longest(Kept(rule.duration, rule.rule_id) for rule in exact or matching) or self.default_kept
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What is kept whatever the rules say: all below a path prefix, or all of a branch, tag, commit or snapshot."""
+    """Keeps all objects below a path prefix, or all of a branch, tag, commit or snapshot, whatever the rules say."""
 
     hold_id: str
     kind: HoldKind
@@ -104,7 +107,7 @@ class LifecycleRule:
         return prefix_covers(self.prefix, path) if self.glob is None else glob_matches(self.glob, path)
 
     def duration_for(self, branch: str) -> timedelta | None:
-        """Return the duration for `branch`: its own, else the longest of the globs that match it, else the default."""
+        """Return the duration for `branch`: of its exact name, else the longest of matching globs, else the default."""
         if branch in self.per_branch:
             return self.per_branch[branch]
         globs = (glob for glob in self.per_branch if is_glob(glob) and glob_matches(glob, branch))

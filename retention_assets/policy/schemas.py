@@ -1,14 +1,13 @@
 """The forms of a policy document, as pydantic models that convert to rules: three of lakeFS and one of Icechunk."""
 
 import re
-from collections.abc import Callable
 from datetime import date, datetime, timedelta
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, RootModel, model_validator
 
-from retention_assets.config.durations import FOREVER, parse_span, span_of_days
-from retention_assets.errors import ConfigurationError
+from retention_assets.config.durations import FOREVER, duration_of_days, parse_positive_duration
+from retention_assets.errors import ConfigurationError, as_value_error
 from retention_assets.policy.matching import canonical_prefix, is_glob
 from retention_assets.policy.rules import (
     DEFAULT_RULE,
@@ -27,63 +26,53 @@ from retention_assets.policy.validation import STRICT
 _SNAPSHOT_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{19}[0G]")  # Source: Icechunk facts 1, Ids
 
 
-def as_problem[T](parse: Callable[[Any], T]) -> Callable[[Any], T]:
-    """Return `parse` with its ConfigurationError as a ValueError, to which pydantic adds the key path."""
-
-    def parsed(value: Any) -> T:
-        try:
-            return parse(value)
-        except ConfigurationError as error:
-            raise ValueError(str(error)) from None
-
-    return parsed
-
-
 def _duration(value: object) -> timedelta | None:
-    return None if value == FOREVER else parse_span(value)
+    return None if value == FOREVER else parse_positive_duration(value)
 
 
 def _days(value: object) -> timedelta:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ConfigurationError(f"{value!r} is not a whole number of days, which this form takes")
-    return span_of_days(value)
+        raise ConfigurationError(f"{value!r} is not a whole number of days, which this form requires")
+    return duration_of_days(value)
 
 
 def _rule_id(value: object) -> object:
     if isinstance(value, str) and (not value.strip() or value.startswith((RETENTION_IDS, HOLD_IDS))):
         raise ConfigurationError(
-            f"{value!r} is no rule id: it is not blank and does not begin with {(RETENTION_IDS, HOLD_IDS)}"
+            f"{value!r} is not a rule id: an id is not blank and does not begin with `{RETENTION_IDS}` or `{HOLD_IDS}`"
         )
     return value
 
 
 def _given_id(value: object) -> object:
     if value == DEFAULT_RULE:
-        raise ConfigurationError(f"the id {DEFAULT_RULE!r} is the default's own; choose another")
+        raise ConfigurationError(f"the id {DEFAULT_RULE!r} is reserved for the default rule; choose another")
     return _rule_id(value)
 
 
 def _branch(value: object) -> object:
     if isinstance(value, str) and (not value.strip() or set(value) & set("[]{}\\ ")):
-        raise ConfigurationError(f"{value!r} names no branch: write a name, or a glob with `*` and `?`")
+        raise ConfigurationError(f"{value!r} is not a branch name: write a name, or a glob with `*` and `?`")
     return value
 
 
 def _branch_name(value: object) -> object:
     if isinstance(value, str) and is_glob(value):
-        raise ConfigurationError(f"{value!r}: lakeFS takes branch names here, no globs; globs go into `retention:`")
+        raise ConfigurationError(f"{value!r}: lakeFS accepts only branch names here; write globs into `retention:`")
     return _branch(value)
 
 
 def _pattern(value: object) -> object:
     if isinstance(value, str) and (not value.strip() or value != value.strip() or set(value) & set("[]{}\\")):
-        raise ConfigurationError(f"{value!r} names no branch or tag: write a name, or a glob with `*` and `?`")
+        raise ConfigurationError(f"{value!r} is not a branch or tag name: write a name, or a glob with `*` and `?`")
     return value
 
 
 def _snapshot_id(value: object) -> object:
     if isinstance(value, str) and not _SNAPSHOT_ID.fullmatch(value):
-        raise ConfigurationError(f"{value!r} is no snapshot id: it has 20 characters, such as 1CECHNKREP0F1RSTCMT0")
+        raise ConfigurationError(
+            f"{value!r} is not a snapshot id: an id has 20 characters, such as 1CECHNKREP0F1RSTCMT0"
+        )
     return value
 
 
@@ -92,27 +81,27 @@ def _prefix(value: object) -> object:
         return value
     if value.startswith("/") or value.endswith("//"):
         raise ConfigurationError(
-            f"{value!r}: a prefix is written without slashes at its start, such as raw/2024; '' covers everything"
+            f"{value!r}: a prefix has no `/` at its start and no `//` at its end, such as raw/2024; '' covers all paths"
         )
     return canonical_prefix(value)
 
 
 def _day(value: object) -> object:
-    # JSON has no dates. pydantic's strict mode takes no dates from text; its lax mode takes 20270101 for seconds.
+    # JSON has no dates. pydantic's strict mode reads no dates from text; its lax mode reads 20270101 as seconds.
     if isinstance(value, datetime):
         raise ValueError(f"{value} is a timestamp; write a day, such as 2027-01-01")
     return date.fromisoformat(value) if isinstance(value, str) else value
 
 
-Duration = Annotated[timedelta | None, BeforeValidator(as_problem(_duration))]
-Days = Annotated[timedelta, BeforeValidator(as_problem(_days))]
-RuleId = Annotated[str, BeforeValidator(as_problem(_rule_id))]
-GivenId = Annotated[str, BeforeValidator(as_problem(_given_id))]
-Branch = Annotated[str, BeforeValidator(as_problem(_branch))]
-BranchName = Annotated[str, BeforeValidator(as_problem(_branch_name))]
-Prefix = Annotated[str, BeforeValidator(as_problem(_prefix))]
-Pattern = Annotated[str, BeforeValidator(as_problem(_pattern))]
-SnapshotId = Annotated[str, BeforeValidator(as_problem(_snapshot_id))]
+Duration = Annotated[timedelta | None, BeforeValidator(as_value_error(_duration))]
+Days = Annotated[timedelta, BeforeValidator(as_value_error(_days))]
+RuleId = Annotated[str, BeforeValidator(as_value_error(_rule_id))]
+GivenId = Annotated[str, BeforeValidator(as_value_error(_given_id))]
+Branch = Annotated[str, BeforeValidator(as_value_error(_branch))]
+BranchName = Annotated[str, BeforeValidator(as_value_error(_branch_name))]
+Prefix = Annotated[str, BeforeValidator(as_value_error(_prefix))]
+Pattern = Annotated[str, BeforeValidator(as_value_error(_pattern))]
+SnapshotId = Annotated[str, BeforeValidator(as_value_error(_snapshot_id))]
 Day = Annotated[date, BeforeValidator(_day)]
 
 
@@ -127,8 +116,8 @@ class BranchEntry(_Form):
     """`{branch: "exp-*", keep: 7d, id: experiments}`."""
 
     branch: Branch  # a name, or a glob with `*` and `?`
-    keep: Duration  # how long what the branch no longer shows stays; `forever`: always
-    id: GivenId | None = None  # name of the rule in tables; without it, that of the branch
+    keep: Duration  # how long commits are kept after the branch has moved on; `forever`: always
+    id: GivenId | None = None  # name of the rule in tables; default: the branch
 
     def rule(self) -> BranchRetention:
         """Return the rule. A rule without an id is named after its branch."""
@@ -138,11 +127,11 @@ class BranchEntry(_Form):
 class RetentionSection(_Form):
     """`retention:` with a default, rules per branch, or both."""
 
-    default: Duration = None  # for branches without a rule, and dangling commits; without it, they are kept for ever
+    default: Duration = None  # for branches without a rule, and dangling commits; if absent, they are kept for ever
     branches: list[BranchEntry] = []  # an exact name wins over globs; of several globs, the longest time counts
 
     @model_validator(mode="after")
-    def _says_something(self) -> "RetentionSection":
+    def _has_content(self) -> "RetentionSection":
         if not self.model_fields_set or (self.model_fields_set == {"branches"} and not self.branches):
             raise ValueError("neither a default nor branches: write one, or leave the section out")
         return self
@@ -154,13 +143,13 @@ class RetentionSection(_Form):
 
 
 class _HoldEntry(_Form):
-    """What the holds of both systems share. Each of `kinds` is a field."""
+    """The fields that holds on lakeFS and Icechunk share. Each of `kinds` is the name of a field."""
 
     kinds: ClassVar[tuple[HoldKind, ...]]
 
     id: RuleId  # name of the hold in tables
-    reason: str = Field(min_length=1)  # why; shown wherever the hold keeps something
-    until: Day | None = None  # the last day (UTC) on which it holds; without it, for ever
+    reason: str = Field(min_length=1)  # why; shown beside everything that the hold keeps
+    until: Day | None = None  # the last day (UTC) of the hold; if absent, the hold has no end
 
     @model_validator(mode="after")
     def _holds_one_thing(self) -> Self:
@@ -184,18 +173,18 @@ class HoldEntry(_HoldEntry):
 
     prefix: Prefix | None = None  # keeps all objects at paths below this directory
     branch: Branch | None = None  # keeps all commits that this branch reaches
-    tag: str | None = Field(default=None, min_length=1)  # keeps what this tag shows
-    commit: str | None = Field(default=None, min_length=1)  # keeps what this commit shows
+    tag: str | None = Field(default=None, min_length=1)  # keeps all objects of this tag's commit
+    commit: str | None = Field(default=None, min_length=1)  # keeps all objects of this commit
 
 
 class LifecycleEntry(_Form):
     """`{id: raw, prefix: raw, keep: 60d, branches: {dev: 14d, gold: forever}, enabled: true}`."""
 
     id: RuleId  # name of the rule in tables
-    prefix: Prefix | None = None  # a directory: `raw` covers `raw/…` and not `rawest`; empty: everything
-    glob: str | None = Field(default=None, min_length=1)  # instead of a prefix; `*` stays in a directory, `**` does not
-    keep: Duration = None  # days for branches that are not in `branches`; without it, they keep the path for ever
-    branches: dict[Branch, Duration] = {}  # days by branch or glob; of branches that hold a pair, the longest counts
+    prefix: Prefix | None = None  # a directory: `raw` covers `raw/…` but not `rawest`; empty: everything
+    glob: str | None = Field(default=None, min_length=1)  # instead of a prefix; `*` does not match `/`, `**` does
+    keep: Duration = None  # for branches that are not in `branches`; if absent, they keep the path for ever
+    branches: dict[Branch, Duration] = {}  # by branch or glob; the longest of the branches that have the object counts
     enabled: bool = True  # false: the rule makes nothing due
 
     @model_validator(mode="after")
@@ -203,7 +192,7 @@ class LifecycleEntry(_Form):
         if (self.prefix is None) == (self.glob is None):
             raise ValueError("a rule names exactly one of prefix and glob")
         if self.glob is not None and self.glob.startswith("/"):
-            raise ValueError("glob: paths of a repository have no slash at their start")
+            raise ValueError("glob: paths of a repository do not begin with `/`")
         return self
 
     def rule(self) -> LifecycleRule:
@@ -215,13 +204,13 @@ class OwnForm(_Form):
     """Our own document. Source: DESIGN.md, Decisions (policies)."""
 
     retention: RetentionSection | None = None  # which commits are active
-    holds: list[HoldEntry] = []  # what stays whatever the rules say
+    holds: list[HoldEntry] = []  # what is kept whatever the rules say
     lifecycle: list[LifecycleEntry] = []  # which paths are due, and when
 
     @model_validator(mode="after")
-    def _says_something(self) -> "OwnForm":
+    def _has_content(self) -> "OwnForm":
         if not (self.retention or self.holds or self.lifecycle):
-            raise ValueError("no rule at all: write one, or take the document off the list of policies")
+            raise ValueError("no rule at all: write one, or remove the document from the list of policies")
         return self
 
     def policy(self) -> Policy:
@@ -240,17 +229,17 @@ class ServerBranch(_Form):
     """`{"branch_id": "main", "retention_days": 45}`."""
 
     branch_id: BranchName  # the name of a branch
-    retention_days: Days  # days after which what it no longer shows expires
+    retention_days: Days  # days for which commits are kept after the branch has moved on
 
 
 class ServerForm(_Form):
     """The rules as lakeFS stores them. Source: lakeFS facts 4.1; H17 (`branches` may be null)."""
 
     default_retention_days: Days  # for all other branches
-    branches: list[ServerBranch] | None  # null: no branch has days of its own
+    branches: list[ServerBranch] | None  # null: all branches have the default
 
     def policy(self) -> Policy:
-        """Return the document's rules. Each is named after its branch."""
+        """Return the document's rules. Each rule is named after its branch."""
         entries = self.branches or []
         rules = tuple(
             BranchRetention(id_of_branch(entry.branch_id), entry.branch_id, entry.retention_days) for entry in entries
@@ -266,7 +255,7 @@ class SeedRule(_Form):
 
     prefix: Prefix  # a directory; empty: everything
     enabled: bool  # no default: the document must say whether the rule deletes
-    days: Days | None = None  # for branches without days of their own; without it, they keep the path for ever
+    days: Days | None = None  # for branches that are not in `branch_days`; if absent, they keep the path for ever
     branch_days: dict[Branch, Days] = {}  # days by branch
 
 
@@ -296,8 +285,8 @@ def id_of_branch(branch: str) -> str:
 class KeepEntry(_Form):
     """`{keep_newer: 30d, keep_last: 5}`: one key or both."""
 
-    keep_newer: Duration = NOT_BY_AGE  # snapshots younger than this stay; `forever`: all
-    keep_last: int = Field(default=0, ge=1)  # this many newest snapshots stay, whatever their age
+    keep_newer: Duration = NOT_BY_AGE  # snapshots younger than this are kept; `forever`: all
+    keep_last: int = Field(default=0, ge=1)  # this many of the newest snapshots are kept, whatever their age
 
     @model_validator(mode="after")
     def _keeps_something(self) -> "KeepEntry":
@@ -307,7 +296,7 @@ class KeepEntry(_Form):
 
 
 class _ReferenceEntry(KeepEntry):
-    id: GivenId | None = None  # name of the rule in tables; without it, kind and pattern
+    id: GivenId | None = None  # name of the rule in tables; default: `branch:` or `tag:` and the pattern
 
     def rule_of(self, kind: RefKind, pattern: str) -> SnapshotRule:
         """Return the rule. A rule without an id is named after its kind and pattern."""
@@ -336,7 +325,7 @@ class SnapshotsSection(_Form):
     delete_expired_tags: bool | None = None  # true: a tag whose snapshot has expired is deleted
 
     @model_validator(mode="after")
-    def _says_something(self) -> "SnapshotsSection":
+    def _has_content(self) -> "SnapshotsSection":
         if not (self.default or self.branches or self.tags):
             raise ValueError("neither a default nor branches nor tags: write one, or leave the section out")
         return self
@@ -364,13 +353,13 @@ class SnapshotHoldEntry(_HoldEntry):
 class SnapshotForm(_Form):
     """A policy document of an Icechunk repository."""
 
-    snapshots: SnapshotsSection | None = None  # which snapshots stay
-    holds: list[SnapshotHoldEntry] = Field(default_factory=list)  # what stays whatever the rules say
+    snapshots: SnapshotsSection | None = None  # which snapshots are kept
+    holds: list[SnapshotHoldEntry] = Field(default_factory=list)  # what is kept whatever the rules say
 
     @model_validator(mode="after")
-    def _says_something(self) -> "SnapshotForm":
+    def _has_content(self) -> "SnapshotForm":
         if not (self.snapshots or self.holds):
-            raise ValueError("no rule at all: write one, or take the document off the list of policies")
+            raise ValueError("no rule at all: write one, or remove the document from the list of policies")
         return self
 
     def rules(self) -> tuple[SnapshotRule, ...]:

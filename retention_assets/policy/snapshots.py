@@ -8,7 +8,7 @@ from datetime import date, timedelta
 from typing import Literal, NamedTuple
 
 from retention_assets.config.durations import FOREVER
-from retention_assets.policy.matching import is_glob, names_branch
+from retention_assets.policy.matching import is_glob, matches_name
 from retention_assets.policy.rules import HOLD_IDS, Hold, HoldKind, canonical_hold
 
 RefKind = Literal["branch", "tag"]
@@ -34,12 +34,12 @@ class Keep(NamedTuple):
         return self.newer is None or self.last > 0
 
 
-WANT_OF_RULE = Keep(None, None)
+NO_RULE = Keep(None, None)  # the condition where no rule applies: every snapshot is kept
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRule:
-    """A rule for the history of a branch or tag, or of all those that a glob matches."""
+    """A rule for the history of a branch or tag, or of all branches or tags that a glob matches."""
 
     rule_id: str
     kind: RefKind
@@ -52,9 +52,9 @@ class SnapshotRule:
         """The condition under which the rule keeps a snapshot."""
         return Keep(self.rule_id, self.newer, self.last)
 
-    def names(self, kind: RefKind, name: str) -> bool:
-        """Return whether the rule applies to the branch or tag."""
-        return kind == self.kind and names_branch(self.pattern, name)
+    def applies_to(self, kind: RefKind, name: str) -> bool:
+        """Return whether the rule's pattern matches the branch or tag."""
+        return kind == self.kind and matches_name(self.pattern, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,9 @@ class SnapshotPolicy:
         number win. The default counts only if no rule names the branch or tag.
         Source: DESIGN.md, Decisions (policy files).
         """
-        named = [rule for rule in self.rules if rule.names(kind, name)]
-        exact = [rule for rule in named if not is_glob(rule.pattern)]
-        return [rule.keep for rule in exact or named] or [self.default or WANT_OF_RULE]
+        matching = [rule for rule in self.rules if rule.applies_to(kind, name)]
+        exact = [rule for rule in matching if not is_glob(rule.pattern)]
+        return [rule.keep for rule in exact or matching] or [self.default or NO_RULE]
 
     def deletes(self, kind: RefKind) -> bool:
         """Return whether references of this kind are deleted when their tip has expired."""
@@ -99,8 +99,8 @@ class SnapshotPolicy:
         return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def held_names(holds: Collection[Hold], kind: str) -> dict[str, Hold]:
-    """Return the holds of one kind by the name that they hold. Of several holds on one name, the first counts."""
+def holds_by_name(holds: Collection[Hold], kind: str) -> dict[str, Hold]:
+    """Return the holds of one kind by the name that they protect. Of several holds on one name, the first counts."""
     found: dict[str, Hold] = {}
     for hold in holds:
         if hold.kind == kind:
@@ -109,7 +109,7 @@ def held_names(holds: Collection[Hold], kind: str) -> dict[str, Hold]:
 
 
 def keep_of(hold: Hold) -> Keep:
-    """Return the condition that a hold adds to a history: keep for ever."""
+    """Return the condition that a hold adds to a history: keep every snapshot for ever."""
     return Keep(f"{HOLD_IDS}{hold.hold_id}", None)
 
 

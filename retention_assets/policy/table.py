@@ -1,4 +1,4 @@
-"""The rows of `policy_table`: the deletion dates of a policy on one day; and the rules in force that follow from them.
+"""Makes the rows of `policy_table` (the deletion dates of a policy on one day) and of `current_rules` (rules in force).
 
 Source: seed 002, policy table and `current_rule`; DESIGN.md, Tables.
 """
@@ -85,7 +85,7 @@ def days_before(as_of: date, duration: timedelta | None) -> date | None:
 
 def _lifecycle_rows(rule: LifecycleRule, as_of: date) -> Iterator[PolicyRow]:
     prefix = rule.prefix if rule.glob is None else f"glob:{rule.glob}"
-    if rule.default is not None:  # else nothing is deleted on branches that the rule does not name
+    if rule.default is not None:  # without a default, the rule deletes nothing on branches that it does not name
         yield PolicyRow(rule.rule_id, prefix, "", days_before(as_of, rule.default))
     for branch, duration in rule.per_branch.items():
         yield PolicyRow(rule.rule_id, prefix, branch, days_before(as_of, duration))

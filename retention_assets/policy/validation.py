@@ -1,4 +1,4 @@
-"""Loads the YAML or JSON text of a policy document, and validates it strictly. One error line names every wrong key."""
+"""Loads a policy document from YAML or JSON, and validates it strictly. One error line lists every wrong key."""
 
 import json
 from collections.abc import Hashable, Mapping, Sequence
@@ -22,8 +22,8 @@ def checked[F: BaseModel](form: type[F], mapping: Mapping[str, Any], source: str
 
 
 def _problem(path: Sequence[int | str], found: Mapping[str, Any]) -> str:
-    words = {"extra_forbidden": "unknown key", "missing": "is missing"}
-    message = words.get(found["type"]) or found["msg"].removeprefix("Value error, ")
+    own_messages = {"extra_forbidden": "unknown key", "missing": "is missing"}
+    message = own_messages.get(found["type"]) or found["msg"].removeprefix("Value error, ")
     key = ""
     for part in path:
         key += f"[{part}]" if isinstance(part, int) else f".{part}"
@@ -57,12 +57,13 @@ def mapping_of(text: str, source: str) -> dict[str, Any]:
         ) from error
     if loaded in (None, {}, [], ""):
         raise ConfigurationError(
-            f"{source}: the document is empty. Nothing was deleted. Write a rule, or take it off the list of policies."
+            f"{source}: the document is empty. Nothing was deleted. Write a rule, or remove the document from the list "
+            "of policies."
         )
     if not isinstance(loaded, dict) or not all(isinstance(key, str) for key in loaded):
         raise ConfigurationError(
-            f"{source}: a policy is a mapping with text as keys. Nothing was deleted. Begin it with a key such as "
-            "`retention:`."
+            f"{source}: a policy is a mapping with text as keys. Nothing was deleted. Begin the document with a key "
+            "such as `retention:`."
         )
     return loaded
 

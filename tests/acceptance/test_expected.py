@@ -205,7 +205,7 @@ def test_days_for_a_branch_that_is_not_there_are_a_warning_and_change_nothing(kn
     pairs = known.pairs_of(case.commits)
     found = run.found_among(known.snapshot, pairs, policy, references.branches, references.taken_at)
     assert kinds(found) == case.answer()
-    assert ("warning", "there is no branch 'never-made'; its days do nothing") in findings(policy, references)
+    assert ("warning", "there is no branch 'never-made'; its duration has no effect") in findings(policy, references)
 
 
 def findings(policy: Policy, references: References) -> list[tuple[str, str]]:

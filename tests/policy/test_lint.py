@@ -47,7 +47,7 @@ def test_a_policy_that_fits_the_repository_has_no_findings():
 
 @pytest.mark.parametrize(
     ("branch", "message"),
-    [("mian", "there is no branch 'mian'; the rule does nothing"), ("old-*", "the glob 'old-*' matches no branch")],
+    [("mian", "there is no branch 'mian'; the rule has no effect"), ("old-*", "the glob 'old-*' matches no branch")],
 )
 def test_a_rule_that_names_no_branch_is_found(branch, message):
     (finding,) = found(retention(BranchRetention("rule", branch, days(7))))
@@ -142,13 +142,13 @@ def test_a_glob_may_overlap_a_prefix():
             LifecycleRule("r", "raw", None, {"gone": days(1)}),
             [
                 "the rule has days only for branches that do not exist: it never matches",
-                "there is no branch 'gone'; its days do nothing",
+                "there is no branch 'gone'; its duration has no effect",
             ],
             id="only_unknown_branches",
         ),
         pytest.param(
             LifecycleRule("r", "raw", days(3), {"mian": days(90)}),
-            ["there is no branch 'mian'; its days do nothing"],
+            ["there is no branch 'mian'; its duration has no effect"],
             id="a_slip_beside_a_default",
         ),
     ],

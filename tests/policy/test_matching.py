@@ -1,6 +1,6 @@
 import pytest
 
-from retention_assets.policy.matching import glob_matches, glob_regex, names_branch, prefix_covers
+from retention_assets.policy.matching import glob_matches, glob_regex, matches_name, prefix_covers
 
 
 @pytest.mark.parametrize(
@@ -56,4 +56,4 @@ def test_the_regex_uses_only_what_java_reads_the_same_way():
 
 @pytest.mark.parametrize(("pattern", "named"), [("exp-1", True), ("exp-*", True), ("exp-?", True), ("exp", False)])
 def test_a_branch_is_named_by_name_or_glob(pattern, named):
-    assert names_branch(pattern, "exp-1") is named
+    assert matches_name(pattern, "exp-1") is named

@@ -34,10 +34,10 @@ def test_a_policy_that_fits_the_repository_has_no_findings():
 @pytest.mark.parametrize(
     ("kind", "pattern", "message"),
     [
-        ("branch", "mian", "there is no branch 'mian'; the rule does nothing"),
-        ("branch", "old-*", "the glob 'old-*' matches no branch; the rule does nothing"),
-        ("tag", "main", "there is no tag 'main'; the rule does nothing"),
-        ("tag", "exp-*", "the glob 'exp-*' matches no tag; the rule does nothing"),
+        ("branch", "mian", "there is no branch 'mian'; the rule has no effect"),
+        ("branch", "old-*", "the glob 'old-*' matches no branch; the rule has no effect"),
+        ("tag", "main", "there is no tag 'main'; the rule has no effect"),
+        ("tag", "exp-*", "the glob 'exp-*' matches no tag; the rule has no effect"),
     ],
 )
 def test_a_rule_that_names_nothing_is_found(kind, pattern, message):
@@ -65,13 +65,13 @@ def test_globs_overlap_only_where_no_exact_rule_decides_and_only_of_one_kind():
     ],
 )
 def test_a_hold_on_what_is_not_there_is_an_error(hold, named):
-    message = f"the hold names the {named}, which does not exist: a run will refuse"
+    message = f"the hold names the {named}, which does not exist: plans will be refused"
     assert found(SnapshotPolicy(default=DEFAULT, holds=(hold,))) == [Finding("error", "h", message)]
 
 
 def test_an_expired_hold_is_a_warning_whatever_it_names():
     hold = Hold("h", "branch", "gone", "r", date(2026, 10, 31))
-    message = "the hold expired on 2026-10-31: it holds nothing any more"
+    message = "the hold expired on 2026-10-31: it protects nothing any more"
     assert found(SnapshotPolicy(default=DEFAULT, holds=(hold,))) == [Finding("warning", "h", message)]
 
 

@@ -4,12 +4,12 @@ import pytest
 
 from retention_assets.policy.rules import Hold
 from retention_assets.policy.snapshots import (
+    NO_RULE,
     NOT_BY_AGE,
-    WANT_OF_RULE,
     Keep,
     SnapshotPolicy,
     SnapshotRule,
-    held_names,
+    holds_by_name,
     keep_of,
 )
 from tests.models.policies import everything_older
@@ -51,8 +51,8 @@ def test_an_exact_name_beats_globs_even_when_it_keeps_less():
 
 
 def test_what_no_rule_names_is_kept_for_ever_without_a_default():
-    assert list(SnapshotPolicy((MAIN,)).keeps_for("branch", "dev")) == [WANT_OF_RULE]
-    assert WANT_OF_RULE.newer is None
+    assert list(SnapshotPolicy((MAIN,)).keeps_for("branch", "dev")) == [NO_RULE]
+    assert NO_RULE.newer is None
 
 
 @pytest.mark.parametrize(
@@ -102,5 +102,5 @@ def test_holds_are_in_force_up_to_their_last_day_and_found_by_what_they_name():
     policy = SnapshotPolicy(holds=(Hold("z", "branch", "dev", "r"), audit))
     assert [hold.hold_id for hold in policy.holds_in_force(date(2026, 11, 1))] == ["audit", "z"]
     assert [hold.hold_id for hold in policy.holds_in_force(date(2026, 11, 2))] == ["z"]
-    assert held_names(policy.holds, "tag") == {"v1": audit}
+    assert holds_by_name(policy.holds, "tag") == {"v1": audit}
     assert keep_of(audit) == Keep("hold:audit", None)

@@ -104,6 +104,6 @@ def test_a_session_on_other_machines_writes_no_table_to_a_directory_of_this_one(
     """The configuration may say `local[*]`, and the project may hand over the session of a cluster."""
     conf = SimpleNamespace(get=lambda name, default=None: "spark://far:7077" if name == "spark.master" else default)
     rows: Any = SimpleNamespace(sparkSession=SimpleNamespace(conf=conf))
-    with pytest.raises(ConfigurationError, match="spark://far:7077 runs on other machines too"):
+    with pytest.raises(ConfigurationError, match="spark://far:7077 also runs on other machines"):
         write_rows(cast("Any", rows), Warehouse(str(tmp_path)), "orchard", "addresses", NOW.date(), shared=False)
     assert list(tmp_path.iterdir()) == []

@@ -91,11 +91,11 @@ def require_allowed(before: History, expiration: Expiration) -> None:
     lost = reachable(before, before.tips()) - reached - released - selection.held
     roots = {snapshot_id for snapshot_id in before.snapshots if before.is_root(snapshot_id)}
     below = {parent: descendants(before, parent) for parent in set(expiration.reparented.values())}
-    astray = {child for child, parent in expiration.reparented.items() if child not in below[parent]}
+    misplaced = {child for child, parent in expiration.reparented.items() if child not in below[parent]}
     if MAIN not in after.branches:
         raise _refusal("the branch main would be deleted")
     for wrong, violation in (
-        (astray, "would get a parent that is no ancestor of it"),
+        (misplaced, "would get a parent that is not its ancestor"),
         (lost - roots, "would be lost, but rules keep it"),
         (released & roots, "would be released, but it is a root"),
         (released - selection.expired, "would be released, but rules keep it"),
@@ -107,7 +107,7 @@ def require_allowed(before: History, expiration: Expiration) -> None:
 
 def _refusal(violation: str) -> GuardRefused:
     return GuardRefused(
-        f"{violation}. Nothing was changed or deleted. Plan the expiration again; if it stays so, report it as a fault."
+        f"{violation}. Nothing was changed or deleted. Plan again. If this happens again, report it as a bug."
     )
 
 
@@ -145,21 +145,22 @@ def expire_v1(
 
 
 class _Walk:
-    """Cuts the histories of several starts, one after the other.
+    """Cuts the histories of several starting snapshots, one after the other.
 
-    No snapshot is walked twice: below a snapshot that was walked, the history is cut already. So many references on one
-    long history cost one walk, and no snapshot is rewritten twice.
+    No snapshot is walked twice. Below a kept snapshot that was walked, the history is already cut. Below an expired
+    snapshot that was walked, `passed` already contains all expired snapshots. So many references on one long history
+    cost one walk, and no snapshot is rewritten twice.
     """
 
     def __init__(self, history: History, expired: frozenset[bytes], anchor: dict[bytes, bytes]) -> None:
         self._parents = {snapshot_id: one.parent_id for snapshot_id, one in history.snapshots.items()}
         self._expired = expired
         self._anchor = anchor
-        self._settled: set[bytes] = set()
+        self._walked: set[bytes] = set()
         self.edits: list[Edit] = []
 
     def cut(self, start: bytes) -> None:
-        """Give its anchor as parent to the last snapshot before the first expired one, or to an expired `start`."""
+        """Make its anchor the parent of the last snapshot before the first expired one, or of an expired `start`."""
         editable = self._last_kept(start)
         if editable is None or self._parents[editable] not in self._expired:
             return
@@ -168,8 +169,8 @@ class _Walk:
     def _last_kept(self, start: bytes) -> bytes | None:
         """Return the first snapshot from `start` on that is a root or has an expired parent; None if walked before."""
         at = start
-        while at not in self._settled:
-            self._settled.add(at)
+        while at not in self._walked:
+            self._walked.add(at)
             parent = self._parents[at]
             if parent is None or parent in self._expired:
                 return at
@@ -180,7 +181,7 @@ class _Walk:
 def expiration_v2(
     history: History, policy: SnapshotPolicy, as_of: datetime, unapproved: Unapproved = NOTHING_UNAPPROVED
 ) -> Expiration:
-    """Return the expiration of `history` under `policy` at `as_of` (UTC); snapshots and references `unapproved` stay.
+    """Return the expiration of `history` under `policy` at `as_of` (UTC); `unapproved` snapshots and references stay.
 
     A snapshot is released when it has expired and no remaining reference points at it, whether it is reachable or not.
     A remaining snapshot whose parent is released gets a new parent: the nearest held ancestor, or the root of its

@@ -8,7 +8,7 @@ hold objects that became due. Source: seed 002, Finding potential commits.
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 
-from retention_assets.policy.matching import names_branch
+from retention_assets.policy.matching import matches_name
 from retention_assets.policy.table import CurrentRule
 
 BEGINNING = datetime.min.replace(tzinfo=UTC)  # "all commits of the branch"
@@ -31,7 +31,7 @@ def thresholds(rules: Iterable[CurrentRule], branches: Collection[str]) -> Mappi
         named[rule.branch] = min(since, named.get(rule.branch, since))
     by_branch = {_EVERY_BRANCH: named[_EVERY_BRANCH]} if _EVERY_BRANCH in named else {}
     for branch in branches:
-        found = [since for name, since in named.items() if name == _EVERY_BRANCH or names_branch(name, branch)]
+        found = [since for name, since in named.items() if name == _EVERY_BRANCH or matches_name(name, branch)]
         if found:
             by_branch[branch] = min(found)
     return by_branch

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from retention_assets.assets.catalog import column_description
 from retention_assets.assets.resources import WarehouseResource, session
 from retention_assets.assets.runs import day_of
-from retention_assets.core.sessions import naming_lack_of_memory
+from retention_assets.core.sessions import reporting_out_of_memory
 from retention_assets.state.metadata import PartitionMetadata
 from retention_assets.state.table_writer import write_rows
 from retention_assets.state.warehouse import Rows, Written
@@ -23,7 +23,7 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
     tables: dg.ResourceDependency[WarehouseResource]
     pyspark: dg.ResourceDependency[LazyPySparkResource]
 
-    @naming_lack_of_memory()
+    @reporting_out_of_memory()
     def handle_output(self, context: dg.OutputContext, obj: Rows) -> None:
         """Overwrite the partition, then write its metadata. Without metadata, a partition is incomplete."""
         repository, name = context.asset_key.path
@@ -38,7 +38,7 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
             metadata["seconds"] = dg.MetadataValue.float(round(time.monotonic() - obj.began, 3))
         context.add_output_metadata(metadata)
 
-    @naming_lack_of_memory()
+    @reporting_out_of_memory()
     def load_input(self, context: dg.InputContext) -> Rows:
         """Return the rows of the partition that a step reads."""
         repository, name = context.asset_key.path

@@ -1,4 +1,4 @@
-"""Aggregates that both systems use."""
+"""Spark aggregates that both lakeFS and Icechunk use."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F

@@ -16,7 +16,7 @@ from retention_assets.assets.reporting import plan_metadata, retention_report
 from retention_assets.assets.resources import RepositoryResource, session
 from retention_assets.assets.runs import ReadOptions, SweepOptions, day_of
 from retention_assets.core import guards
-from retention_assets.core.age import AgeCutoff, tells_no_time
+from retention_assets.core.age import AgeCutoff, no_issue_time
 from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS
 from retention_assets.icechunk.rules.reach import KINDS, chunks_of, manifests_of, refs_of
 from retention_assets.icechunk.source.history import history_details, history_rows
@@ -134,11 +134,11 @@ def reachable_manifests(
     there = metadata.select("address", F.lit(True).alias("there"))
     every = manifests_of(snapshots, named).join(there, on="address", how="left")
     found = every.where(F.col("live") | F.col("there")).drop("there").cache()
-    listed_at = AgeCutoff(storage_inventory.taken_at, resource.repository.settings.grace, issued=tells_no_time)
+    listing_cutoff = AgeCutoff(storage_inventory.taken_at, resource.repository.settings.grace, issued=no_issue_time)
     stay = others(session(pyspark), basis.retained).where(F.col("address").startswith(SNAPSHOTS))
     live = found.where("live").select("address").unionByName(stay)
     access = resource.open_icechunk().access
-    referenced = referenced_exist("metadata_exists", live, there, access, listed_at, lost)
+    referenced = referenced_exist("metadata_exists", live, there, access, listing_cutoff, lost)
     resource.record_missing(referenced)
     unread = 0
     if referenced.lost:  # the unread snapshots are among the lost files
@@ -165,10 +165,10 @@ def reachable_chunks(
     named, reading = cache.rows(manifests, manifest_chunks())
     found = chunks_of(manifests, named, cache.url).cache()
     opened, inventory = resource.open_icechunk(), storage_inventory.frame
-    listed_at = AgeCutoff(storage_inventory.taken_at, resource.repository.settings.grace, issued=tells_no_time)
+    listing_cutoff = AgeCutoff(storage_inventory.taken_at, resource.repository.settings.grace, issued=no_issue_time)
     refs = refs_of(named).cache()
     must_exist = found.where("live AND certain")
-    referenced = referenced_exist("chunks_exist", must_exist, inventory, opened.access, listed_at, lost)
+    referenced = referenced_exist("chunks_exist", must_exist, inventory, opened.access, listing_cutoff, lost)
     resource.record_missing(referenced)
     unread = manifests.where("live").join(lost, on="address", how="left_semi").select("manifest_id")
     unread = unread.join(refs, on="manifest_id", how="left_anti")

@@ -36,7 +36,7 @@ from retention_assets.objectstore.access import open_store
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.repositories.other_repositories import OtherRepositories
-from retention_assets.spark.sessions import SparkSettings, fit_to, naming_lack_of_memory, prepared, spark_settings
+from retention_assets.spark.sessions import SparkSettings, fit_to, prepared, reporting_out_of_memory, spark_settings
 from retention_assets.state.acknowledged import acknowledged_addresses, record_missing
 from retention_assets.state.plan import PLANNED_OBJECTS, Planned
 from retention_assets.sweep.sweep_run import Opened, Sweep
@@ -269,7 +269,7 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
     tables: dg.ResourceDependency[WarehouseResource]
     pyspark: dg.ResourceDependency[LazyPySparkResource]
 
-    @naming_lack_of_memory()
+    @reporting_out_of_memory()
     def handle_output(self, context: dg.OutputContext, obj: Rows) -> None:
         """Overwrite the partition, then write its metadata. Without metadata, a partition is incomplete."""
         repository, name = context.asset_key.path
@@ -284,7 +284,7 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
             metadata["seconds"] = dg.MetadataValue.float(round(time.monotonic() - obj.began, 3))
         context.add_output_metadata(metadata)
 
-    @naming_lack_of_memory()
+    @reporting_out_of_memory()
     def load_input(self, context: dg.InputContext) -> Rows:
         """Return the rows of the partition that a step reads."""
         repository, name = context.asset_key.path

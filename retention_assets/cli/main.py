@@ -39,9 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _lack_of_memory(error: Exception) -> OutOfMemory | None:
     if "pyspark" not in sys.modules:  # importing Spark takes seconds
         return None
-    from retention_assets.spark.sessions import lack_of_memory
+    from retention_assets.spark.sessions import out_of_memory_error
 
-    return lack_of_memory(error)
+    return out_of_memory_error(error)
 
 
 @cli.command(

@@ -7,15 +7,13 @@ from datetime import datetime, timedelta
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from retention_assets.core.states import (
-    UNREFERENCED,
-)
+from retention_assets.core.states import UNREFERENCED
 
 _WHOLE_SECOND = 1_000_000  # microseconds
 
 
-def tells_no_time(_: Column) -> Column:
-    """Return null, for systems whose addresses do not contain the time when they were issued."""
+def no_issue_time(_: Column) -> Column:
+    """Return null: the `issued` of systems whose addresses do not contain the time when they were issued."""
     return F.lit(None).cast("timestamp")
 
 
@@ -29,7 +27,7 @@ class AgeCutoff:
     Attributes:
         oldest_input: the time of the oldest plan input: listing, staged list or references (UTC).
         grace: an object that is younger than this is kept.
-        token_life: an unreferenced object that is younger than this is kept, because its upload may still be linked.
+        token_life: an unreferenced object that is younger than this is kept, because its uploader may still link it.
         issued: returns the time when an address was issued; null if the address does not contain it.
 
     Source: DESIGN.md, invariant 2; lakeFS facts 1.1 (link addresses).
@@ -40,24 +38,24 @@ class AgeCutoff:
     token_life: timedelta = timedelta(0)
     issued: Callable[[Column], Column] = field(kw_only=True)
 
-    def is_older(self, instant: Column) -> Column:
-        """Return whether `instant` + grace is before `oldest_input`.
+    def is_older(self, timestamp: Column) -> Column:
+        """Return whether `timestamp` + grace is before `oldest_input`.
 
-        An `instant` without a fraction of a second may have been rounded down, so it counts as the end of its second.
+        A `timestamp` without a fraction of a second may have been rounded down, so it counts as the end of its second.
         """
-        return self._passed(instant, self.grace)
+        return self._is_before_cutoff(timestamp, self.grace)
 
     def is_eligible(self, reason: Column) -> Column:
         """Return whether an object (columns `address`, `last_modified`) is old enough to be deleted for `reason`."""
-        unlinked = self._object_passed(max(self.grace, self.token_life))
-        return F.when(reason == UNREFERENCED, unlinked).otherwise(self._object_passed(self.grace))
+        unlinked = self._object_is_older(max(self.grace, self.token_life))
+        return F.when(reason == UNREFERENCED, unlinked).otherwise(self._object_is_older(self.grace))
 
-    def _object_passed(self, grace: timedelta) -> Column:
+    def _object_is_older(self, grace: timedelta) -> Column:
         issued = F.coalesce(self.issued(F.col("address")), F.col("last_modified"))
-        return self._passed(F.col("last_modified"), grace) & self._passed(issued, grace)
+        return self._is_before_cutoff(F.col("last_modified"), grace) & self._is_before_cutoff(issued, grace)
 
-    def _passed(self, instant: Column, grace: timedelta) -> Column:
-        micros = F.unix_micros(instant)
+    def _is_before_cutoff(self, timestamp: Column, grace: timedelta) -> Column:
+        micros = F.unix_micros(timestamp)
         whole = micros % F.lit(_WHOLE_SECOND) == 0
         end = F.when(whole, micros + F.lit(_WHOLE_SECOND)).otherwise(micros)
         limit = F.unix_micros(F.lit(self.oldest_input)) - F.lit(grace // timedelta(microseconds=1))

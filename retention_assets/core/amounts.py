@@ -1,4 +1,4 @@
-"""Numbers of objects and bytes, and how people read them."""
+"""Numbers of objects and bytes, and their texts for people."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ def human_bytes(size: float) -> str:
         if size < _STEP or unit == _UNITS[-1]:
             return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
         size /= _STEP
-    raise AssertionError("the last unit takes everything")
+    raise AssertionError("the loop returns at the last unit")
 
 
 def human_amount(amount: Amount) -> str:

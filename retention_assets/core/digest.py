@@ -7,9 +7,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-# Without a format, Spark writes timestamps in milliseconds, and a smaller difference would not change the hash.
+# Spark's default format has only milliseconds, so timestamps that differ by microseconds would have one hash.
 _CANONICAL = {"ignoreNullFields": "false", "timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
-_BUCKET_DIGITS = 2  # hex digits: 256 digests reach the driver, whatever the number of rows
+_BUCKET_DIGITS = 2  # hex digits: the driver gets 256 digests, whatever the number of rows
 
 
 def candidates_digest(candidates: DataFrame) -> str:
@@ -33,6 +33,6 @@ def digested_buckets(candidates: DataFrame) -> DataFrame:
 
 
 def digest_of(buckets: Iterable[Mapping[str, Any]]) -> str:
-    """Return the digest of rows from their `digested_buckets`."""
+    """Return the digest of all rows, as `candidates_digest`. `buckets`: the rows of `digested_buckets`."""
     parts = sorted((bucket["bucket"], bucket["digest"]) for bucket in buckets)
     return hashlib.sha256("".join(digest for _, digest in parts).encode()).hexdigest()

@@ -1,6 +1,6 @@
 """The guards: the checks that a plan must pass. If a guard fails, the plan has no candidates.
 
-Each guard checks the finished tables, not the steps that made them. So the guards can find a fault in those steps.
+Each guard checks the finished tables, not the steps that made them. So a guard can detect a bug in those steps.
 Source: DESIGN.md, Invariants.
 """
 
@@ -20,7 +20,7 @@ from retention_assets.core.states import CANDIDATE, STATES, UNREFERENCED
 
 
 def listing_complete(unlisted: Sequence[str]) -> CheckResult:
-    """Check that every prefix that has objects is in the listing. If one is not, the listing was cut off."""
+    """Check that every prefix that has objects is in the listing. `unlisted`: the prefixes that are missing from it."""
     detail = "every prefix of the store was listed"
     if unlisted:
         detail = f"{len(unlisted):,} prefixes, {unlisted[0]} first, have objects that were not listed"
@@ -35,17 +35,21 @@ def namespaces_apart(repository: str, namespaces: Mapping[str, tuple[str, ...]])
         for other, locations in namespaces.items()
         if other != repository and any(_overlap(location, own) for location in locations for own in mine)
     )
-    detail = f"{overlapping[0]} shares its location" if overlapping else f"{mine[0]} is its own"
+    detail = (
+        f"its location overlaps with that of repository {overlapping[0]}"
+        if overlapping
+        else f"no other repository uses {mine[0]}"
+    )
     return CheckResult("namespaces_apart", not overlapping, detail, len(overlapping))
 
 
 def _overlap(one: str, other: str) -> bool:
-    one, other = _opened(one), _opened(other)
+    one, other = _decoded(one), _decoded(other)
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
-def _opened(location: str) -> str:
-    """Return the location that a URL opens: `a b` and `a%20b` are the same. A local path is taken literally."""
+def _decoded(location: str) -> str:
+    """Return the location with its percent-escapes decoded, as URLs are opened. A local path is unchanged."""
     scheme, separator, rest = location.partition("://")
     return location if not separator or scheme == "file" else f"{scheme}://{unquote(rest)}".rstrip("/")
 
@@ -63,18 +67,18 @@ class LiveListed:
 ALL_LISTED = LiveListed(CheckResult("live_listed", True, "every live address is listed", 0), 0, 0, None)
 
 
-def unlisted_live(live: DataFrame, inventory: DataFrame, listed_at: AgeCutoff) -> DataFrame:
-    """Return the live addresses that the listing lacks (column `address`).
+def unlisted_live(live: DataFrame, inventory: DataFrame, listing_cutoff: AgeCutoff) -> DataFrame:
+    """Return the live addresses that are missing from the listing (column `address`).
 
-    An address that is younger than the age cutoff `listed_at` is left out: it may have been written after the listing.
+    Addresses that are not older than `listing_cutoff` are left out: they may have been written after the listing.
     """
-    return live.where(must_be_listed(listed_at)).select("address").join(inventory, on="address", how="left_anti")
+    return live.where(must_be_listed(listing_cutoff)).select("address").join(inventory, on="address", how="left_anti")
 
 
-def must_be_listed(listed_at: AgeCutoff) -> Column:
-    """Return whether a live address (columns `address`, `last_modified`) was there when the store was listed."""
-    known_since = F.coalesce(listed_at.issued(F.col("address")), F.col("last_modified"))
-    return known_since.isNull() | listed_at.is_older(known_since)  # check an unknown age too
+def must_be_listed(listing_cutoff: AgeCutoff) -> Column:
+    """Return whether a live address (columns `address`, `last_modified`) existed when the store was listed."""
+    known_since = F.coalesce(listing_cutoff.issued(F.col("address")), F.col("last_modified"))
+    return known_since.isNull() | listing_cutoff.is_older(known_since)  # an address of unknown age must be listed too
 
 
 def live_listed(
@@ -82,10 +86,10 @@ def live_listed(
 ) -> LiveListed:
     """Check that every live address is listed, collected by an earlier sweep, or acknowledged as lost.
 
-    If the listing lacks any other live address, it may lack more objects.
+    If any other live address is missing from the listing, the listing may be incomplete.
 
     Args:
-        unlisted: the live addresses that the listing lacks (see `unlisted_live`).
+        unlisted: the live addresses that are missing from the listing (see `unlisted_live`).
         inventory: the listed objects.
         collected: those of the addresses that our sweeps deleted, found missing, or had started on when interrupted.
         acknowledged: the addresses that a person acknowledged as lost; None if there are none.
@@ -112,15 +116,15 @@ def live_listed(
     )
     if row["missing"]:
         detail = (
-            f"{row['missing']:,} live addresses, {row['first']} first, are not in the listing: it may lack others too. "
-            f"{hole(missing, inventory)}"
+            f"{row['missing']:,} live addresses, {row['first']} first, are not in the listing: it may be incomplete. "
+            f"{describe_missing(missing, inventory)}"
         )
     return LiveListed(
         CheckResult("live_listed", not row["missing"], detail, row["missing"]), row["collected"], row["lost"], missing
     )
 
 
-def hole(missing: DataFrame, inventory: DataFrame) -> str:
+def describe_missing(missing: DataFrame, inventory: DataFrame) -> str:
     """Return a sentence that says whether whole directories are missing, or only single objects.
 
     A directory is missing as a whole when several of its live objects are missing and nothing in it is listed.
@@ -150,19 +154,19 @@ def live_not_empty(live: int, listed: int) -> CheckResult:
 def live_not_shrunk(live: int, before: int | None, most: float) -> CheckResult:
     """Check that the number of live addresses fell by no more than the share `most` since the last plan."""
     if not before:
-        return CheckResult("live_not_shrunk", True, f"{live:,} live addresses, no plan before this one", 0, most)
+        return CheckResult("live_not_shrunk", True, f"{live:,} live addresses; there is no earlier plan", 0, most)
     lost = max(0.0, 1 - live / before)
-    detail = f"{live:,} live addresses, {before:,} in the plan before: {lost:.0%} fewer, {most:.0%} is the most allowed"
+    detail = f"{live:,} live addresses, {before:,} in the last plan: {lost:.0%} fewer; at most {most:.0%} is allowed"
     return CheckResult("live_not_shrunk", lost <= most, detail, lost, most)
 
 
 _PLANNED, _LISTED, _LIVE = "planned", "listed", "live"  # where a row comes from
 _VIOLATIONS = {
     "nothing_young": "younger than the grace period",
-    "nothing_unknown": "in no commit while nobody knows what is staged",
-    "only_generated_names": "not of a name that the system generates",
+    "nothing_unknown": "in no commit while the staged list is unknown",
+    "only_generated_names": "without a name that the system generates",
     "nothing_live": "live",
-    "only_listed": "not in the listing as they are in the plan, once",
+    "only_listed": "not listed exactly once as in the plan",
 }
 
 
@@ -172,24 +176,24 @@ def tally(
     inventory: DataFrame,
     age_cutoff: AgeCutoff,
     *,
-    listed_at: AgeCutoff | None,
+    listing_cutoff: AgeCutoff | None,
     staged_known: bool,
     generated: Callable[[Column], Column],
 ) -> DataFrame:
     """Return one row with the amounts that guards compare, and the number of violations of each guard of candidates.
 
+    Every candidate must be old enough, must have a name that the system generates, must not be live, and must be listed
+    exactly once with the size and time in the plan. An unreferenced candidate also needs a known staged list.
+
     One aggregate by address compares candidates, live addresses and the listing. Joins would shuffle the listing and
     the live addresses once for each guard.
-
-    Every candidate must be old enough, have a name that the system generates, not be live, and be listed exactly once
-    with the size and time in the plan. An unreferenced candidate also needs a known staged list.
 
     Args:
         candidates: the candidates of the plan.
         live: the live addresses (`address`, `certain`, `last_modified`), with any number of rows for each.
         inventory: the listed objects.
         age_cutoff: the age rule of the plan.
-        listed_at: the age rule of `unlisted_live`; None: this guard is not asked.
+        listing_cutoff: the age rule of `unlisted_live`; None: missing live addresses are not counted.
         staged_known: whether the staged list is known.
         generated: returns whether the system generates names like that of an address.
 
@@ -213,18 +217,19 @@ def tally(
         )
         .unionAll(live.select("address", F.lit(_LIVE).alias("of"), no_size, "last_modified", "certain", *unmarked))
     )
-    return _counted(_by_address(rows, marks), must_be_listed(listed_at) if listed_at else no)
+    return _amounts(_by_address(rows, marks), must_be_listed(listing_cutoff) if listing_cutoff else no)
 
 
 def _by_address(rows: DataFrame, marks: Iterable[str]) -> DataFrame:
-    """Return one row per address: how often it is planned, listed and live, and the guards that it violates.
+    """Return one row per address: how often it is planned and listed, whether it is live, and the guards it violates.
 
-    `marks`: the columns of guards that need the candidate alone.
+    `marks`: the columns of the guards that only look at the candidate itself.
     """
     planned, listed, live = (F.col("of") == where for where in (_PLANNED, _LISTED, _LIVE))
     as_planned = (F.col("listed_size") == F.col("planned_size")) & (F.col("listed_time") == F.col("planned_time"))
+    is_planned = F.col("times_planned") > 0
     once = (F.col("times_planned") == 1) & (F.col("times_listed") == 1)
-    named = F.col("address").isNotNull()  # the group of rows without an address is no object
+    has_address = F.col("address").isNotNull()  # rows without an address form one group, which is not an object
     return (
         rows.groupBy("address")
         .agg(
@@ -241,14 +246,14 @@ def _by_address(rows: DataFrame, marks: Iterable[str]) -> DataFrame:
         )
         .withColumns(
             {
-                "nothing_live": (F.col("times_planned") > 0) & F.col("is_live"),
-                "only_listed": (F.col("times_planned") > 0) & ~(once & named & F.coalesce(as_planned, F.lit(False))),
+                "nothing_live": is_planned & F.col("is_live"),
+                "only_listed": is_planned & ~(once & has_address & F.coalesce(as_planned, F.lit(False))),
             }
         )
     )
 
 
-def _counted(addresses: DataFrame, must_be_there: Column) -> DataFrame:
+def _amounts(addresses: DataFrame, must_be_there: Column) -> DataFrame:
     def total(column: str) -> Column:
         return F.coalesce(F.sum(column), F.lit(0))
 
@@ -264,8 +269,8 @@ def _counted(addresses: DataFrame, must_be_there: Column) -> DataFrame:
     )
 
 
-def candidates_allowed_of(row: Mapping[str, Any]) -> tuple[CheckResult, ...]:
-    """Return the results of the guards that check each candidate. `row`: of `tally`."""
+def check_candidates(row: Mapping[str, Any]) -> tuple[CheckResult, ...]:
+    """Return the results of the guards that check each candidate. `row`: the row of `tally`."""
     return tuple(
         CheckResult(
             name,
@@ -288,7 +293,7 @@ def totals_balance(totals: Mapping[str, Amount], listed: int, candidates: Amount
         f"{totals.get(state, Amount()).objects:,} {state}" for state in STATES
     )
     if not passed:
-        detail = f"{detail} does not hold, or the plan's {candidates.objects:,} candidates are others"
+        detail = f"{detail} does not hold, or this is not the amount of the plan's {candidates.objects:,} candidates"
     return CheckResult("totals_balance", passed, detail, abs(listed - by_state))
 
 
@@ -304,11 +309,11 @@ def clock_agrees(before: datetime, store_time: datetime | None, after: datetime,
     Source: DESIGN.md, invariant 2.
     """
     if store_time is None:
-        detail = "the store does not tell its time; guards.max_clock_skew: null switches the check off"
+        detail = "the store does not return its time; guards.max_clock_skew: null switches the check off"
         return CheckResult("clock_agrees", False, detail)
     skew = max(before - store_time - timedelta(seconds=1), store_time - after, timedelta(0))
-    seconds = f"{skew.total_seconds():.0f} s, {most.total_seconds():.0f} s is the most"
-    detail = f"this machine's clock and the store's differ by {seconds}"
+    seconds = f"{skew.total_seconds():.0f} s; at most {most.total_seconds():.0f} s is allowed"
+    detail = f"the clocks of this machine and of the store differ by {seconds}"
     return CheckResult("clock_agrees", skew <= most, detail, skew.total_seconds(), most.total_seconds())
 
 

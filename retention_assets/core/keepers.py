@@ -1,6 +1,7 @@
-"""Who keeps an object and until when, and from which day on a plan can name it. Pure: the same rules as in plans.
+"""The reasons that keep one object, the times at which they end, and the first day whose plan can delete the object.
 
-`age` has the age rule, and `settle` the settling time, as Spark columns.
+These are the same rules as in plans, in plain Python. `age` has the age rule and `settle` has the settling time as
+Spark columns.
 """
 
 from collections.abc import Iterable
@@ -19,28 +20,28 @@ class Keeper:
     kind: str  # branch, commit, tag, hold, reflog, snapshot, staged, age, settle, ...
     name: str
     detail: str  # a sentence without its full stop
-    until: datetime | None  # UTC: it stops keeping the object at this time; None: it does not end by itself
-    path: str | None = None  # the path in the repository at which it shows the object
+    until: datetime | None  # the time at which the reason ends (UTC); None: it does not end by itself
+    path: str | None = None  # the path in the repository under which the branch, tag or commit has the object
 
     def document(self) -> dict[str, Any]:
-        """Return the keeper for JSON."""
+        """Return the keeper as a JSON document."""
         return {**asdict(self), "until": self.until and self.until.isoformat()}
 
 
 def released_at(keepers: Iterable[Keeper]) -> datetime | None:
-    """Return when the last of the keepers ends; None if one of them does not end. There must be a keeper."""
+    """Return when the last of the keepers ends; None if one of them does not end. There must be at least one keeper."""
     ends = [keeper.until for keeper in keepers]
     return None if None in ends else max(end for end in ends if end is not None)
 
 
 def first_day_from(timestamp: datetime) -> date:
-    """Return the first day (UTC) that begins at `timestamp` or later. For the plan of this day, it has passed."""
+    """Return the first day (UTC) that begins at `timestamp` or later: the first day whose plan comes after it."""
     day = timestamp.astimezone(UTC).date()
     return day if datetime(day.year, day.month, day.day, tzinfo=UTC) == timestamp else day + _DAY
 
 
 def old_enough_at(times: Iterable[datetime | None], grace: timedelta) -> datetime:
-    """Return when an object with these times is old enough: its inputs must have been read later than this.
+    """Return the time at which an object with these times is old enough: a plan must read its inputs after this time.
 
     A time without a fraction of a second may have been rounded down, so it counts as the end of its second.
     """
@@ -51,10 +52,10 @@ def plan_day(released: datetime | None, old_enough: datetime, waits: timedelta, 
     """Return the first day, `today` or later, whose plan can make the object a candidate, if nothing changes.
 
     Args:
-        released: when the last keeper ends (UTC); None: nothing keeps it now.
+        released: when the last keeper ends (UTC); None: nothing keeps the object now.
         old_enough: see `old_enough_at`.
-        waits: the settling time, which begins with the first plan that names the object.
-        today: the day of the newest plan. It did not make the object a candidate.
+        waits: the settling time, which begins with the first plan that finds the object due.
+        today: the day of the newest plan, which did not make the object a candidate.
     """
     due = max(today, old_enough.date(), first_day_from(released) if released else today)
     return due + timedelta(days=-(-waits // _DAY))

@@ -17,39 +17,40 @@ class Liveness:
 
 
 class LiveAddresses(Protocol):
-    """The live addresses of a repository of either kind. The purge asks for them before each pass."""
+    """Determines the live addresses of a lakeFS or Icechunk repository. The purge calls this before each pass."""
 
     def now(self) -> DataFrame:
         """Run a liveness check, and return the addresses that must stay (column `address`).
 
-        The next call releases the rows. Errors: GuardRefused if it is unknown which objects must stay.
+        The next call releases the rows of this call. Errors: GuardRefused if the check cannot determine which objects
+        must stay.
         """
         ...
 
 
-class Elsewhere(Protocol):
-    """The references of other repositories, as a sweep queries them."""
+class OtherRepositories(Protocol):
+    """The references of other repositories to this one, for the liveness checks of a sweep."""
 
     def require_known(self) -> None:
-        """Require that the references of the other repositories are known. Errors: GuardRefused."""
+        """Raise GuardRefused if the references of another repository are unknown."""
         ...
 
-    def added_to(self, liveness: Liveness, objects: DataFrame) -> Liveness:
-        """Return `liveness` with those of `objects` (column `address`) that another repository refers to."""
+    def extended(self, liveness: Liveness, objects: DataFrame) -> Liveness:
+        """Return `liveness`, extended by those of `objects` (column `address`) that another repository refers to."""
         ...
 
     def release(self) -> None:
-        """Release the cached rows. After this, results of `added_to` must not be used."""
+        """Release the cached rows. After this, results of `extended` must not be used."""
         ...
 
 
-class NothingElsewhere:
+class NoOtherRepositories:
     """The references of other repositories when no other repository is configured."""
 
     def require_known(self) -> None:
         """Do nothing."""
 
-    def added_to(self, liveness: Liveness, objects: DataFrame) -> Liveness:  # the protocol requires `objects`
+    def extended(self, liveness: Liveness, objects: DataFrame) -> Liveness:  # the protocol requires `objects`
         """Return `liveness` unchanged."""
         return liveness
 

@@ -12,7 +12,7 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.core.paths import spelled
+from retention_assets.core.paths import decoded_location
 from retention_assets.core.states import CANDIDATE, HELD
 
 _LAST = "last_part"
@@ -22,13 +22,13 @@ _MAY_BE_GENERATED = r"^([A-Za-z0-9_-]{20,32}(,[A-Za-z0-9_-]{43})?|(repo|config\.
 
 @dataclass(frozen=True, slots=True)
 class OtherReferences:
-    """The `last_parts` of the references of other repositories (None: there are no references), and warnings."""
+    """The references of other repositories, and warnings about them."""
 
-    parts: DataFrame | None = None
+    parts: DataFrame | None = None  # see `last_parts`; None: there are no references
     warnings: tuple[str, ...] = ()
 
     def keep(self, objects: DataFrame) -> DataFrame:
-        """Return `objects` after `keep_referenced`."""
+        """Return the classified objects; candidates that another repository may refer to become `held`."""
         return objects if self.parts is None else keep_referenced(objects, self.parts)
 
 
@@ -36,29 +36,29 @@ NO_OTHERS = OtherReferences()
 
 
 def last_parts(references: Sequence[DataFrame]) -> DataFrame | None:
-    """Return the distinct last parts of all references (column `address`: absolute URIs); None without tables.
+    """Return the distinct last parts of all references (column `address`: absolute URIs); None if there are no tables.
 
-    A reference counts both as it is written and with its escapes decoded. A last part that cannot be a generated name
-    is left out.
+    A reference counts both as it is written and with its escapes decoded. Last parts that cannot be generated names are
+    left out.
     """
     if not references:
         return None
     every = reduce(DataFrame.unionByName, (frame.select("address") for frame in references))
-    written = F.explode(F.array("address", spelled(F.col("address")))).alias("address")
+    written = F.explode(F.array("address", decoded_location(F.col("address")))).alias("address")
     parts = every.select(written).select(F.substring_index("address", "/", -1).alias(_LAST))
     return parts.where(F.col(_LAST).rlike(_MAY_BE_GENERATED)).distinct()
 
 
 def referenced(objects: DataFrame, parts: DataFrame) -> DataFrame:
     """Return the rows of `objects` (column `address`) that another repository may refer to."""
-    named = objects.withColumn(_LAST, F.substring_index("address", "/", -1))
-    return named.join(parts, on=_LAST, how="left_semi").drop(_LAST)
+    with_last = objects.withColumn(_LAST, F.substring_index("address", "/", -1))
+    return with_last.join(parts, on=_LAST, how="left_semi").drop(_LAST)
 
 
 def keep_referenced(objects: DataFrame, parts: DataFrame) -> DataFrame:
     """Return the classified objects; a candidate that another repository may refer to becomes `held`."""
-    named = objects.withColumn(_LAST, F.substring_index("address", "/", -1))
-    marked = named.join(parts.withColumn("is_referenced", F.lit(True)), on=_LAST, how="left")
+    with_last = objects.withColumn(_LAST, F.substring_index("address", "/", -1))
+    marked = with_last.join(parts.withColumn("is_referenced", F.lit(True)), on=_LAST, how="left")
     stays = F.col("is_referenced").isNotNull() & (F.col("state") == CANDIDATE)
     state = F.when(stays, HELD).otherwise(F.col("state"))
     return marked.withColumn("state", state).drop(_LAST, "is_referenced")

@@ -1,6 +1,6 @@
-"""The rule for which paths a prefix covers, as Spark columns.
+"""Rules about paths and locations, as Spark columns: which paths a prefix covers, and how locations are decoded.
 
-`policy` has the same rule in plain Python. Tests compare the two.
+`policy` has the rule for prefixes in plain Python too. Tests compare the two.
 """
 
 from collections.abc import Collection
@@ -27,10 +27,13 @@ def below_any(path: Column, prefixes: Collection[str]) -> Column:
     return reduce(Column.__or__, (below(path, prefix) for prefix in prefixes), F.lit(False))
 
 
-def spelled(location: Column) -> Column:
-    """Return the location of a virtual reference with its escapes decoded, as URLs in configurations are written."""
+def decoded_location(location: Column) -> Column:
+    """Return the location of a virtual reference as configurations write URLs: percent-escapes are decoded.
+
+    A query and a fragment are removed, and `gcs://` becomes `gs://`.
+    """
     plain = F.regexp_replace(F.regexp_replace(location, "[?#].*", ""), r"\+", "%2B")
     return F.regexp_replace(F.coalesce(F.try_url_decode(plain), location), "^gcs://", "gs://")
 
 
-END = r"\z"  # not `$`: in Java it also matches before a final line break, which a foreign name may have
+END = r"\z"  # the end of a name in a pattern; Java's `$` also matches before a final line break, which a name may have

@@ -1,20 +1,26 @@
-"""The result of a check, and what a person does when the check fails. Commands are named without the repository."""
+"""The result of a check, and the remedy if the check fails. Commands in remedies are given without the repository."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_LISTING = "Plan again. If it stays so, check that the credentials may list the whole `storage`."
-_NEWER = "Take a new dump if references come from a dump, and plan again. If it stays so, the repository is damaged."
-_FAULT = "Plan again. If it stays so, this is a fault of retention_assets: keep the warehouse and report it."
+_LISTING = "Plan again. If the check fails again, check that the credentials may list the whole `storage`."
+_NEWER = (
+    "Take a new dump if references come from a dump, and plan again. If the check fails again, the repository is "
+    "damaged."
+)
+_FAULT = "Plan again. If the check fails again, this is a bug of retention_assets: keep the warehouse and report it."
 _LOST = (
     "Check `storage` and what its credentials may list. Bring the objects back from a backup or from quarantine "
     "(`retention restore`). If they are lost for good: `retention acknowledge`."
 )
-_CHANGED = "Somebody changed the warehouse. Approve nothing, restore it from a backup, and find out who may write it."
+_CHANGED = (
+    "The warehouse was changed by somebody else. Approve nothing, restore the warehouse from a backup, and find out "
+    "who can write to it."
+)
 
 REMEDIES: Mapping[str, str] = {
     "listing_complete": _LISTING,
-    "namespaces_apart": "Correct `namespace` and `storage` of both repositories: no location may lie in another.",
+    "namespaces_apart": "Correct `namespace` and `storage` of both repositories: no location may contain another.",
     "clock_agrees": "Set the clock of this machine or of the store, and plan again.",
     "heads_present": _NEWER,
     "ranges_complete": _NEWER,
@@ -23,20 +29,20 @@ REMEDIES: Mapping[str, str] = {
     "chunks_exist": _LOST,
     "live_listed": _LOST,
     "live_not_empty": "Check that `source` and `storage` are of the same repository, and plan again.",
-    "live_not_shrunk": "Compare the plans: `retention diff`. If it is meant, raise guards.max_live_shrink.",
+    "live_not_shrunk": "Compare the plans: `retention diff`. If the change is intended, raise guards.max_live_shrink.",
     "nothing_young": _FAULT,
-    "nothing_unknown": "Name the server's staged list in `staged`, or use `source.api`, and plan again.",
+    "nothing_unknown": "Give the server's staged list in `staged`, or use `source.api`, and plan again.",
     "only_generated_names": _FAULT,
     "nothing_live": _FAULT,
     "only_listed": _FAULT,
     "totals_balance": _FAULT,
-    "staged_read": "Check that the server answers and that its user may prepare a collection; then verify again.",
+    "staged_read": "Check that the server responds and that its user may prepare a collection; then verify again.",
     "live_exist": _LOST,
     "references_resolve": _NEWER,
     "kept_exist": _LOST,
     "logs_exist": "Bring the transaction logs back from quarantine (`retention restore`) or from a backup.",
-    "deleted_are_gone": "Find out who wrote the objects again. Plan again: a plan sees what is there.",
-    "quarantine_is_whole": "Stop what writes to the quarantine, and bring back what is needed: `retention restore`.",
+    "deleted_are_gone": "Find out who wrote the objects again. Plan again: a new plan includes these objects.",
+    "quarantine_is_whole": "Stop all other writers of the quarantine, and restore needed objects: `retention restore`.",
     "totals_hold": _CHANGED,
     "records_follow": _CHANGED,
     "records_signed": "Set records.signing_key, .earlier_keys or .signed_since. If they are right, a record is forged.",
@@ -46,13 +52,13 @@ REMEDIES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result of one guard: its name, whether the check passed, and a sentence about what the guard found."""
+    """The result of one guard or check: its name, whether it passed, and a sentence about what it found."""
 
     guard: str
     passed: bool
     detail: str
-    value: float | None = None  # the number that the guard counted or measured; None: it has none
-    limit: float | None = 0  # the largest `value` that passes; None: the guard has another rule
+    value: float | None = None  # the number that the guard counted or measured; None: the guard has no number
+    limit: float | None = 0  # the largest `value` that passes; None: the guard does not compare `value` with a limit
 
     @property
     def message(self) -> str:

@@ -1,8 +1,8 @@
-"""The settling time: an object becomes a candidate only when earlier plans already named it.
+"""The settling time: an object becomes a candidate only if earlier plans found it due, too.
 
 A plan cannot see an operation that is in progress. For example, a commit that waits for its hook has sealed its staged
 objects. If a writer then overwrites their paths, these objects are in no staged list and in no commit. So an object
-waits until a plan that named it is `settle` old, and every later plan has named it too.
+waits until a plan that found it due is `settle` old, and every later plan has found it due, too.
 Source: DESIGN.md, invariant 5.
 """
 
@@ -30,12 +30,12 @@ def settled(
 
     Args:
         objects: the classified objects, each with its state (see `candidates.classified`).
-        earlier: `due_objects` of the last plan: the objects that it named, waiting ones included, and since when.
-        listed_at: the time from which this plan names an object (UTC): the time of its listing, or an hour before its
+        earlier: `due_objects` of the last plan: its candidates and waiting objects, and when each was first found due.
+        listed_at: the time at which this plan finds objects due (UTC): the time of its listing, or an hour before its
             staged list if the listing is older than that.
         now: when this plan's references were read (UTC). The wait counts from the listing of one plan to the references
             of another, so that plans at the same time of each day are at least a day apart.
-        settle: how long an object must have been named; with zero, no object waits.
+        settle: how long an object must have been due; with zero, no object waits.
         settle_expired: whether objects that a commit references wait too.
     """
     since = earlier.select(*_SAME_OBJECT, F.col("found_at").alias("found_before"))
@@ -53,6 +53,6 @@ def settled(
     )
 
 
-def candidates(named: DataFrame) -> DataFrame:
+def candidates(due: DataFrame) -> DataFrame:
     """Return the candidates among the due objects of a system (see `due` in its rules), one row per address."""
-    return named.where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)
+    return due.where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)

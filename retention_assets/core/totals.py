@@ -1,4 +1,4 @@
-"""Totals of classified objects: objects and bytes by state, and until when objects wait. And their largest groups."""
+"""Totals of classified objects: by state, by their largest groups, and the times until which objects wait."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from retention_assets.core.states import STATES, WAITING
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Objects and bytes by state, and when the first and the last waiting object have settled; None: none waits."""
+    """Objects and bytes by state, and the times at which waiting objects have settled (UTC; None: no object waits)."""
 
     by_state: Mapping[str, Amount]
-    first_wait_ends: datetime | None
-    last_wait_ends: datetime | None
+    first_wait_ends: datetime | None  # when the first waiting object has settled
+    last_wait_ends: datetime | None  # when the last waiting object has settled
 
     @property
     def objects(self) -> int:
@@ -26,24 +26,24 @@ class Totals:
 
 
 def with_totals(objects: DataFrame) -> tuple[DataFrame, Observation]:
-    """Return the classified objects, and the observation of their totals: see `totals_counted`."""
+    """Return the classified objects, and the observation of their totals: see `observed_totals`."""
     until = F.unix_micros("waits_until") if "waits_until" in objects.columns else F.lit(None).cast("bigint")
     waits = F.when(F.col("state") == WAITING, until)
     aggregates = [F.min(waits).alias("first"), F.max(waits).alias("last")]
     for state in STATES:
-        is_so = F.col("state") == state
+        in_state = F.col("state") == state
         aggregates += [
-            F.count_if(is_so).alias(f"{state}_objects"),
-            F.sum(F.when(is_so, F.col("size"))).alias(f"{state}_bytes"),
+            F.count_if(in_state).alias(f"{state}_objects"),
+            F.sum(F.when(in_state, F.col("size"))).alias(f"{state}_bytes"),
         ]
     observed = Observation()
     return objects.observe(observed, *aggregates), observed
 
 
-def totals_counted(observed: Observation) -> Totals:
-    """Return the totals that Spark counted while it computed the objects; so they need not be cached to be counted.
+def observed_totals(observed: Observation) -> Totals:
+    """Return the totals that Spark counted while it computed the objects. No second query counts them.
 
-    The call waits until they are computed.
+    The call waits until Spark has computed the objects.
     """
     row = observed.get
     totals = {state: Amount(row[f"{state}_objects"], row[f"{state}_bytes"] or 0) for state in sorted(STATES)}

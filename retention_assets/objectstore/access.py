@@ -15,12 +15,14 @@ from retention_assets.errors import ConfigurationError, StoreError
 
 _SCHEMES = ("s3", "gs", "az", "azure", "abfs", "abfss", "https", "file", "memory")
 _AZURE_HOST = re.compile(r"https://[^/@]+\.(blob|dfs)\.(core\.windows\.net|fabric\.microsoft\.com)(/|$)")
-_CLOUD = re.compile(r"^(aws|google|azure)_")  # obstore accepts its options with and without this prefix
-_ADDRESS = re.compile(r"endpoint|base_url$")  # the option of GCS is base_url
-_FLAGS = frozenset({"allow_http", "allow_invalid_certificates"})
-_CLIENT = _FLAGS | {"connect_timeout", "timeout", "read_timeout", "proxy_url", "proxy_excludes", "root_certificate"}
-# obstore panics instead of raising if the name of a client option is among the store's options.
-_CLIENT_NOT_OFFERED = frozenset(
+_CLOUD_PREFIX = re.compile(r"^(aws|google|azure)_")  # obstore accepts its options with and without this prefix
+_ENDPOINT_OPTION = re.compile(r"endpoint|base_url$")  # the option of GCS is base_url
+_BOOLEAN_OPTIONS = frozenset({"allow_http", "allow_invalid_certificates"})
+_CLIENT_OPTIONS = _BOOLEAN_OPTIONS | {
+    "connect_timeout", "timeout", "read_timeout", "proxy_url", "proxy_excludes", "root_certificate",
+}  # fmt: skip
+# obstore panics, instead of raising an error, if one of these client options is among the store's options.
+_CLIENT_UNSUPPORTED = frozenset(
     {
         "default_content_type", "http1_only", "http2_keep_alive_interval", "http2_only",
         "http2_keep_alive_timeout", "http2_keep_alive_while_idle", "http2_max_frame_size", "pool_idle_timeout",
@@ -76,7 +78,7 @@ class StoreAccess:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "url", _checked(self.url))
+        object.__setattr__(self, "url", _canonical_url(self.url))
         object.__setattr__(self, "options", HiddenOptions(self.options))
 
     def __reduce__(self) -> tuple[type["StoreAccess"], tuple[str, dict[str, str]]]:
@@ -110,24 +112,25 @@ class StoreAccess:
             StoreError: a local directory does not exist.
         """
         if self.url.startswith(("file://", "memory://")):
-            return self._open_here()
+            return self._open_local()
         client: dict[str, Any] = dict(_CLIENT_DEFAULTS)
         options: dict[str, Any] = {}
         for name, value in self.options.items():
-            plain = _CLOUD.sub("", name.lower())
-            if plain in _CLIENT_NOT_OFFERED:
-                self._refuse(name)
-            elif plain in _CLIENT:
-                client[plain] = self._flag(name, value) if plain in _FLAGS else value
+            plain = _CLOUD_PREFIX.sub("", name.lower())
+            if plain in _CLIENT_UNSUPPORTED:
+                self._reject(name)
+            elif plain in _CLIENT_OPTIONS:
+                client[plain] = self._flag(name, value) if plain in _BOOLEAN_OPTIONS else value
             else:
                 options[name] = value
-        if any(_ADDRESS.search(name.lower()) and value.startswith("http://") for name, value in options.items()):
+        endpoints = (value for name, value in options.items() if _ENDPOINT_OPTION.search(name.lower()))
+        if any(value.startswith("http://") for value in endpoints):
             client.setdefault("allow_http", True)
         return self._open_remote(options, client, _RETRIES if retrying else NO_RETRIES)
 
-    def _open_here(self) -> LocalStore | MemoryStore:
+    def _open_local(self) -> LocalStore | MemoryStore:
         for name in self.options:
-            self._refuse(name)
+            self._reject(name)
         if self.url.startswith("memory://"):
             return _memory(self.url)
         try:
@@ -145,17 +148,17 @@ class StoreAccess:
             problem = ""
         for name in options:
             if f"'{name.lower()}'" in problem.lower():
-                self._refuse(name)
+                self._reject(name)
         names = ", ".join(sorted(self.options)) or "none"
         raise ConfigurationError(
-            f"{self.url}: cannot be opened with the storage_options given ({names}): an option is missing, or a "
+            f"{self.url}: the store cannot be opened with these storage_options ({names}): an option is missing, or a "
             f"value is invalid. Nothing was read. On Azure, az:// needs account_name."
         )
 
-    def _refuse(self, name: str) -> NoReturn:
+    def _reject(self, name: str) -> NoReturn:
         raise ConfigurationError(
-            f"{self.url}: storage_options.{name} is not an option of such a store. Nothing was read. "
-            f"On S3 they are endpoint, region, access_key_id, secret_access_key and obstore's others."
+            f"{self.url}: storage_options.{name} is not an option of this kind of store. Nothing was read. "
+            f"On S3, use endpoint, region, access_key_id, secret_access_key, or another option of obstore."
         )
 
     def _flag(self, name: str, value: str) -> bool:
@@ -164,7 +167,7 @@ class StoreAccess:
         return value.lower() == "true"
 
 
-def _checked(url: str) -> str:
+def _canonical_url(url: str) -> str:
     scheme, separator, rest = canonical_namespace(url).partition("://")
     if not separator:
         raise ConfigurationError("`storage` must be a URL such as s3://bucket/prefix or file:///directory")
@@ -200,5 +203,5 @@ def _memory(url: str) -> MemoryStore:
 
 
 def open_store(repository: Repository) -> StoreAccess:
-    """Return the access to the repository's objects, from its configuration alone."""
+    """Return the access to the repository's objects. Only the configuration is read; no request is sent."""
     return StoreAccess(repository.storage, repository.storage_options())

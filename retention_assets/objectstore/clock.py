@@ -21,18 +21,18 @@ _TIMEOUT = urllib3.Timeout(connect=3.0, read=10.0)  # seconds
 _AZURITE = "http://127.0.0.1:10000"  # obstore's default for `use_emulator`
 
 
-def store_time(access: StoreAccess, here: Callable[[], datetime] = utc_now) -> datetime | None:
+def store_time(access: StoreAccess, local_clock: Callable[[], datetime] = utc_now) -> datetime | None:
     """Return the time of the store's clock (UTC); None if the store does not give it.
 
-    The time is rounded down to whole seconds, so ages are never overestimated. At the response, the store's clock was
-    at most one second later, or two seconds for a server that updates its date once a second. The request goes to the
-    endpoint without credentials, bucket or path; an error response also has a `Date` header. A response from a cache
-    gives None.
+    The time is rounded down to whole seconds, so ages are never overestimated. The store's clock was at most one second
+    ahead of the result when the store responded, or two seconds if the server updates its date once a second. The
+    request goes to the endpoint without credentials, bucket or path. An error response is enough, because it has a
+    `Date` header too. The result is None if the response comes from a cache.
 
-    For local files and memory, the result is this machine's clock `here`. A mounted directory may have another clock.
+    For local files and memory, the result is the time of `local_clock`. A mounted directory may have another clock.
     """
     if access.url.startswith(("file://", "memory://")):
-        return here()
+        return local_clock()
     address = service_address(access)
     return _date_of(address, access.open().client_options or {}) if address else None
 

@@ -17,10 +17,10 @@ from obstore.store import GCSStore
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.failures import WRITE, Action, Failure, Kind, failure_of
 
-_WRITE_UNKNOWN = Action(WRITE.verb, "Whether it was written is unknown.", WRITE.permission)
-_PAUSES = (0.0, 0.2, 1.0, 3.0)  # seconds before each attempt
+_WRITE_AMBIGUOUS = Action(WRITE.verb, "Whether it was written is unknown.", WRITE.permission)
+_DELAYS = (0.0, 0.2, 1.0, 3.0)  # seconds before each attempt
 _NO_SUCH_VERSION = {"e_tag": f'"{"0" * 32}"', "version": "1"}  # an ETag and a GCS generation that no object has
-_NOT_FOUND, _NO_KEY = "status code: 404", "NoSuchKey"  # S3's error when it replaces an object that does not exist
+_NOT_FOUND, _NO_KEY = "status code: 404", "NoSuchKey"  # S3's error if the object to replace does not exist
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class Conditional:
     def create(self, path: str, content: bytes) -> bool | Failure:
         """Write an object if none exists at `path`, atomically; return whether it was written, or a failure.
 
-        False means that an object already exists. After a lost response, an object with equal bytes counts as ours. So
-        two writers that must be distinguished must write different bytes. After an `ambiguous` failure, it is unknown
-        whether the object was written.
+        False means that an object already exists. After a lost response, an object with equal bytes counts as ours, so
+        concurrent writers must write different bytes. After an `ambiguous` failure, it is unknown whether the object
+        was written.
         """
         return self._written(lambda: self.store.put(path, content, mode="create"), path, content)
 
@@ -65,13 +65,15 @@ class Conditional:
         messages.
         Errors: GuardRefused when the store ignored a condition; AccessDenied or StoreError when the test could not run.
         """
-        self._settled(lambda: self.store.put(path, _unique(), mode="create"), path, url)
-        if self._settled(lambda: self.store.put(path, _unique(), mode="create"), path, url):
+        self._write_scratch(lambda: self.store.put(path, _unique(), mode="create"), path, url)
+        if self._write_scratch(lambda: self.store.put(path, _unique(), mode="create"), path, url):
             raise _ignored(url, "If-None-Match", "an existing object was overwritten")
-        if with_replace and self._settled(lambda: self.store.put(path, _unique(), mode=_NO_SUCH_VERSION), path, url):
+        if not with_replace:
+            return
+        if self._write_scratch(lambda: self.store.put(path, _unique(), mode=_NO_SUCH_VERSION), path, url):
             raise _ignored(url, "If-Match", "an object with another ETag was replaced")
 
-    def _settled(self, put: Callable[[], object], path: str, url: str) -> bool:
+    def _write_scratch(self, put: Callable[[], object], path: str, url: str) -> bool:
         return require_known(self._written(put, path, b""), url, path)
 
     def _replace(self, path: str, content: bytes, e_tag: str) -> None:
@@ -84,18 +86,19 @@ class Conditional:
         self.store.put(path, content, mode=condition)
 
     def _written(self, put: Callable[[], object], path: str, content: bytes) -> bool | Failure:
+        """Write with retries. Return whether the object was written, or the failure."""
         lost: Failure | None = None  # the first failure after which the write may have happened
-        for pause in _PAUSES:
-            self.sleep(pause)
+        for delay in _DELAYS:
+            self.sleep(delay)
             result = self._put_result(put)
             if result is True:
                 return True
             if result is False:
-                return self._holds(path, content, lost) if lost else False
-            lost = lost or (result if _leaves_open(result) else None)
+                return self._has_content(path, content, lost) if lost else False
+            lost = lost or (result if _may_be_written(result) else None)
             if not result.retryable:
                 break
-        return (self._holds(path, content, lost) or _unknown(lost)) if lost else result
+        return (self._has_content(path, content, lost) or _as_ambiguous(lost)) if lost else result
 
     def _put_result(self, put: Callable[[], object]) -> bool | Failure:
         """Return True if the write was done, False if its condition does not hold, else the failure."""
@@ -106,18 +109,18 @@ class Conditional:
             return False if _is_refusal(error, failure) else failure
         return True
 
-    def _holds(self, path: str, content: bytes, lost: Failure) -> bool | Failure:
+    def _has_content(self, path: str, content: bytes, lost: Failure) -> bool | Failure:
         """Return whether the object has exactly `content`; `lost` as an ambiguous failure if it cannot be read."""
         try:
             return bool(bytes(self.store.get(path).bytes()) == content)
         except (BaseError, OSError, ValueError) as error:
-            return False if _is_absent(failure_of(error, self.secrets)) else _unknown(lost)
+            return False if _is_absent(failure_of(error, self.secrets)) else _as_ambiguous(lost)
 
 
 def require_known(result: bool | Failure, url: str, path: str) -> bool:
     """Return the result of a conditional write. Errors: AccessDenied or StoreError for a failure, ambiguous or not."""
     if isinstance(result, Failure):
-        raise result.as_error(url, path, _WRITE_UNKNOWN if result.ambiguous else WRITE)
+        raise result.as_error(url, path, _WRITE_AMBIGUOUS if result.ambiguous else WRITE)
     return result
 
 
@@ -125,9 +128,9 @@ def _unique() -> bytes:
     return uuid4().hex.encode()
 
 
-def _ignored(url: str, condition: str, what: str) -> GuardRefused:
+def _ignored(url: str, condition: str, consequence: str) -> GuardRefused:
     return GuardRefused(
-        f"{url}: the store ignored the condition {condition}: {what}. Two sweeps could hold "
+        f"{url}: the store ignored the condition {condition}: {consequence}. Two sweeps could hold "
         f"the same lease. Nothing was deleted. Use a store, or a version of the store, that has conditional writes."
     )
 
@@ -148,10 +151,10 @@ def _is_absent(failure: Failure) -> bool:
     return failure.kind is Kind.OBJECT_MISSING and failure.names_object
 
 
-def _leaves_open(failure: Failure) -> bool:
+def _may_be_written(failure: Failure) -> bool:
     """Return whether the object may have been written despite the failure, as after any error without a code."""
     return failure.ambiguous or (failure.kind is Kind.OTHER and not failure.code)
 
 
-def _unknown(lost: Failure) -> Failure:
+def _as_ambiguous(lost: Failure) -> Failure:
     return replace(lost, ambiguous=True)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from retention_assets.errors import AccessDenied, ObjectMissing, StoreError
 
 _MAX_DETAIL = 200  # characters of the store's own message
-_SHORTEST_SECRET = 4  # shorter values (`k`, `1`) would be hidden inside ordinary words
+_SHORTEST_REDACTED = 4  # characters; hiding shorter values (`k`, `1`) would make ordinary words unreadable
 _HIDDEN = "***"
 
 _STATUS = re.compile(r"status code: (\d{3})")
@@ -31,8 +31,9 @@ _THROTTLES = (
     "BandwidthLimitExceeded", "ServerBusy",
 )  # fmt: skip
 _THROTTLE_STATUSES = ("429", "503")
-_BROKEN = ("InternalError", "InternalServerError", "OperationTimedOut")
-_NOT_NOW = ("RequestTimeout", "OperationAborted", "ConditionalRequestConflict")  # the store did nothing; retryable
+_SERVER_ERRORS = ("InternalError", "InternalServerError", "OperationTimedOut")
+# The store did nothing, and the same request may succeed later:
+_RETRYABLE_CODES = ("RequestTimeout", "OperationAborted", "ConditionalRequestConflict")
 
 
 class Kind(Enum):
@@ -53,11 +54,11 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a request does: a verb, what was not done if the request fails, and the permission that it needs."""
+    """The kind of a request, for messages about its failure."""
 
     verb: str
-    undone: str
-    permission: str
+    undone: str  # a sentence that says what was not done
+    permission: str  # the permission that the request needs
 
 
 READ = Action("read", "It was not read.", "read objects (s3:GetObject)")
@@ -67,7 +68,7 @@ LIST = Action("list", "The listing was not used.", "list the bucket (s3:ListBuck
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A classified error of a store."""
+    """An error of a store, classified by how callers react to it."""
 
     kind: Kind
     detail: str
@@ -76,10 +77,10 @@ class Failure:
     throttled: bool = False  # the store asked for fewer requests
     retryable: bool = False  # the same request may succeed later
     ambiguous: bool = False  # the store may have done what was requested
-    retry_singly: bool = False  # the store refused a request because of some of its objects: request each by itself
+    retry_singly: bool = False  # a bulk request may have failed because of one of its objects: request each by itself
 
     def of_bulk(self) -> "Failure":
-        """Return the failure of a request that named several objects, for each of them."""
+        """Return the failure for each of the objects of a bulk request that failed."""
         return replace(self, retry_singly=not (self.retryable or self.kind.is_of_store))
 
     def as_error(self, url: str, path: str, action: Action) -> StoreError:
@@ -109,10 +110,10 @@ def failure_of(error: Exception, secrets: Collection[str]) -> Failure:
     text = str(error)
     absent = isinstance(error, FileNotFoundError)
     code, status = _first(_CODE, text), _first(_STATUS, text)
-    own = _first(_MESSAGE, text) or text.split("\n\n", 1)[0]
+    message = _first(_MESSAGE, text) or text.split("\n\n", 1)[0]
     names_object = absent and any(sign in text for sign in _NO_OBJECT)
     kind = _kind(text, code, status, absent=absent)
-    return _failure(kind, code, status, own, secrets, names_object=names_object)
+    return _failure(kind, code, status, message, secrets, names_object=names_object)
 
 
 def failure_of_response(code: str, status: int | None, message: str, secrets: Collection[str]) -> Failure:
@@ -129,33 +130,33 @@ def unreachable() -> Failure:
     return _failure(Kind.UNREACHABLE, "", "", "", ())
 
 
-def scrubbed(text: str, secrets: Collection[str]) -> str:
+def redacted(text: str, secrets: Collection[str]) -> str:
     """Return `text` with all of `secrets` hidden, plain or percent-encoded."""
     for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= _SHORTEST_SECRET:
+        if len(secret) >= _SHORTEST_REDACTED:
             text = text.replace(secret, _HIDDEN).replace(quote(secret, safe=""), _HIDDEN)
     return text
 
 
 def _failure(
-    kind: Kind, code: str, status: str, own: str, secrets: Collection[str], *, names_object: bool = False
+    kind: Kind, code: str, status: str, message: str, secrets: Collection[str], *, names_object: bool = False
 ) -> Failure:
     throttled = code in _THROTTLES or status in _THROTTLE_STATUSES
-    broken = code in _BROKEN or (status.startswith("5") and status != "501" and not throttled)
-    ambiguous = broken or kind is Kind.UNREACHABLE
+    is_server_error = code in _SERVER_ERRORS or (status.startswith("5") and status != "501" and not throttled)
+    ambiguous = is_server_error or kind is Kind.UNREACHABLE
     return Failure(
         kind,
-        scrubbed(_detail(kind, code, status, scrubbed(own, secrets)), secrets),
+        redacted(_detail(kind, code, status, redacted(message, secrets)), secrets),
         names_object,
         code,
         throttled=throttled,
-        retryable=throttled or ambiguous or code in _NOT_NOW,
+        retryable=throttled or ambiguous or code in _RETRYABLE_CODES,
         ambiguous=ambiguous,
     )
 
 
 def _kind(text: str, code: str, status: str, *, absent: bool) -> Kind:
-    signs = (
+    rules = (
         (Kind.BUCKET_MISSING, any(sign in text for sign in _NO_BUCKET)),
         (Kind.OBJECT_MISSING, absent),
         (Kind.CREDENTIALS, status == "401" or code in _BAD_CREDENTIALS),
@@ -163,14 +164,14 @@ def _kind(text: str, code: str, status: str, *, absent: bool) -> Kind:
         (Kind.DENIED, status == "403" or "AccessDenied" in text or "Permission denied" in text),
         (Kind.UNREACHABLE, any(sign in text for sign in _UNREACHABLE)),
     )
-    return next((kind for kind, holds in signs if holds), Kind.OTHER)
+    return next((kind for kind, holds in rules if holds), Kind.OTHER)
 
 
-def _detail(kind: Kind, code: str, status: str, own: str) -> str:
+def _detail(kind: Kind, code: str, status: str, message: str) -> str:
     shown = f"status {status}" if status and code in ("", status) else code
     code = f" ({shown})" if shown else ""
     if kind is Kind.OTHER:
-        return "the store failed" + code + ": " + _QUERY.sub("?…", " ".join(own.split()))[:_MAX_DETAIL].rstrip(".")
+        return "the store failed" + code + ": " + _QUERY.sub("?…", " ".join(message.split()))[:_MAX_DETAIL].rstrip(".")
     return {
         Kind.OBJECT_MISSING: "the object is not in the store",
         Kind.BUCKET_MISSING: "the bucket does not exist",

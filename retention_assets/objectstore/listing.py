@@ -1,9 +1,9 @@
 """Lists the objects of a namespace on executors, one task per slice, and checks single objects.
 
 Large directories are split into key ranges, so that several workers can list one directory. A flat local directory is
-listed by key ranges too: each worker reads size and time only for the files of its own ranges. obstore lists a local
-directory on one core, at about 6 microseconds a file; reading only the names takes a tenth of that. This is done for
-directories that contain only plain names, such as Icechunk's `chunks/`; obstore lists others.
+listed by key ranges too: each worker reads all names, but size and time only for the files of its own ranges. obstore
+lists a local directory on one core, at about 6 microseconds a file; reading only the names takes a tenth of that. Only
+directories with plain names, such as Icechunk's `chunks/`, are listed in this way. obstore lists all other directories.
 Source: lakeFS facts 1.1; DESIGN.md, Tables.
 """
 
@@ -31,10 +31,10 @@ from retention_assets.spark.frames import from_arrow, on_workers, read_tasks
 from retention_assets.tables import TIMESTAMP
 
 LAST = "\U0010ffff"  # the greatest character: no path continues with a greater one
-_MOST_READERS = 8  # of one local directory, because each of them reads all its names
+_MOST_READERS = 8  # tasks that list one local directory: each of them reads all names
 _PLAIN = re.compile(r"[0-9A-Za-z_.-]+(?:/[0-9A-Za-z_.-]+)*")  # names that obstore does not escape
 _FILES_PER_BATCH = 10_000
-_AT_ONCE = 16  # concurrent requests of a task
+_CONCURRENT_REQUESTS = 16  # concurrent requests of a task
 PRESENCE = pa.schema([("address", pa.string()), ("last_modified", TIMESTAMP), ("size", pa.int64())])
 
 
@@ -85,7 +85,7 @@ def list_objects(spark: SparkSession, access: StoreAccess, prefixes: Prefixes) -
     width = read_tasks(spark)
     tasks = _tasks(access, prefixes, width)
     shares = [share for worker in range(width) if (share := tasks[worker::width])]
-    # Spark answers a query plan from the cached rows of an equal one, so a unique id makes each listing different.
+    # Spark would use cached rows of an earlier listing with an equal query plan. A unique id makes each plan different.
     rows = pa.table({"tasks": _as_rows(shares), "listing": [str(uuid4())] * len(shares)})
     frame = from_arrow(spark, rows)
     listed = on_workers(frame, _lister(access), LISTING).withColumn("source", F.lit("listing"))
@@ -166,13 +166,13 @@ def _in_parts(reader: ObjectReader, access: StoreAccess, prefix: str, parts: Key
         yield batch.filter(pa.array(parts.cover(paths)))
 
 
-def unlisted(seen: Collection[str], prefixes: Prefixes, reader: ObjectReader) -> list[str]:
+def unlisted(listed: Collection[str], prefixes: Prefixes, reader: ObjectReader) -> list[str]:
     """Return the prefixes that have no objects in the inventory although the store has objects there.
 
-    `seen`: the prefixes that have objects in the inventory.
+    `listed`: the prefixes that have objects in the inventory.
     """
-    unseen = {*prefixes.deep, *(one.directory for one in prefixes.key_ranges)}.difference(seen)
-    return sorted(prefix for prefix in unseen if reader.holds_objects(prefix))
+    empty = {*prefixes.deep, *(one.directory for one in prefixes.key_ranges)}.difference(listed)
+    return sorted(prefix for prefix in empty if reader.holds_objects(prefix))
 
 
 Names = Sequence[npt.NDArray[np.bytes_]]  # one array for each batch
@@ -181,8 +181,8 @@ Names = Sequence[npt.NDArray[np.bytes_]]  # one array for each batch
 def plain_names(root: Path, directory: str, parts: KeyRanges) -> Names | None:
     """Return the names in `root / directory` whose paths are in the key ranges `parts`.
 
-    `directory` ends with a slash. The name of an Icechunk chunk takes 20 bytes of memory. The result is None
-    if the directory cannot be read, or if it contains anything else than files with plain names.
+    `directory` ends with a slash. The name of an Icechunk chunk takes 20 bytes of memory. The result is None if the
+    directory cannot be read, or if it contains anything except files with plain names.
     """
     found = []
     try:
@@ -244,9 +244,10 @@ def _batch(directory: str, names: list[bytes], statuses: list[os.stat_result]) -
 
 
 def presence(addresses: DataFrame, access: StoreAccess) -> DataFrame:
-    """Return (address, last_modified, size) of each address (one column), with nulls for a missing object.
+    """Return (address, last_modified, size) of each of `addresses` (one column), with nulls for a missing object.
 
-    Each address is one request: this is for the few objects that are missing from a listing. Errors: of the store.
+    Each address costs one request, so use this only for the few objects that are missing from a listing. Errors: of the
+    store.
     """
 
     def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -259,9 +260,9 @@ def presence(addresses: DataFrame, access: StoreAccess) -> DataFrame:
                 return None, None
             return found.last_modified, found.size
 
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_CONCURRENT_REQUESTS) as pool:
             for batch in batches:
-                for chunk in batched(batch.column(0).to_pylist(), _AT_ONCE):
+                for chunk in batched(batch.column(0).to_pylist(), _CONCURRENT_REQUESTS):
                     times, sizes = zip(*pool.map(metadata, chunk), strict=True)
                     columns = [pa.array(chunk, pa.string()), pa.array(times, TIMESTAMP), pa.array(sizes, pa.int64())]
                     yield pa.record_batch(columns, schema=PRESENCE)

@@ -30,7 +30,7 @@ LISTING = pa.schema(
 )
 
 _ROWS_PER_BATCH = 10_000
-_ROWS_PER_PAGE = 1_000  # a page of S3 and GCS; the listing of a key range reads this far beyond its end
+_ROWS_PER_PAGE = 1_000  # one page of S3 and GCS; a listing of a key range reads at most one page too much
 _CHUNK = 8 * 1024**2  # bytes
 _UNNAMEABLE = "invalid path"  # part of obstore's message
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -85,19 +85,19 @@ class ObjectReader(OpenStore):
         """Return the object's bytes and metadata, from the same response."""
 
         def read() -> tuple[bytes, ObjectMetadata]:
-            found = self._store.get(path)
-            return bytes(found.bytes()), metadata_of(found.meta)
+            response = self._store.get(path)
+            return bytes(response.bytes()), metadata_of(response.meta)
 
         return self._call(read, path, READ)
 
     def digest(self, path: str, algorithm: str = "sha256") -> bytes:
-        """Return a digest of the object's bytes. Only chunks of the object are in memory."""
+        """Return a digest of the object's bytes. The object is read in chunks, so it is never in memory as a whole."""
 
         def digest() -> bytes:
-            found = hashlib.new(algorithm, usedforsecurity=False)
+            digester = hashlib.new(algorithm, usedforsecurity=False)
             for chunk in self._store.get(path).stream(min_chunk_size=_CHUNK):
-                found.update(chunk)
-            return found.digest()
+                digester.update(chunk)
+            return digester.digest()
 
         return self._call(digest, path, READ)
 
@@ -124,17 +124,17 @@ class ObjectReader(OpenStore):
                 return
 
     def _listed(self, prefix: str, offset: str | None, rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield what obstore lists. On S3, boto3 continues from a key that obstore cannot name or may name wrongly."""
+        """Yield the objects that obstore lists. On S3, boto3 lists the rest if obstore cannot name a key exactly."""
         listed: list[pa.Array] = []
         if not self._names_exactly(prefix):
             yield from self._listed_exactly(prefix, offset, listed)
             return
 
-        def ask() -> Any:
+        def start() -> Any:
             return self._store.list(prefix or None, offset=offset, chunk_size=rows, return_arrow=True)
 
-        chunks: Any = self._asked(ask)
-        chunk = chunks if isinstance(chunks, Failure) else self._asked(lambda: next(chunks, None))
+        chunks: Any = self._try(start)
+        chunk = chunks if isinstance(chunks, Failure) else self._try(lambda: next(chunks, None))
         while chunk is not None:
             if isinstance(chunk, Failure):
                 if not (self._is_s3 and _is_unnameable(chunk)):
@@ -147,30 +147,30 @@ class ObjectReader(OpenStore):
                 return
             listed.append(batch.column(0))
             yield batch
-            chunk = self._asked(lambda: next(chunks, None))
+            chunk = self._try(lambda: next(chunks, None))
 
     def _listed_exactly(self, prefix: str, offset: str | None, listed: Sequence[pa.Array]) -> Iterator[pa.RecordBatch]:
         """Yield the objects below `prefix` under their exact keys, without those in `listed`."""
         from retention_assets.objectstore.s3 import list_exactly  # importing boto3 takes a second
 
-        known = pa.chunked_array(listed, pa.string())
+        already_listed = pa.chunked_array(listed, pa.string())
         for entries in list_exactly(self._access, prefix, offset):
             batch = _batch(entries)
-            yield batch.filter(pc.invert(pc.is_in(batch.column(0), value_set=known)))
+            yield batch.filter(pc.invert(pc.is_in(batch.column(0), value_set=already_listed)))
 
     def _names_exactly(self, prefix: str) -> bool:
-        """Return whether obstore can list `prefix`."""
+        """Return whether obstore uses `prefix` as it is: it has no empty, `.` or `..` segment, no control character."""
         if not self._is_s3 or not prefix:
             return True
         segments = prefix.removesuffix("/").split("/")
         return not ({"", ".", ".."} & {*segments} or _CONTROL.search(prefix))
 
     def _may_be_misnamed(self, batch: pa.RecordBatch, before: Sequence[pa.Array]) -> bool:
-        """Return whether a name in the batch may lack a slash at the beginning or end of its key.
+        """Return whether obstore may have removed a slash from the beginning or the end of a key in the batch.
 
-        A key that ends with a slash is usually an empty folder marker, so any empty object may be misnamed. If the
-        object of a key with a slash is not empty, it matters only beside an object with the same name without the
-        slash. The two then have equal names, so the listed names are not in strictly increasing order.
+        A key that ends with a slash is usually an empty folder marker, so any empty object may be misnamed. A misnamed
+        object that is not empty does harm only beside an object with the same key without the slash. Both objects then
+        have the same name, so the listed names are not in strictly increasing order.
         """
         if pc.any(pc.equal(batch.column(2), 0), min_count=0).as_py():
             return True
@@ -194,21 +194,22 @@ class ObjectReader(OpenStore):
         return next(self.list(prefix), None) is not None
 
     def _level(self, prefix: str) -> Mapping[str, Any]:
-        found: Any = None
+        """Return the objects and directories directly below `prefix`, as obstore's `list_with_delimiter` does."""
+        level: Any = None
         if self._names_exactly(prefix):
-            found = self._asked(lambda: self._store.list_with_delimiter(prefix or None))
-            if not self._is_s3 or (isinstance(found, Failure) and not _is_unnameable(found)):
-                return self._known(found, prefix, LIST)
-            if not isinstance(found, Failure) and not _misnames(found):
-                return found
+            level = self._try(lambda: self._store.list_with_delimiter(prefix or None))
+            if not self._is_s3 or (isinstance(level, Failure) and not _is_unnameable(level)):
+                return self._value_or_raise(level, prefix, LIST)
+            if not isinstance(level, Failure) and not _misnames(level):
+                return level
         from retention_assets.objectstore.s3 import level_exactly  # importing boto3 takes a second
 
         return level_exactly(self._access, prefix)
 
     def _call[T](self, call: Callable[[], T], path: str, action: Action) -> T:
-        return self._known(self._asked(call), path, action)
+        return self._value_or_raise(self._try(call), path, action)
 
-    def _known[T](self, result: T | Failure, path: str, action: Action) -> T:
+    def _value_or_raise[T](self, result: T | Failure, path: str, action: Action) -> T:
         """Return the result, or raise the error for a failure.
 
         The store's own exception is not attached, because its text may contain signed URLs.
@@ -217,7 +218,7 @@ class ObjectReader(OpenStore):
             raise result.as_error(self._access.url, path, action)
         return result
 
-    def _asked[T](self, call: Callable[[], T]) -> T | Failure:
+    def _try[T](self, call: Callable[[], T]) -> T | Failure:
         try:
             return call()
         except (BaseError, OSError, ValueError) as error:
@@ -240,12 +241,12 @@ def _misnames(level: Mapping[str, Any]) -> bool:
 
 
 def metadata_of(meta: Mapping[str, Any]) -> ObjectMetadata:
-    """Return one object's metadata from obstore's."""
+    """Return obstore's metadata of an object as `ObjectMetadata`."""
     return ObjectMetadata(meta["path"], meta["size"], meta["last_modified"], _unquoted(meta["e_tag"]))
 
 
 def _conformed(listed: pa.RecordBatch) -> pa.RecordBatch:
-    """Return an Arrow batch that obstore listed, as `LISTING`."""
+    """Return a record batch of obstore with the schema `LISTING`."""
     columns = [
         listed["path"],
         listed["last_modified"],

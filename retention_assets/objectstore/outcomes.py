@@ -1,4 +1,4 @@
-"""The result of an action for one object, from the store's response to the ledger; and the objects to delete."""
+"""The objects to delete, and the result of an action for each object, as stores return it and ledgers store it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Outcome(StrEnum):
     RESTORED = "restored"
     MISSING = "missing"
     FAILED = "failed"
-    SKIPPED = "skipped"  # the object is live again, or there is another object now
+    SKIPPED = "skipped"  # the object is live again, or another object is at its path now
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class ObjectResult:
         return cls(Outcome.FAILED, failure.detail, failure)
 
 
-DELETED = ObjectResult(Outcome.DELETED)  # most results are equal: they share one instance
+DELETED = ObjectResult(Outcome.DELETED)  # one instance for all deleted objects, which saves memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class DeleteTarget:
 
 
 class DeletingStore(Protocol):
-    """Sends deletion requests to a store. It returns errors as results: it raises nothing and retries nothing."""
+    """Sends deletion requests to a store. Errors are returned as results. Nothing is raised, and nothing is retried."""
 
-    most: int  # objects that one request may name; 1: only `delete_one` is called
+    most_per_request: int  # the most objects in one bulk request; 1: only `delete_one` is called
 
     def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[ObjectResult]:
         """Delete several objects with one request, and return a result for each, in the same order."""
@@ -71,7 +71,7 @@ class DeletingStore(Protocol):
 
 
 def result_of(failure: Failure | None) -> ObjectResult:
-    """Return the result for one object from the failure of a request for that object alone; None is success."""
+    """Return the result for one object. `failure`: of the request that deleted only this object; None: it succeeded."""
     if failure is None:
         return DELETED
     if failure.kind is not Kind.OBJECT_MISSING:

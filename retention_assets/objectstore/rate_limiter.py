@@ -15,18 +15,18 @@ from threading import Lock
 from retention_assets.errors import ConfigurationError
 
 _WINDOW = 5.0  # seconds over which the rate is measured when there is no ceiling
-_LEAST_MEASURED = 500.0  # objects per second; a lower measured rate shows only how much was requested
-_KEPT = 0.8  # the share of the rate that remains after a throttle
+_LOWEST_MEASURED = 500.0  # objects per second; a lower measured rate shows demand, not what the store accepts
+_DECREASE = 0.8  # a throttle multiplies the rate by this factor
 _RECOVERY = 1.0  # seconds until the rate is back at the rate that was throttled
-_RISE = 1.1  # one response raises the rate by at most this factor
+_MAX_RISE = 1.1  # one response raises the rate by at most this factor
 _BACKOFF, _LONGEST_BACKOFF = 0.25, 20.0  # seconds of backoff after a throttle; doubled each time at the lowest rate
 # The batch size after a throttle, because a store accepts small requests more readily:
-_BATCH_SECONDS = 0.1  # seconds' worth of objects
-# objects at least, but no more than a second's worth: if a store throttles requests at random, smaller and more
-# requests are throttled more often
-_LEAST_BATCH = 20
+_BATCH_SECONDS = 0.1  # a batch has the objects of this many seconds, at the current rate
+# Objects in a batch at least, unless a second's worth is less. If a store throttles requests at random, many small
+# requests are throttled more often than few large ones.
+_SMALLEST_BATCH = 20
 _LATENESS = 0.05  # seconds; a request that is late by less than this does not lower the rate
-_LOWEST_SHARE = 0.01  # the lowest rate as a share of the ceiling; however much a store throttles, a task continues
+_LOWEST_SHARE = 0.01  # the lowest rate as a share of the ceiling: a task continues even if every request is throttled
 _LOWEST = 20.0  # objects per second; the lowest rate without a ceiling
 
 
@@ -35,16 +35,16 @@ class RetryPolicy:
     """The retry policy of one request.
 
     Throttled attempts do not count, because the store may have served other requests instead. A throttled
-    request fails when no request at all has succeeded for `seconds`. In other systems, a limit of three quick retries
-    lost whole runs to SlowDown.
+    request fails when no request at all has succeeded for `seconds`. In other systems, with a limit of three quick
+    retries, whole runs failed because of SlowDown.
     """
 
-    attempts: int = 5  # at most, the first one included
-    seconds: float = 60.0  # from the first failure to the start of the last attempt, at most
+    attempts: int = 5  # the most attempts, including the first
+    seconds: float = 60.0  # the longest time from the first failure to the start of the last attempt
 
 
 def backoffs(random: Random, first: float = 0.5, longest: float = 20.0) -> Iterator[float]:
-    """Yield the seconds to wait before each further attempt: 50 to 100 %, at random, of a duration that doubles."""
+    """Yield the seconds to wait before each further attempt: a random 50 to 100 % of a duration that doubles."""
     duration = first
     while True:
         yield duration * (0.5 + 0.5 * random.random())
@@ -86,7 +86,7 @@ class RateLimiter:
         if ceiling_per_second is not None and not ceiling_per_second > 0:
             raise ConfigurationError(f"{ceiling_per_second} objects per second: the ceiling must be above zero")
         self._ceiling = ceiling_per_second
-        self._rate = ceiling_per_second if reached is None else min(reached * _KEPT, ceiling_per_second or inf)
+        self._rate = ceiling_per_second if reached is None else min(reached * _DECREASE, ceiling_per_second or inf)
         # The rate at the last throttle, reduced by 10 % if it was lower than the rate at the throttle before.
         self._throttled_at = reached
         self._clock, self._sleep = clock, sleep
@@ -111,16 +111,19 @@ class RateLimiter:
         if rate is None:
             return most
         of_one_second = ceil(rate)
-        batch_size = of_one_second if self._throttled_at is None else max(ceil(rate * _BATCH_SECONDS), _LEAST_BATCH)
+        batch_size = of_one_second if self._throttled_at is None else max(ceil(rate * _BATCH_SECONDS), _SMALLEST_BATCH)
         return max(1, min(most, of_one_second, batch_size))
 
-    def before(self, objects: int) -> None:
+    def wait_for(self, objects: int) -> None:
         """Wait until a request for `objects` objects may be sent."""
-        while (wait := self.granted(objects)) > 0:
+        while (wait := self.seconds_until_allowed(objects)) > 0:
             self._sleep(wait)
 
-    def granted(self, objects: int) -> float:
-        """Return 0 if a request for `objects` objects may be sent now, else the seconds to wait before asking again."""
+    def seconds_until_allowed(self, objects: int) -> float:
+        """Return 0, and count the request, if `objects` objects may be requested now; else the seconds to wait first.
+
+        After the wait, call this again: another thread may have sent a request.
+        """
         with self._lock:
             now = self._clock()
             wait = max(self._free_at, self._backoff_until) - now
@@ -134,74 +137,74 @@ class RateLimiter:
             self._counted += objects
             return 0
 
-    def throttled(self, asked_at: float) -> None:
-        """Note that the store throttled a request that was sent at `asked_at`."""
+    def throttled(self, sent_at: float) -> None:
+        """Lower the rate, because the store throttled a request that was sent at `sent_at`."""
         with self._lock:
             now = self._clock()
-            if self._is_old(asked_at):
+            if self._was_sent_before_pause(sent_at):
                 return
-            rate = self._measured(now) if self._rate is None else self._rate
+            rate = self._measured_rate(now) if self._rate is None else self._rate
             is_lower = self._throttled_at is not None and rate < self._throttled_at
-            self._throttled_at = rate * (1 + _KEPT) / 2 if is_lower else rate
-            lowest = self._lowest()
-            self._rate = max(lowest, rate * _KEPT)
+            self._throttled_at = rate * (1 + _DECREASE) / 2 if is_lower else rate
+            lowest = self._lowest_rate()
+            self._rate = max(lowest, rate * _DECREASE)
             self._backoff_until = now + self._backoff
             self._backoff = min(_LONGEST_BACKOFF, self._backoff * 2) if rate <= lowest else _BACKOFF
 
-    def clean(self, asked_at: float) -> None:
-        """Note that the store did not throttle a request that was sent at `asked_at`."""
+    def not_throttled(self, sent_at: float) -> None:
+        """Raise the rate, because the store did not throttle a request that was sent at `sent_at`."""
         self.progressed()
         with self._lock:
-            if self._rate is None or self._throttled_at is None or self._is_old(asked_at):
+            if self._rate is None or self._throttled_at is None or self._was_sent_before_pause(sent_at):
                 return
             self._backoff = _BACKOFF
             passed = (self._clock() - self._backoff_until) / _RECOVERY
-            curve = self._throttled_at * (1 + (1 - _KEPT) * (passed - 1) ** 3)
-            self._rate = min(max(self._rate, curve), self._rate * _RISE, self._ceiling or inf)
+            curve = self._throttled_at * (1 + (1 - _DECREASE) * (passed - 1) ** 3)
+            self._rate = min(max(self._rate, curve), self._rate * _MAX_RISE, self._ceiling or inf)
 
     def progressed(self) -> None:
-        """Note that a request succeeded, at least in part."""
+        """Record that a request succeeded, at least in part, which gives throttled requests more time."""
         self.progressed_at = self._clock()
 
     def now(self) -> float:
         """Return the time of the clock in seconds."""
         return self._clock()
 
-    def rest(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         """Wait for `seconds` between two attempts at the same request."""
         self._sleep(seconds)
 
-    def _is_old(self, asked_at: float) -> bool:
-        """Return whether a request sent at `asked_at` is too old to say anything about the current rate."""
-        return self._throttled_at is not None and asked_at < self._backoff_until
+    def _was_sent_before_pause(self, sent_at: float) -> bool:
+        """Return whether a request was sent before the pause ended. Its response shows an earlier rate."""
+        return self._throttled_at is not None and sent_at < self._backoff_until
 
-    def _measured(self, now: float) -> float:
-        return max(_LEAST_MEASURED, self._counted / max(now - self._counted_since, 1.0))
+    def _measured_rate(self, now: float) -> float:
+        return max(_LOWEST_MEASURED, self._counted / max(now - self._counted_since, 1.0))
 
-    def _lowest(self) -> float:
+    def _lowest_rate(self) -> float:
         return self._ceiling * _LOWEST_SHARE if self._ceiling else _LOWEST
 
 
-class Trials:
+class Retries:
     """The retries of one request, or of the part of the request that failed."""
 
     def __init__(self, retry_policy: RetryPolicy, rate_limiter: RateLimiter, random: Random) -> None:
         self._rate_limiter, self._seconds = rate_limiter, retry_policy.seconds
-        self._waits = islice(backoffs(random), retry_policy.attempts - 1)
+        self._backoffs = islice(backoffs(random), retry_policy.attempts - 1)
         self._failed_at: float | None = None
 
     def wait(self, *, throttled: bool) -> bool:
-        """Wait after a retryable failure; return whether the retry policy allows another attempt.
+        """Wait after a retryable failure, and return whether the retry policy allows another attempt.
 
-        After a throttle this does not wait: the rate limiter delays the next request.
+        After a throttle, this method does not wait, because the rate limiter delays the next request.
         """
         now = self._rate_limiter.now()
         if self._failed_at is None:
             self._failed_at = now
         if throttled:
             return now <= max(self._failed_at, self._rate_limiter.progressed_at) + self._seconds
-        pause = next(self._waits, None)
+        pause = next(self._backoffs, None)
         if pause is None or now + pause > self._failed_at + self._seconds:
             return False
-        self._rate_limiter.rest(pause)
+        self._rate_limiter.sleep(pause)
         return True

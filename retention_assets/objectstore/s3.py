@@ -1,12 +1,12 @@
-"""Makes boto3's S3 client, which uses the same endpoint and credentials as obstore, and lists with it exact keys.
+"""Makes boto3's S3 client with the endpoint and credentials that obstore uses, and lists exact keys with this client.
 
 obstore lists a bucket and boto3 deletes from it, so both must use the same bucket. For this reason, the location and
-the options are read from obstore's store. As in obstore, the environment counts, and AWS profiles and configuration
-files do not.
+the options are read from obstore's store. As in obstore, environment variables are used, and AWS profiles and
+configuration files are ignored.
 
 obstore treats a key as a path. If a key has an empty, `.` or `..` segment or a control character, obstore's listing
 fails. If a key begins or ends with a slash, obstore removes this slash, so that the key looks like another object's.
-boto3 lists the prefixes that have such keys.
+boto3 lists the prefixes that have one of these keys.
 """
 
 import atexit
@@ -49,10 +49,10 @@ _NO_RESPONSE = (HTTPClientError, NoConnection, ResponseParserError)
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
 _TRUE = frozenset({"1", "true", "yes", "y", "on", "t"})
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_PAUSES = (0.0, 0.2, 0.5, 1.0, 1.0, 2.0, 3.0, 3.0)  # seconds to wait before each attempt to list a page
-_SPAN = re.compile(r"(\d+)\s*(ns|us|ms|[smhd])[a-z]*")  # as obstore writes durations: 3s, 1min 30s, 500ms
+_DELAYS = (0.0, 0.2, 0.5, 1.0, 1.0, 2.0, 3.0, 3.0)  # seconds before each attempt to list a page
+_DURATION = re.compile(r"(\d+)\s*(ns|us|ms|[smhd])[a-z]*")  # as obstore writes durations: 3s, 1min 30s, 500ms
 # obstore also accepts these credential settings as options. boto3 reads them only from the environment.
-_OF_THE_ENVIRONMENT = (
+_ENVIRONMENT_ONLY = (
     "role_arn", "web_identity_token_file", "metadata_endpoint", "container_credentials_relative_uri",
     "container_credentials_full_uri", "container_authorization_token_file",
 )  # fmt: skip
@@ -94,7 +94,7 @@ def s3_bucket(access: StoreAccess, connections: int = 10, environment: Mapping[s
     store = access.open()
     options = _settings(store.config, environment)
     name = str(store.config["bucket"])
-    for option in _OF_THE_ENVIRONMENT:
+    for option in _ENVIRONMENT_ONLY:
         if option in store.config and "access_key_id" not in store.config:
             raise ConfigurationError(
                 f"{access.url}: storage_options.{option} cannot be used for deleting. Nothing was deleted. "
@@ -133,17 +133,17 @@ def failure_of_s3(error: Exception, access: StoreAccess) -> Failure:
 
 def _settings(given: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment's options, overridden by the given ones, as obstore combines them."""
-    named = {name.removeprefix("AWS_").lower(): value for name, value in environment.items() if name[:4] == "AWS_"}
-    if "endpoint_url" in named:
-        named["endpoint"] = named["endpoint_url"]
-    settings = named | {name: str(value) for name, value in given.items()}
-    if "endpoint_url_s3" in named:
-        settings["endpoint"] = named["endpoint_url_s3"]  # as in obstore, it overrides even a given endpoint
+    set_here = {name.removeprefix("AWS_").lower(): value for name, value in environment.items() if name[:4] == "AWS_"}
+    if "endpoint_url" in set_here:
+        set_here["endpoint"] = set_here["endpoint_url"]
+    settings = set_here | {name: str(value) for name, value in given.items()}
+    if "endpoint_url_s3" in set_here:
+        settings["endpoint"] = set_here["endpoint_url_s3"]  # as in obstore, this variable overrides the options
     return settings
 
 
 def _endpoint(access: StoreAccess, bucket: str, options: Mapping[str, str], client: Mapping[str, Any]) -> str | None:
-    """Return the endpoint for boto3: without the bucket's name, which boto3 puts in front itself."""
+    """Return the endpoint for boto3, without the bucket's name, because boto3 adds the name itself."""
     endpoint = options.get("endpoint")
     if not endpoint:
         return None
@@ -154,8 +154,8 @@ def _endpoint(access: StoreAccess, bucket: str, options: Mapping[str, str], clie
         return endpoint
     if not parts.netloc.startswith(f"{bucket}."):
         raise ConfigurationError(
-            f"{access.url}: with virtual_hosted_style_request the endpoint must begin with the bucket's name "
-            "for deleting. Nothing was deleted. Set storage_options.endpoint to that, or leave it out."
+            f"{access.url}: with virtual_hosted_style_request, objects can be deleted only if the endpoint begins with "
+            "the bucket's name. Nothing was deleted. Correct storage_options.endpoint, or remove it."
         )
     return urlunsplit(parts._replace(netloc=parts.netloc.removeprefix(f"{bucket}.")))
 
@@ -187,12 +187,12 @@ def _verify(client: Mapping[str, Any]) -> str | bool | None:
     if _is_true(client.get("allow_invalid_certificates", "")):
         return False
     certificate = client.get("root_certificate")  # obstore returns bytes
-    return _file_of(bytes(certificate)) if certificate else None
+    return _certificate_file(bytes(certificate)) if certificate else None
 
 
 @cache
-def _file_of(certificate: bytes) -> str:
-    """Return the name of a file with the certificate, because botocore needs a file. The process deletes it at exit."""
+def _certificate_file(certificate: bytes) -> str:
+    """Write the certificate to a file for botocore, and return its name. The file is deleted when the process exits."""
     handle, name = mkstemp(suffix=".pem")
     with os.fdopen(handle, "wb") as file:
         file.write(certificate)
@@ -210,9 +210,9 @@ def _is_true(value: object) -> bool:
     return str(value).lower() in _TRUE
 
 
-def _seconds(key_range: object) -> float:
+def _seconds(duration: object) -> float:
     """Return the seconds of a duration that obstore has accepted."""
-    return sum(int(number) * _SECONDS[unit] for number, unit in _SPAN.findall(str(key_range)))
+    return sum(int(number) * _SECONDS[unit] for number, unit in _DURATION.findall(str(duration)))
 
 
 type Entries = Sequence[Mapping[str, Any]]  # with obstore's names: path, last_modified, size, e_tag
@@ -228,7 +228,7 @@ def list_exactly(access: StoreAccess, prefix: str, after: str | None = None) -> 
 
 
 def level_exactly(access: StoreAccess, prefix: str) -> Mapping[str, Any]:
-    """Return the objects and directories directly below a directory. As in obstore, directories have no last slash."""
+    """Return the objects and directories directly below `prefix`. As in obstore, directories end without a slash."""
     bucket = s3_bucket(access)
     objects: list[Mapping[str, Any]] = []
     directories: list[str] = []
@@ -251,7 +251,7 @@ def _pages(
         following = page.get("NextContinuationToken", "")
         if not following or following == token.get("ContinuationToken"):
             raise StoreError(
-                f"{access.url}: the store's listing of {directory!r} is incomplete: it does not say where the next "
+                f"{access.url}: the store's listing of {directory!r} is incomplete: a page does not say where the next "
                 "page begins. The listing was not used. Run again. If the error remains, contact the store's vendor."
             )
         token = {"ContinuationToken": following}
@@ -259,8 +259,8 @@ def _pages(
 
 def _page(access: StoreAccess, bucket: S3Bucket, parameters: Mapping[str, str]) -> Mapping[str, Any]:
     failure: Failure | None = None
-    for pause in _PAUSES:
-        time.sleep(pause)
+    for delay in _DELAYS:
+        time.sleep(delay)
         try:
             page: Mapping[str, Any] = bucket.client.list_objects_v2(Bucket=bucket.name, **parameters, **bucket.extra)
         except S3_ERRORS as error:

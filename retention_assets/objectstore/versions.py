@@ -32,8 +32,8 @@ _LIST_VERSIONS = Action(
 def keeps_versions(access: StoreAccess) -> bool | None:
     """Return whether the bucket may keep deleted objects as versions, which still cost storage; None if unknown.
 
-    The result is True for a bucket with suspended versioning, because it keeps the versions of objects written before.
-    The result is unknown if the store is not S3, denies the request (s3:GetBucketVersioning) or fails.
+    The result is True for a bucket with suspended versioning, because the bucket keeps the versions written before the
+    suspension. The result is None if the store is not S3, denies the request (s3:GetBucketVersioning) or fails.
     """
     if not is_s3(access):
         return None
@@ -41,7 +41,7 @@ def keeps_versions(access: StoreAccess) -> bool | None:
     try:
         response = bucket.client.get_bucket_versioning(Bucket=bucket.name)
     except S3_ERRORS:
-        return None  # unknown, which does not mean no
+        return None  # the bucket may keep versions
     return response.get("Status") in ("Enabled", "Suspended")
 
 
@@ -66,8 +66,8 @@ def all_versions(
 ) -> Iterator[pa.RecordBatch]:
     """Yield every version and delete marker below `prefix`, as `ALL_VERSIONS`, page by page.
 
-    `between` is the first and the last path to return. The listing covers only the common beginning of the two, and
-    stops after the last. It does not start at the first path, because not every server supports that.
+    `between` is the first and the last path to return. The listing covers the paths that start with the common prefix
+    of the two, and stops after the last. It does not start at the first path, because not every server supports that.
     Errors: as `noncurrent_versions`.
     """
     first, last = between or ("", None)
@@ -82,7 +82,7 @@ def all_versions(
 
 
 def lists_versions(access: StoreAccess) -> bool:
-    """Return whether the bucket may keep versions and allows us to list them."""
+    """Return whether the bucket may keep versions and the credentials may list them."""
     if not is_s3(access) or keeps_versions(access) is False:
         return False
     try:
@@ -103,7 +103,7 @@ def _pages(access: StoreAccess, prefix: str = "", beginning: str = "") -> Iterat
     directory = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
     start = beginning if beginning.startswith(directory) else directory
     listing = _Listing(access, start)
-    while listing.goes_on:
+    while listing.has_more:
         page = _page(access, bucket, start, listing.markers)
         if entries := listing.entries_of(page):
             yield bucket, entries
@@ -115,7 +115,7 @@ class _Listing:
 
     access: StoreAccess
     start: str
-    goes_on: bool = True
+    has_more: bool = True
     markers: Mapping[str, str] = field(default_factory=dict)
     last_key: str = ""
     versions_of_last: set[str] = field(default_factory=set)
@@ -126,28 +126,28 @@ class _Listing:
         entries += [(entry, True) for entry in page.get("DeleteMarkers", ())]
         entries.sort(key=lambda pair: pair[0]["Key"])
         for entry, _ in entries:
-            self._require_after(entry["Key"], entry.get("VersionId", "null"))
-        self._turn(page)
+            self._require_new(entry["Key"], entry.get("VersionId", "null"))
+        self._advance(page)
         return entries
 
-    def _require_after(self, key: str, version: str) -> None:
+    def _require_new(self, key: str, version: str) -> None:
         if key < self.last_key or (key == self.last_key and version in self.versions_of_last):
             raise self._error(f"{key!r} is listed twice")
         if key > self.last_key:
             self.last_key, self.versions_of_last = key, set()
         self.versions_of_last.add(version)
 
-    def _turn(self, page: Mapping[str, Any]) -> None:
+    def _advance(self, page: Mapping[str, Any]) -> None:
         names = {"KeyMarker": "NextKeyMarker", "VersionIdMarker": "NextVersionIdMarker"}
         markers = {name: page[following] for name, following in names.items() if page.get(following)}
-        self.goes_on = page.get("IsTruncated", False)
-        if self.goes_on and ("KeyMarker" not in markers or markers == self.markers):
-            raise self._error("it does not say where the next page begins")
+        self.has_more = page.get("IsTruncated", False)
+        if self.has_more and ("KeyMarker" not in markers or markers == self.markers):
+            raise self._error("a page does not say where the next page begins")
         self.markers = markers
 
     def _error(self, problem: str) -> StoreError:
         return StoreError(
-            f"{self.access.url}: the store's listing of versions of {self.start!r} is wrong: {problem}. It "
+            f"{self.access.url}: the store's listing of versions of {self.start!r} is wrong: {problem}. The listing "
             "was not used. Run again. If the error remains, contact the store's vendor."
         )
 

@@ -73,7 +73,7 @@ class LiveNow:
             kept.count()  # fills the cache: the rows cannot be read after `close`
             self._liveness.close()
         self._rows = kept
-        return self._elsewhere.added_to(Liveness(kept, kept, self._clock()), self._worked_on).live
+        return self._elsewhere.extended(Liveness(kept, kept, self._clock()), self._worked_on).live
 
     def _release_rows(self) -> None:
         if self._rows is not None:

@@ -117,7 +117,7 @@ class OtherRepositories:
                 f"deleted. {' '.join(unknown)}"
             )
 
-    def added_to(self, liveness: Liveness, objects: DataFrame) -> Liveness:
+    def extended(self, liveness: Liveness, objects: DataFrame) -> Liveness:
         """Return `liveness` plus those of `objects` (column `address`) that another repository refers to.
 
         Callers pass the same objects each time. Objects that a table kept once stay, even if the other repository is
@@ -143,7 +143,7 @@ class OtherRepositories:
         return Liveness(live.distinct(), liveness.committed, liveness.checked_at)
 
     def release(self) -> None:
-        """Release the cached rows. After this, results of `added_to` must not be used."""
+        """Release the cached rows. After this, results of `extended` must not be used."""
         for found in self._kept_by.values():
             found.unpersist()
         self._kept_by.clear()

@@ -1,4 +1,4 @@
-"""What everything that uses Spark shares: frames in its cache, functions on executors, and how many tasks there are."""
+"""Helpers for all code that uses Spark: cached frames, functions on executors, and numbers of tasks."""
 
 import json
 import re
@@ -21,13 +21,13 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def from_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """Return the rows of an Arrow table as a frame. Spark Connect takes an empty table only with its schema."""
+    """Return the rows of an Arrow table as a frame. The schema is passed too, for empty tables on Spark Connect."""
     table = table.cast(plain(table.schema)).combine_chunks()  # pyspark 4.3 loses rows that come after an empty chunk
     return spark.createDataFrame(table, from_arrow_schema(table.schema))
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Return whether the session is one of a Spark Connect server. Such a session has no Java process of its own."""
+    """Return whether the session is remote, by Spark Connect. A remote session has no Java process of its own."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
@@ -37,7 +37,7 @@ def is_one_process(spark: SparkSession) -> bool:
 
 
 def is_local_master(master: str) -> bool:
-    """Return whether a Spark master is this process itself."""
+    """Return whether the Spark master is `local` or `local[...]`: the driver is then the only executor."""
     return bool(_ONE_PROCESS.fullmatch(master))
 
 
@@ -49,7 +49,8 @@ def read_tasks(spark: SparkSession) -> int:
 def sweep_workers(spark: SparkSession) -> int:
     """Return the number of workers of a sweep: `SWEEP_WORKERS`, else as many tasks as the executors run at once.
 
-    The workers share the rate of a sweep. With more of them than run at once, a sweep would not reach its rate.
+    The workers share the rate of a sweep. If some of them had to wait for a free core, the sweep would not reach its
+    rate.
     """
     if chosen := spark.conf.get(SWEEP_WORKERS, ""):
         return int(chosen)
@@ -60,10 +61,9 @@ def sweep_workers(spark: SparkSession) -> int:
 
 
 class CachedFrames:
-    """The frames that one piece of work has in Spark's cache. The end of its `with` block releases all of them.
+    """The frames that one operation has in Spark's cache. The end of the `with` block releases them, also after errors.
 
-    They are released after an error too. Frames that depend on a released frame can still be read, but are computed
-    again.
+    Frames that depend on a released frame can still be read, but are computed again.
     """
 
     def __init__(self) -> None:
@@ -91,11 +91,12 @@ class CachedFrames:
         frame.unpersist()
 
     def compute(self, frame: DataFrame) -> DataFrame:
-        """Return the rows of the frame, computed now and once.
+        """Compute the rows of the frame now and once, and return them.
 
-        In one process, Spark plans later queries without the way to the rows. On a cluster the rows could be lost with
-        an executor, so there they are cached, and computed again if that happens. Their count is a query of its own: if
-        two stages of one query computed them at the same time, Spark would observe some rows twice or not at all.
+        In one process, the rows are a local checkpoint: the plans of later queries do not contain how they were made.
+        On a cluster, an executor could be lost with its checkpointed rows. So the rows are cached there, and Spark
+        computes lost rows again. A separate query counts the cached rows: if two stages of one query computed them at
+        the same time, Spark would observe some rows twice or not at all.
         """
         if is_one_process(frame.sparkSession):
             return frame.localCheckpoint()
@@ -107,8 +108,8 @@ class CachedFrames:
 def collect_together(frames: Mapping[str, DataFrame]) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of several frames by the frame's name, collected by one execution of Spark.
 
-    Each execution has a fixed cost, so a small plan takes as long as it has executions. The frames must be small, and
-    have columns of numbers, texts, booleans and lists of them only: rows pass as JSON.
+    Each execution has a fixed cost, and a small plan spends most of its time on it. The frames must be small. Their
+    columns may only be numbers, texts, booleans and lists of these, because the rows are passed as JSON.
     """
     rows = [
         frame.select(F.lit(name).alias("name"), F.to_json(F.struct(*frame.columns), _WITH_NULLS).alias("row"))

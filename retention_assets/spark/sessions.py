@@ -1,6 +1,7 @@
-"""How Spark sessions are started: defaults for local runs, secrets, and this package for executors.
+"""Starts Spark sessions: defaults for local runs, secrets, and this package for executors.
 
-Nothing here imports Dagster, whose import takes seconds: meanwhile, Java can start.
+This module does not import Dagster. So Java can start in the background during the import of Dagster, which takes
+seconds.
 """
 
 import contextlib
@@ -33,43 +34,44 @@ _DEFAULTS: Mapping[str, str] = {
     # With Spark's default of 100, one worker of a sweep gets 5 % more objects than the others.
     "spark.sql.execution.rangeExchange.sampleSizePerPartition": "2000",
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # else each column asks Java for its source line
-    "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",  # else threads wait for ones that died of it
+    "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",  # else threads wait forever for dead threads
     "spark.speculation": "false",  # else a deletion could run twice
     # Spark hides the values of options with these names in its logs and its UI.
     "spark.redaction.regex": "(?i)secret|passw|passphrase|token|credential|[._-]?key|sas|signature",
 }
 
 
-# A skipped file means missing rows, and so missing live addresses. Many clusters set the first two options to true.
-_PINNED: Mapping[str, str] = {
+# If Spark skips a file, rows are missing, such as live addresses. Many clusters set the first two options to true.
+_REQUIRED: Mapping[str, str] = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # other readers take Spark's own type for local time
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # other readers read the default as local time
 }
 
-# Java's optimizing compiler (tier 4) starts late: with its default thresholds, it doubles the processor time of a small
-# plan. Without this compiler, aggregates of 500,000 rows take more than twice as long. The quick compiler alone also
-# stops when its 48 MB of code are full. The room for classes is that of Spark: else Java collects garbage to grow it.
+# Java's optimizing compiler (tier 4) starts late here: with its default thresholds, it doubles the processor time of a
+# small plan. Without this compiler, aggregates of 500,000 rows take more than twice as long, and the quick compiler
+# stops when its 48 MB of code are full. MetaspaceSize is as large as Spark's classes need: a smaller value causes
+# garbage collections.
 LATE_COMPILER = (
     "-XX:+UseSerialGC -XX:MetaspaceSize=256m -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=20000 "
     "-XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
 )
-# Few rows take less time than Spark needs to compile code for them and to replan a query after each of its stages.
-_FOR_FEW_OBJECTS: Mapping[str, tuple[str, str]] = {  # for few objects, and for more
+# For few rows, compiling code and replanning a query after each stage take longer than the query itself.
+_FOR_FEW_OBJECTS: Mapping[str, tuple[str, str]] = {  # the values for few objects, and for more
     "spark.sql.codegen.wholeStage": ("false", "true"),
     "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
     "spark.sql.adaptive.enabled": ("false", "true"),
 }
 _FEW_OBJECTS = 50_000
 _OUT_OF_MEMORY = 3  # exit status of Java with -XX:+ExitOnOutOfMemoryError
-_ENDING = 1  # seconds that Java is given to end, after its sockets were closed
+_SECONDS_TO_END = 1  # the time in which Java must end after its sockets were closed
 _PYTHON, _MEMORY = "spark.pyspark.python", "spark.driver.memory"
-_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # a variable of drivers that `spark-submit` started, with a master and settings
+_SUBMIT_PORT = "PYSPARK_GATEWAY_PORT"  # set if `spark-submit` started the driver, which then has a master and settings
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
 def _local_defaults() -> dict[str, str]:
-    """Return the settings of a session whose driver is the only process. Other masters take none of them."""
+    """Return the default settings for a session whose driver is the only process. Other masters get none of them."""
     cores = str(max(2, os.cpu_count() or 1))
     return {
         "spark.driver.extraJavaOptions": " ".join(
@@ -86,9 +88,9 @@ def _local_defaults() -> dict[str, str]:
 
 
 def class_archive() -> list[str]:
-    """Return Java's options for the archive of classes that set-up wrote; empty when there is none.
+    """Return Java's options for the class archive (CDS) that set-up wrote; empty if there is none.
 
-    Java checks that the archive is of its own version and of the same Spark, and else starts without it.
+    Java ignores an archive of another version of Java or Spark.
     """
     archive = Path(sys.prefix) / "spark.jsa"
     if not archive.is_file() or " " in str(archive):
@@ -105,9 +107,9 @@ class SparkSettings:
     suits_few: bool  # whether `fit_to` may change the session's settings
 
     def start(self) -> SparkSession:
-        """Start the session, or return the one of this process.
+        """Return the session of this process; start it if there is none.
 
-        The Java process starts without the secrets: every user can see a process's arguments.
+        The Java process starts without the secrets, because every user of the machine can see its arguments.
         """
         secrets = {key: FromEnvironment(env=name).resolve(f"spark.{key}") for key, name in self.secrets.items()}
         if secrets and not {"spark.remote"} & {*self.plain, *secrets}:
@@ -119,7 +121,7 @@ class SparkSettings:
 
 
 def spark_settings(settings: Mapping[str, SparkValue]) -> SparkSettings:
-    """Return the settings of a session for `spark:` of the configuration. The session of a process is global."""
+    """Return the settings of a session for `spark:` of the configuration. A process has only one session."""
     secrets = {key: value.env for key, value in settings.items() if isinstance(value, FromEnvironment)}
     given = {
         key: str(value).lower() if isinstance(value, bool) else str(value)
@@ -127,41 +129,41 @@ def spark_settings(settings: Mapping[str, SparkValue]) -> SparkSettings:
         if key not in secrets
     }
     is_remote = "spark.remote" in settings
-    master = given.get("spark.master", "" if _SUBMITTED in os.environ else "local[*]")
+    master = given.get("spark.master", "" if _SUBMIT_PORT in os.environ else "local[*]")
     is_local = not is_remote and is_local_master(master)
     defaults = {**_DEFAULTS, **(_local_defaults() if is_local else {})}
     if is_remote:  # the server's own settings hold for the rest
         defaults = {key: value for key, value in defaults.items() if key.startswith("spark.sql.")}
     if is_local and _MEMORY not in given:  # a task has at most 8,192 pages, too few for a much larger memory
-        defaults["spark.buffer.pageSize"] = "2m"  # Spark's own are 16 MB, for each aggregate and join of a few rows
+        defaults["spark.buffer.pageSize"] = "2m"  # Spark's default is 16 MB for each aggregate and join
     _prepare_environment(given.get(_PYTHON) or (sys.executable if is_local else None))
     suits_few = is_local and not given.keys() & _FOR_FEW_OBJECTS.keys()
-    return SparkSettings({**defaults, **given, **_PINNED}, secrets, suits_few)
+    return SparkSettings({**defaults, **given, **_REQUIRED}, secrets, suits_few)
 
 
-def lack_of_memory(error: BaseException) -> OutOfMemory | None:
+def out_of_memory_error(error: BaseException) -> OutOfMemory | None:
     """Return the error to show in place of `error` if Java used up its memory; None if it did not."""
     status, process = None, getattr(SparkContext._gateway, "proc", None)
     if process is not None:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            status = process.wait(_ENDING)
+            status = process.wait(_SECONDS_TO_END)
     if status != _OUT_OF_MEMORY and "OutOfMemoryError" not in str(error):
         return None
     return OutOfMemory(
-        "Java used up its memory, so this run ended. Nothing more was done. Give it more in the configuration, such as "
-        "`spark: {spark.driver.memory: 4g}` (the default is 1g; on a cluster, spark.executor.memory too). Then run the "
-        "same again: a sweep goes on from its ledger."
+        "Java used up its memory, so this run ended. Nothing more was done. Set more memory in the configuration, such "
+        "as `spark: {spark.driver.memory: 4g}` (the default is 1g; on a cluster, set spark.executor.memory too). Then "
+        "run the same command again: a sweep continues from its ledger."
     )
 
 
 @contextlib.contextmanager
-def naming_lack_of_memory() -> Iterator[None]:
-    """Replace an error of the block that follows from a lack of memory in Java. Errors: OutOfMemory."""
+def reporting_out_of_memory() -> Iterator[None]:
+    """Raise OutOfMemory in place of an error of the `with` block if Java used up its memory."""
     try:
         yield
     except Exception as error:
-        if named := None if isinstance(error, RetentionError) else lack_of_memory(error):
-            raise named from error
+        if explained := None if isinstance(error, RetentionError) else out_of_memory_error(error):
+            raise explained from error
         raise
 
 
@@ -169,7 +171,7 @@ _starting = threading.RLock()
 
 
 def started(settings: Mapping[str, SparkValue]) -> SparkSession:
-    """Return the session of this process for `spark:` of the configuration. Errors: as of `prepared`."""
+    """Return the session of this process for `spark:` of the configuration. Errors: as `prepared`."""
     return prepared(spark_settings(settings).start)
 
 
@@ -180,7 +182,7 @@ def prepared(start: Callable[[], SparkSession]) -> SparkSession:
     """
     with _starting:
         spark = start()
-        for key, value in _PINNED.items():  # an existing or remote session may have other values
+        for key, value in _REQUIRED.items():  # an existing or remote session may have other values
             if spark.conf.get(key, "") != value:
                 spark.conf.set(key, value)
         if spark.conf.get("spark.speculation", "false") == "true":
@@ -189,7 +191,7 @@ def prepared(start: Callable[[], SparkSession]) -> SparkSession:
                 "or deleted. Start the cluster or its Spark Connect server with spark.speculation=false."
             )
         if not is_one_process(spark):
-            _ship(spark)
+            _send_package(spark)
     return spark
 
 
@@ -205,37 +207,37 @@ def start_early(settings: Mapping[str, SparkValue]) -> None:
 
     If the start fails, the error appears where the session is first used.
     """
-    wanted = spark_settings(settings)
+    session_settings = spark_settings(settings)
 
     def start() -> None:
         with contextlib.suppress(Exception):
-            prepared(wanted.start)
+            prepared(session_settings.start)
 
     threading.Thread(target=start, daemon=True, name="spark-start").start()
 
 
 def _prepare_environment(python: str | None) -> None:
-    """Make Spark use this Python for its workers, and the Java that set-up recorded in `java_home`, if any.
+    """Set the environment variables for the Python of Spark's workers, and for the Java that set-up recorded, if any.
 
-    `python`: None for executors on other machines, where this Python may not exist: they use their own `python3`.
-    A Python that the environment names is used in its place. Spark reads the setting only when `spark-submit` starts
-    the driver.
+    `python` is None for executors on other machines, where this Python may not exist: they use their own `python3`.
+    PYSPARK_PYTHON takes precedence. A variable is needed because Spark reads the setting `spark.pyspark.python` only
+    when `spark-submit` starts the driver.
     """
     if python:
         os.environ.setdefault("PYSPARK_PYTHON", python)
-    noted = Path(sys.prefix) / "java_home"
-    if noted.is_file():
-        os.environ["JAVA_HOME"] = noted.read_text(encoding="utf-8").strip()
+    recorded = Path(sys.prefix) / "java_home"
+    if recorded.is_file():
+        os.environ["JAVA_HOME"] = recorded.read_text(encoding="utf-8").strip()
 
 
-_shipped: set[int] = set()
+_sent_to: set[int] = set()
 
 
-def _ship(spark: SparkSession) -> None:
-    if id(spark) in _shipped:
+def _send_package(spark: SparkSession) -> None:
+    if id(spark) in _sent_to:
         return
     spark.addArtifacts(str(package_archive()), pyfile=True)
-    _shipped.add(id(spark))
+    _sent_to.add(id(spark))
 
 
 _directory = cache(lambda: tempfile.TemporaryDirectory(prefix="retention-assets-"))  # removed when the process ends

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.core.amounts import Amount
-from retention_assets.core.liveness import Elsewhere, Liveness, NothingElsewhere
+from retention_assets.core.liveness import Liveness, NoOtherRepositories, OtherRepositories
 from retention_assets.core.states import UNREFERENCED
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
@@ -177,7 +177,7 @@ class SparkEngine:
         repository: RepositorySweep,
         *,
         most: int,
-        others: Elsewhere | None = None,
+        others: OtherRepositories | None = None,
         keeps_missing: bool = False,
     ) -> None:
         """See the class. `most`: most objects in a batch. `others`: references of other repositories."""
@@ -186,7 +186,7 @@ class SparkEngine:
         self._repository = repository
         self._plan = repository.plan
         self._most = most
-        self._others = others or NothingElsewhere()
+        self._others = others or NoOtherRepositories()
         self._keeps_missing = keeps_missing
         self._frames = CachedFrames()
         self._kept: DataFrame | None = None  # the remaining objects, in Spark's cache
@@ -273,7 +273,7 @@ class SparkEngine:
         return self._with_others(self._repository.live_now())
 
     def _with_others(self, liveness: Liveness) -> Liveness:
-        return self._others.added_to(liveness, self._repository.candidates)
+        return self._others.extended(liveness, self._repository.candidates)
 
     def _rows(self) -> DataFrame:
         return read_ledgers(self._spark, self._warehouse, self._plan.repository, [self._plan.key])

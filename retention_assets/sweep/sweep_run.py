@@ -12,7 +12,7 @@ from retention_assets.config.limits import Limits
 from retention_assets.config.timestamps import Clock
 from retention_assets.core.amounts import Amount, plot_numbers, sum_of
 from retention_assets.core.guards import CheckResult, clock_agrees
-from retention_assets.core.liveness import Elsewhere, NothingElsewhere
+from retention_assets.core.liveness import NoOtherRepositories, OtherRepositories
 from retention_assets.core.remedies import REMEDIES
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.access import StoreAccess
@@ -77,7 +77,7 @@ class Sweep[Kind: Opened]:
     attempt: str  # the run id
     log: Log
     clock: Clock
-    others: Elsewhere = field(default_factory=NothingElsewhere)  # references of other repositories
+    others: OtherRepositories = field(default_factory=NoOtherRepositories)  # references of other repositories
 
     @property
     def name(self) -> str:

@@ -409,7 +409,7 @@ SWEEPING = (
         name="a key that a bulk deletion refused counts as deleted",
         breaks="the ledger says deleted only of what the store said so of (invariant 9)",
         file="retention_assets/objectstore/mutate/deletion_s3.py",
-        old="            results |= dict.fromkeys(_named(by_key, entry), _result(failure))\n",
+        old="            results |= dict.fromkeys(_targets_of(by_key, entry), _result(failure))\n",
         new="            results |= dict.fromkeys(_named(by_key, entry), DELETED)\n",
         caught_by=(
             "tests/stores/test_deletion_faults.py::TestErrorsOfSingleKeys"

@@ -113,7 +113,7 @@ def test_a_service_that_does_not_answer_tells_nothing() -> None:
 
 @pytest.mark.parametrize("scheme", ["file", "memory"])
 def test_for_what_lies_on_this_machine_its_own_clock_counts(tmp_path: Path, scheme: str) -> None:
-    assert store_time(StoreAccess(f"{scheme}://{tmp_path}"), here=lambda: IT_IS) == IT_IS
+    assert store_time(StoreAccess(f"{scheme}://{tmp_path}"), local_clock=lambda: IT_IS) == IT_IS
 
 
 AZURE = {"account_name": "acct", "account_key": "a2V5"}

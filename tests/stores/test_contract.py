@@ -243,7 +243,7 @@ class TestWriting:
     @without_conditions
     def test_a_store_without_conditions_says_so_instead_of_writing(self, lake: Lake) -> None:
         lake.writer.put("repo", b"first")
-        with pytest.raises(StoreError, match="cannot be replaced on the condition"):
+        with pytest.raises(StoreError, match="local files have no conditional writes"):
             lake.writer.replace("repo", b"second", str(lake.reader.head("repo").e_tag))
         assert lake.reader.read("repo") == b"first"
 

@@ -48,7 +48,7 @@ class TestWhatIsNamed:
             [DeleteTarget("data/a", "1"), DeleteTarget("data/a", "2"), DeleteTarget("data/b", "1")]
         )
         assert [done.outcome for done in deletions] == [Outcome.FAILED, Outcome.FAILED, Outcome.DELETED]
-        assert "named twice" in str(deletions[0].detail)
+        assert "given twice" in str(deletions[0].detail)
         assert listed(local) == ["data/a", "data/c"]
 
     @pytest.mark.parametrize("path", ["data/a\n", "data/\x00a", "data/\x7fa"])

@@ -28,7 +28,7 @@ class FakeStore:
     """Answers as it is told: `delete_many` by the whole request, `delete_one` by what is next for the object."""
 
     def __init__(self, most: int, answer: Play, *, delete_one: Sequence[ObjectResult] = ()) -> None:
-        self.most = most
+        self.most_per_request = most
         self.requests: list[int] = []
         self._answer, self._alone = answer, list(delete_one)
         self._lock = Lock()

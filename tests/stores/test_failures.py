@@ -9,7 +9,7 @@ import pytest
 
 from retention_assets.errors import AccessDenied, ObjectMissing, RetentionError, StoreError
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.failures import READ, Kind, failure_of, failure_of_response, scrubbed, unreachable
+from retention_assets.objectstore.failures import READ, Kind, failure_of, failure_of_response, redacted, unreachable
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Outcome
@@ -201,7 +201,7 @@ class TestWords:
         assert "SIGNATURE" not in told.detail
 
     def test_a_secret_is_scrubbed_plain_and_encoded(self) -> None:
-        assert scrubbed("a wrong/key+= b wrong%2Fkey%2B%3D c", ["wrong/key+="]) == "a *** b *** c"
+        assert redacted("a wrong/key+= b wrong%2Fkey%2B%3D c", ["wrong/key+="]) == "a *** b *** c"
 
     def test_an_endless_message_is_cut(self) -> None:
         error = failure_of(ValueError("x" * 5_000), ()).as_error("s3://lake", "a", READ)

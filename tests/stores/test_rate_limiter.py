@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from retention_assets.errors import ConfigurationError
-from retention_assets.objectstore.rate_limiter import RateLimiter, RetryPolicy, Trials, backoffs
+from retention_assets.objectstore.rate_limiter import RateLimiter, Retries, RetryPolicy, backoffs
 from tests.stores.fake_clock import FakeClock
 
 MINUTE = 60.0
@@ -27,16 +27,16 @@ def run(
     """Delete for so long at a store that throttles what goes beyond its capacity; return the objects per second."""
     began, done, sent = clock(), 0, [(0.0, 0)]
     while clock() - began < seconds:
-        rate_limiter.before(request)
-        asked_at = clock()
-        sent = [(at, objects) for at, objects in sent if asked_at - at < 1]
+        rate_limiter.wait_for(request)
+        sent_at = clock()
+        sent = [(at, objects) for at, objects in sent if sent_at - at < 1]
         if capacity is not None and sum(objects for _, objects in sent) + request > capacity:
-            rate_limiter.throttled(asked_at)
+            rate_limiter.throttled(sent_at)
             continue
         clock.sleep(0.01)  # the request itself
         sent.append((clock(), request))
         done += request
-        rate_limiter.clean(asked_at)
+        rate_limiter.not_throttled(sent_at)
     return done / (clock() - began)
 
 
@@ -44,24 +44,24 @@ class TestCeiling:
     def test_without_a_ceiling_nothing_waits(self, clock: FakeClock) -> None:
         rate_limiter = paced(clock, None)
         for _ in range(100):
-            rate_limiter.before(1_000)
+            rate_limiter.wait_for(1_000)
         assert clock.slept == []
 
     def test_the_first_request_goes_at_once_and_the_next_when_its_objects_are_due(self, clock: FakeClock) -> None:
         rate_limiter = paced(clock, 500)
-        rate_limiter.before(1_000)
+        rate_limiter.wait_for(1_000)
         assert clock() == 0
-        rate_limiter.before(10)
+        rate_limiter.wait_for(10)
         assert clock() == pytest.approx(2)
-        rate_limiter.before(10)
+        rate_limiter.wait_for(10)
         assert clock() == pytest.approx(2.02)
 
     def test_idle_time_is_not_saved_up(self, clock: FakeClock) -> None:
         rate_limiter = paced(clock, 100)
-        rate_limiter.before(100)
+        rate_limiter.wait_for(100)
         clock.seconds += MINUTE
-        rate_limiter.before(100)
-        rate_limiter.before(100)
+        rate_limiter.wait_for(100)
+        rate_limiter.wait_for(100)
         assert clock() == pytest.approx(MINUTE + 1)
 
     @pytest.mark.parametrize("ceiling", [0.5, 17.5, 3_500])
@@ -90,7 +90,7 @@ class TestThrottle:
         rate_limiter = paced(clock, 800)
         rate_limiter.throttled(clock())
         assert rate_limiter.rate == pytest.approx(640)
-        rate_limiter.before(1)
+        rate_limiter.wait_for(1)
         assert clock() == pytest.approx(0.25)
 
     @pytest.mark.parametrize("answered_at", [0.1, 3.0], ids=["in_the_quiet", "after_it"])
@@ -103,13 +103,13 @@ class TestThrottle:
         for _ in range(10):
             rate_limiter.throttled(0)
         assert rate_limiter.rate == pytest.approx(640)
-        rate_limiter.before(1)
+        rate_limiter.wait_for(1)
         assert clock() == max(0.25, answered_at)
 
     def test_each_throttle_afterwards_lowers_it_further(self, clock: FakeClock) -> None:
         rate_limiter = paced(clock, 800)
         for _ in range(3):
-            rate_limiter.before(1)
+            rate_limiter.wait_for(1)
             rate_limiter.throttled(clock())
         assert rate_limiter.rate == pytest.approx(800 * 0.8**3)
 
@@ -119,31 +119,31 @@ class TestThrottle:
     def test_a_clean_answer_makes_the_next_quiet_short_again(self, clock: FakeClock) -> None:
         rate_limiter = at_lowest(clock)
         quiets(rate_limiter, clock, 5)
-        rate_limiter.clean(clock())
+        rate_limiter.not_throttled(clock())
         assert quiets(rate_limiter, clock, 1) == [0.25]
 
     @pytest.mark.parametrize(("ceiling", "lowest"), [(800.0, 8.0), (None, 20.0)], ids=["a_hundredth", "twenty"])
     def test_the_rate_has_a_floor(self, clock: FakeClock, ceiling: float | None, lowest: float) -> None:
         rate_limiter = paced(clock, ceiling)
         for _ in range(70):
-            rate_limiter.before(1)
+            rate_limiter.wait_for(1)
             rate_limiter.throttled(clock())
         assert rate_limiter.rate == lowest
 
     @pytest.mark.parametrize("idle", [0.0, 60 * MINUTE], ids=["from_the_start", "after_an_idle_hour"])
     def test_without_a_ceiling_it_begins_with_what_was_going_on(self, clock: FakeClock, idle: float) -> None:
         rate_limiter = paced(clock, None)
-        rate_limiter.before(0)
+        rate_limiter.wait_for(0)
         clock.seconds += idle
         for _ in range(40):  # 10,000 objects in four seconds
-            rate_limiter.before(250)
+            rate_limiter.wait_for(250)
             clock.seconds += 0.1
         rate_limiter.throttled(clock())
         assert rate_limiter.rate == pytest.approx(2_500 * 0.8)
 
     def test_little_that_was_going_on_says_nothing_of_the_store(self, clock: FakeClock) -> None:
         rate_limiter = paced(clock, None)
-        rate_limiter.before(6)
+        rate_limiter.wait_for(6)
         rate_limiter.throttled(clock())
         assert rate_limiter.rate == pytest.approx(500 * 0.8)
 
@@ -165,7 +165,7 @@ class TestRecovery:
     def test_it_is_quick_at_first_slow_where_the_store_throttled_and_quick_beyond(self, clock: FakeClock) -> None:
         rate_limiter = paced(clock, None)
         for _ in range(50):
-            rate_limiter.before(100)
+            rate_limiter.wait_for(100)
             clock.seconds += 0.1
         rate_limiter.throttled(clock())
         clock.seconds += 0.25
@@ -178,14 +178,14 @@ class TestRecovery:
     def test_where_two_throttles_come_close_it_aims_lower(self, clock: FakeClock) -> None:
         rate_limiter = paced(clock, 1_000)
         rate_limiter.throttled(clock())
-        rate_limiter.before(1)
+        rate_limiter.wait_for(1)
         rate_limiter.throttled(clock())  # at 800: somebody else takes more than before
         clock.seconds += 0.25
         assert [answered(rate_limiter, clock, 0.1) for _ in range(10)][-1] == pytest.approx(800 * 1.8 / 2, rel=0.001)
 
     def test_it_rises_by_no_more_than_a_tenth_with_each_answer(self, clock: FakeClock) -> None:
         rate_limiter = paced(clock, None)
-        rate_limiter.before(1_000)
+        rate_limiter.wait_for(1_000)
         rate_limiter.throttled(clock())
         assert answered(rate_limiter, clock, 60 * MINUTE) == pytest.approx(800 * 1.1)
 
@@ -198,9 +198,9 @@ class TestRecovery:
         rate_limiter = paced(clock, 800)
         rate_limiter.throttled(clock())
         clock.seconds += 20
-        rate_limiter.clean(0.2)
+        rate_limiter.not_throttled(0.2)
         assert rate_limiter.rate == pytest.approx(640)
-        rate_limiter.clean(0.3)
+        rate_limiter.not_throttled(0.3)
         assert rate_limiter.rate == pytest.approx(704)
 
     @pytest.mark.parametrize("ceiling", [None, 3_500.0], ids=["no_ceiling", "a_ceiling_above"])
@@ -221,9 +221,9 @@ def at_lowest(clock: FakeClock) -> RateLimiter:
     """A pace that can go no lower."""
     rate_limiter = paced(clock, 10_000)
     while rate_limiter.rate != 100:
-        rate_limiter.before(1)
+        rate_limiter.wait_for(1)
         rate_limiter.throttled(clock())
-    rate_limiter.before(1)
+    rate_limiter.wait_for(1)
     return rate_limiter
 
 
@@ -233,7 +233,7 @@ def quiets(rate_limiter: RateLimiter, clock: FakeClock, throttles: int) -> list[
     for _ in range(throttles):
         began = clock()
         rate_limiter.throttled(began)
-        rate_limiter.before(1)
+        rate_limiter.wait_for(1)
         seconds.append(round(clock() - began, 2))
     return seconds
 
@@ -241,43 +241,43 @@ def quiets(rate_limiter: RateLimiter, clock: FakeClock, throttles: int) -> list[
 def answered(rate_limiter: RateLimiter, clock: FakeClock, seconds: float) -> float:
     """Let so many seconds pass and one request be answered, and return the rate."""
     clock.seconds += seconds
-    rate_limiter.clean(clock())
+    rate_limiter.not_throttled(clock())
     assert rate_limiter.rate is not None
     return rate_limiter.rate
 
 
-class TestTrials:
-    def trials(self, clock: FakeClock, rate_limiter: RateLimiter) -> Trials:
-        return Trials(RetryPolicy(attempts=3, seconds=MINUTE), rate_limiter, Random(0))
+class TestRetries:
+    def retries(self, clock: FakeClock, rate_limiter: RateLimiter) -> Retries:
+        return Retries(RetryPolicy(attempts=3, seconds=MINUTE), rate_limiter, Random(0))
 
     def test_a_failure_costs_one_attempt_and_a_pause(self, clock: FakeClock) -> None:
-        trials = self.trials(clock, paced(clock, None))
-        assert [trials.wait(throttled=False) for _ in range(3)] == [True, True, False]
+        retries = self.retries(clock, paced(clock, None))
+        assert [retries.wait(throttled=False) for _ in range(3)] == [True, True, False]
         assert len(clock.slept) == 2
 
     def test_no_pause_outlasts_the_patience(self, clock: FakeClock) -> None:
-        trials = self.trials(clock, paced(clock, None))
-        assert trials.wait(throttled=False)
+        retries = self.retries(clock, paced(clock, None))
+        assert retries.wait(throttled=False)
         clock.seconds = MINUTE
-        assert not trials.wait(throttled=False)
+        assert not retries.wait(throttled=False)
 
     def test_a_throttle_costs_no_attempt_until_the_patience_is_over(self, clock: FakeClock) -> None:
-        trials = self.trials(clock, paced(clock, None))
-        assert all(trials.wait(throttled=True) for _ in range(100))
+        retries = self.retries(clock, paced(clock, None))
+        assert all(retries.wait(throttled=True) for _ in range(100))
         clock.seconds = MINUTE + 1
-        assert not trials.wait(throttled=True)
+        assert not retries.wait(throttled=True)
         assert clock.slept == []
 
     def test_nor_then_where_the_store_does_anything_at_all(self, clock: FakeClock) -> None:
         rate_limiter = paced(clock, None)
-        trials = self.trials(clock, rate_limiter)
-        assert trials.wait(throttled=True)
+        retries = self.retries(clock, rate_limiter)
+        assert retries.wait(throttled=True)
         clock.seconds = MINUTE
         rate_limiter.progressed()
         clock.seconds = 2 * MINUTE
-        assert trials.wait(throttled=True)
+        assert retries.wait(throttled=True)
         clock.seconds += 1
-        assert not trials.wait(throttled=True)
+        assert not retries.wait(throttled=True)
 
 
 class TestNextPace:
@@ -289,7 +289,7 @@ class TestNextPace:
         assert (before.rate, after.rate) == (400, pytest.approx(320))
         clock.seconds += 1
         for _ in range(10):
-            after.clean(clock())
+            after.not_throttled(clock())
         assert after.rate == pytest.approx(400)
         assert after.batch_size(1_000) == 40
 

@@ -50,16 +50,16 @@ def thread(work: Work, store: ThrottlingStore, clock: FakeClock, chance: Random)
         work.left -= batch
         while batch:
             part = min(batch, rate_limiter.batch_size(1_000))
-            while (wait := rate_limiter.granted(part)) > 0:
+            while (wait := rate_limiter.seconds_until_allowed(part)) > 0:
                 yield wait
-            asked_at = clock()
+            sent_at = clock()
             if store.delete(part):
                 yield LATENCY * chance.uniform(0.5, 1.5) * (0.3 + 0.7 * part / 1_000)
-                rate_limiter.clean(asked_at)
+                rate_limiter.not_throttled(sent_at)
                 batch -= part
             else:
                 yield 0.03
-                rate_limiter.throttled(asked_at)
+                rate_limiter.throttled(sent_at)
 
 
 def play(clock: FakeClock, threads: list[Thread], until: float) -> None:

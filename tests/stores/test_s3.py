@@ -253,7 +253,7 @@ class TestCertificates:
         pytest.param({"metadata_endpoint": "http://10.0.0.1"}, "Set AWS_METADATA_ENDPOINT", id="metadata_endpoint"),
         pytest.param(
             {**KEYS, "virtual_hosted_style_request": "true", "endpoint": "https://cdn.example.com"},
-            "must begin with the bucket's name",
+            "only if the endpoint begins with the bucket's name",
             id="a_host_that_hides_the_bucket",
         ),
         pytest.param(

@@ -133,7 +133,7 @@ def test_a_listing_key_by_key_that_does_not_go_on_is_an_error(bucket: Bucket, to
     with server_that_answers(200, page) as endpoint, pytest.raises(StoreError) as refused:
         list(list_exactly(bucket.access(endpoint=endpoint), "data"))
     told = str(refused.value)
-    assert f"s3://{bucket.name}: the store's listing of 'data/' is incomplete: it does not say where the next" in told
+    assert f"s3://{bucket.name}: the store's listing of 'data/' is incomplete: a page does not say" in told
     assert "The listing was not used. Run again. If the error remains, contact the store's vendor." in told
 
 

@@ -172,7 +172,7 @@ class TestNoncurrentVersions:
         self, bucket: Bucket, proxy: FaultyS3, written: dict[str, list[str]], page: int
     ) -> None:
         proxy.faults = Faults(page=page, repeats=True)
-        with pytest.raises(StoreError, match=r"is wrong: 'ns/.*' is listed twice\. It was not used"):
+        with pytest.raises(StoreError, match=r"is wrong: 'ns/.*' is listed twice\. The listing was not used"):
             rows(bucket.access("ns", endpoint=proxy.endpoint))
 
     @pytest.mark.parametrize(

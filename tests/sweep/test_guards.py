@@ -269,9 +269,9 @@ def test_places_are_compared_as_they_are_opened(one: str, other: str, apart: boo
     [
         pytest.param(NOW, "", id="the_same"),
         pytest.param(NOW - timedelta(seconds=61), "", id="the_most_allowed_behind_a_whole_second"),
-        pytest.param(NOW - timedelta(seconds=63), "differ by 62 s, 60 s is the most", id="ahead_of_the_store"),
-        pytest.param(NOW + timedelta(seconds=64), "differ by 62 s, 60 s is the most", id="behind_the_store"),
-        pytest.param(None, "the store does not tell its time", id="a_store_without_a_clock"),
+        pytest.param(NOW - timedelta(seconds=63), "differ by 62 s; at most 60 s is allowed", id="ahead_of_the_store"),
+        pytest.param(NOW + timedelta(seconds=64), "differ by 62 s; at most 60 s is allowed", id="behind_the_store"),
+        pytest.param(None, "the store does not return its time", id="a_store_without_a_clock"),
     ],
 )
 def test_clocks_that_differ_are_refused(told: datetime | None, detail: str) -> None:
@@ -354,7 +354,7 @@ def test_a_directory_that_is_missing_as_a_whole_is_told_from_single_objects(
     spark: SparkSession, missing: list[str], words: str
 ) -> None:
     frame = spark.createDataFrame(pa.table({"address": pa.array(missing, pa.string())}))
-    assert words in guards.hole(frame, frames.inventory(spark, Listed("data/x/9"), Listed("top")))
+    assert words in guards.describe_missing(frame, frames.inventory(spark, Listed("data/x/9"), Listed("top")))
 
 
 @pytest.mark.parametrize(("live_now", "listed", "passed"), [(0, 0, True), (0, 1, False), (1, 0, True), (1, 1, True)])
@@ -394,9 +394,9 @@ def test_a_candidate_of_unknown_age_is_young_to_the_guard(spark: SparkSession) -
         live(spark, LIVE, OLD).withColumn("certain", F.lit(True)),
     )
     found = guards.tally(
-        chosen, none_live, inventory, HORIZON, listed_at=HORIZON, staged_known=True, generated=is_generated
+        chosen, none_live, inventory, HORIZON, listing_cutoff=HORIZON, staged_known=True, generated=is_generated
     )
-    check_results = guards.candidates_allowed_of(found.first().asDict())
+    check_results = guards.check_candidates(found.first().asDict())
     assert "nothing_young" in {check_result.guard for check_result in guards.refusals(check_results)}
 
 
@@ -406,7 +406,7 @@ def test_a_candidate_without_an_address_is_refused_even_if_a_row_without_one_is_
     inventory = frames.inventory(spark, Listed(DEAD)).withColumns(nameless)
     none_live = live(spark, LIVE, OLD).withColumn("certain", F.lit(True))
     found = guards.tally(
-        chosen, none_live, inventory, HORIZON, listed_at=HORIZON, staged_known=True, generated=is_generated
+        chosen, none_live, inventory, HORIZON, listing_cutoff=HORIZON, staged_known=True, generated=is_generated
     )
-    refused = {one.guard for one in guards.refusals(guards.candidates_allowed_of(found.first().asDict()))}
+    refused = {one.guard for one in guards.refusals(guards.check_candidates(found.first().asDict()))}
     assert refused >= {"only_generated_names", "only_listed"}

@@ -86,7 +86,7 @@ def test_what_was_found_to_be_referred_to_is_released(spark: SparkSession, other
     objects = spark.createDataFrame(pa.table({"address": [address(0), address(9)]}))
     nothing = objects.limit(0)
     before = frames.cached(spark)
-    live = others.added_to(Liveness(nothing, nothing, NOW), objects).live
+    live = others.extended(Liveness(nothing, nothing, NOW), objects).live
     assert [row["address"] for row in live.collect()] == [address(0)]
     assert frames.cached(spark) - before
     others.release()

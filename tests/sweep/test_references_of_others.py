@@ -80,7 +80,7 @@ class Pairing:
         """Return which of ten objects here a look finds to be kept."""
         objects = frames.inventory(self.spark, *(frames.Listed(address(number)) for number in range(10)))
         none = objects.select("address").limit(0)
-        live = self.others().added_to(Liveness(none, none, NOW), objects).live
+        live = self.others().extended(Liveness(none, none, NOW), objects).live
         return {row["address"] for row in live.collect()}
 
 
@@ -197,12 +197,12 @@ def test_what_a_look_found_stays_while_the_other_repository_is_planned_again(pai
     none, others = objects.select("address").limit(0), pairing.others()
 
     def live() -> set[str]:
-        return {row["address"] for row in others.added_to(Liveness(none, none, NOW), objects).live.collect()}
+        return {row["address"] for row in others.extended(Liveness(none, none, NOW), objects).live.collect()}
 
     assert live() == {address(0)}
     (pairing.directory / "warehouse/there/addresses" / before.date().isoformat() / "_SUCCESS").unlink()
     assert live() == {address(0)}
     with pytest.raises(GuardRefused, match="the references of there are unknown while there is being planned"):
-        pairing.others().added_to(Liveness(none, none, NOW), objects)
+        pairing.others().extended(Liveness(none, none, NOW), objects)
     pairing.plan(named(1, active=True), at=NOW)
     assert live() == {address(0), address(1)}

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from retention_assets.core.age import AgeCutoff, tells_no_time
+from retention_assets.core.age import AgeCutoff, no_issue_time
 from retention_assets.core.remedies import REMEDIES
 from retention_assets.core.settle import candidates
 from retention_assets.icechunk.formats.paths import Backup, Original
@@ -133,7 +133,7 @@ def test_a_manifest_that_lacks_refs_is_refused_where_it_stays(spark: SparkSessio
 def test_a_referenced_file_that_the_listing_lacks_is_refused_unless_it_is_new(
     spark: SparkSession, tmp_path: Path, guard: str, is_there: bool, listed_at: datetime, complaint: str
 ) -> None:
-    access, age_cutoff = StoreAccess(f"file://{tmp_path}"), AgeCutoff(listed_at, timedelta(0), issued=tells_no_time)
+    access, age_cutoff = StoreAccess(f"file://{tmp_path}"), AgeCutoff(listed_at, timedelta(0), issued=no_issue_time)
     for name in ("a", "b") if is_there else ("a",):
         ObjectWriter(access).put(f"chunks/{name}", b"1")
     listed, live, none = (
@@ -189,7 +189,7 @@ def test_every_listed_object_has_one_state(
     chunks = manifests.where("false")
     holding = holding_of(manifests, chunks, spark.createDataFrame(stay), leaving)
     inventory = frame(spark, listed, STORAGE_INVENTORY.schema)
-    objects = classified(inventory, holding, AgeCutoff(CUTOFF, timedelta(0), issued=tells_no_time), collect).cache()
+    objects = classified(inventory, holding, AgeCutoff(CUTOFF, timedelta(0), issued=no_issue_time), collect).cache()
     states = {row["address"]: row["state"] for row in objects.select("address", "state").collect()}
     expected = {address: state for address, _, state in JUDGED}
     if collect is None:

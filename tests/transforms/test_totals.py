@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.core.amounts import Amount
-from retention_assets.core.totals import Totals, totals_counted, with_totals
+from retention_assets.core.totals import Totals, observed_totals, with_totals
 from retention_assets.spark import frames
 
 FIRST, LAST = datetime(2026, 11, 2, 1, tzinfo=UTC), datetime(2026, 11, 3, tzinfo=UTC)
@@ -24,7 +24,7 @@ def test_totals_are_known_once_the_objects_are_computed(
     counting, observed = with_totals(objects)
     with frames.CachedFrames() as cached:
         named = cached.compute(counting.where("state != 'kept'"))
-        totals = totals_counted(observed)
+        totals = observed_totals(observed)
         assert named.count() == 3
     by_state = {"candidate": Amount(1, 4), "kept": Amount(1, 1), "waiting": Amount(2, 5)}
     assert totals == Totals(by_state, FIRST, LAST)
@@ -34,4 +34,4 @@ def test_totals_are_known_once_the_objects_are_computed(
 def test_objects_without_a_waiting_time_do_not_wait(spark: SparkSession) -> None:
     objects, observed = with_totals(spark.createDataFrame(pa.table({"state": ["candidate"], "size": [4]})))
     assert objects.count() == 1
-    assert totals_counted(observed) == Totals({"candidate": Amount(1, 4)}, None, None)
+    assert observed_totals(observed) == Totals({"candidate": Amount(1, 4)}, None, None)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.core.paths import END, spelled
+from retention_assets.core.paths import END, decoded_location
 from retention_assets.icechunk.formats.ids import CANONICAL
 from retention_assets.icechunk.formats.paths import CHUNKS, MANIFESTS
 from retention_assets.spark.frames import union_of
@@ -41,7 +41,7 @@ def chunks_of(manifests: DataFrame, manifest_chunks: DataFrame, storage: str) ->
     a named container can point to it. `certain` is true for native references and for URLs that name exactly this
     object of `storage`; otherwise the chunk need not exist.
     """
-    location = spelled(F.col("location"))
+    location = decoded_location(F.col("location"))
     chunk = F.coalesce("chunk_id", F.nullif(F.regexp_extract(location, _LAST_SEGMENT, 1), F.lit("")))
     within = F.when(lies_in(location, storage), F.substr(location, F.lit(len(storage) + 2)))
     address = F.coalesce(F.concat(F.lit(CHUNKS), chunk), within)
@@ -59,7 +59,7 @@ def refs_of(manifest_chunks: DataFrame) -> DataFrame:
 
 
 def lies_in(location: Column, storage: str) -> Column:
-    """Return whether `location`, normalized by `spelled`, is inside `storage`, a URL without a trailing slash."""
+    """Return whether `location`, decoded, is inside `storage`, a URL without a trailing slash."""
     return F.coalesce(location.startswith(f"{storage}/"), F.lit(False))
 
 

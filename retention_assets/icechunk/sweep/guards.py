@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.core.age import AgeCutoff
-from retention_assets.core.guards import CheckResult, hole
+from retention_assets.core.guards import CheckResult, describe_missing
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.listing import presence
 
@@ -38,7 +38,7 @@ def referenced_exist(
     live: DataFrame,
     inventory: DataFrame,
     access: StoreAccess,
-    listed_at: AgeCutoff,
+    listing_cutoff: AgeCutoff,
     acknowledged: DataFrame,
 ) -> Referenced:
     """Check that every object of `live` is in the listing, or was written after it and exists in the store.
@@ -68,13 +68,13 @@ def referenced_exist(
     absent = F.col("last_modified").isNull()
     row = found.agg(
         F.count_if(absent).alias("absent"),
-        F.count_if(listed_at.is_older(F.col("last_modified"))).alias("overlooked"),
-        F.min(F.when(listed_at.is_older(F.col("last_modified")), F.col("address"))).alias("first"),
+        F.count_if(listing_cutoff.is_older(F.col("last_modified"))).alias("overlooked"),
+        F.min(F.when(listing_cutoff.is_older(F.col("last_modified")), F.col("address"))).alias("first"),
     ).first()
     assert row is not None
     gone = found.where(absent).select("address")
     names = [one["address"] for one in gone.orderBy("address").collect()] if row["absent"] else []
-    where = hole(gone, inventory) if row["absent"] else ""
+    where = describe_missing(gone, inventory) if row["absent"] else ""
     found.unpersist()
     marked.unpersist()
     if names:

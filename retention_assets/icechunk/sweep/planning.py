@@ -8,13 +8,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.core import guards
-from retention_assets.core.age import AgeCutoff, tells_no_time
+from retention_assets.core.age import AgeCutoff, no_issue_time
 from retention_assets.core.amounts import Amount
 from retention_assets.core.digest import digest_of, digested_buckets
 from retention_assets.core.guards import CheckResult
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
 from retention_assets.core.settle import candidates, settled
-from retention_assets.core.totals import Totals, totals_counted, with_totals
+from retention_assets.core.totals import Totals, observed_totals, with_totals
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.edits.stored import hash_with_edits, keep_edits
 from retention_assets.icechunk.formats.ids import encode_id
@@ -95,7 +95,7 @@ class PlanBasis:
     @property
     def age_cutoff(self) -> AgeCutoff:
         """`cutoff` as an age cutoff for Spark columns; the names of Icechunk's files contain no time."""
-        return AgeCutoff(self.cutoff, timedelta(0), issued=tells_no_time)
+        return AgeCutoff(self.cutoff, timedelta(0), issued=no_issue_time)
 
     @property
     def blocked(self) -> str | None:
@@ -267,13 +267,13 @@ def _checked(
         {"last_modified": F.lit(None).cast("timestamp"), "certain": F.lit(True)}
     )
     compared = guards.tally(
-        chosen, live, inventory, basis.age_cutoff, listed_at=None, staged_known=True, generated=is_generated
+        chosen, live, inventory, basis.age_cutoff, listing_cutoff=None, staged_known=True, generated=is_generated
     )
     found = collect_together({"tally": compared, "digest": digested_buckets(chosen.drop("etag"))})
     (counted,) = found["tally"]
-    amount, totals = Amount(counted["candidates"], counted["candidate_bytes"]), totals_counted(observed)
+    amount, totals = Amount(counted["candidates"], counted["candidate_bytes"]), observed_totals(observed)
     before = last_plan(warehouse, terms.repository, terms.day)
-    allowed = guards.candidates_allowed_of(counted)
+    allowed = guards.check_candidates(counted)
     check_results = (
         guards.live_not_empty(counted["live"], totals.objects),
         guards.live_not_shrunk(counted["live"], before.live if before else None, terms.max_live_shrink),

@@ -13,7 +13,7 @@ import urllib3
 from lakefs_sdk.exceptions import ApiException
 
 from retention_assets.errors import AccessDenied, ConfigurationError, SourceError
-from retention_assets.objectstore.failures import scrubbed
+from retention_assets.objectstore.failures import redacted
 
 _PAGE = 1_000  # results; the server's maximum
 _CONNECT_SECONDS = 4.0  # three attempts, about a second apart, so an unreachable server fails within 15 s
@@ -148,7 +148,7 @@ class LakeFSClient:
     def _server_message(self, text: str) -> str:
         """Return the server's message on one line, without the keys and cut to `_MAX_MESSAGE` characters."""
         message = (_object(text) or {}).get("message", text)
-        return scrubbed(" ".join(str(message).split()), self._secrets)[:_MAX_MESSAGE]
+        return redacted(" ".join(str(message).split()), self._secrets)[:_MAX_MESSAGE]
 
 
 def _object(content: str) -> Json | None:

@@ -16,7 +16,7 @@ from retention_assets.core.digest import digest_of, digested_buckets
 from retention_assets.core.guards import CheckResult, LiveListed
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
 from retention_assets.core.settle import candidates, settled
-from retention_assets.core.totals import Totals, totals_counted, with_totals
+from retention_assets.core.totals import Totals, observed_totals, with_totals
 from retention_assets.errors import GuardRefused
 from retention_assets.inventory.unusual import name_warnings
 from retention_assets.lakefs.names.columns import issued_at
@@ -191,7 +191,7 @@ class Classification:
     """The listed objects, classified under a policy. No guard has run yet, and nothing is stored."""
 
     due: DataFrame  # the candidates and the waiting objects
-    totals: Observation  # of all listed objects: see `totals_counted`
+    totals: Observation  # of all listed objects: see `observed_totals`
     live: DataFrame  # every live entry
     references: References
     age_cutoff: AgeCutoff
@@ -312,13 +312,13 @@ def run_checks(
 ) -> CheckSummary:
     """Run the guards on a classification and return their results. Reads earlier plans and ledgers; writes nothing."""
     inventory, live, chosen = inputs.inventory.frame, classification.live, classification.candidates
-    listed_at = AgeCutoff(inputs.inventory.taken_at, terms.grace, issued=issued_at)
+    listing_cutoff = AgeCutoff(inputs.inventory.taken_at, terms.grace, issued=issued_at)
     compared = guards.tally(
         chosen,
         live,
         inventory,
         classification.age_cutoff,
-        listed_at=listed_at,
+        listing_cutoff=listing_cutoff,
         staged_known=inputs.staged_known,
         generated=partial(is_own_name, legacy=classification.legacy),
     )
@@ -326,15 +326,15 @@ def run_checks(
     (counted,) = found["tally"]
     listed_live = guards.ALL_LISTED
     if counted["unlisted"]:
-        listed_live = _unlisted(spark, warehouse, terms, classification, inventory, listed_at)
-    totals = totals_counted(classification.totals)
+        listed_live = _unlisted(spark, warehouse, terms, classification, inventory, listing_cutoff)
+    totals = observed_totals(classification.totals)
     amount = Amount(counted["candidates"], counted["candidate_bytes"])
     before = last_plan(warehouse, terms.repository, terms.day)
     check_results = (
         listed_live.check_result,
         guards.live_not_empty(counted["live"], totals.objects),
         guards.live_not_shrunk(counted["live"], before.live if before else None, terms.max_live_shrink),
-        *guards.candidates_allowed_of(counted),
+        *guards.check_candidates(counted),
         guards.totals_balance(totals.by_state, counted["listed"], amount),
     )
     digest = digest_of(found["digest"])
@@ -347,12 +347,12 @@ def _unlisted(
     terms: Terms,
     classification: Classification,
     inventory: DataFrame,
-    listed_at: AgeCutoff,
+    listing_cutoff: AgeCutoff,
 ) -> guards.LiveListed:
     """Return the result of `live_listed` when live addresses are missing from the listing."""
     live = one_by_address(classification.live).where("certain")
     with CachedFrames() as frames:
-        unlisted = frames.cache(guards.unlisted_live(live, inventory, listed_at))
+        unlisted = frames.cache(guards.unlisted_live(live, inventory, listing_cutoff))
         collected = collected_addresses(spark, warehouse, terms.repository, unlisted)
         acknowledged = acknowledged_addresses(spark, warehouse, terms.repository)
         return guards.live_listed(unlisted, inventory, collected, acknowledged)

@@ -1,4 +1,4 @@
-"""Copies objects within a store or through this machine, and verifies each copy before it counts."""
+"""Copies objects within a store or through this machine, and verifies each copy."""
 
 import asyncio
 import re
@@ -17,10 +17,10 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import Failure, Kind, failure_of
 from retention_assets.objectstore.objects import ObjectMetadata, OpenStore, metadata_of
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
-from retention_assets.objectstore.rate_limiter import RateLimiter, RetryPolicy, Trials
+from retention_assets.objectstore.rate_limiter import RateLimiter, Retries, RetryPolicy
 from retention_assets.objectstore.s3 import S3_ERRORS, S3Bucket, failure_of_s3, is_s3, s3_bucket
 
-OTHER_OBJECT = Failure(Kind.OTHER, "another object was there by the time of the copy")
+OTHER_OBJECT = Failure(Kind.OTHER, "another object was at its path when it was copied")
 
 _MEBIBYTE = 1024**2
 _CHUNK = 8 * _MEBIBYTE  # bytes that one request uploads; a copy holds at most two chunks
@@ -100,7 +100,7 @@ class _ByS3:
 
 
 class _WithinContainer:
-    """Copies within a container of Azure or a bucket of GCS, whichever object is at the source path at that moment."""
+    """Copies within a container of Azure or a bucket of GCS, without a condition on the ETag of the source."""
 
     def __init__(self, source: Any, target: Any, access: StoreAccess) -> None:
         self._root = type(source)(
@@ -120,8 +120,8 @@ class _WithinContainer:
 class _Streamed:
     """Copies through this machine, chunk by chunk. Each read requires that the source still has its ETag.
 
-    Memory: the whole object up to 8 MiB; about four chunks of a larger object, whatever its size. Measured: 580
-    MiB for ten concurrent copies, including memory that malloc keeps. A chunk has 8 MiB, or a 9,000th of an object
+    An object of up to 8 MiB is in memory as a whole. Of a larger object, about four chunks are in memory. Ten
+    concurrent copies took 580 MiB, including memory that malloc keeps. A chunk has 8 MiB, or a 9,000th of an object
     above 70 GiB.
     """
 
@@ -157,7 +157,7 @@ class _Streamed:
 _AT_ONCE = 10  # more concurrent requests made S3 answer SlowDown. Source: lakeFS facts 8, #5729
 _RETRY_POLICY = RetryPolicy()
 SIZE, SIZE_AND_ETAG = "size", "size and etag"  # how a copy was verified
-_HASH = re.compile(r"[0-9a-f]{32}")  # an ETag that may be an MD5 of the content; that of a multipart upload is not
+_MAY_BE_MD5 = re.compile(r"[0-9a-f]{32}")  # ETags that may be the MD5 of the content; a multipart upload has another
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedCopy:
-    """A copy that was verified: it is complete, and is of the planned object."""
+    """A complete copy of the planned object."""
 
     size: int  # bytes, of both source and copy
     e_tag: str | None  # of the source, at the verification
@@ -180,7 +180,7 @@ class VerifiedCopy:
     verified_by: str = SIZE  # or `SIZE_AND_ETAG`
 
 
-def _none() -> Mapping[str, VerifiedCopy]:
+def _no_copies() -> Mapping[str, VerifiedCopy]:
     return {}
 
 
@@ -190,8 +190,8 @@ class ObjectCopier:
     The store itself copies if both URLs use the same S3 endpoint and credentials, the same container of Azure or the
     same bucket of GCS. Otherwise, local files included, the bytes pass through this machine, a few chunks at a time.
 
-    The copy has a new modification time. An object that already exists at the target is not overwritten, except when it
-    appears between the check and the copy.
+    The copy has a new modification time. An object that already exists at the target is not overwritten, unless it was
+    written between the check and the copy.
     """
 
     def __init__(self, source: StoreAccess, target: StoreAccess, rate_limiter: RateLimiter | None = None) -> None:
@@ -201,13 +201,14 @@ class ObjectCopier:
         self._rate_limiter, self._random = rate_limiter or RateLimiter(), Random()
 
     def copy(self, path: str, to: str, size: int, e_tag: str | None = None) -> VerifiedCopy | ObjectResult:
-        """Copy one object; return the verified copy, or why there is none. A store's error is not raised.
+        """Copy one object. Return the verified copy, or the reason why there is none. A store's error is not raised.
 
         The object must have the planned size and ETag before the copy. The object is checked again after the copy,
         because not every store makes the ETag a condition of copying. The copy must have the object's size.
 
-        If both ETags look like MD5 sums, they must be equal, unless S3 says that it encrypts one of the two objects:
-        the ETag of an encrypted object is not its MD5 sum. An equal copy that already exists is not made again.
+        If both ETags look like MD5 sums, they must be equal, unless S3 reports that one of the two objects is
+        encrypted: the ETag of an encrypted object is not its MD5 sum. If an equal copy already exists, the object is
+        not copied again.
         """
         (copied,) = self.copy_all([Copy(path, to, size, e_tag)])
         return copied
@@ -216,21 +217,21 @@ class ObjectCopier:
         self,
         copies: Sequence[Copy],
         before_deadline: Callable[[], bool] = lambda: True,
-        earlier: Callable[[], Mapping[str, VerifiedCopy]] = _none,
+        earlier: Callable[[], Mapping[str, VerifiedCopy]] = _no_copies,
     ) -> Sequence[VerifiedCopy | ObjectResult]:
-        """Copy objects, ten at a time; return each verified copy, or why there is none, in the order given.
+        """Copy objects, ten at a time. Return each verified copy, or the reason why there is none, in the order given.
 
-        The outcome of an object without a copy is `missing`; `skipped`: there is another object than planned; `failed`;
-        or `attempted`: the deadline was exceeded before the copy started. A store's error is not raised.
+        An object without a copy has one of these outcomes: `missing`; `skipped`: another object is at the path;
+        `failed`; `attempted`: the deadline was exceeded before the copy started. A store's error is not raised.
 
-        After a failure that every other object would have too, copies that have not started are not tried.
+        After a failure of the store itself, no further copy starts.
 
         Args:
             copies: the objects to copy.
             before_deadline: returns whether there is time left; once it returns False, no further copy starts.
-            earlier: returns the copies that earlier attempts verified, by the path of their source. An earlier copy is
-                not made again while source and copy still have the recorded ETags. This is called only if a target
-                exists whose ETag cannot be compared with the source's.
+            earlier: returns the copies that earlier attempts verified, by the path of their source. An object is not
+                copied again while source and copy still have the recorded ETags. `earlier` is called only if a copy
+                exists whose ETag cannot be compared with the ETag of its source.
         """
         broken: list[Failure] = []
 
@@ -281,18 +282,18 @@ class ObjectCopier:
         return failure
 
     def _sent(self, copy: Copy, found: ObjectMetadata) -> Failure | None:
-        """Copy with retries. A copy that the store made without a response to us is made again."""
-        trials = Trials(_RETRY_POLICY, self._rate_limiter, self._random)
+        """Copy with retries. If the response to a copy request is lost, the object is copied again."""
+        retries = Retries(_RETRY_POLICY, self._rate_limiter, self._random)
         while True:
-            self._rate_limiter.before(1)
-            asked_at = self._rate_limiter.now()
+            self._rate_limiter.wait_for(1)
+            sent_at = self._rate_limiter.now()
             failure = self._copy_strategy.copy_object(copy.path, copy.to, found)
             if failure is None:
-                self._rate_limiter.clean(asked_at)
+                self._rate_limiter.not_throttled(sent_at)
                 return None
             if failure.throttled:
-                self._rate_limiter.throttled(asked_at)
-            if not (failure.retryable and trials.wait(throttled=failure.throttled)):
+                self._rate_limiter.throttled(sent_at)
+            if not (failure.retryable and retries.wait(throttled=failure.throttled)):
                 return failure
 
     def _verified(self, copy: Copy, found: ObjectMetadata) -> VerifiedCopy | ObjectResult | Failure:
@@ -306,15 +307,15 @@ class ObjectCopier:
             return there
         verified_by = self._same_content(copy, found, there) if there else None
         if there is None or verified_by is None:
-            seen = _described(there) if there else "nothing"
-            return ObjectResult(Outcome.FAILED, f"copied from {_described(found)}, but at the target is {seen}")
+            at_target = _described(there) if there else "nothing"
+            return ObjectResult(Outcome.FAILED, f"copied from {_described(found)}, but at the target is {at_target}")
         return VerifiedCopy(found.size, found.e_tag, there.e_tag, verified_by)
 
     def _same_content(self, copy: Copy, found: ObjectMetadata, there: ObjectMetadata) -> str | None:
-        """Return how the two objects were found to be the same, or None if they differ."""
+        """Return how the source `found` and the copy `there` were compared, or None if they differ."""
         if there.size != found.size:
             return None
-        if not (_HASH.fullmatch(found.e_tag or "") and _HASH.fullmatch(there.e_tag or "")):
+        if not (_MAY_BE_MD5.fullmatch(found.e_tag or "") and _MAY_BE_MD5.fullmatch(there.e_tag or "")):
             return SIZE
         if there.e_tag == found.e_tag:
             return SIZE_AND_ETAG
@@ -343,14 +344,14 @@ class _CheckedStore(OpenStore):
         return None if failure.names_object else failure
 
     def is_encrypted(self, path: str) -> bool:
-        """Return whether S3 says that the object is encrypted so that its ETag is not its MD5 sum."""
+        """Return whether S3 reports an encryption with which the object's ETag is not its MD5 sum."""
         if not is_s3(self._access):
             return False
         bucket = s3_bucket(self._access)
         try:
             response = bucket.client.head_object(Bucket=bucket.name, Key=bucket.key(path), **bucket.extra)
         except S3_ERRORS:
-            return False  # then the copy counts as different, and no later step runs
+            return False  # then the copy counts as different, so its original is not deleted
         return response.get("ServerSideEncryption", "AES256") != "AES256" or "SSECustomerAlgorithm" in response
 
 

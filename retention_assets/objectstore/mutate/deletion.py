@@ -1,4 +1,4 @@
-"""Deletes objects, many with concurrent requests, and retries those whose failure is retryable.
+"""Deletes objects with concurrent requests, and retries retryable failures.
 
 S3 has its own requests (`deletion_s3`). All other stores delete through obstore.
 """
@@ -20,7 +20,7 @@ from retention_assets.objectstore.failures import Failure, Kind
 from retention_assets.objectstore.mutate.deletion_s3 import S3Deletion
 from retention_assets.objectstore.objects import OpenStore
 from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, DeletingStore, ObjectResult, Outcome, result_of
-from retention_assets.objectstore.rate_limiter import RateLimiter, RetryPolicy, Trials
+from retention_assets.objectstore.rate_limiter import RateLimiter, Retries, RetryPolicy
 from retention_assets.objectstore.s3 import is_s3
 
 _BULK = 256  # objects that one request of Azure may name
@@ -28,16 +28,16 @@ _NO_VERSIONS = Failure(Kind.OTHER, "not tried: only S3's versions can be deleted
 
 
 class ObstoreDeletion(OpenStore):
-    """Deletes through obstore any object at a path: in bulk on Azure; one by one on GCS, in local files and in memory.
+    """Deletes through obstore: in bulk on Azure; one by one on GCS, in local files and in memory.
 
-    None of these stores accepts an ETag as a condition for deleting.
+    None of these stores accepts an ETag as a condition for deleting. So any object at a path is deleted.
     """
 
     def __init__(self, access: StoreAccess) -> None:
         super().__init__(access)
         if access.is_local:  # as lakeFS does, delete directories that become empty
             self._store = LocalStore(access.url.removeprefix("file://"), automatic_cleanup=True)
-        self.most = _BULK if isinstance(self._store, AzureStore) else 1
+        self.most_per_request = _BULK if isinstance(self._store, AzureStore) else 1
 
     def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[ObjectResult]:
         """See `DeletingStore`. A failed request may have deleted some objects: obstore does not say which."""
@@ -63,12 +63,12 @@ _POLL_SECONDS = 2.0  # seconds between two polls of the caller's deadline, becau
 _RETRY_POLICY = RetryPolicy()
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # the XML of a bulk deletion changes these characters
 _NOT_PLAIN = Failure(Kind.OTHER, "not tried: the path has an empty part, `.`, `..` or a control character")
-_CONTRADICTION = Failure(Kind.OTHER, "not tried: the path was named twice, with different ETags")
+_CONTRADICTION = Failure(Kind.OTHER, "not tried: the path was given twice, with different ETags")
 _NOT_REQUESTED = ObjectResult(Outcome.ATTEMPTED)
 _UNKNOWN = "the outcome is unknown, because a request that named the object got no clear response"
 
 BeforeDeadline = Callable[[], bool]
-_Ask = Callable[[Sequence[DeleteTarget]], Sequence[ObjectResult]]
+_Send = Callable[[Sequence[DeleteTarget]], Sequence[ObjectResult]]
 _Results = dict[DeleteTarget, ObjectResult]
 
 
@@ -77,14 +77,14 @@ class ObjectDeleter:
 
     S3 and Azure delete in bulk, all other stores one by one, with up to ten concurrent requests. Throttled requests,
     server errors and requests without a response are retried for each affected object, as `retry_policy` allows. Other
-    errors are not retried. `rate_limiter` counts every throttle. For stores other than S3, it counts a throttle only
+    errors are not retried. On S3, `rate_limiter` counts every throttle. On other stores, it counts a throttle only
     after obstore's own four quick retries.
 
     On S3, an object with an ETag in its `DeleteTarget` is deleted only if it still has this ETag. With
     `conditional=False`, any object at the path is deleted. All other stores, and S3 servers without conditional
     deletion (see `S3Deletion`), delete any object at the path.
 
-    Keep one deleter for many calls: it keeps connections, and its rate limiter keeps the rate that it has reached.
+    Use one deleter for many calls, because it keeps connections and the rate that its rate limiter has reached.
 
     Raises:
         ConfigurationError: an option is invalid, or cannot be used for deleting.
@@ -143,21 +143,22 @@ def _contradictions(to_delete: Iterable[DeleteTarget]) -> list[DeleteTarget]:
 
 
 def _final(result: ObjectResult) -> ObjectResult:
-    """Return the result with a detail that says so if the outcome is unknown."""
+    """Return the result; if the failure is ambiguous, with a note in its detail that the outcome is unknown."""
     if result.failure is None or not result.failure.ambiguous:
         return result
     return replace(result, detail=f"{result.detail}; {_UNKNOWN}")
 
 
 class DeletionWork:
-    """Deletes one list of objects. Each instance is used once.
+    """Deletes one list of objects. An instance is used for one list only.
 
     If a request has an ambiguous result and the next request does not find the object, the object counts as deleted. If
     the next request fails too, the result stays ambiguous.
 
-    No further request is sent once the store itself fails: its bucket, its credentials or the network. No further
-    request is sent either once `before_deadline()` returns False or raises, because a throttling store can delay a list
-    for a long time. Objects that were not requested by then, or whose requests were only throttled, are `attempted`.
+    Two events stop all further requests. The first is a failure of the store itself: its bucket, its credentials or the
+    network. The second is that `before_deadline()` returns False or raises an error: a throttling store can delay a
+    list for a long time. After the second, objects that were not requested, or whose requests were only throttled, are
+    `attempted`.
     """
 
     def __init__(
@@ -171,7 +172,7 @@ class DeletionWork:
         self._store, self._rate_limiter, self._retry_policy, self._random = store, rate_limiter, retry_policy, random
         self._before_deadline, self._polled_at, self._deadline_exceeded = before_deadline, -inf, False
         self._lock = Lock()
-        self._ambiguous: set[DeleteTarget] = set()  # named by a request with an ambiguous result
+        self._ambiguous: set[DeleteTarget] = set()  # objects of requests with an ambiguous result
         self._responded_at = -inf
         self._broken: Failure | None = None
 
@@ -179,26 +180,30 @@ class DeletionWork:
         """Delete the objects, which must be distinct, and return the last result for each."""
         results: _Results = {}
         delete_one = list(to_delete)
-        if in_bulk := self._store.most > 1:
-            results = self._each(to_delete, self._store.most, self._store.delete_many)
+        if in_bulk := self._store.most_per_request > 1:
+            results = self._in_threads(to_delete, self._store.most_per_request, self._store.delete_many)
             delete_one = [one for one, result in results.items() if result.failure and result.failure.retry_singly]
-        singly = self._each(delete_one, 1, lambda batch: [self._store.delete_one(one) for one in batch])
+        singly = self._in_threads(delete_one, 1, lambda batch: [self._store.delete_one(one) for one in batch])
         results |= {
             one: result
             for one, result in singly.items()
             if result.outcome is not Outcome.ATTEMPTED or one not in results
         }
         before = self._ambiguous.union(delete_one if in_bulk else ())
-        return results | {one: self._after_another(one, results[one]) for one in before}
+        return results | {one: self._final_after_several_requests(one, results[one]) for one in before}
 
-    def _each(self, to_delete: Sequence[DeleteTarget], most: int, ask: _Ask) -> _Results:
+    def _in_threads(self, to_delete: Sequence[DeleteTarget], most: int, send: _Send) -> _Results:
+        """Delete the objects in batches of at most `most`, several batches at a time; return the last result for each.
+
+        `send` sends one request for the objects of a batch.
+        """
         queue = deque(to_delete)
 
         def work() -> _Results:
-            ended: _Results = {}
-            while batch := self._taken(queue, most):
-                ended |= self._settled(batch, ask)
-            return ended
+            results: _Results = {}
+            while batch := self._next_batch(queue, most):
+                results |= self._deleted_with_retries(batch, send)
+            return results
 
         workers = min(AT_ONCE, ceil(len(queue) / most))
         if not workers:
@@ -207,24 +212,24 @@ class DeletionWork:
             parts = [pool.submit(work) for _ in range(workers)]
         return {one: result for part in parts for one, result in part.result().items()}
 
-    def _taken(self, queue: deque[DeleteTarget], most: int) -> Sequence[DeleteTarget]:
+    def _next_batch(self, queue: deque[DeleteTarget], most: int) -> Sequence[DeleteTarget]:
         with self._lock:
             return [queue.popleft() for _ in range(min(len(queue), self._rate_limiter.batch_size(most)))]
 
-    def _settled(self, batch: Sequence[DeleteTarget], ask: _Ask) -> _Results:
+    def _deleted_with_retries(self, batch: Sequence[DeleteTarget], send: _Send) -> _Results:
         """Delete a batch, retry the objects whose failure is retryable, and return the last result for each."""
         if broken := self._broken:
             not_tried = replace(broken, detail=f"not tried: {broken.detail}", ambiguous=False)
             return dict.fromkeys(batch, ObjectResult.failed(not_tried))
-        trials = Trials(self._retry_policy, self._rate_limiter, self._random)
+        retries = Retries(self._retry_policy, self._rate_limiter, self._random)
         began = self._rate_limiter.now()
-        results = self._asked(batch, ask)
+        results = self._sent(batch, send)
         if not results:
             return dict.fromkeys(batch, _NOT_REQUESTED)
-        while left := self._left(results):
-            if not trials.wait(throttled=any(map(_is_throttled, left.values()))):
+        while remaining := self._to_retry(results):
+            if not retries.wait(throttled=any(map(_is_throttled, remaining.values()))):
                 break
-            again = self._asked(list(left), ask)
+            again = self._sent(list(remaining), send)
             if not again:
                 return results | self._not_requested(results)
             results |= again
@@ -238,26 +243,26 @@ class DeletionWork:
         )
         return dict.fromkeys(throttled_only, _NOT_REQUESTED)
 
-    def _left(self, results: _Results) -> _Results:
+    def _to_retry(self, results: _Results) -> _Results:
         """Return the objects to retry next, with their results: all retryable objects, or fewer after a throttle."""
-        left = {one: result for one, result in results.items() if result.failure and result.failure.retryable}
-        if any(map(_is_throttled, left.values())):
-            return dict(islice(left.items(), self._rate_limiter.batch_size(len(left))))
-        return left
+        remaining = {one: result for one, result in results.items() if result.failure and result.failure.retryable}
+        if any(map(_is_throttled, remaining.values())):
+            return dict(islice(remaining.items(), self._rate_limiter.batch_size(len(remaining))))
+        return remaining
 
-    def _asked(self, batch: Sequence[DeleteTarget], ask: _Ask) -> _Results:
+    def _sent(self, batch: Sequence[DeleteTarget], send: _Send) -> _Results:
         """Send one request when the rate limiter allows it; return no results if the deadline is exceeded by then."""
-        if not self._may_ask(len(batch)):
+        if not self._may_send(len(batch)):
             return {}
-        asked_at = self._rate_limiter.now()
-        results = dict(zip(batch, ask(batch), strict=True))
+        sent_at = self._rate_limiter.now()
+        results = dict(zip(batch, send(batch), strict=True))
         failures = [result.failure for result in results.values() if result.failure]
         if any(failure.throttled for failure in failures):
-            self._rate_limiter.throttled(asked_at)
+            self._rate_limiter.throttled(sent_at)
             if len(failures) < len(batch):
                 self._rate_limiter.progressed()
         elif not any(failure.retryable for failure in failures):
-            self._rate_limiter.clean(asked_at)
+            self._rate_limiter.not_throttled(sent_at)
         with self._lock:
             self._ambiguous.update(
                 one for one, result in results.items() if result.failure and result.failure.ambiguous
@@ -266,9 +271,9 @@ class DeletionWork:
                 self._responded_at = self._rate_limiter.now()
         return results
 
-    def _may_ask(self, objects: int) -> bool:
+    def _may_send(self, objects: int) -> bool:
         if not self._deadline_exceeded:
-            self._rate_limiter.before(objects)
+            self._rate_limiter.wait_for(objects)
             now = self._rate_limiter.now()
             if now - self._polled_at >= _POLL_SECONDS:
                 self._polled_at = now
@@ -284,16 +289,16 @@ class DeletionWork:
             raise
 
     def _record_broken(self, results: _Results, began: float) -> None:
-        """Note a failure of the store itself.
+        """Record a failure of the store itself, after which no further request is sent.
 
-        A request without a response does not count as one if other requests got responses in the meantime.
+        A request without a response is not a failure of the store if other requests got responses in the meantime.
         """
         failures = (result.failure for result in results.values() if result.failure)
         failure = next((failure for failure in failures if failure.kind.is_of_store), None)
         if failure and (failure.kind is not Kind.UNREACHABLE or self._responded_at < began):
             self._broken = failure
 
-    def _after_another(self, to_delete: DeleteTarget, result: ObjectResult) -> ObjectResult:
+    def _final_after_several_requests(self, to_delete: DeleteTarget, result: ObjectResult) -> ObjectResult:
         """Return the final result for an object that an earlier request may have deleted."""
         if result.outcome is Outcome.MISSING:
             return DELETED

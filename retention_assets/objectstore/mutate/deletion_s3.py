@@ -10,8 +10,8 @@ from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, ObjectR
 from retention_assets.objectstore.s3 import S3_ERRORS, failure_of_s3, s3_bucket
 
 _BULK = 1_000  # keys that one DeleteObjects request may name
-_PRECONDITIONS = ("PreconditionFailed", "412 Precondition Failed", "412")  # the second is of a directory bucket
-_NOT_TAKEN = ("NotImplemented", "MalformedXML", "501")  # error codes of stores without conditional deletion
+_PRECONDITION_FAILED = ("PreconditionFailed", "412 Precondition Failed", "412")  # directory buckets send the second
+_CONDITION_UNSUPPORTED = ("NotImplemented", "MalformedXML", "501")  # error codes of stores without conditional deletion
 _UNNAMED = Failure(
     Kind.OTHER, "the store's response to a deletion in bulk does not name the object", retryable=True, ambiguous=True
 )
@@ -26,21 +26,21 @@ class S3Deletion:
 
     If a store rejects the condition, this request and all later ones are sent without conditions. If a store ignores
     the condition, it deletes any object at the path, and no response shows this. MinIO always ignores the condition.
-    versitygw and moto ignore it in bulk requests; with `disable_bulk_delete`, each object has its own request, on its
-    condition.
+    versitygw and moto ignore it in bulk requests. With `disable_bulk_delete`, each object has a request of its own, and
+    these servers honour its condition.
     """
 
     def __init__(self, access: StoreAccess, *, conditional: bool, connections: int) -> None:
         self._access = access
         self._bucket = s3_bucket(access, connections)
-        self.most = _BULK if self._bucket.in_bulk else 1
+        self.most_per_request = _BULK if self._bucket.in_bulk else 1
         self.conditional = conditional
 
     def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[ObjectResult]:
         """See `DeletingStore`."""
         conditional = self.conditional and any(map(_has_condition, to_delete))
         response = self._delete_objects(to_delete, conditional=conditional)
-        if conditional and isinstance(response, Failure) and response.code in _NOT_TAKEN:
+        if conditional and isinstance(response, Failure) and response.code in _CONDITION_UNSUPPORTED:
             response = self._delete_objects(to_delete, conditional=False)
             if not isinstance(response, Failure):  # if both fail, the condition was not the cause
                 self.conditional = False
@@ -52,7 +52,7 @@ class S3Deletion:
         """See `DeletingStore`."""
         conditional = self.conditional and _has_condition(to_delete)
         failure = self._delete_object(to_delete, conditional=conditional)
-        if conditional and failure is not None and failure.code in _NOT_TAKEN:
+        if conditional and failure is not None and failure.code in _CONDITION_UNSUPPORTED:
             failure = self._delete_object(to_delete, conditional=False)
             if failure is None:
                 self.conditional = False
@@ -78,11 +78,11 @@ class S3Deletion:
         by_key: dict[str, list[DeleteTarget]] = defaultdict(list)
         for one in to_delete:
             by_key[self._bucket.key(one.path)].append(one)
-        results = {one: DELETED for entry in response.get("Deleted", ()) for one in _named(by_key, entry)}
+        results = {one: DELETED for entry in response.get("Deleted", ()) for one in _targets_of(by_key, entry)}
         for entry in response.get("Errors", ()):
             secrets = self._access.options.values()
             failure = failure_of_response(str(entry.get("Code", "")), None, str(entry.get("Message", "")), secrets)
-            results |= dict.fromkeys(_named(by_key, entry), _result(failure))
+            results |= dict.fromkeys(_targets_of(by_key, entry), _result(failure))
         return results
 
     def _delete_object(self, to_delete: DeleteTarget, *, conditional: bool) -> Failure | None:
@@ -113,13 +113,13 @@ def _has_condition(to_delete: DeleteTarget) -> bool:
 
 
 def _result(failure: Failure | None) -> ObjectResult:
-    if failure is not None and failure.code in _PRECONDITIONS:
+    if failure is not None and failure.code in _PRECONDITION_FAILED:
         return ObjectResult(Outcome.SKIPPED, f"another object is there now ({failure.code})", failure)
     return result_of(failure)
 
 
-def _named(by_key: Mapping[str, Sequence[DeleteTarget]], entry: Mapping[str, Any]) -> Sequence[DeleteTarget]:
-    """Return the target that an entry of the response names; with several versions of a key, that with its version."""
+def _targets_of(by_key: Mapping[str, Sequence[DeleteTarget]], entry: Mapping[str, Any]) -> Sequence[DeleteTarget]:
+    """Return the delete target for an entry of the response: the target with its key and, if several, its version."""
     same_key = by_key.get(str(entry.get("Key", "")), ())
     if len(same_key) == 1:
         return same_key

@@ -17,8 +17,8 @@ class ObjectReplacer:
 
     Local files have no conditional writes. For them, this class locks the repository's directory, checks the file's
     ETag under the lock, and replaces the file with a rename. The lock protects against other writers of this project.
-    Icechunk does not take the lock: an icechunk writer can write between the check and the rename, as its writers also
-    do to each other. Source: Icechunk facts 6, Conditional updates.
+    Icechunk does not take the lock, so an Icechunk writer can write between the check and the rename. Concurrent
+    Icechunk writers have the same problem among themselves. Source: Icechunk facts 6, Conditional updates.
     """
 
     def __init__(self, access: StoreAccess) -> None:
@@ -28,7 +28,7 @@ class ObjectReplacer:
         self._deleter = ObjectDeleter(access)
 
     def replace(self, path: str, content: bytes, e_tag: str) -> bool:
-        """Replace the object if it has this ETag; return False if it has another ETag or does not exist.
+        """Replace the object if it has this ETag. Return whether it was replaced.
 
         Errors: as `ObjectWriter.replace`; for local files, StoreError if the directory cannot be locked.
         """
@@ -41,7 +41,7 @@ class ObjectReplacer:
             return True
 
     def remove(self, path: str, e_tag: str) -> bool:
-        """Delete the object if it has this ETag; return False if it has another ETag. A missing object is a success.
+        """Delete the object if it has this ETag. Return False if it has another ETag, True if it is missing.
 
         Only S3 has conditional deletion. On other stores, the ETag is checked right before the deletion.
         Errors: StoreError when the object was not deleted, or may not have been deleted.
@@ -50,10 +50,10 @@ class ObjectReplacer:
             found = self._e_tag(path)
             if found != e_tag:
                 return found is None
-            (done,) = self._deleter.delete_all([DeleteTarget(path, e_tag)])
-        if done.outcome is Outcome.FAILED:
-            raise StoreError(f"{self._reader.describe(path)}: it was not deleted: {done.detail}. Run again.")
-        return done.outcome is not Outcome.SKIPPED
+            (result,) = self._deleter.delete_all([DeleteTarget(path, e_tag)])
+        if result.outcome is Outcome.FAILED:
+            raise StoreError(f"{self._reader.describe(path)}: it was not deleted: {result.detail}. Run again.")
+        return result.outcome is not Outcome.SKIPPED
 
     def _e_tag(self, path: str) -> str | None:
         try:
@@ -83,6 +83,6 @@ def _locked(access: StoreAccess) -> Iterator[None]:
 
 def _no_lock(directory: str, error: Exception) -> StoreError:
     return StoreError(
-        f"{directory}: the directory cannot be locked here ({error}), and without a lock two writers could undo each "
-        f"other's work. Nothing was changed. Keep the repository in an object store, or on a local disk."
+        f"{directory}: the directory cannot be locked ({error}). Without a lock, two writers could overwrite each "
+        f"other's changes. Nothing was changed. Keep the repository in an object store, or on a local disk."
     )

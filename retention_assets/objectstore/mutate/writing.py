@@ -32,17 +32,17 @@ class ObjectWriter(OpenStore):
             raise failure.as_error(self._access.url, path, WRITE)
 
     def create(self, path: str, content: bytes) -> bool:
-        """Write an object if none exists at `path`; return False if one exists, which then stays unchanged.
+        """Write an object and return True; if an object exists at `path`, leave it unchanged and return False.
 
         Of several concurrent writers, exactly one gets True. After a lost response, an object with equal bytes counts
-        as ours. A store that ignores `If-None-Match: *`, as old S3 servers do, lets all of them write: see
+        as ours. If the store ignores `If-None-Match: *`, as old S3 servers do, all writers get True: see
         `require_conditions`.
-        Errors: also when it is unknown whether the object was written.
+        Errors: StoreError also when it is unknown whether the object was written.
         """
         return require_known(self._conditional.create(path, content), self._access.url, path)
 
     def replace(self, path: str, content: bytes, e_tag: str) -> bool:
-        """Replace the object if it has this ETag (without quotes); return False if it has another one or is missing.
+        """Replace the object if it has this ETag (without quotes). Return whether it was replaced.
 
         A store that ignores `If-Match` always replaces the object: see `require_conditions`. After a lost response, an
         object with equal bytes counts as ours.
@@ -50,8 +50,8 @@ class ObjectWriter(OpenStore):
         """
         if self._access.is_local:
             raise StoreError(
-                f"{self.describe(path)}: a local file cannot be replaced on the condition that it is unchanged. It was "
-                "not written. Keep files that several programs write in an object store."
+                f"{self.describe(path)}: local files have no conditional writes. The file was not replaced. Keep files "
+                "that several programs write in an object store."
             )
         return require_known(self._conditional.replace(path, content, e_tag), self._access.url, path)
 
@@ -67,5 +67,5 @@ class ObjectWriter(OpenStore):
         try:
             self._conditional.require_honoured(scratch, self._access.url)
         finally:
-            with suppress(BaseError, OSError):  # a small file may stay; the result of the test matters more
+            with suppress(BaseError, OSError):  # the scratch object may stay; the result of the test matters more
                 self._store.delete(scratch)

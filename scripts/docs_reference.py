@@ -210,7 +210,7 @@ def checks_page() -> str:
         [
             "# Guards and checks",
             "",
-            "Made from the code. If a guard of a plan fails, nothing is deleted and no plan stands. If a check of a",
+            "Made from the code. If a guard of a plan fails, nothing is deleted and there is no plan. If a check of a",
             "verification fails, nothing is changed. The message has the check's name, the value seen and the remedy.",
             "",
             *_rows(("check", "what must hold", "if it does not"), rows),

@@ -10,7 +10,7 @@ from retention_assets.assets.runs import verify_job
 from retention_assets.errors import GuardRefused, RetentionError, error_named_in
 
 _OWN_ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
-_VERIFIES = verify_job("")  # how the names of verification jobs end
+_VERIFY_SUFFIX = verify_job("")  # of the names of verification jobs
 
 
 def failure_of(events: Sequence[dg.DagsterEvent], job: str, run_id: str) -> RetentionError:
@@ -19,9 +19,9 @@ def failure_of(events: Sequence[dg.DagsterEvent], job: str, run_id: str) -> Rete
     refused = [check for check in (event.asset_check_evaluation_data for event in checks) if not check.passed]
     if refused:
         lines = "\n  ".join(f"{check.check_name}: {check.description}" for check in refused)
-        if job.endswith(_VERIFIES):
-            return GuardRefused(f"{job}: what was found does not prove what was done. Nothing was changed.\n  {lines}")
-        return GuardRefused(f"{job}: a guard refused. Nothing was deleted, no plan stands.\n  {lines}")
+        if job.endswith(_VERIFY_SUFFIX):
+            return GuardRefused(f"{job}: the verification failed. Nothing was changed.\n  {lines}")
+        return GuardRefused(f"{job}: a guard refused. Nothing was deleted, and there is no plan.\n  {lines}")
     for event in events:
         if event.is_step_failure:
             return _own_error(event.step_failure_data.error, event.step_key or job, run_id)

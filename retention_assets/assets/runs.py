@@ -1,4 +1,4 @@
-"""What a run is started with: the name of its job, its day, its options and its tags.
+"""The inputs of a run: the name of its job, its day, its options and its tags.
 
 There is one partition per day (UTC). The day is the run's `as_of`: age thresholds count from the start of the day.
 Options are what a person sets in Dagster's launchpad. Secrets are never options, because Dagster shows options.
@@ -47,7 +47,7 @@ def day_of(context: dg.AssetExecutionContext | dg.InputContext | dg.OutputContex
 
 
 def as_of(day: date) -> datetime:
-    """Return the start of the day (UTC). Source: DESIGN.md, Decisions (As of)."""
+    """Return the start of the day (UTC)."""
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
@@ -59,7 +59,7 @@ _TRUE = "true"
 class ReadOptions(dg.Config):
     """The options of an asset that reads tables of the repository."""
 
-    full: bool = Field(default=False, description="Read every table file again, whatever earlier runs read.")
+    full: bool = Field(default=False, description="Read every table file again, even if an earlier run read it.")
 
     def reads_all(self, run: dg.DagsterRun) -> bool:
         """Return whether the run reuses no files that earlier runs read."""
@@ -71,7 +71,7 @@ class SweepOptions(dg.Config):
 
     execute: bool = Field(default=False, description="Execute the approved plan. The sweep job always does.")
     plan_hash: str = Field(default="", description="Only report or execute the plan with this hash. Empty: any plan.")
-    dump_age: str = Field(default="", description="Sweep from a dump that is up to so old, such as 12h.")
+    dump_age: str = Field(default="", description="The maximum age of the dump that the sweep uses, such as 12h.")
 
     def may_sweep(self, run: dg.DagsterRun, repository: str) -> bool:
         """Return whether the run was started to sweep: by the sweep job, its schedule, an option or the tag `SWEEP`."""

@@ -292,7 +292,7 @@ def _warnings(terms: IcechunkTerms, basis: PlanBasis, unread: int) -> list[str]:
             "known, so no manifest and no chunk is deleted."
         )
     if basis.blocked:
-        warnings.append(f"This plan cannot be carried out: {basis.blocked}")
+        warnings.append(f"This plan must not be executed: {basis.blocked}")
     if not terms.grace:
         warnings.append("The grace period is zero: what an open session has written and not yet committed can go.")
     return warnings

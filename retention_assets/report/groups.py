@@ -1,7 +1,7 @@
-"""Objects and bytes of a plan by reason, rule, prefix, branch and age: streamed, so that only the groups are in memory.
+"""Objects and bytes of a plan by reason, rule, prefix, branch and age. Only the groups are in memory.
 
-An object counts for each of its branches and rules. The groups by reason, prefix and branch are those that
-`core.summary` makes for the terminal.
+An object counts for each of its branches and rules. The groups by reason, prefix and branch are the same
+as in the terminal (`core.summary`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ Parts = Iterator[tuple[str, pa.Array, pa.Array]]  # kind of groups, name of the 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of objects: those that stay (None: not known for such groups), those that wait, and the candidates."""
+    """A group of objects: objects that stay (None: unknown for this kind of group), that wait, and candidates."""
 
     name: str
     stays: Amount | None
@@ -50,10 +50,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class PlanGroups:
-    """The groups of each kind, those with the most candidate bytes first; ages in their order.
+    """The groups of each kind: the group with the most candidate bytes first; ages in their order.
 
-    `prefix` and `folder` (two levels) are of paths in lakeFS, and of files in Icechunk. What stays counts there and in
-    `branch` once for each path and branch that references it; in Icechunk, once for each file, and not by branch.
+    `prefix` and `folder` (two levels) are of paths in lakeFS, and of files in Icechunk. There and in `branch`, an
+    object that stays counts once for each path and branch that references it. For Icechunk, it counts once for its
+    file, and not by branch.
     """
 
     reason: Sequence[Group]
@@ -63,7 +64,7 @@ class PlanGroups:
     branch: Sequence[Group]
     age: Sequence[Group]
 
-    def named(self) -> dict[str, Sequence[Group]]:
+    def by_kind(self) -> dict[str, Sequence[Group]]:
         """Return the groups by kind."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
@@ -88,42 +89,42 @@ class _Sums:
 
 
 def groups_of(tables: PlanTables) -> PlanGroups:
-    """Return the groups of a plan. Ages count to the time of the plan. Errors: TableContractError without a table."""
+    """Return the groups of a plan. Ages are as of the plan. Errors: TableContractError if a table is missing."""
     plan, warehouse, is_icechunk = tables.plan, tables.warehouse, tables.repository.is_icechunk
-    candidates, named, listed, live = _Sums(), _Sums(), _Sums(), _Sums()
+    candidates, due, listed, live = _Sums(), _Sums(), _Sums(), _Sums()
     planned = plan.repository, PLANNED_OBJECTS, plan.plan_hash
     if not warehouse.is_complete(*planned):
         raise TableContractError(
-            f"{plan.repository}: the objects of the plan of {plan.day} are not stored any more. No report was written. "
+            f"{plan.repository}: the objects of the plan of {plan.day} are no longer stored. No report was written. "
             f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
         )
     for batch in scan_directory(warehouse, *planned, schema=DELETION_CANDIDATES.schema, columns=_DUE):
         candidates.add(_of_due(batch, plan.made_at, is_icechunk))
-    due = plan.repository, DUE_OBJECTS.name, made_name(plan)
-    if plan.first_wait_ends and warehouse.is_complete(*due):
-        for batch in scan_directory(warehouse, *due, schema=DUE_OBJECTS.schema, columns=_DUE):
-            named.add(_of_due(batch, plan.made_at, is_icechunk))
+    due_objects = plan.repository, DUE_OBJECTS.name, made_name(plan)
+    if plan.first_wait_ends and warehouse.is_complete(*due_objects):
+        for batch in scan_directory(warehouse, *due_objects, schema=DUE_OBJECTS.schema, columns=_DUE):
+            due.add(_of_due(batch, plan.made_at, is_icechunk))
     else:
-        named = candidates  # nothing waits, or what waits is not stored any more
+        due = candidates  # no object waits, or the waiting objects are no longer stored
     for batch in tables.batches(STORAGE_INVENTORY.name, ("address", "size", "last_modified")):
         listed.add(_of_listed(batch, plan.made_at, is_icechunk))
     if not is_icechunk:
         pairs = LivePairs.of_plan(tables)
         for batch in tables.batches(ADDRESSES.name, LIVE_PAIR):
             live.add(_of_live(pairs.in_batch(batch)))
-    return PlanGroups(**{kind: _groups(kind, candidates, named, listed, live) for kind in _KINDS})
+    return PlanGroups(**{kind: _groups(kind, candidates, due, listed, live) for kind in _KINDS})
 
 
-def _groups(kind: str, candidates: _Sums, named: _Sums, listed: _Sums, live: _Sums) -> list[Group]:
-    """Return the groups of a kind. `named`: candidates and waiting objects; `listed`: all objects."""
-    names = {name for sums in (named, listed, live) for name in sums.found.get(kind, {})}
+def _groups(kind: str, candidates: _Sums, due: _Sums, listed: _Sums, live: _Sums) -> list[Group]:
+    """Return the groups of a kind. `due`: candidates and waiting objects; `listed`: all objects."""
+    names = {name for sums in (due, listed, live) for name in sums.found.get(kind, {})}
     found = []
     for name in names:
-        of_all, candidate = named.of(kind, name), candidates.of(kind, name)
-        stays = _minus(listed.of(kind, name), of_all) if kind in listed.found else None
+        of_due, candidate = due.of(kind, name), candidates.of(kind, name)
+        stays = _minus(listed.of(kind, name), of_due) if kind in listed.found else None
         if kind in live.found:
             stays = live.of(kind, name)
-        found.append(Group(name, stays, _minus(of_all, candidate), candidate))
+        found.append(Group(name, stays, _minus(of_due, candidate), candidate))
     if kind == "age":
         return sorted(found, key=lambda one: _ALL_AGES.index(one.name))
     return sorted(found, key=lambda one: (-one.candidate.bytes, -one.waiting.bytes, -one.bytes, one.name))
@@ -167,7 +168,7 @@ def _exploded(texts: pa.Array, sizes: pa.Array, nothing: str) -> tuple[pa.Array,
 
 
 def _ages(times: pa.Array, at: datetime) -> pa.Array:
-    """Return the name of each object's age at a time."""
+    """Return the name of each object's group by age at the time `at`."""
     days = (int(at.timestamp() * 1e6) - times.cast(pa.int64()).to_numpy(zero_copy_only=False)) / _DAY
     return pa.array(np.array(_ALL_AGES, dtype=object)[np.searchsorted(list(AGES), days)], pa.string())
 

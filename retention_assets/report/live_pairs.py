@@ -1,4 +1,4 @@
-"""Which (path, address) pairs of a lakeFS repository a plan counts as referenced, batch by batch."""
+"""Finds the (path, address) pairs of a lakeFS repository that a plan counts as live, batch by batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,39 +16,40 @@ from retention_assets.policy.matching import canonical_prefix
 from retention_assets.policy.rules import Hold, LifecycleRule
 
 LIVE_PAIR = ("address", "key", "size", "branches", "left_branches", "added_at", "active", "protected")
-_REMEMBERED = 100_000  # combinations of rules, branches and times
+_REMEMBERED = 100_000  # combinations of properties
 
-_Same = tuple[tuple[bool, ...], datetime, tuple[str, ...], tuple[str, ...]]  # pairs with one result of the rules
+# The properties of a pair that decide whether it is due: rules that cover it, time, branches, left branches.
+_Properties = tuple[tuple[bool, ...], datetime, tuple[str, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class LivePairs:
-    """The rules that decide which pairs are live. They are those of `candidates.live_addresses`.
+    """The rules that decide which pairs are live, as in `candidates.live_addresses`.
 
-    A pair is live if an active commit has it and no lifecycle rule lets it go, or if a tag or hold protects it. Objects
-    outside the namespace are not listed, so their pairs are left out.
+    A pair is live if an active commit has it and no lifecycle rule releases it, or if a tag or hold protects it.
+    Objects outside the namespace are not listed, so their pairs are left out.
     """
 
     rules: Sequence[LifecycleRule]
-    held: Sequence[Hold]
+    holds: Sequence[Hold]
     as_of: datetime
-    _ends: dict[_Same, bool] = field(default_factory=dict)
+    _is_released: dict[_Properties, bool] = field(default_factory=dict)
 
     @classmethod
     def of_plan(cls, tables: PlanTables) -> "LivePairs":
-        """Return the rules of a plan. Errors: TableContractError when its policy is not known any more."""
+        """Return the rules of a plan. Errors: TableContractError if its policy is no longer known."""
         policy, day = policy_of(tables), tables.plan.day
-        held = [hold for hold in policy.holds if hold.kind == "prefix" and hold.in_force(day)]
+        holds = [hold for hold in policy.holds if hold.kind == "prefix" and hold.in_force(day)]
         rules = [rule for rule in policy.lifecycle if rule.enabled]
-        return cls(rules, held, datetime(day.year, day.month, day.day, tzinfo=UTC))
+        return cls(rules, holds, datetime(day.year, day.month, day.day, tzinfo=UTC))
 
     def in_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the live pairs of a batch with the columns `LIVE_PAIR`."""
         active, protected = (batch[name].to_numpy(zero_copy_only=False) for name in ("active", "protected"))
         if self.rules and active.any():
             active = active & ~self._due(batch)
-        if self.held:
-            covered = [any(hold.covers(key) for hold in self.held) for key in batch["key"].to_pylist()]
+        if self.holds:
+            covered = [any(hold.covers(key) for hold in self.holds) for key in batch["key"].to_pylist()]
             protected = protected | np.array(covered, dtype=bool)
         return batch.filter(pa.array((active | protected) & _inside(batch["address"])))
 
@@ -65,17 +66,17 @@ class LivePairs:
 
     def _is_due(self, row: Row) -> bool:
         branches, left = tuple(row["branches"]), tuple(row["left_branches"] or ())
-        same = tuple(rule.covers(row["key"]) for rule in self.rules), row["added_at"], branches, left
-        if same not in self._ends:
-            if len(self._ends) >= _REMEMBERED:
-                self._ends.clear()
+        properties = tuple(rule.covers(row["key"]) for rule in self.rules), row["added_at"], branches, left
+        if properties not in self._is_released:
+            if len(self._is_released) >= _REMEMBERED:
+                self._is_released.clear()
             ends, _ = lifecycle_end(Entry(row["key"], "", 0, row["added_at"], branches, left, ()), self.rules)
-            self._ends[same] = ends is not None and ends <= self.as_of
-        return self._ends[same]
+            self._is_released[properties] = ends is not None and ends <= self.as_of
+        return self._is_released[properties]
 
 
 def _covered(rule: LifecycleRule, paths: pa.Array) -> np.ndarray:
-    """Return `rule.covers` of each path, as 0 or 1. A prefix is compared by Arrow, which is ten times as fast."""
+    """Return `rule.covers` of each path, as 0 or 1. Arrow compares prefixes, which is ten times as fast as Python."""
     if rule.glob is not None:
         return np.fromiter((rule.covers(path) for path in paths.to_pylist()), dtype=np.int64, count=len(paths))
     directory = canonical_prefix(rule.prefix)
@@ -97,6 +98,6 @@ def _codes(values: pa.Array) -> np.ndarray:
 def _inside(addresses: pa.Array) -> np.ndarray:
     """Return whether each address names an object of the namespace, which the store lists."""
     inside = ~pc.match_substring_regex(addresses, f"^{ABSOLUTE}").to_numpy(zero_copy_only=False)
-    for index in np.flatnonzero(~inside):  # few: what was imported, and links
+    for index in np.flatnonzero(~inside):  # few: imported and linked objects
         inside[index] = not is_absolute(listed_name(addresses[int(index)].as_py()))
     return inside

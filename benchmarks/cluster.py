@@ -1,7 +1,7 @@
-"""How much faster a plan is with two executors than with one, on a standalone cluster of Spark on this machine.
+"""Compares a plan with two executors and a plan with one, on a standalone Spark cluster on this machine.
 
-Each executor has one core. The driver runs beside them, so a machine needs three free cores for a fair figure. The
-seconds are those of the command in a process of its own; each plan begins with an empty warehouse.
+Each executor has one core. The driver needs a core too, so a fair figure needs three free cores. The seconds are those
+of the command in a process of its own. Each plan begins with an empty warehouse.
 """
 
 import argparse

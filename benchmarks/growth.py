@@ -1,8 +1,8 @@
-"""How much longer a plan takes with the history of many days: ledgers, plans, policy tables and batches of the caches.
+"""Compares a plan with one day of history and with many: ledgers, plans, policy tables and batches of the caches.
 
-The sample's repository is planned in processes of their own, with a warehouse of one day and with the same warehouse
-after `DAYS` days. The days before are made up: each has a plan, a ledger of 20 objects, the policy, and a batch of each
-cache, as a version that did not merge batches left them. The first plan after that merges them.
+The sample repository is planned in processes of their own, with a warehouse of one day and with the same warehouse
+after `--days` days. The earlier days are generated: each has a plan, a ledger of 20 objects, the policy, and a batch of
+each cache, like the batches of versions that did not merge them. The next plan merges the batches.
 """
 
 import argparse
@@ -32,7 +32,7 @@ _MOST_SECONDS = 900
 
 
 def placed(directory: Path) -> Path:
-    """Lay out the sample with a configuration of its own, and return the file of the configuration."""
+    """Copy the sample with a configuration of its own, and return the configuration file."""
     demo = demo_configuration().parent
     place_sample(demo / _NAME, directory / "namespace")
     settings = yaml.safe_load((demo / "retention.yaml").read_text(encoding="utf-8"))["repositories"][_NAME]
@@ -62,7 +62,7 @@ def seconds_of_plan(file: Path) -> float:
 
 
 def add_days(warehouse: Path, days: int) -> None:
-    """Give the warehouse the tables of so many days before its only one."""
+    """Add the tables of earlier days to a warehouse with one day, so that it has `days` days."""
     tables = warehouse / _NAME
     (plan,) = (file for file in (tables / "plans" / f"{_DAY}").iterdir() if file.name != "current.json")
     document = json.loads(plan.read_text(encoding="utf-8"))
@@ -97,8 +97,8 @@ def _write_ledger(warehouse: str, day: date, plan: str, number: int) -> None:
             }
             for one in range(_SWEPT)
         ]
-        place = LedgerLocation(warehouse, _NAME, day, plan, number, "a-run")
-        place.append(pa.Table.from_pylist(rows, schema=LEDGER), "chunk", kind)
+        location = LedgerLocation(warehouse, _NAME, day, plan, number, "a-run")
+        location.append(pa.Table.from_pylist(rows, schema=LEDGER), "chunk", kind)
 
 
 def _write_batch(tables: Path, kind: str, number: int) -> None:
@@ -118,7 +118,7 @@ def _write_batch(tables: Path, kind: str, number: int) -> None:
 
 
 def growth(days: int, runs: int) -> dict[str, float]:
-    """Return the seconds of plans with one day and with many, and how they compare."""
+    """Return the seconds of plans with one day and with many days, and their ratio."""
     with tempfile.TemporaryDirectory() as directory:
         files = [placed(Path(directory, name)) for name in ("one", "many") if not Path(directory, name).mkdir()]
         for file in files:

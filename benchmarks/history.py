@@ -1,4 +1,4 @@
-"""Time and memory of a plan whose history is long and has many branches, and whose objects are few.
+"""Measures time and memory of a plan of few objects with a long history and many branches.
 
 The main branch has a commit every hour. The other branches begin at commits that lie equally far apart, and have one
 commit of their own, so half of all branches reach a commit of the main branch on average. Commits share a few
@@ -16,7 +16,7 @@ from pathlib import Path
 from lake import TODAY, Lake, commit_record
 from plan import EMPTY, Planned, plan_of, seconds_of
 
-_DAYS, _PER_DAY, _WINDOW = 30, 20, 10  # of the objects
+_DAYS, _PER_DAY, _WINDOW = 30, 20, 10  # days of objects, objects of a day, days that a commit contains
 
 
 def planned(directory: Path, commits: int, branches: int) -> Planned:

@@ -1,4 +1,4 @@
-"""The plan of a collection beside icechunk's own `garbage_collect(dry_run=True)`, on the same files in the same run.
+"""Compares a plan with icechunk's own `garbage_collect(dry_run=True)`, on the same files in the same run.
 
 Our plan is the complete job: listing, history, manifests, chunks, guards, tables. The session is warm. Its start and
 the plan of an almost empty repository (the fixed cost) are printed too. Neither side starts with anything cached.
@@ -32,8 +32,8 @@ from retention_assets.cli.main import cli
 from retention_assets.config.configuration import load_configuration
 
 sys.path = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
-import icechunk as ic  # noqa: E402  # else it would be this file
-import zarr  # noqa: E402  # looks for icechunk as well
+import icechunk as ic  # noqa: E402  # without the line above, this file would be imported
+import zarr  # noqa: E402  # imports icechunk too
 
 ic.set_logs_filter("error")
 _KINDS = ("snapshots", "transaction_logs", "manifests", "chunks")
@@ -41,7 +41,7 @@ _KINDS = ("snapshots", "transaction_logs", "manifests", "chunks")
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """A repository whose older half has expired already, so that only a collection is left to do."""
+    """A repository whose older half of snapshots is already expired, so that only files are left to collect."""
 
     directory: Path
     snapshots: int
@@ -76,7 +76,7 @@ def grow(directory: Path, snapshots: int, per_snapshot: int) -> Grown:
 
 
 def grown_in(directory: Path, snapshots: int, per_snapshot: int) -> Grown:
-    """Return the repositories in `directory`, and make them first unless an earlier run did; forget its plans."""
+    """Return the repositories in `directory`. Make them, or remove the plans of the run that made them."""
     made = directory / "grown.json"
     if made.is_file():
         shutil.rmtree(directory / "warehouse", ignore_errors=True)
@@ -86,7 +86,7 @@ def grown_in(directory: Path, snapshots: int, per_snapshot: int) -> Grown:
         grow(directory / "small", 4, 4)
         write_configuration(directory)
         made.write_text(json.dumps({"snapshots": grown.snapshots, "chunks": grown.chunks}), encoding="utf-8")
-        time.sleep(1)  # the youngest file is then older than a grace of zero
+        time.sleep(1)  # so that the youngest file is older than a grace period of zero
     return Grown(directory / "large", **json.loads(made.read_text(encoding="utf-8")))
 
 
@@ -101,7 +101,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """A plan in a warm session; the seconds of the session's start, and of the plan of almost nothing."""
+    """A plan in a warm session, the seconds of the session's start, and of the plan of an almost empty repository."""
 
     plan: Measured
     session_seconds: float
@@ -109,7 +109,7 @@ class Ours:
 
 
 def peak_mib() -> float:
-    """Return this process's peak."""
+    """Return the peak memory of this process."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines())
     return int(status["VmHWM"].split()[0]) / 1024
 
@@ -140,7 +140,7 @@ def ours(directory: Path) -> Ours:
 
 
 def planned(directory: Path, name: str) -> int:
-    """Plan one repository by the command, and return how many files may go."""
+    """Plan one repository with the command, and return the number of files that may be deleted."""
     configuration = str(directory / "retention.yaml")
     cli.main(args=["--config", configuration, "plan", name], standalone_mode=False)
     (plan,) = (directory / "warehouse" / name / "plans").glob("*/current.json")
@@ -170,7 +170,7 @@ def in_its_own_process(*arguments: str) -> dict[str, object]:
 
 
 def compared(directory: Path, grown: Grown, in_memory: tuple[int, int]) -> tuple[Ours, list[Measured]]:
-    """Return what both took. Errors: SystemExit when they find different things."""
+    """Return the measurements of both. Errors: SystemExit if they find different numbers of files."""
     dry_runs = [Measured(**in_its_own_process("--theirs", str(grown.directory), str(most))) for most in in_memory]  # type: ignore[arg-type]
     document = in_its_own_process("--ours", str(directory))
     mine = Ours(Measured(**document.pop("plan")), **document)  # type: ignore[arg-type]
@@ -186,7 +186,11 @@ def main() -> None:
     parser.add_argument("--snapshots", type=int, default=2_000)
     parser.add_argument("--chunks", type=int, default=500, help="of each snapshot")
     parser.add_argument("--in-memory", type=int, nargs=2, default=[50, 1_000], help="max_snapshots_in_memory")
-    parser.add_argument("--directory", type=Path, help="keep the repository here, or use the one that is here")
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        help="keep the repository in this directory, or use the repository that is already there",
+    )
     parser.add_argument("--ours", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--theirs", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -214,7 +218,9 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(figures))
         return
-    table = Table(title=f"{grown.chunks:,} chunks, {grown.snapshots:,} snapshots, {mine.plan.found:,} files may go")
+    table = Table(
+        title=f"{grown.chunks:,} chunks, {grown.snapshots:,} snapshots, {mine.plan.found:,} files may be deleted"
+    )
     for column in ("", "seconds", "peak"):
         table.add_column(column, justify="right" if column else "left")
     for most, one in zip(arguments.in_memory, dry_runs, strict=True):

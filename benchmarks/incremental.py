@@ -1,7 +1,7 @@
-"""What a daily run reads of ranges and metaranges, beside a full run, and whether that grows with the history.
+"""Compares the bytes of ranges and metaranges that a daily run and a full run read, for a short and a long history.
 
-One day: a new directory of 1 % of the objects comes, the oldest one goes. The bytes are those that executors fetched;
-the dump of the references, which a server writes anew for each run, is not among them.
+Each day adds a directory with 1 % of the objects, and removes the oldest directory. The bytes are those that executors
+fetched, without the dump of the references, which a server writes again for each run.
 """
 
 import argparse
@@ -23,17 +23,17 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.warehouse.table_cache import TableCache
 from retention_assets.warehouse.warehouse import Warehouse
 
-_DAYS = 5  # daily runs that are averaged: where ranges happen to end makes single days differ
+_DAYS = 5  # daily runs that are averaged: single days differ, because ranges end at different keys
 
 
 def bytes_read(spark, lake: Lake, warehouse: Path, run_id: str) -> int:
-    """Return the bytes of ranges and metaranges that a run fetches which has `warehouse` from the runs before it."""
+    """Return the bytes of ranges and metaranges that a run with the caches in `warehouse` fetches."""
     access = StoreAccess(f"file://{lake.namespace}")
     dump = json.loads((lake.directory / "dump.json").read_text(encoding="utf-8"))
     references = DumpSource(access, dump, None).references()
     cache = TableCache(spark, Warehouse(str(warehouse)), "rolling", access, run_id)
-    named = [(node.commit.metarange_id,) for node in commit_graph(references)]
-    of_commits, first = cache.rows(spark.createDataFrame(named, "metarange_id string"), metaranges())
+    commits = [(node.commit.metarange_id,) for node in commit_graph(references)]
+    of_commits, first = cache.rows(spark.createDataFrame(commits, "metarange_id string"), metaranges())
     _, second = cache.rows(of_commits, ranges())
     return first.bytes + second.bytes
 
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--objects", type=int, default=50_000, help="objects of a commit")
     parser.add_argument("--history", type=int, default=8, help="days before; ten times as many in the second case")
     parser.add_argument(
-        "--days", type=int, default=0, help="also compare plans with so many days of history, e.g. 1000"
+        "--days", type=int, default=0, help="also compare plans with this many days of history, such as 1000"
     )
     parser.add_argument("--plans", type=int, default=3, help="plans of each kind whose median is compared")
     arguments = parser.parse_args()

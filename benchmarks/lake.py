@@ -1,7 +1,7 @@
-"""A lakeFS repository of any size, written with the package's own writer: rolling days of objects, ragged ranges.
+"""Writes a lakeFS repository of any size: rolling days of objects, in ranges of different lengths.
 
-Every day a directory of objects comes and the oldest one goes, as a load job with a window leaves them. A range ends
-after a key whose hash says so, as lakeFS splits them, so that ranges that a commit did not touch stay the same files.
+Every day adds a directory of objects and removes the oldest directory, like a load job with a window. The hash of a key
+decides whether a range ends after it, as in lakeFS. So ranges without changes stay the same files.
 """
 
 import json
@@ -43,17 +43,17 @@ class Lake:
     window: int
     raggedness: int = 1000  # entries of a range, on average
     commits: list[Record] = field(default_factory=list)
-    branches: dict[str, str] = field(default_factory=dict)  # further ones: the commit of each head
-    metaranges: list[str] = field(default_factory=list)  # of the commits
+    branches: dict[str, str] = field(default_factory=dict)  # besides main: the commit of each head
+    metaranges: list[str] = field(default_factory=list)  # of each commit
     _written: dict[tuple[tuple[int, int], tuple[int, int]], Range] = field(default_factory=dict)
 
     @property
     def namespace(self) -> Path:
-        """Where the files of the namespace lie."""
+        """The directory of the namespace."""
         return self.directory / "namespace"
 
     def grow(self, until: int) -> None:
-        """Commit every day that is not yet there, the first one as many as fill the window."""
+        """Commit every day up to `until` that has no commit. The first commit fills the window."""
         for day in range(len(self.commits), until):
             self._commit(day)
         self.dump()
@@ -66,10 +66,10 @@ class Lake:
                 yield _address(day, number, self.per_day), written
 
     def _commit(self, day: int) -> None:
-        held = range(day - self.window + 1, day + 1)
-        ends = [(one, number) for one in held for number in _cuts(one, self.per_day, self.raggedness)]
+        days = range(day - self.window + 1, day + 1)
+        ends = [(one, number) for one in days for number in _cuts(one, self.per_day, self.raggedness)]
         last = (day, self.per_day - 1)
-        starts = [(held[0], 0), *(self._after(end) for end in ends)]
+        starts = [(days[0], 0), *(self._after(end) for end in ends)]
         ends = ends if ends and ends[-1] == last else [*ends, last]
         metarange, content = write_metarange([self._range(*bounds) for bounds in zip(starts, ends, strict=False)])
         self._write(metarange, content)
@@ -77,12 +77,12 @@ class Lake:
         self.metaranges.append(metarange)
         self.commits.append(commit_record(metarange, parents, _born(day)))
 
-    def _after(self, place: tuple[int, int]) -> tuple[int, int]:
-        day, number = place
+    def _after(self, position: tuple[int, int]) -> tuple[int, int]:
+        day, number = position
         return (day, number + 1) if number + 1 < self.per_day else (day + 1, 0)
 
     def _range(self, start: tuple[int, int], end: tuple[int, int]) -> Range:
-        """Return the range from one (day, number) to another, written once."""
+        """Return the range between two (day, number) pairs. Each range is written once."""
         if (start, end) not in self._written:
             entries = [
                 _entry(day, number, self.per_day)
@@ -136,14 +136,14 @@ def write_staged(lake: Lake) -> str:
 
 
 def write_inventory(lake: Lake, days: int) -> Path:
-    """Write the objects as an S3 inventory in Parquet, and a file per slice so that the store names the slices."""
+    """Write the objects as an S3 inventory in Parquet, and a file in each slice, so that a listing has the slices."""
     folder = lake.directory / "inventory" / "lake" / "daily"
     delivery = folder / f"{TODAY:%Y-%m-%dT%H-%MZ}"
     delivery.mkdir(parents=True)
     names, times = zip(*lake.objects(days), strict=True)
-    for place in {name.rsplit("/", 1)[0] for name in names}:
-        (lake.namespace / place).mkdir(parents=True, exist_ok=True)
-        (lake.namespace / place / "marker").touch()
+    for slice_ in {name.rsplit("/", 1)[0] for name in names}:
+        (lake.namespace / slice_).mkdir(parents=True, exist_ok=True)
+        (lake.namespace / slice_ / "marker").touch()
     table = pa.table(
         {
             "bucket": pa.repeat("lake", len(names)),
@@ -175,7 +175,7 @@ def write_inventory(lake: Lake, days: int) -> Path:
 
 
 def _born(day: int) -> datetime:
-    """Return when a day's load ran; day 0 lies far enough back that everything here is old."""
+    """Return when a day's load ran. Day 0 is so long ago that all objects are older than the grace period."""
     return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day)
 
 
@@ -207,9 +207,9 @@ def _entry(day: int, number: int, per_day: int) -> Entry:
 
 
 def commit_record(metarange: str, parents: Sequence[str], created_at: datetime) -> Record:
-    """Return a commit as the table of commits has it."""
+    """Return a commit as a record of the table of commits."""
     seconds = int(created_at.timestamp())
-    its_id = commit_id(
+    identity = commit_id(
         committer="loader",
         message="a day",
         metarange_id=metarange,
@@ -218,7 +218,7 @@ def commit_record(metarange: str, parents: Sequence[str], created_at: datetime) 
         parents=list(parents),
     )
     record = CommitData(
-        id=its_id,
+        id=identity,
         committer="loader",
         message="a day",
         meta_range_id=metarange,
@@ -227,4 +227,4 @@ def commit_record(metarange: str, parents: Sequence[str], created_at: datetime) 
         generation=1,
     )
     record.creation_date.seconds = seconds
-    return its_id.encode(), its_id.encode(), record.SerializeToString(deterministic=True)
+    return identity.encode(), identity.encode(), record.SerializeToString(deterministic=True)

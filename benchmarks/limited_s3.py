@@ -1,7 +1,7 @@
-"""A door before an S3 server that lets so many deletions through a second and answers 503 SlowDown to what is beyond.
+"""A proxy of an S3 server that passes on a limited rate of deletions, and answers 503 SlowDown to the others.
 
-Amazon S3 does so: it allows about 3,500 deletions a second and prefix, each key counted, and 5,500 readings apart from
-them. A small server that shares a machine with those who ask it has no limit of its own but the processor's.
+Amazon S3 has such limits: about 3,500 deletions per second and prefix, where each key counts, and also 5,500 reads. A
+small server on the same machine as its clients has no limit other than the processor.
 """
 
 import multiprocessing
@@ -23,9 +23,9 @@ _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "conte
 
 @contextmanager
 def limited(server: S3, deletions_per_second: float) -> Iterator[S3]:
-    """Run a door before the server, in a process of its own, for as long as the block lasts.
+    """Run a proxy of the server in a process of its own until the block ends.
 
-    After a calm it lets a second's worth through at once.
+    After a pause, the proxy passes on the deletions of one second at once.
     """
     processes = multiprocessing.get_context("spawn")
     here, there = processes.Pipe()
@@ -39,16 +39,18 @@ def limited(server: S3, deletions_per_second: float) -> Iterator[S3]:
         process.join()
 
 
-def _serve(upstream: str, deletions_per_second: float, told: Connection) -> None:
+def _serve(upstream: str, deletions_per_second: float, port: Connection) -> None:
     allowance = _Allowance(deletions_per_second)
-    door = type("Door", (_Door,), {"host": urlsplit(upstream).netloc, "allowance": allowance, "connections": local()})
-    with _Server(("127.0.0.1", 0), door) as server:
-        told.send(server.server_port)
+    proxy = type(
+        "Proxy", (_Proxy,), {"host": urlsplit(upstream).netloc, "allowance": allowance, "connections": local()}
+    )
+    with _Server(("127.0.0.1", 0), proxy) as server:
+        port.send(server.server_port)
         server.serve_forever()
 
 
 class _Allowance:
-    """What may still be deleted at this moment."""
+    """The number of deletions that are allowed now."""
 
     def __init__(self, per_second: float) -> None:
         self._per_second = self._left = per_second
@@ -56,7 +58,7 @@ class _Allowance:
         self._lock = Lock()
 
     def takes(self, deletions: int) -> bool:
-        """Return whether so many go through, all of them or none."""
+        """Return whether all of these deletions are allowed. If so, count them."""
         with self._lock:
             passed, self._at = time.monotonic() - self._at, time.monotonic()
             self._left = min(self._per_second, self._left + passed * self._per_second)
@@ -71,7 +73,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
 
-class _Door(BaseHTTPRequestHandler):
+class _Proxy(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     host: str
@@ -95,10 +97,10 @@ class _Door(BaseHTTPRequestHandler):
         if not hasattr(self.connections, "open"):
             self.connections.open = HTTPConnection(self.host)
         connection: HTTPConnection = self.connections.open
-        connection.request(self.command, self.path, body or None, dict(self.headers))  # signed: as it came
-        came = connection.getresponse()
-        content = came.read()
-        self._send(came.status, came.getheaders(), content)
+        connection.request(self.command, self.path, body or None, dict(self.headers))  # unchanged, because it is signed
+        response = connection.getresponse()
+        content = response.read()
+        self._send(response.status, response.getheaders(), content)
 
     def _send(self, status: int, headers: Iterable[tuple[str, str]], content: bytes) -> None:
         self.send_response_only(status)

@@ -1,10 +1,10 @@
-"""Time and memory of plans: of the sample, and at 10^5 and 10^6 entries. The command as it is, in its own processes.
+"""Measures time and memory of plans of the sample, and at 10^5 and 10^6 entries. Each plan is a process of its own.
 
 The sample's plan is compared with an empty Spark session in a process of its own, in the same run: seconds of different
-machines cannot be compared, the ratio can. A warm plan is one more in a process that has planned before.
+machines cannot be compared, the ratio can. A warm plan runs in a process that has planned before.
 
-Memory is the peak of the Python driver (Linux's VmHWM); `driver_mib` adds that of its Java process, whose heap is 1 GB.
-The inventory is a Parquet file, so that no million files need to be made. Memory must not follow the entries.
+Memory is the peak of the Python driver (Linux's VmHWM). `driver_mib` adds the peak of its Java process, whose heap is
+1 GB. The inventory is a Parquet file, so the objects need no files. Memory must not grow with the entries.
 """
 
 import argparse
@@ -64,10 +64,10 @@ print(listed.join(entries, "address", "left_anti").agg(F.count("size"), F.sum("s
 """
 _SAMPLE = Path(__file__).parents[1] / "demo"
 _PLAN = ["plan", "orchard", "--as-of", "2026-11-01", "--json"]
-_TIMES = 3  # of which the median counts
+_TIMES = 3  # plans; their median is the result
 _BEFORE = 2  # plans in a process before the warm ones are timed
-_WINDOW = 10  # days that a commit holds
-_LAKE = 500_000  # listed objects of the lake whose plan is compared with an empty session, and with the least possible
+_WINDOW = 10  # days of objects in a commit
+_LAKE = 500_000  # listed objects of the lake whose plan is compared with an empty session and with bare Spark
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def planned(directory: Path, entries: int) -> Planned:
 
 def rolling_lake(directory: Path, entries: int) -> tuple[Lake, int]:
     """Build a repository of `entries` entries in its head's history. Return it with the number of its days."""
-    days = _WINDOW  # of the commits; the objects of the days before the first one are there as well
+    days = _WINDOW  # of commits; objects of the days before the first commit exist too
     lake = Lake(directory / f"lake-{entries}", entries // (2 * _WINDOW), _WINDOW, raggedness=20_000)
     lake.directory.mkdir()
     lake.grow(days + 1)
@@ -155,7 +155,7 @@ class Small:
 
 
 def small(directory: Path) -> Small:
-    """Time the sample's plan, each time into an empty warehouse, between empty Spark sessions."""
+    """Time plans of the sample, each with an empty warehouse, in turn with empty Spark sessions."""
     empty, plans = [], []
     for number in range(_TIMES):
         empty.append(seconds_of([sys.executable, "-c", EMPTY]))
@@ -170,7 +170,7 @@ def small(directory: Path) -> Small:
 
 
 def _place_sample(target: Path) -> Path:
-    """Return a directory with the sample's configuration; its paths lead to `target`."""
+    """Copy the sample to `target`, and return the directory of its configuration."""
     from retention_assets.demo.sample import place_sample
 
     configured = target / "demo"

@@ -1,4 +1,4 @@
-"""How fast entries come out of a lakeFS range, on one core, beside a plain reader of the same columns.
+"""Compares the package's reader of lakeFS ranges with a plain reader of the same columns, on one core.
 
     python benchmarks/ranges.py           # a table
     python benchmarks/ranges.py --json    # one line of JSON
@@ -6,7 +6,7 @@
 Both readers get the same bytes and make the same seven columns. The package's reader verifies every checksum, the
 content id, the count, the order of the keys and every record's kind. The plain reader is ordinary Python, row by
 row, with compiled codecs (CRC32C, Snappy, protobuf); it verifies the checksum of every block, the count and the
-text, and skips the content id, the order of the keys, the kinds of records and where blocks lie.
+text, and skips the content id, the order of the keys, the kinds of records and the positions of blocks.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from tests.lakefs_tables import Entry, write_range
 
 REAL = Path(__file__).parents[1] / "tests" / "data" / "lakefs" / "tables" / "56569996.sst"
 SYNTHETIC_ENTRIES = 1_000_000
-PER_RANGE = 50_000  # entries; lakeFS splits its ranges at about so many
+PER_RANGE = 50_000  # entries; about the size at which lakeFS splits ranges
 START = datetime(2026, 6, 1, tzinfo=UTC)
 
 type Reader = Callable[[bytes, str], pa.RecordBatch]
@@ -75,7 +75,7 @@ def plain_rows(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     while position < end:
         shared, unshared, size = block[position], block[position + 1], block[position + 2]
         position += 3
-        if shared > 127 or unshared > 127 or size > 127:  # not all of one byte
+        if shared > 127 or unshared > 127 or size > 127:  # a number has more than one byte
             shared, position = number(block, position - 3)
             unshared, position = number(block, position)
             size, position = number(block, position)
@@ -109,8 +109,8 @@ def plain_read(content: bytes, name: str) -> pa.RecordBatch:
     if properties[b"rocksdb.block.based.table.index.type"] == b"\x02\0\0\0":
         locations = [value for part in locations for _, value in plain_rows(plain_block(content, part))]
     keys, entries = [], []
-    for place in locations:
-        for key, value in plain_rows(plain_block(content, place)):
+    for handle in locations:
+        for key, value in plain_rows(plain_block(content, handle)):
             keys.append(key[:-8].decode())
             entries.append(plain_entry(value))
     if len(keys) != int(properties[b"count"]):
@@ -121,7 +121,7 @@ def plain_read(content: bytes, name: str) -> pa.RecordBatch:
 
 
 def synthetic_ranges(entries: int = SYNTHETIC_ENTRIES) -> list[tuple[str, bytes]]:
-    """Return (content id, file) of ranges with keys, addresses and checksums as a lake has them."""
+    """Return (content id, file) of ranges with keys, addresses and checksums like those of a real lake."""
     made = (
         Entry(
             key=f"warehouse/events/day={n // 4_000:04}/part-{n:09}.parquet",
@@ -179,7 +179,7 @@ def main() -> None:
     arguments.add_argument("--json", action="store_true", help="print one line of JSON")
     as_json = arguments.parse_args().json
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core, whatever starts threads
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core, even for libraries that start threads
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     found = figures()

@@ -1,4 +1,4 @@
-"""An S3 server in a process of its own, filled, and emptied by the barest loop: what a sweep is measured against."""
+"""Runs an S3 server, fills it, and empties it with minimal loops of deletions, with which sweeps are compared."""
 
 import asyncio
 import multiprocessing
@@ -22,10 +22,10 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from obstore.store import S3Store
 
 BUCKET = "lake"
-_KEY, _REGION = "benchmark", "us-east-1"  # key and secret, of a server that nobody else sees
+_KEY, _REGION = "benchmark", "us-east-1"  # key and secret of a server that only this machine can reach
 _PUTS_AT_ONCE = 32
 _BULK = 1_000  # keys in one request, the most that S3 takes
-_AGAIN = 0.05  # seconds between a throttle and the next attempt
+_RETRY_AFTER = 0.05  # seconds between a throttled request and its retry
 _STARTS_WITHIN = 60.0  # seconds
 
 
@@ -37,7 +37,7 @@ class S3:
     endpoint: str
 
     def options(self) -> dict[str, str]:
-        """Return the options by which obstore, and the package, reach it."""
+        """Return the options with which obstore and the package connect."""
         return {
             "endpoint": self.endpoint,
             "region": _REGION,
@@ -46,7 +46,7 @@ class S3:
         }
 
     def client(self, connections: int = 1) -> Any:
-        """Return boto3's client."""
+        """Return a client of boto3."""
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
@@ -73,17 +73,17 @@ class S3:
 
         asyncio.run(put_all())
 
-    def bare_seconds(self, keys: Sequence[str], workers: int, at_once: int, *, asking: bool = False) -> float:
-        """Delete the keys in bulk by `workers` processes with `at_once` requests each; return how long it took.
+    def bare_seconds(self, keys: Sequence[str], workers: int, at_once: int, *, listing: bool = False) -> float:
+        """Delete the keys with bulk requests, in `workers` processes with `at_once` requests each. Return the seconds.
 
-        `asking`: of each bulk the keys are listed first. What the store throttles is asked for again at once, and so
-        the store gives all it allows.
+        `listing`: list the keys of each request first. Throttled requests are retried at once, so the store works at
+        its limit.
         """
         processes = multiprocessing.get_context("spawn")
         barrier = processes.Barrier(workers + 1)
         share = -(-len(keys) // workers)
         parts = [keys[start : start + share] for start in range(0, len(keys), share)]
-        at_work = [processes.Process(target=_delete, args=(self, part, at_once, asking, barrier)) for part in parts]
+        at_work = [processes.Process(target=_delete, args=(self, part, at_once, listing, barrier)) for part in parts]
         for one in at_work:
             one.start()
         barrier.wait()
@@ -92,20 +92,20 @@ class S3:
             one.join()
         seconds = time.perf_counter() - started
         if any(one.exitcode for one in at_work):
-            raise SystemExit("the bare loop failed")
+            raise SystemExit("the loop of deletions failed")
         return seconds
 
 
-def _delete(server: S3, keys: Sequence[str], at_once: int, asking: bool, barrier: Any) -> None:
+def _delete(server: S3, keys: Sequence[str], at_once: int, listing: bool, barrier: Any) -> None:
     client = server.client(at_once)
 
     def delete(batch: Sequence[str]) -> None:
-        if asking:
-            told = client.list_objects_v2(Bucket=BUCKET, StartAfter=batch[0][:-1], MaxKeys=_BULK)
-            if told["KeyCount"] < len(batch):
-                raise SystemExit(f"{told['KeyCount']} of {len(batch)} keys were listed")
+        if listing:
+            page = client.list_objects_v2(Bucket=BUCKET, StartAfter=batch[0][:-1], MaxKeys=_BULK)
+            if page["KeyCount"] < len(batch):
+                raise SystemExit(f"{page['KeyCount']} of {len(batch)} keys were listed")
         while not _deleted(client, batch):
-            time.sleep(_AGAIN)
+            time.sleep(_RETRY_AFTER)
 
     barrier.wait()
     with ThreadPoolExecutor(at_once) as pool:
@@ -113,25 +113,25 @@ def _delete(server: S3, keys: Sequence[str], at_once: int, asking: bool, barrier
 
 
 def _deleted(client: Any, batch: Sequence[str]) -> bool:
-    """Delete the keys, and return whether the store let it."""
+    """Delete the keys. Return False if the store throttled the request."""
     try:
-        told = client.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": key} for key in batch]})
+        response = client.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": key} for key in batch]})
     except ClientError as error:
         if error.response["Error"]["Code"] != "SlowDown":
             raise
         return False
-    if "Errors" in told:
-        raise SystemExit(f"the bare loop was refused: {told['Errors'][0]}")
+    if "Errors" in response:
+        raise SystemExit(f"the store refused a deletion: {response['Errors'][0]}")
     return True
 
 
 @contextmanager
 def s3_server(directory: Path) -> Iterator[S3]:
-    """Run versitygw over `directory`, or moto where that is not installed, for as long as the block lasts."""
+    """Run versitygw on `directory`, or moto if versitygw is not installed, until the block ends."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     name, command = _command(directory, port)
-    # A store does not share its processors with those who ask it: here it has one.
+    # A real store does not share processors with its clients: this server gets one processor.
     environment = {**os.environ, "ROOT_ACCESS_KEY": _KEY, "ROOT_SECRET_KEY": _KEY, "GOMAXPROCS": "1"}
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=directory)
@@ -150,14 +150,14 @@ def _command(directory: Path, port: int) -> tuple[str, Sequence[str]]:
     gateway = str(installed) if installed.is_file() else shutil.which("versitygw")
     if gateway is None:
         return "moto", [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(port)]
-    objects, attributes = (directory / place for place in ("objects", "attributes"))
+    objects, attributes = (directory / name for name in ("objects", "attributes"))
     objects.mkdir()
     options = ["--quiet", "--keep-alive", "--port", f"127.0.0.1:{port}"]
-    beside: list[str] = []
-    if not _keeps_attributes(objects):  # else what the server notes of each object is a file of its own
+    sidecar: list[str] = []
+    if not _keeps_attributes(objects):  # then the server needs a file for the attributes of each object
         attributes.mkdir()
-        beside = ["--sidecar", str(attributes)]
-    return "versitygw", [gateway, *options, "posix", *beside, str(objects)]
+        sidecar = ["--sidecar", str(attributes)]
+    return "versitygw", [gateway, *options, "posix", *sidecar, str(objects)]
 
 
 def _keeps_attributes(directory: Path) -> bool:

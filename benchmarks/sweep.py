@@ -1,20 +1,20 @@
-"""Objects per second of a sweep, beside the store's own limit, and the driver's memory at 10^4 and 10^6 candidates.
+"""Measures objects per second of a sweep, and the driver's memory at 10^4 and 10^6 candidates.
 
-The limit is that of a bare loop of bulk deletions on the same S3 server, with as many requests under way at once, that
-asks again at once for what the store throttles. What is held against it is all of the sweep's looks, its questions to
-the store, deletions and lines of the ledger. The start of the session, the plan, the cutting into rounds and the record
-are told apart. What was planned and what is live are made up; the rest is the sweep as it is. The store lies in the
-directory for temporary files: TMPDIR chooses between a disk and memory, and so its speed.
+The sweep is compared with a bare loop of bulk deletions on the same S3 server. The loop has as many requests at once,
+and retries throttled requests at once. The sweep's time has its liveness checks, its requests and its ledger. The start
+of the session, the plan, the making of batches and the record are measured separately. The plan and the live objects
+are generated; the sweep is the real one. The store is in the directory for temporary files, so TMPDIR decides whether
+it is on a disk or in memory, and how fast it is.
 
-`share_of_store_limit` is of a store that has a limit of its own, as Amazon S3 has: `--limit` deletions a second, and
-503 for what is beyond. The sweep has to find that limit, and its workers their shares of it.
+`share_of_store_limit`: the share of the loop's speed on a store with a limit, like Amazon S3: `--limit` deletions per
+second, and 503 for all others. The sweep and its workers have to find this limit.
 
-`share_of_unlimited_store` is of the same server without. What limits it is one processor of this machine, and listing
-takes that up as well as deleting does. So beside it stands a bare loop that lists what it deletes, as a sweep must
-(`share_of_asking_loop`). Loops and sweep take turns, and the median of their pairs counts.
+`share_of_unlimited_store`: the share on the same server without this limit. There one processor of this machine is the
+limit, and listing needs it as well as deleting. So `share_of_asking_loop` is the share of the speed of a loop that also
+lists the objects that it deletes, as a sweep must. Loops and sweep run in turn. The result is the median of all pairs.
 
-Memory is the peak of the Python driver (Linux's VmHWM), in a process of its own for each size. The names of those
-plans do not exist, so that each of them ends as missing and nothing but the store's own part is left out.
+Memory is the peak of the Python driver (Linux's VmHWM), in a process of its own for each size. The objects of these
+plans do not exist, so each object ends as missing. Only the deletions of the store are left out.
 """
 
 import argparse
@@ -58,25 +58,25 @@ from retention_assets.tables import DELETION_CANDIDATES
 from retention_assets.warehouse.warehouse import Warehouse
 
 _NAME = "lake"
-_PER_SLICE = 5_000  # objects that were written to one of lakeFS's slices
+_PER_SLICE = 5_000  # objects in one of lakeFS's slices
 _HASH = "e" * 64
-_SETTINGS = {"grace": "0d"}  # what the plan and its approval are bound to
-_WARM_UP = 2_000  # objects of a pair that does not count: a JVM's first queries are slow
+_SETTINGS = {"grace": "0d"}  # settings of the plan and its approval
+_WARM_UP = 2_000  # objects of a first sweep that is not counted, because a JVM's first queries are slow
 
 
 class TimedEngine(SparkEngine):
-    """The engine as it is, with the seconds that its looks and its workers take."""
+    """The real engine, with the seconds of its liveness checks and its workers."""
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse, repository: RepositorySweep, most: int) -> None:
         super().__init__(spark, warehouse, repository, most=most)
-        self.looking = self.working = 0.0
+        self.checking = self.working = 0.0
 
     def check(self, number: int) -> Batch[DataFrame]:
         """See `Engine`."""
         started = time.perf_counter()
         batch = super().check(number)
-        batch.objects.count()  # else Spark would join as late as it works
-        self.looking += time.perf_counter() - started
+        batch.objects.count()  # otherwise Spark would compute the join during the work
+        self.checking += time.perf_counter() - started
         return batch
 
     def run(self, objects: Batch[DataFrame], task: TaskSpec) -> BatchResult:
@@ -88,7 +88,7 @@ class TimedEngine(SparkEngine):
 
 
 class Planned(RepositorySweep):
-    """See `RepositorySweep`: as planned, and these addresses are live."""
+    """See `RepositorySweep`. All objects are as planned, and the addresses `alive` are live."""
 
     beside, publishes, dump = 0, False, None
 
@@ -112,40 +112,40 @@ class Planned(RepositorySweep):
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """One sweep: what its objects ended as, the seconds of its looks, work, planning and all the rest, its window."""
+    """The outcomes of one sweep, and the seconds of its checks, work, planning, rest and window."""
 
     outcomes: dict[str, int]
-    looking: float
+    checking: float
     working: float
     planning: float
     rest: float
-    window: float  # from the look to the last object, as the record says
+    window: float  # from the liveness check to the last object, from the record
 
     @property
     def objects(self) -> int:
-        """How many it was of."""
+        """The number of objects of the sweep."""
         return sum(self.outcomes.values())
 
     @property
     def rate(self) -> float:
-        """Objects per second of looks and work."""
-        return self.objects / (self.looking + self.working)
+        """Objects per second of checks and work."""
+        return self.objects / (self.checking + self.working)
 
 
 def addresses(spark: SparkSession, objects: int) -> DataFrame:
-    """Return as many addresses as asked for, in slices as lakeFS makes them."""
+    """Return this many addresses, in slices like those of lakeFS."""
     number = F.col("id")
     name = F.format_string("data/%020d/%020d", F.floor(number / _PER_SLICE).cast("long"), number)
     return spark.range(objects).select(name.alias("address"))
 
 
 def keys(objects: int) -> list[str]:
-    """Return the same addresses."""
+    """Return the addresses of `addresses` as a list."""
     return [f"data/{number // _PER_SLICE:020d}/{number:020d}" for number in range(objects)]
 
 
 def swept(spark: SparkSession, directory: Path, access: StoreAccess, planned: DataFrame) -> Swept:
-    """Plan the removal of these objects, rows of `STORAGE_INVENTORY`, and carry it out; as many others are live."""
+    """Plan the deletion of these rows of `STORAGE_INVENTORY`, and execute the plan. As many other objects are live."""
     started = time.perf_counter()
     warehouse = Warehouse(str(directory))
     plan = a_plan(warehouse, planned)
@@ -172,17 +172,17 @@ def swept(spark: SparkSession, directory: Path, access: StoreAccess, planned: Da
     )
     began = time.perf_counter()
     with engine:
-        carried = execute(sweep_run, engine, repository)
+        result = execute(sweep_run, engine, repository)
     ended = time.perf_counter()
-    busy = engine.looking + engine.working
-    outcomes = {outcome: amount.objects for outcome, amount in carried.outcomes.items()}
+    busy = engine.checking + engine.working
+    outcomes = {outcome: amount.objects for outcome, amount in result.outcomes.items()}
     (record,) = read_records(warehouse, _NAME)
     window = record.document["longest_window_seconds"]
-    return Swept(outcomes, engine.looking, engine.working, began - started, ended - began - busy, window)
+    return Swept(outcomes, engine.checking, engine.working, began - started, ended - began - busy, window)
 
 
 def a_plan(warehouse: Warehouse, planned: DataFrame) -> Plan:
-    """Keep a plan of these objects, rows of `STORAGE_INVENTORY`."""
+    """Store a plan that deletes these rows of `STORAGE_INVENTORY`."""
     empty = {name: F.lit(None).cast("timestamp") for name in ("due_since", "first_committed_at", "last_committed_at")}
     lists = {name: F.array().cast("array<string>") for name in ("rule_ids", "paths", "branches")}
     rows = planned.withColumns({"reason": F.lit("expired"), **lists, **empty}).select(*DELETION_CANDIDATES.schema.names)
@@ -214,51 +214,51 @@ def a_plan(warehouse: Warehouse, planned: DataFrame) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A sweep and bare loops on one store, in objects per second, and the load of the machine before.
+    """A sweep and two loops on one store, in objects per second, and the load of the machine before them.
 
-    `bare`: of the loop that only deletes; `asking`: of the loop that lists what it deletes.
+    `bare`: the loop that only deletes; `listing`: the loop that also lists the objects that it deletes.
     """
 
     bare: float
-    asking: float
+    listing: float
     sweep: Swept
     load: float
 
     @property
     def share(self) -> float:
-        """What the sweep reaches of the loop's speed, its looks included."""
+        """The sweep's speed, with its checks, as a share of the bare loop's speed."""
         return self.sweep.rate / self.bare
 
     @property
-    def share_of_asking(self) -> float:
-        """The same of the loop that lists what it deletes."""
-        return self.sweep.rate / self.asking
+    def share_of_listing(self) -> float:
+        """The sweep's speed as a share of the speed of the loop that lists."""
+        return self.sweep.rate / self.listing
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A server, the door through which its bucket is emptied, and what empties it."""
+    """A server that is filled directly, the server or proxy through which it is emptied, and the session of sweeps."""
 
     server: S3
-    door: S3
+    emptied: S3
     spark: SparkSession
 
     def pair(self, directory: Path, objects: int, of_loops: int) -> Pair:
-        """Have each of the loops delete `of_loops` objects, and a sweep `objects`."""
+        """Delete `of_loops` objects with each of the loops, and `objects` with a sweep."""
         load = os.getloadavg()[0]
-        bare, asking = (self.bare(of_loops, asking=asking) for asking in (False, True))
-        return Pair(bare, asking, self.sweep(directory, objects), load)
+        bare, listing = (self.bare(of_loops, listing=listing) for listing in (False, True))
+        return Pair(bare, listing, self.sweep(directory, objects), load)
 
-    def bare(self, objects: int, *, asking: bool) -> float:
-        """Fill the bucket, empty it by a bare loop, and return the objects per second."""
+    def bare(self, objects: int, *, listing: bool) -> float:
+        """Fill the bucket, empty it with a loop, and return the objects per second."""
         names = [f"bare/{name}" for name in keys(objects)]
         self.server.fill(names)
-        return objects / self.door.bare_seconds(names, sweep_workers(self.spark), AT_ONCE, asking=asking)
+        return objects / self.emptied.bare_seconds(names, sweep_workers(self.spark), AT_ONCE, listing=listing)
 
     def sweep(self, directory: Path, objects: int) -> Swept:
-        """Fill the bucket, and empty it by a sweep."""
+        """Fill the bucket, and empty it with a sweep."""
         self.server.fill([f"{_NAME}/{name}" for name in keys(objects)])
-        access = StoreAccess(f"s3://{BUCKET}/{_NAME}", self.door.options())
+        access = StoreAccess(f"s3://{BUCKET}/{_NAME}", self.emptied.options())
         planned = list_objects(self.spark, access, Prefixes(("data/",), ()))
         done = swept(self.spark, directory, access, planned)
         if done.outcomes != {"deleted": objects}:
@@ -268,9 +268,9 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """The store's name, the seconds that the session took to start, and what came of its pairs.
+    """The store's name, the seconds of the session's start, and the measured pairs.
 
-    `limited`: where the store deletes no faster than it was told to.
+    `limited`: the pair on the store with a limit of deletions.
     """
 
     store: str
@@ -280,13 +280,13 @@ class Pairs:
 
 
 def pairs(objects: int, number: int, limit: float, of_limited: int) -> Pairs:
-    """Measure so many pairs, and one of a larger sweep with deletions limited to so many a second."""
+    """Measure `number` pairs, and one pair of a larger sweep with `limit` deletions per second."""
     started = time.perf_counter()
     spark = session(spark_resource({}))
     spark.range(1).count()
     seconds = time.perf_counter() - started
-    with tempfile.TemporaryDirectory() as name, s3_server(Path(name)) as server, limited(server, limit) as door:
-        directory, without, within = Path(name), Store(server, server, spark), Store(server, door, spark)
+    with tempfile.TemporaryDirectory() as name, s3_server(Path(name)) as server, limited(server, limit) as proxy:
+        directory, without, within = Path(name), Store(server, server, spark), Store(server, proxy, spark)
         without.sweep(directory / "warm-up", min(objects, _WARM_UP))
         made = [without.pair(directory / f"warehouse-{one}", objects, objects) for one in range(number)]
         slow = within.pair(directory / "warehouse-limited", of_limited, min(objects, of_limited))
@@ -295,7 +295,7 @@ def pairs(objects: int, number: int, limit: float, of_limited: int) -> Pairs:
 
 
 def peak_of_missing(candidates: int) -> float:
-    """Sweep as many names that do not exist, and return this process's peak in MiB."""
+    """Sweep objects that do not exist, and return the peak of this process in MiB."""
     spark = session(spark_resource({}))
     planned = addresses(spark, candidates).select(
         "address",
@@ -314,7 +314,7 @@ def peak_of_missing(candidates: int) -> float:
 
 
 def peak_in_its_own_process(candidates: int) -> float:
-    """Return the peak of a driver that sweeps so many candidates, in MiB."""
+    """Return the peak in MiB of a driver that sweeps this many candidates."""
     command = [sys.executable, __file__, "--peak-of", str(candidates)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -323,13 +323,13 @@ def peak_in_its_own_process(candidates: int) -> float:
 
 
 def shown(title: str, made: Sequence[Pair]) -> Table:
-    """Return the pairs as people read them."""
+    """Return the pairs as a table for people."""
     table = Table(title=f"{title}: {made[0].sweep.objects:,} objects, in objects per second")
     for column in (
         "bare loop",
         "sweep",
         "share",
-        "asking loop",
+        "listing loop",
         "share",
         "planning",
         "rest of the sweep",
@@ -342,8 +342,8 @@ def shown(title: str, made: Sequence[Pair]) -> Table:
             f"{one.bare:,.0f}",
             f"{one.sweep.rate:,.0f}",
             f"{one.share:.0%}",
-            f"{one.asking:,.0f}",
-            f"{one.share_of_asking:.0%}",
+            f"{one.listing:,.0f}",
+            f"{one.share_of_listing:.0%}",
             f"{one.sweep.planning:.1f} s",
             f"{one.sweep.rest:.1f} s",
             f"{one.sweep.window:.1f} s",
@@ -358,9 +358,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     parser.add_argument("--objects", type=int, default=60_000, help="objects of one sweep")
     parser.add_argument("--of-limited", type=int, default=300_000, help="objects of the sweep of the limited store")
-    parser.add_argument("--pairs", type=int, default=3, help="loops and sweeps that take turns")
+    parser.add_argument("--pairs", type=int, default=3, help="number of pairs of loops and sweep")
     parser.add_argument("--limit", type=float, default=3_500.0, help="deletions per second of the limited store")
-    parser.add_argument("--candidates", type=int, nargs=2, default=[10_000, 1_000_000], help="whose memory is compared")
+    parser.add_argument(
+        "--candidates", type=int, nargs=2, default=[10_000, 1_000_000], help="two sizes whose memory is compared"
+    )
     parser.add_argument("--peak-of", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -378,7 +380,7 @@ def main() -> None:
         "unlimited_per_second": round(median(one.bare for one in made)),
         "unlimited_objects_per_second": round(median(one.sweep.rate for one in made)),
         "share_of_unlimited_store": round(median(one.share for one in made), 3),
-        "share_of_asking_loop": round(median(one.share_of_asking for one in made), 3),
+        "share_of_asking_loop": round(median(one.share_of_listing for one in made), 3),
         "session_seconds": round(measured.session, 1),
         "planning_seconds": round(median(one.sweep.planning for one in made), 1),
         "rest_seconds": round(median(one.sweep.rest for one in made), 1),

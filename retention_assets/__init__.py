@@ -1,7 +1,7 @@
-"""Retention for versioned data lakes: which versions are kept, what goes, and proof of what was done.
+"""Retention for versioned data lakes: plans which objects may be deleted, deletes them, and verifies the result.
 
-`import retention_assets as ra` has the names of `retention_assets.library`. They are imported when they are first used,
-because Spark and Dagster take seconds.
+`import retention_assets as ra` offers the names of `retention_assets.library`. A name is imported at its first use,
+because the imports of Spark and Dagster take seconds.
 """
 
 from importlib import import_module

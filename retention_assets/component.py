@@ -1,4 +1,4 @@
-"""The Dagster component that adds repositories to a project: `defs.yaml` has what a `retention.yaml` has."""
+"""The Dagster component that adds repositories to a project: `defs.yaml` has the keys of a `retention.yaml`."""
 
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,15 @@ if TYPE_CHECKING:
 class RetentionRepository(dg.Component, dg.Resolvable, dg.Model):
     """Plans what may be deleted from lakeFS and Icechunk repositories, and deletes it on approval.
 
-    The attributes are the keys of `retention.yaml`, or `configuration` alone. Relative paths count from `defs.yaml`.
-    Repositories that share objects belong into one component: it alone knows what other repositories refer to.
+    The attributes are the keys of `retention.yaml`, or `configuration` alone. Paths are relative to `defs.yaml`.
+    Put repositories that share objects into one component: a plan only knows the references of its repositories.
     """
 
     configuration: str | None = Field(default=None, description="A retention.yaml. Give this, or the other attributes.")
     warehouse: str | None = Field(default=None, description="Where the tables are written: a path or a URL.")
-    repositories: dict[str, Any] | None = Field(default=None, description="As in retention.yaml, by name.")
+    repositories: dict[str, Any] | None = Field(
+        default=None, description="The repositories by name, as in retention.yaml."
+    )
     shared_warehouse: bool | None = Field(default=None, description="All machines see the local warehouse.")
     spark: dict[str, Any] | None = Field(default=None, description="The configuration of the Spark session.")
     records: dict[str, Any] | None = Field(default=None, description="How records are signed and copied.")

@@ -61,14 +61,14 @@ def build_definitions(
         warehouse = WarehouseResource(root=configuration.warehouse, shared=configuration.shared_warehouse)
         resources = shared_resources(configuration.spark, warehouse, clock or ClockResource())
     repositories = configuration.repositories.values()
-    inventory_sensors, watchers = _inventory_sensors([one for one in repositories if _has_inventories(one)])
-    parts = [_parts(repository) for repository in repositories]
+    inventory_sensors, inventory_clients = _inventory_sensors([one for one in repositories if _has_inventories(one)])
+    automations = [_automation(repository) for repository in repositories]
     return dg.Definitions(
         assets=[asset for repository in repositories for asset in repository_assets(repository)],
-        jobs=[job for part in parts for job in part.jobs],
-        schedules=[schedule for part in parts for schedule in part.schedules],
-        sensors=[*inventory_sensors, *(sensor for part in parts for sensor in part.sensors)],
-        resources={**resources, **repository_resources(configuration, resources), **watchers},
+        jobs=[job for one in automations for job in one.jobs],
+        schedules=[schedule for one in automations for schedule in one.schedules],
+        sensors=[*inventory_sensors, *(sensor for one in automations for sensor in one.sensors)],
+        resources={**resources, **repository_resources(configuration, resources), **inventory_clients},
         loggers=loggers,
         executor=executor,
     )
@@ -106,31 +106,31 @@ def _has_inventories(repository: Repository) -> bool:
 
 
 def _inventory_sensors(
-    watching: Sequence[Repository],
+    repositories: Sequence[Repository],
 ) -> tuple[list[dg.SensorDefinition], dict[str, Any]]:
     """Return the sensors of repositories whose store delivers inventories, and the resources of these sensors."""
-    if not watching:
+    if not repositories:
         return [], {}
     from retention_assets.assets.arrivals import inventory_resources, inventory_sensor  # importing boto3 takes a second
 
-    resources = {key: client for one in watching for key, client in inventory_resources(one).items()}
-    return [inventory_sensor(one, plan_job(one.name)) for one in watching], resources
+    resources = {key: client for one in repositories for key, client in inventory_resources(one).items()}
+    return [inventory_sensor(one, plan_job(one.name)) for one in repositories], resources
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
-    """The jobs of one repository, and what starts them."""
+class _Automation:
+    """The jobs, schedules and sensors of one repository."""
 
     jobs: Sequence["Job"]
     schedules: Sequence["Schedule"]
     sensors: Sequence[dg.SensorDefinition]
 
 
-def _parts(repository: Repository) -> _Parts:
+def _automation(repository: Repository) -> _Automation:
     """Return the jobs, schedules and sensors of a repository. Schedules and sensors are off until somebody starts them.
 
-    A scheduled sweep is refused if nobody approved the plan and no budget covers the plan. In mode `plan` nothing
-    starts a sweep.
+    A scheduled sweep is refused if nobody approved the plan and no budget covers the plan. In mode `plan` no
+    schedule and no sensor starts a sweep.
     """
     plan, sweep, verify = _jobs(repository.name)
     jobs: list[Job] = [plan, sweep, verify, *operation_jobs(repository)]
@@ -140,11 +140,11 @@ def _parts(repository: Repository) -> _Parts:
         dg.build_schedule_from_partitioned_job(job, hour_of_day=at.hour, minute_of_hour=at.minute) for job, at in times
     ]
     schedules.append(_housekeeping(repository))
-    return _Parts(jobs, schedules, repository_sensors(repository, [plan], jobs))
+    return _Automation(jobs, schedules, repository_sensors(repository, [plan], jobs))
 
 
 def _housekeeping(repository: Repository) -> dg.ScheduleDefinition:
-    """Return the schedule that removes old tables once a week. Whoever switches it on wants them removed."""
+    """Return the schedule that removes old tables once a week, if somebody switches it on."""
     at, name = repository.settings.schedule.housekeeping, operation_job(HOUSEKEEPING, repository.name)
     return dg.ScheduleDefinition(
         job_name=name,
@@ -176,13 +176,13 @@ def _jobs(repository: str) -> "tuple[AssetJob, AssetJob, AssetJob]":
             verify_job(repository),
             selection=proof,
             executor_def=ONE_PROCESS,
-            description=f"Read all that {repository} holds again, and verify what was done. Changes nothing.",
+            description=f"Read everything in {repository} again, and verify the sweeps. Changes nothing.",
         ),
     )
 
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Return the definitions of the configuration file that RETENTION_CONFIG names; the default is the demo's."""
+    """Return the definitions of the configuration file that RETENTION_CONFIG names; by default, of the demo."""
     warnings.filterwarnings("ignore", category=dg.BetaWarning)
     return build_definitions(load_configuration(Path(os.environ.get("RETENTION_CONFIG") or demo_configuration())))

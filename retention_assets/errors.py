@@ -50,14 +50,14 @@ class TableContractError(RetentionError):
 
 
 class OutOfMemory(RetentionError):
-    """Java used up its memory. What was not completed must be run again, with more memory."""
+    """Java used up its memory. Unfinished work must be run again with more memory."""
 
 
 class WorkerError(Exception):
     """Carries an error of this project from an executor to the driver, as JSON: Spark hands over only text."""
 
     def __init__(self, error: RetentionError) -> None:
-        kind = next(one for one in type(error).__mro__ if one.__module__ == __name__)  # it is also on the driver
+        kind = next(one for one in type(error).__mro__ if one.__module__ == __name__)  # the driver knows these classes
         super().__init__(_MARK + json.dumps({"error": kind.__name__, "message": str(error)}))
 
 

@@ -90,7 +90,7 @@ class LakeRepository:
     def candidates(self, day: date | None = None) -> pa.Table:
         """Return the objects that a plan may delete, with reasons: the rows of `deletion_candidates`.
 
-        `day`: as `newest_plan`. In a first plan, objects still wait: `table("due_objects")` has these, too.
+        `day`: as `newest_plan`. `table("due_objects")` also has the objects that are due and still wait.
         """
         return self.table(DELETION_CANDIDATES.name, self.newest_plan(day).day)
 
@@ -112,7 +112,7 @@ class LakeRepository:
         from retention_assets.cli.rendering import open_table
 
         if name not in SHOWN:
-            raise ConfigurationError(f"{name}: is no table. Nothing was read. Tables: {', '.join(sorted(SHOWN))}.")
+            raise ConfigurationError(f"{name}: is not a table. Nothing was read. Tables: {', '.join(sorted(SHOWN))}.")
         return open_table(self._warehouse, self.name, name, day or self.newest_plan().day)
 
     def explain(self, asked: str, day: date | None = None) -> Answer:

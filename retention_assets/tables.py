@@ -7,8 +7,8 @@ import pyarrow as pa
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 STRINGS = pa.list_(pa.field("element", pa.string(), nullable=False))
 _TEXTS = pa.list_(pa.field("element", pa.string()))
-_PACKED = pa.dictionary(pa.int32(), pa.string())  # each text once
-NAMES = pa.list_(pa.field("element", _PACKED, nullable=False))
+_DICTIONARY = pa.dictionary(pa.int32(), pa.string())  # stores each string once
+NAMES = pa.list_(pa.field("element", _DICTIONARY, nullable=False))
 
 
 def plain(schema: pa.Schema) -> pa.Schema:
@@ -17,9 +17,9 @@ def plain(schema: pa.Schema) -> pa.Schema:
 
 
 def with_names(schema: pa.Schema, *columns: str) -> pa.Schema:
-    """Return the schema with lists of names that have each text once as the type of some columns."""
-    packed = {name: pa.list_(schema.field(name).type.value_field.with_type(_PACKED)) for name in columns}
-    return pa.schema([field.with_type(packed.get(field.name, field.type)) for field in schema])
+    """Return the schema with dictionary-encoded strings in these columns of lists."""
+    encoded = {name: pa.list_(schema.field(name).type.value_field.with_type(_DICTIONARY)) for name in columns}
+    return pa.schema([field.with_type(encoded.get(field.name, field.type)) for field in schema])
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ EXPIRED_SNAPSHOTS = Table(
     ),
 )
 
-_HELD_BY_SNAPSHOTS = (
+_FROM_SNAPSHOTS = (
     ("live", pa.bool_(), False),  # referenced by a retained snapshot
     ("expired", pa.bool_(), False),  # referenced by released snapshots only
     ("rule_ids", STRINGS, False),  # rules that released those snapshots; empty while live
@@ -211,7 +211,7 @@ REACHABLE_MANIFESTS = Table(
         ("size", pa.int64(), False),  # bytes, as recorded in snapshots
         ("chunk_refs", pa.int64(), False),  # chunk references of all kinds, as recorded in snapshots
         ("snapshots", pa.int64(), False),  # how many snapshots list it
-        *_HELD_BY_SNAPSHOTS,
+        *_FROM_SNAPSHOTS,
     ),
 )
 
@@ -222,7 +222,7 @@ REACHABLE_CHUNKS = Table(
         ("address", pa.string(), False),
         ("chunk_id", pa.string(), True),  # null: a virtual reference into this repository, not to a chunk
         ("certain", pa.bool_(), False),  # false: only virtual references name it; they may mean another location
-        *_HELD_BY_SNAPSHOTS,
+        *_FROM_SNAPSHOTS,
     ),
 )
 
@@ -250,7 +250,7 @@ DUE_OBJECTS = Table(
     schema=pa.schema(
         [
             *DELETION_CANDIDATES.schema,
-            pa.field("found_at", TIMESTAMP, nullable=False),  # since this time, every plan has named it
+            pa.field("found_at", TIMESTAMP, nullable=False),  # every plan since this time has listed it
             pa.field("waits_until", TIMESTAMP, nullable=True),  # a plan made later may delete it; null: a candidate now
         ]
     ),
@@ -305,7 +305,7 @@ TABLES = {
     )
 }
 
-# The names under which `TableCache` stores the rows of table files. A name has a version where its rows changed.
+# The names under which `TableCache` stores the rows of table files. A suffix such as `.v2` means that columns changed.
 CACHED_METARANGES, CACHED_RANGES = "metarange_ranges", "range_entries.v2"
 CACHED_SNAPSHOTS, CACHED_MANIFESTS = "snapshot_manifests", "manifest_chunks.v2"
 

@@ -63,7 +63,7 @@ def pages() -> dict[str, str]:
 
 
 def notebook_page() -> str:
-    """Return the example notebook as a page: its text, its code, and the outputs that are stored in it."""
+    """Return the example notebook as a page: its text, its code, and its stored outputs."""
     lines = []
     for cell in json.loads(_NOTEBOOK.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
@@ -122,7 +122,7 @@ def tables_page() -> str:
     lines = ["# Tables", "", "Made from the code. `retention show REPO TABLE` prints a table of a day.", ""]
     for name in sorted(SHOWN):
         lines += _table(SHOWN[name])
-    lines += ["## ledger", "", "What became of each object, with the fencing token of the sweep (`fence`).", ""]
+    lines += ["## ledger", "", "The outcome of each object, with the fencing token of the sweep (`fence`).", ""]
     lines += _columns("deletion_report", LEDGER)
     return "\n".join(lines)
 
@@ -210,8 +210,8 @@ def checks_page() -> str:
         [
             "# Guards and checks",
             "",
-            "Made from the code. If a guard of a plan fails, nothing is deleted and no plan stands. If a check of a",
-            "verification fails, nothing is changed. The message has the check's name, the value seen and the remedy.",
+            "Made from the code. If a guard of a plan fails, nothing is deleted and there is no plan. If a check of a",
+            "verification fails, nothing is changed. The message has the check's name, the value found and the remedy.",
             "",
             *_rows(("check", "what must hold", "if it does not"), rows),
         ]
@@ -234,7 +234,7 @@ def errors_page() -> str:
         "# Errors",
         "",
         "Made from the code. Each message says where, what is wrong, what was not done, and the remedy. `<…>` is a",
-        "value that was seen. The command's exit status is that of the error. Guards: [their own page](checks.md).",
+        "value that was found. The error decides the exit status. Guards have [their own page](checks.md).",
         "",
     ]
     found = messages()

@@ -1,4 +1,4 @@
-"""The schemas of what commands print with `--json`. The docs show them, and tests hold outputs against them."""
+"""The schemas of the commands' `--json` output. The docs show them, and tests compare outputs with them."""
 
 from collections.abc import Mapping
 from datetime import date, datetime
@@ -135,7 +135,7 @@ class StopOutput(Model):
     was_sweeping: str | None = None
 
 
-class StandingPlan(Model):
+class ValidPlan(Model):
     """The newest valid plan."""
 
     day: date
@@ -157,7 +157,7 @@ class StatusOutput(Model):
     repository: str
     kind: Kind
     mode: Mode
-    plan: StandingPlan | None
+    plan: ValidPlan | None
     candidates: Amount
     waiting: Amount
     monthly_cost: float | None
@@ -205,7 +205,7 @@ class PlanNamed(Model):
 
 
 class Changes(Model):
-    """Objects that only the second plan frees, only the first, or both, for another or for the same reason."""
+    """Objects that only the second plan frees, only the first, both (other reasons), or both (the same reason)."""
 
     repository: str
     price_per_gb_month: float | None
@@ -223,7 +223,7 @@ class PlansDiffOutput(Changes):
 
 
 class Endangered(AmountOutput):
-    """Objects that only the other policy would free, and those of them that a head of a branch shows."""
+    """Objects that only the other policy would free, and the part of them that branch heads and tags contain."""
 
     at_heads: AmountOutput
     by_head: list[NamedAmount]
@@ -298,7 +298,7 @@ class CheckOutput(_Checked):
 
 
 class QuarantinedOutput(Model):
-    """Copies in quarantine. `surplus`: their originals still exist; `unknown`: no ledger names them."""
+    """Copies in quarantine. `surplus`: their originals still exist; `unknown`: no ledger lists them."""
 
     plan: str  # its day and hash
     objects: int
@@ -328,7 +328,7 @@ class DueForPurgeOutput(Model):
 
 
 class AcknowledgedOutput(Model):
-    """The objects that a person acknowledged as lost. Without objects, nothing was acknowledged."""
+    """The objects that a person acknowledged as lost. If `addresses` is empty, nothing was acknowledged."""
 
     acknowledged_by: str | None
     at: datetime | None

@@ -34,7 +34,7 @@ def test_without_a_builder_nothing_is_built_and_each_is_named(machine: Machine) 
     assert refused.returncode == 1
     assert refused.stdout == ""
     assert refused.stderr.splitlines() == [
-        "error: nothing here builds containers. No image was made.",
+        "error: no program that builds containers works on this machine. No image was made.",
         "  podman: is not on PATH",
         "  docker: does not work: Cannot connect to the Docker daemon",
         "Install one of them, or start it, and run: make image",

@@ -97,7 +97,7 @@ def test_a_plan_and_its_candidates_agree_in_every_form(spark: SparkSession, tmp_
 
 def test_an_unknown_table_is_named_with_those_that_there_are(tmp_path: Path) -> None:
     orchard = ra.load(orchard_on_disk(tmp_path).file)["orchard"]
-    with pytest.raises(ConfigurationError, match=r"is no table.*deletion_candidates"):
+    with pytest.raises(ConfigurationError, match=r"is not a table.*deletion_candidates"):
         orchard.table("no_such_table")
 
 

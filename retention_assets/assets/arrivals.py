@@ -1,7 +1,7 @@
-"""The sensor that plans a day when its storage inventory has arrived completely. Source: Dagster facts 5.
+"""The sensor that plans a day when its storage inventory has arrived completely.
 
-`arrivals` decides which days to plan. Its inputs are names and a cursor, no store and no clock. `S3Deliveries` finds
-the deliveries with a boto3 client, fast enough for a sensor, which has one minute.
+`arrivals` decides which days to plan. Its inputs are names and a cursor; it uses no store and no clock. `S3Deliveries`
+finds the deliveries with a boto3 client, fast enough for a sensor, which has one minute.
 """
 
 import json
@@ -77,8 +77,8 @@ class S3Deliveries:
         )
 
 
-WINDOW = timedelta(days=31)  # an inventory that is older than the newest by more than this starts nothing
-_AT_ONCE = 5  # at most so many days start in one tick
+WINDOW = timedelta(days=31)  # an inventory starts nothing if it is older than the newest one by more than this
+_AT_ONCE = 5  # the most days that start in one tick
 _DAY = slice(0, 10)  # deliveries are named YYYY-MM-DDTHH-MMZ
 
 
@@ -130,16 +130,16 @@ def _cursor(started: set[str]) -> str:
 _EVERY = 300  # seconds between two ticks; inventories come daily or weekly
 
 
-def s3_key(repository: Repository, place: int) -> str:
-    """Return the key of the S3 resource of the inventory with index `place`."""
-    return f"{repository.name}_inventory_{place}_s3"
+def s3_key(repository: Repository, index: int) -> str:
+    """Return the key of the S3 resource of the inventory with this index."""
+    return f"{repository.name}_inventory_{index}_s3"
 
 
 def inventory_resources(repository: Repository) -> Mapping[str, S3Resource]:
     """Return the S3 resources of the repository's inventories. Secrets stay names of environment variables."""
     return {
-        s3_key(repository, place): _s3_resource(repository.settings.storage_options, inventory)
-        for place, inventory in enumerate(repository.lakefs.inventory)
+        s3_key(repository, index): _s3_resource(repository.settings.storage_options, inventory)
+        for index, inventory in enumerate(repository.lakefs.inventory)
         if inventory.url.startswith("s3")
     }
 
@@ -152,13 +152,13 @@ def inventory_sensor(repository: Repository, job: str) -> dg.SensorDefinition:
         job_name=job,
         minimum_interval_seconds=_EVERY,
         required_resource_keys=set(inventory_resources(repository)),
-        description=f"Plans {repository.name} for a day when a complete storage inventory of it has arrived.",
+        description=f"Plans {repository.name} for a day when its storage inventory of that day has arrived completely.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         complete = [_complete(deliveries) for deliveries in _watched(context, repository)]
         found = arrivals(complete, context.cursor)
         if not found.days:
-            return dg.SensorResult(skip_reason="no inventory has arrived since", cursor=found.cursor or None)
+            return dg.SensorResult(skip_reason="no new inventory has arrived", cursor=found.cursor or None)
         requests = [
             dg.RunRequest(
                 run_key=f"{repository.name}:{key}", partition_key=day.isoformat(), tags={"retention/inventory": key}
@@ -173,8 +173,8 @@ def inventory_sensor(repository: Repository, job: str) -> dg.SensorDefinition:
 def _watched(context: dg.SensorEvaluationContext, repository: Repository) -> Sequence[Deliveries]:
     """Return the inventories to watch: in S3 through Dagster's resource, elsewhere through the object store."""
     watched: list[Deliveries] = []
-    for place, (_, url, options) in enumerate(repository.inventories()):
-        client = getattr(context.resources, s3_key(repository, place), None)  # Dagster passes the resource's client
+    for index, (_, url, options) in enumerate(repository.inventories()):
+        client = getattr(context.resources, s3_key(repository, index), None)  # Dagster passes the resource's client
         watched.append(S3Deliveries(client, url) if client else Inventory(StoreAccess(url, options)))
     return watched
 

@@ -1,7 +1,7 @@
 """The sensors that sweep approved plans, and that send messages about waiting plans, refusals and failures.
 
-All of them are off until someone switches them on. Messages go to a webhook. Its address is in the environment, because
-the address is a secret.
+All sensors are off until someone switches them on. Messages go to a webhook. The webhook's address is a secret, so it
+comes from the environment.
 """
 
 import json
@@ -34,28 +34,30 @@ Message = Mapping[str, str | int]
 
 
 def send(message: Message) -> None:
-    """Post the message as JSON. Its key `text` is what chat programs show.
+    """Post the message as JSON to the webhook. Chat programs show the value of `text`.
 
-    Errors: ConfigurationError if no address is set; StoreError if the message was not accepted. Neither has the
-    address in its text.
+    Errors: ConfigurationError if no address is set; StoreError if the message was not accepted. The texts of
+    these errors do not contain the address.
     """
     address = os.environ.get(WEBHOOK, "")
     if not address.startswith(("https://", "http://")):
         raise ConfigurationError(
-            f"{WEBHOOK} is {'not the URL of a webhook' if address else 'not set'}. No message was sent. Set it in the "
-            "environment of Dagster's code location, or switch this sensor off."
+            f"{WEBHOOK} is {'not the URL of a webhook' if address else 'not set'}. No message was sent. Set it in "
+            "the environment of Dagster's code location, or switch this sensor off."
         )
     try:
-        answer = _client(address).request(
+        response = _client(address).request(
             "POST", address, body=json.dumps(message).encode(), headers={"Content-Type": "application/json"},
             retries=_RETRIES, timeout=_TIMEOUT,
         )  # fmt: skip
-        problem = "" if answer.status < 300 else f"it answered with status {answer.status}"
+        problem = "" if response.status < 300 else f"the response has status {response.status}"
     except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-        problem = f"it cannot be reached ({type(getattr(error, 'reason', None) or error).__name__})"
+        problem = f"the connection failed ({type(getattr(error, 'reason', None) or error).__name__})"
     if problem:  # raised outside of `except`, so that no traceback shows the address
-        told = f"The webhook in {WEBHOOK} did not accept a message: {problem}. It was not delivered. Check the address."
-        raise StoreError(f"{told} Message: {message['text']}")
+        raise StoreError(
+            f"The webhook in {WEBHOOK} did not accept a message: {problem}. The message was not delivered. Check the "
+            f"address. Message: {message['text']}"
+        )
 
 
 def _client(address: str) -> urllib3.PoolManager:
@@ -68,7 +70,7 @@ if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 _EVERY = 60  # seconds between two ticks
-_DAYS = 7  # the newest planned days that are searched for approved plans
+_DAYS = 7  # how many of the newest planned days are searched for approved plans
 _PARTITION = "dagster/partition"
 
 Jobs = Sequence["dg.JobDefinition | UnresolvedAssetJobDefinition"]
@@ -80,7 +82,7 @@ def approved_sensor(repository: Repository) -> dg.SensorDefinition:
         name=f"{repository.name}_approved",
         job_name=sweep_job(repository.name),
         minimum_interval_seconds=_EVERY,
-        description=f"Sweeps {repository.name} when a person approved a plan of its newest {_DAYS} planned days.",
+        description=f"Sweeps {repository.name} when a person approved a plan of its {_DAYS} newest planned days.",
     )
     return sensor(for_repository(_request_sweeps, repository.name))
 
@@ -103,7 +105,8 @@ def _request_sweeps(
 def _approved(resource: RepositoryResource) -> Iterator[tuple[Plan, Approval]]:
     """Yield the plans that a person approved and that are not too old, with their approvals."""
     for day in sorted(resource.warehouse.directories(resource.name, PLANS))[-_DAYS:]:
-        # The day has no plan, its approval is damaged, or another version wrote it: a sweep would be refused too.
+        # A day is left out if it has no plan, if its approval is damaged, or if another version wrote the plan. A sweep
+        # of such a day would be refused too.
         with suppress(GuardRefused, TableContractError):
             plan = load_plan(resource.warehouse, resource.name, date.fromisoformat(day))
             approval = person_approval(resource.warehouse, plan)
@@ -112,7 +115,7 @@ def _approved(resource: RepositoryResource) -> Iterator[tuple[Plan, Approval]]:
 
 
 def waiting_sensor(repository: Repository, plans: Jobs) -> dg.SensorDefinition:
-    """Return the sensor that sends a message when a plan was made that a person must approve."""
+    """Return the sensor that sends a message when a new plan needs a person's approval."""
     sensor = dg.run_status_sensor(
         run_status=dg.DagsterRunStatus.SUCCESS,
         name=f"{repository.name}_waiting",
@@ -127,9 +130,9 @@ def _send_if_plan_waits(context: dg.RunStatusSensorContext, resource: Repository
     run = context.dagster_run
     plan = load_plan(resource.warehouse, resource.name, date.fromisoformat(run.tags[_PARTITION]))
     if plan.run_id != run.run_id:
-        return dg.SkipReason(f"another run made the plan of {plan.day} again")
+        return dg.SkipReason(f"another run has replaced the plan of {plan.day}")
     if not _waits(resource, plan):
-        return dg.SkipReason(f"the plan of {plan.day} waits for nobody")
+        return dg.SkipReason(f"the plan of {plan.day} does not wait for approval")
     send(waiting_message(plan))
     return None
 
@@ -195,7 +198,7 @@ def failure_sensor(repository: Repository, jobs: Jobs) -> dg.SensorDefinition:
 
 
 def repository_sensors(repository: Repository, plan: Jobs, every: Jobs) -> list[dg.SensorDefinition]:
-    """Return the sensors of a repository. One that never deletes anything has no sensor that sweeps."""
+    """Return the sensors of a repository. In mode `plan` there is no sensor that sweeps."""
     sweeping = [] if repository.settings.mode == "plan" else [approved_sensor(repository)]
     return [*sweeping, waiting_sensor(repository, plan), failure_sensor(repository, every)]
 

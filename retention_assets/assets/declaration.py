@@ -1,4 +1,4 @@
-"""Declares the assets: each is a function of a module, and `definition` makes the asset of one repository of it."""
+"""Declares assets: a function per asset, from which `definition` makes the asset of each repository."""
 
 import hashlib
 import inspect
@@ -35,15 +35,15 @@ Made = dg.MaterializeResult[Rows]  # what an asset returns
 class Declaration:
     """A daily asset that every repository of a system has. Its checks are blocking.
 
-    The function has the asset's name. Its parameters say what the asset needs: `resource` is the repository, and each
-    parameter of the type `Rows` is the table of this name.
+    The function has the name of the asset. Its parameters are what the asset needs: `resource` is the repository, and
+    each parameter of the type `Rows` is the table with the name of the parameter.
     """
 
     make: Callable[..., dg.MaterializeResult[Any]]
-    after: Sequence[str]  # the assets that run before it, of which it reads no rows
+    after: Sequence[str]  # assets that run before it, and whose rows it does not read
     checks: Sequence[str]  # the guards that it runs
     stage: Literal["plan", "sweep", "verify"]
-    has_rows: bool  # whether it returns rows for the warehouse; else it writes to the warehouse itself
+    has_rows: bool  # whether it returns rows for the warehouse; if not, it writes to the warehouse itself
 
     def definition(self, repository: Repository) -> dg.AssetsDefinition:
         """Return the asset of a repository."""
@@ -72,7 +72,7 @@ class Declaration:
             freshness_policy=_freshness(repository) if name == DELETION_CANDIDATES.name else None,
         )
         make = for_repository(self.make, repository.name)
-        return declared(_with_start(make, repository, system) if self.has_rows else make)
+        return declared(_instrumented(make, repository, system) if self.has_rows else make)
 
 
 def declared(
@@ -91,10 +91,10 @@ def _freshness(repository: Repository) -> dg.FreshnessPolicy | None:
     return dg.FreshnessPolicy.time_window(fail_window=within) if within else None
 
 
-def _with_start(make: Callable[..., Made], repository: Repository, system: str) -> Callable[..., Made]:
-    """Return `make` with Spark's settings for the repository's size, and its result with the column lineage.
+def _instrumented(make: Callable[..., Made], repository: Repository, system: str) -> Callable[..., Made]:
+    """Return `make`, run with Spark's settings for the repository's size.
 
-    The rows note when the asset began.
+    The result has the column lineage and the time at which the asset started.
     """
     key, lineage = repository_key(repository.name), column_lineage(system, repository.name, make.__name__)
 
@@ -108,7 +108,7 @@ def _with_start(make: Callable[..., Made], repository: Repository, system: str) 
             made = make(*arguments, **inputs)
         return made._replace(value=replace(made.value, began=began), metadata={**(made.metadata or {}), **lineage})
 
-    # Without the type of the result: an asset with checks has several outputs, and Dagster would expect a tuple.
+    # The return type is left out: an asset with checks has several outputs, so Dagster would expect a tuple.
     vars(timed)["__signature__"] = inspect.signature(make).replace(return_annotation=inspect.Signature.empty)
     timed.__annotations__ = {name: kind for name, kind in make.__annotations__.items() if name != "return"}
     return timed
@@ -124,7 +124,7 @@ def column_lineage(system: str, repository: str, table: str) -> dict[str, dg.Tab
 
 
 def _check_spec(guard: str, asset: dg.AssetKey) -> dg.AssetCheckSpec:
-    """Return the spec of a guard. Its results belong to a partition, as its asset's rows do."""
+    """Return the spec of a guard. Its results belong to the same partitions as the rows of its asset."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)  # Dagster 1.13 previews `partitions_def` of checks
         return dg.AssetCheckSpec(guard, asset=asset, blocking=True, description=CHECKS[guard], partitions_def=daily)
@@ -138,12 +138,12 @@ def checked(
 ) -> Made:
     """Return the asset's rows with its check results, numbers that Dagster plots, and the version of the data.
 
-    Dagster writes the rows even if a guard refuses. Then the details of the rows have `refused`, and later
+    Dagster writes the rows even if a guard refuses. Then `refused` of the rows' details names the guard, and later
     steps do not use these rows.
     """
     check_results = tuple(check_results)
     refused = ", ".join(check_result.guard for check_result in refusals(check_results))
-    # The details of the rows may be those of another table: its checks are not the checks of this one.
+    # The details may be those of another table. Its check results are replaced by the ones of this table.
     details = replace(rows.details, refused=refused or rows.details.refused, check_results=check_results or None)
     return dg.MaterializeResult(
         value=replace(rows, details=details),
@@ -161,13 +161,13 @@ def checked(
     )
 
 
-def report_of(report: Report, taken_at: datetime) -> Made:
+def report_result(report: Report, taken_at: datetime) -> Made:
     """Return the ledger of a plan, with the numbers of the report."""
     rows = Rows(report.ledger, taken_at, Details(plan_hash=report.plan.plan_hash))
     return checked(rows, numbers=report.numbers())
 
 
-def verification_of(check_results: Sequence[CheckResult], checks: Sequence[str], began: datetime) -> Made:
+def verification_result(check_results: Sequence[CheckResult], checks: Sequence[str], began: datetime) -> Made:
     """Return the table of the check results of a verification, and one result for each of `checks`."""
     rows = [{"check": one.guard, "passed": one.passed, "saw": one.detail} for one in check_results]
     table = pa.Table.from_pylist(rows, schema=DELETION_PROOF.schema)
@@ -182,14 +182,14 @@ def _plotted(check_result: CheckResult) -> Mapping[str, float]:
 
 @cache
 def code_version() -> str:
-    """Return a digest of the modules that decide what a table has.
+    """Return a digest of the modules that decide what a table contains.
 
-    A constant that people change by hand would be forgotten. A digest of all these modules also changes with a comment,
-    which only shows an asset as outdated until its next run.
+    People would forget to change a constant. A digest also changes if only a comment changes: then Dagster shows the
+    assets as outdated until their next run.
     """
     package = Path(retention_assets.__file__).parent
-    rooms = (package / room for room in ("core", "spark", "policy", "inventory", "lakefs", "icechunk"))
-    files = [*(file for room in rooms for file in room.rglob("*.py")), package / "tables.py"]
+    names = ("core", "spark", "policy", "inventory", "lakefs", "icechunk")
+    files = [*(file for name in names for file in (package / name).rglob("*.py")), package / "tables.py"]
     digest = hashlib.sha256()
     for file in sorted(files):
         digest.update(file.read_bytes())

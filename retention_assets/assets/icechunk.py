@@ -1,4 +1,4 @@
-"""The asset graph of one Icechunk repository, from its history to candidates and their deletion. Source: DESIGN.md.
+"""The asset graph of one Icechunk repository, from its history to candidates and their deletion.
 
 The store is listed before the references are read, so the references include all commits made in between.
 """
@@ -11,7 +11,7 @@ from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.assets.declaration import Declaration, Made, checked, declared, report_of, verification_of
+from retention_assets.assets.declaration import Declaration, Made, checked, declared, report_result, verification_result
 from retention_assets.assets.reporting import plan_metadata, retention_report
 from retention_assets.assets.resources import RepositoryResource, session
 from retention_assets.assets.runs import ReadOptions, SweepOptions, day_of
@@ -54,7 +54,7 @@ from retention_assets.warehouse.warehouse import Rows
 
 @declared()
 def policy_table(context: dg.AssetExecutionContext, resource: RepositoryResource) -> Made:
-    """Every version of the policy that a run of this day saw, by `policy_hash` and run."""
+    """Every version of the policy that a run of this day read, by `policy_hash` and run."""
     require_same_location(resource.warehouse, resource.repository)
     require_past(resource.warehouse, resource.name, resource.clock.now())
     withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
@@ -69,18 +69,18 @@ def policy_table(context: dg.AssetExecutionContext, resource: RepositoryResource
 def storage_inventory(
     context: dg.AssetExecutionContext, resource: RepositoryResource, pyspark: LazyPySparkResource
 ) -> Made:
-    """Every object of the repository, listed now; chunks in parts, on executors."""
+    """Every object of the repository, listed by this run. Executors list chunks in parallel."""
     withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
     opened, taken_at = resource.open_icechunk(), resource.clock.now()
     access = opened.access
     reader = ObjectReader(access)
-    places = icechunk_prefixes(reader)
-    listed = Rows(list_objects(session(pyspark), access, places), taken_at)
-    seen = F.collect_set(top_of(F.col("address"))).alias("places")
-    rows, counted = resource.write("storage_inventory", day_of(context), listed, [seen, *unusual_counts()])
+    prefixes = icechunk_prefixes(reader)
+    listed = Rows(list_objects(session(pyspark), access, prefixes), taken_at)
+    listed_prefixes = F.collect_set(top_of(F.col("address"))).alias("prefixes")
+    rows, counted = resource.write("storage_inventory", day_of(context), listed, [listed_prefixes, *unusual_counts()])
     check_results = [
-        guards.listing_complete(unlisted(counted["places"], places, reader)),
-        guards.namespaces_apart(resource.name, resource.places()),
+        guards.listing_complete(unlisted(counted["prefixes"], prefixes, reader)),
+        guards.namespaces_apart(resource.name, resource.locations()),
         clocks(resource.repository, opened.access, resource.clock.now),
     ]
     details = Details(unusual_names=unusual_names(counted))
@@ -89,7 +89,7 @@ def storage_inventory(
 
 @declared(after=["policy_table", "storage_inventory"])
 def repository_history(context: dg.AssetExecutionContext, resource: RepositoryResource) -> Made:
-    """Every snapshot with its parent and the branches and tags that name or reach it, as of one instant."""
+    """Every snapshot with its parent and the branches and tags that name or reach it, all read at the same time."""
     state = resource.open_icechunk().source.state()
     listed = resource.warehouse.metadata(resource.name, "storage_inventory", day_of(context)).taken_at
     cutoff = min(listed, state.taken_at) - resource.repository.settings.grace
@@ -108,7 +108,7 @@ def repository_history(context: dg.AssetExecutionContext, resource: RepositoryRe
 def expired_snapshots(
     context: dg.AssetExecutionContext, resource: RepositoryResource, repository_history: Rows
 ) -> Made:
-    """Every snapshot: kept, released by the policy or dropped since nothing reaches it; and why."""
+    """Every snapshot: kept, released by the policy, or dropped because it is unreachable; with the reason."""
     basis = _basis(resource, context, repository_history)
     rows = decision_rows(basis.state, basis.retained)
     edits = basis.edits
@@ -125,14 +125,14 @@ def reachable_manifests(
     storage_inventory: Rows,
     repository_history: Rows,
 ) -> Made:
-    """Every manifest of a snapshot that stays (`live`), and those that only released snapshots name."""
+    """Every manifest that a retained snapshot references (`live`), and those that only released snapshots reference."""
     basis, lost = _basis(resource, context, repository_history), resource.lost(pyspark, storage_inventory)
     cache = resource.cache(context, pyspark, config, lost)
     snapshots = snapshots_of(session(pyspark), basis.retained, basis.retained.leaving(basis.state))
-    named, reading = cache.rows(snapshots, snapshot_manifests())
+    references, reading = cache.rows(snapshots, snapshot_manifests())
     metadata = storage_inventory.frame.where(~F.col("address").startswith(CHUNKS))
     there = metadata.select("address", F.lit(True).alias("there"))
-    every = manifests_of(snapshots, named).join(there, on="address", how="left")
+    every = manifests_of(snapshots, references).join(there, on="address", how="left")
     found = every.where(F.col("live") | F.col("there")).drop("there").cache()
     listing_cutoff = AgeCutoff(storage_inventory.taken_at, resource.repository.settings.grace, issued=no_issue_time)
     stay = others(session(pyspark), basis.retained).where(F.col("address").startswith(SNAPSHOTS))
@@ -142,7 +142,7 @@ def reachable_manifests(
     resource.record_missing(referenced)
     unread = 0
     if referenced.lost:  # the unread snapshots are among the lost files
-        read = named.select(F.concat(F.lit(SNAPSHOTS), "snapshot_id").alias("address"))
+        read = references.select(F.concat(F.lit(SNAPSHOTS), "snapshot_id").alias("address"))
         unread = stay.join(lost, on="address", how="left_semi").join(read, on="address", how="left_anti").count()
     numbers = {"snapshots_read": reading.files, "snapshot_bytes": reading.bytes, "lost": referenced.lost}
     rows = _of(resource, context, basis, found)
@@ -159,14 +159,14 @@ def reachable_chunks(
     storage_inventory: Rows,
     reachable_manifests: Rows,
 ) -> Made:
-    """Every chunk that a manifest names; each manifest is read once, on executors, and cached by its id."""
+    """Every chunk that a manifest references. Executors read each manifest once and cache its rows by its id."""
     lost, manifests = resource.lost(pyspark, storage_inventory), reachable_manifests.frame
     cache = resource.cache(context, pyspark, config, lost)
-    named, reading = cache.rows(manifests, manifest_chunks())
-    found = chunks_of(manifests, named, cache.url).cache()
+    references, reading = cache.rows(manifests, manifest_chunks())
+    found = chunks_of(manifests, references, cache.url).cache()
     opened, inventory = resource.open_icechunk(), storage_inventory.frame
     listing_cutoff = AgeCutoff(storage_inventory.taken_at, resource.repository.settings.grace, issued=no_issue_time)
-    refs = refs_of(named).cache()
+    refs = refs_of(references).cache()
     must_exist = found.where("live AND certain")
     referenced = referenced_exist("chunks_exist", must_exist, inventory, opened.access, listing_cutoff, lost)
     resource.record_missing(referenced)
@@ -184,7 +184,7 @@ def reachable_chunks(
     check_results = [manifests_complete(incomplete), referenced.check_result]
     files = {"manifests_read": reading.files, "manifest_bytes": reading.bytes, "lost": referenced.lost}
     numbers = {**of_kinds, **files}
-    # The other details stay: policy and history are the same.
+    # The other details stay, because the policy and the history are the same.
     details = replace(reachable_manifests.details, lost=referenced.lost, unread=unread_row["manifests"])
     rows = Rows(found, reachable_manifests.taken_at, details)
     return checked(rows, check_results, numbers)
@@ -201,7 +201,7 @@ def deletion_candidates(
     reachable_manifests: Rows,
     reachable_chunks: Rows,
 ) -> Made:
-    """What may be deleted and why, one row per address; empty when any guard refuses."""
+    """What may be deleted and why, one row per address; empty if a guard refuses."""
     day, settings, spark = day_of(context), resource.repository.icechunk, session(pyspark)
     terms = IcechunkTerms(
         repository=resource.name,
@@ -243,22 +243,22 @@ def _of(
 def deletion_report(
     context: dg.AssetExecutionContext, resource: RepositoryResource, config: SweepOptions, pyspark: LazyPySparkResource
 ) -> Made:
-    """What became of each candidate and of each reference that was to go; no rows while the mode is `plan`.
+    """The outcome of each candidate, and of each branch and tag of the plan's edits; no rows in mode `plan`.
 
-    Only a run that was started to sweep executes the plan first: "Materialize all" deletes nothing.
+    A run that was started to sweep executes the plan first. "Materialize all" deletes nothing.
     """
     sweep = resource.sweep(context, pyspark, resource.with_options(config).open_icechunk())
     execute = config.may_sweep(context.run, resource.name)
-    return report_of(report(sweep, execute=execute, plan_hash=config.plan_hash), resource.clock.now())
+    return report_result(report(sweep, execute=execute, plan_hash=config.plan_hash), resource.clock.now())
 
 
 @declared(after=["deletion_report"], checks=proof.CHECKS, stage="verify")
 def deletion_proof(
     context: dg.AssetExecutionContext, resource: RepositoryResource, pyspark: LazyPySparkResource
 ) -> Made:
-    """What exists, held against what is referenced and against every ledger: all read again, nothing cached."""
+    """The checks of a verification: the store, compared with all references and ledgers, all read without a cache."""
     began, sweep = resource.clock.now(), resource.sweep(context, pyspark, resource.open_icechunk())
-    return verification_of(proof.verify(sweep), proof.CHECKS, began)
+    return verification_result(proof.verify(sweep), proof.CHECKS, began)
 
 
 ICECHUNK_ASSETS: tuple[Declaration, ...] = (  # in the order in which they run

@@ -1,8 +1,8 @@
-"""The asset graph of one lakeFS repository. Source: DESIGN.md, The way data flows.
+"""The asset graph of one lakeFS repository.
 
 The assets of the plan's inputs come first: policy, storage inventory, staged objects, commits. They are read in this
-order, and each has the time at which it was read. Candidates come from an older input, the storage inventory; liveness
-comes from the newer ones.
+order, and each has the time at which it was read. Candidates come from the storage inventory, the oldest input.
+Liveness comes from the newer inputs.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import functions as F
 
-from retention_assets.assets.declaration import Declaration, Made, checked, declared, report_of, verification_of
+from retention_assets.assets.declaration import Declaration, Made, checked, declared, report_result, verification_result
 from retention_assets.assets.reporting import plan_metadata, retention_report
 from retention_assets.assets.resources import RepositoryResource, session
 from retention_assets.assets.runs import ReadOptions, SweepOptions, day_of
@@ -62,7 +62,7 @@ PLAN_GUARDS = (
 
 @declared()
 def policy_table(context: dg.AssetExecutionContext, resource: RepositoryResource) -> Made:
-    """Every version of the policy that a run of this day saw, by `policy_hash` and run. Source: seed 002."""
+    """Every version of the policy that a run of this day read, by `policy_hash` and run."""
     require_same_location(resource.warehouse, resource.repository)
     require_past(resource.warehouse, resource.name, resource.clock.now())
     withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
@@ -74,7 +74,7 @@ def policy_table(context: dg.AssetExecutionContext, resource: RepositoryResource
 
 @declared()
 def current_rules(resource: RepositoryResource, policy_table: Rows) -> Made:
-    """Each lifecycle rule of now, and up to which day it was last carried out whole. Source: seed 002."""
+    """Each lifecycle rule in force, and the day until which everything due under it has been deleted."""
     rows = rules_in_force(resource.warehouse, resource.name, policy_table)
     return checked(Rows(rows, policy_table.taken_at))
 
@@ -83,17 +83,17 @@ def current_rules(resource: RepositoryResource, policy_table: Rows) -> Made:
 def storage_inventory(
     context: dg.AssetExecutionContext, resource: RepositoryResource, pyspark: LazyPySparkResource
 ) -> Made:
-    """Every object below the namespace, `_lakefs/` left out: listed, or as the store's own inventory has it."""
+    """Every object below the namespace except `_lakefs/`: from a listing, or from the store's own inventory."""
     withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
     spark, opened = session(pyspark), resource.open()
     snapshot = take_snapshot(InventoryContext(spark, opened, resource.warehouse, day_of(context), resource.clock.now))
     listed = Rows(snapshot.frame, snapshot.taken_at)
-    seen = F.collect_set(directory_prefix(F.col("address"))).alias("places")
-    rows, counted = resource.write("storage_inventory", day_of(context), listed, [seen, *unusual_counts()])
+    listed_prefixes = F.collect_set(directory_prefix(F.col("address"))).alias("prefixes")
+    rows, counted = resource.write("storage_inventory", day_of(context), listed, [listed_prefixes, *unusual_counts()])
     details = replace(snapshot.details, unusual_names=unusual_names(counted))
     check_results = [
-        guards.listing_complete(unlisted(counted["places"], snapshot.prefixes, ObjectReader(opened.access))),
-        guards.namespaces_apart(resource.name, resource.places()),
+        guards.listing_complete(unlisted(counted["prefixes"], snapshot.prefixes, ObjectReader(opened.access))),
+        guards.namespaces_apart(resource.name, resource.locations()),
         clocks(resource.repository, opened.access, resource.clock.now),
     ]
     numbers: dict[str, float | str] = {
@@ -108,7 +108,7 @@ def storage_inventory(
 def uncommitted_objects(
     context: dg.AssetExecutionContext, resource: RepositoryResource, pyspark: LazyPySparkResource
 ) -> Made:
-    """What is staged on any branch, as the server lists it; `known` is false when nobody can tell."""
+    """Every object staged on any branch, from the server's list; `known` is false if there is no such list."""
     opened = resource.open()
     staged = opened.source.staged()
     files, shown = (staged.files, staged.shown) if staged else ((), ())
@@ -135,9 +135,9 @@ def commit_graph(resource: RepositoryResource) -> Made:
 def potential_commits(
     context: dg.AssetExecutionContext, resource: RepositoryResource, commit_graph: Rows, current_rules: Rows
 ) -> Made:
-    """Every commit: kept by retention (`active`), by a tag or hold (`protected`), or due since when.
+    """Every commit: kept by retention (`active`), kept by a tag or hold (`protected`), or due since `due_since`.
 
-    `potential`: may hold what lifecycle rules made due since they were last carried out whole.
+    `potential`: may contain objects that lifecycle rules made due since the last run that deleted everything due.
     """
     references = references_of(commit_graph.columns(*REFERENCES), commit_graph.taken_at)
     query = LivenessQuery(resource.open(), resource.policy(day_of(context)), day_of(context), resource.memory())
@@ -159,11 +159,11 @@ def active_ranges(
     pyspark: LazyPySparkResource,
     potential_commits: Rows,
 ) -> Made:
-    """Every range that a commit holds, with the union of its branches; metaranges are read on executors."""
-    named = potential_commits.frame.where("metarange_id != ''")
-    of_commits, reading = resource.cache(context, pyspark, config).rows(named, metaranges())
-    held = ranges_of(potential_commits.columns(*OF_COMMITS), of_commits)
-    rows = Rows(held, potential_commits.taken_at, potential_commits.details)
+    """Every range that a commit contains, with the branches of these commits. Executors read the metaranges."""
+    commits = potential_commits.frame.where("metarange_id != ''")
+    of_commits, reading = resource.cache(context, pyspark, config).rows(commits, metaranges())
+    found = ranges_of(potential_commits.columns(*OF_COMMITS), of_commits)
+    rows = Rows(found, potential_commits.taken_at, potential_commits.details)
     return checked(rows, numbers={"metaranges_read": reading.files, "metarange_bytes": reading.bytes})
 
 
@@ -176,12 +176,12 @@ def addresses(
     potential_commits: Rows,
     active_ranges: Rows,
 ) -> Made:
-    """Every (path, address) pair of any commit; each range is read once, on executors, and cached by its id."""
+    """Every (path, address) pair of any commit. Executors read each range once and cache its rows by its id."""
     cache = resource.cache(context, pyspark, config)
     entries, reading = cache.rows(active_ranges.frame, ranges())
-    named = potential_commits.frame.where("metarange_id != ''")
+    commits = potential_commits.frame.where("metarange_id != ''")
     known = resource.cache(context, pyspark, ReadOptions()) if config.full else cache
-    of_commits = known.known_rows(named, metaranges())  # `active_ranges` was made of these metaranges
+    of_commits = known.known_rows(commits, metaranges())  # `active_ranges` was made of these metaranges
     check_result = ranges_complete(of_commits, entries, active_ranges.frame)
     names = NameSets.of_commits(potential_commits.columns(*OF_COMMITS))
     pairs = pairs_of(active_ranges.frame, canonical(entries, resource.open().namespace_urls), names)
@@ -203,7 +203,7 @@ def deletion_candidates(
     commit_graph: Rows,
     addresses: Rows,
 ) -> Made:
-    """What may be deleted and why, one row per address; empty when any guard refuses."""
+    """What may be deleted and why, one row per address; empty if a guard refuses."""
     day, settings = day_of(context), resource.repository.lakefs
     terms = Terms(
         repository=resource.name,
@@ -226,12 +226,12 @@ def deletion_candidates(
     others = resource.other_references(context, pyspark)
     if warning := not_configured(resource.open().source, resource.configuration.repositories.values()):
         others = replace(others, warnings=(*others.warnings, warning))
-    taken = PlanInputs(storage_inventory, uncommitted_objects, commit_graph, addresses, others)
-    require_one_origin(terms, taken)
-    planned = make_plan(session(pyspark), resource.warehouse, terms, taken)
+    inputs = PlanInputs(storage_inventory, uncommitted_objects, commit_graph, addresses, others)
+    require_one_origin(terms, inputs)
+    planned = make_plan(session(pyspark), resource.warehouse, terms, inputs)
     if settings.write_results and planned.plan:
         write_results(resource.open().access, planned.candidates, day, context.run_id)
-    rows = resource.write_planned(day, planned, taken.oldest)
+    rows = resource.write_planned(day, planned, inputs.oldest)
     metadata = plan_metadata(resource.warehouse, planned)
     return checked(rows, planned.check_results, metadata, version=planned.version)
 
@@ -240,23 +240,23 @@ def deletion_candidates(
 def deletion_report(
     context: dg.AssetExecutionContext, resource: RepositoryResource, config: SweepOptions, pyspark: LazyPySparkResource
 ) -> Made:
-    """The ledger of the day's plan: what became of each candidate; no rows while the mode is `plan`.
+    """The ledger of the day's plan: the outcome of each candidate; no rows in mode `plan`.
 
-    Only a run that was started to sweep executes the plan first: "Materialize all" deletes nothing.
+    A run that was started to sweep executes the plan first. "Materialize all" deletes nothing.
     """
     sweep = resource.sweep(context, pyspark, resource.with_options(config).open())
     execute = config.may_sweep(context.run, resource.name)
-    return report_of(report(sweep, execute=execute, plan_hash=config.plan_hash), resource.clock.now())
+    return report_result(report(sweep, execute=execute, plan_hash=config.plan_hash), resource.clock.now())
 
 
 @declared(after=["deletion_report"], checks=proof.CHECKS, stage="verify")
 def deletion_proof(
     context: dg.AssetExecutionContext, resource: RepositoryResource, pyspark: LazyPySparkResource
 ) -> Made:
-    """What exists, held against what is referenced and against every ledger: all read again, nothing cached."""
+    """The checks of a verification: the store, compared with all references and ledgers, all read without a cache."""
     began, sweep = resource.clock.now(), resource.sweep(context, pyspark, resource.open())
     check_results = proof.verify(verification_inputs(sweep), liveness_query(sweep, sweep.opened.policy()))
-    return verification_of(check_results, proof.CHECKS, began)
+    return verification_result(check_results, proof.CHECKS, began)
 
 
 LAKEFS_ASSETS: tuple[Declaration, ...] = (  # in the order in which they run

@@ -1,6 +1,6 @@
-"""The jobs of what a person does between plan and verification. Nothing starts them but a person.
+"""The jobs that a person starts between plan and verification: approve, stop, restore and others.
 
-They call the same functions as the commands `approve`, `withdraw`, `stop`, `resume`, `acknowledge`, `quarantined`,
+The jobs call the same functions as the commands `approve`, `withdraw`, `stop`, `resume`, `acknowledge`, `quarantined`,
 `restore` and `purge`. The job for `housekeeping` also has a schedule.
 """
 
@@ -40,11 +40,11 @@ class PersonOptions(dg.Config):
     by: str = Field(default="", description="Your name, for the records. Empty: the run's tag `user`.")
 
     def person(self, run: dg.DagsterRun) -> str:
-        """Return the person and the run, for the records. Errors: ConfigurationError if nobody is named."""
+        """Return the person and the run, for the records. Errors: ConfigurationError if no person is given."""
         name = self.by.strip() or run.tags.get(USER, "")
         if not name:
             raise ConfigurationError(
-                f"{run.job_name}: nobody is named. Nothing was changed. Set `by` in the launchpad to your name, or "
+                f"{run.job_name}: `by` is not set. Nothing was changed. Set `by` in the launchpad to your name, or "
                 f"start the run with the tag `{USER}`."
             )
         return f"{name}, Dagster run {run.run_id}"
@@ -53,7 +53,7 @@ class PersonOptions(dg.Config):
 class ApproveOptions(PersonOptions):
     """Which plan is approved, and by whom."""
 
-    plan_hash: str = Field(description="The whole hash of the plan: `plan_hash` of deletion_candidates.")
+    plan_hash: str = Field(description="The complete hash of the plan: `plan_hash` of deletion_candidates.")
 
 
 class DayOptions(PersonOptions):
@@ -65,30 +65,32 @@ class DayOptions(PersonOptions):
 class RestoreOptions(PersonOptions):
     """Which objects are restored. At least one of the fields is needed."""
 
-    plan_hash: str = Field(default="", description="The objects that the plan with this hash moved.")
+    plan_hash: str = Field(default="", description="The objects that a sweep of the plan with this hash moved.")
     path: str = Field(default="", description="The objects at this path of the repository, or below it.")
     address: str = Field(default="", description="One object, by its address.")
 
 
 class PurgeOptions(PersonOptions):
-    """What is purged."""
+    """What a purge deletes."""
 
-    digest: str = Field(default="", description="The hash that a run without it logs. Empty: show what is due.")
-    versions: bool = Field(default=False, description="Instead: the versions that the bucket keeps of deleted objects.")
+    digest: str = Field(default="", description="The hash that a run without `digest` logs. Empty: show what is due.")
+    versions: bool = Field(
+        default=False, description="Purge the versions that the bucket keeps of deleted objects, not the quarantine."
+    )
 
 
 class AcknowledgeOptions(PersonOptions):
     """Which live objects are acknowledged as lost."""
 
-    addresses: list[str] = Field(default=[], description="Empty: the objects that the last refused plan missed.")
-    digest: str = Field(default="", description="The hash that a run without it logs. Empty: show the objects.")
-    whole_slices: bool = Field(default=False, description="Also where nothing is left of a directory.")
+    addresses: list[str] = Field(default=[], description="Empty: the objects that the last refused plan did not find.")
+    digest: str = Field(default="", description="The hash that a run without `digest` logs. Empty: show the objects.")
+    whole_slices: bool = Field(default=False, description="Accept directories in which no object is left.")
 
 
 class HousekeepingOptions(dg.Config):
-    """Whether anything is removed."""
+    """Whether housekeeping removes old tables."""
 
-    execute: bool = Field(default=False, description="Remove what is no longer needed. False: only log it.")
+    execute: bool = Field(default=False, description="Remove the old tables. False: only log them.")
 
 
 def operation_jobs(repository: Repository) -> list[dg.JobDefinition]:
@@ -100,7 +102,7 @@ def operation_jobs(repository: Repository) -> list[dg.JobDefinition]:
 
 
 def _job(repository: Repository, function: Callable[..., None]) -> dg.JobDefinition:
-    """Return the job of one operation, which has another name: Dagster wants both unique. It is never retried."""
+    """Return the job of one operation, never retried. Dagster requires different names for job and operation."""
     name = function.__name__.removeprefix("_")
     tags = {"retention/deletes": "true"} if function is _purge else None
     operation = dg.op(name=f"{name}__{repository.name}", tags=tags)(for_repository(function, repository.name))
@@ -118,7 +120,7 @@ def _job(repository: Repository, function: Callable[..., None]) -> dg.JobDefinit
 
 
 def _approve(context: dg.OpExecutionContext, resource: RepositoryResource, config: ApproveOptions) -> None:
-    """Approve the plan with this hash under the settings of now, so that a sweep may execute it."""
+    """Approve the plan with this hash under the current settings. Then a sweep may execute it."""
     by, warehouse = config.person(context.run), resource.warehouse
     day = find_plan(warehouse, resource.name, config.plan_hash.strip()).day
     life, terms = resource.repository.settings.approval.life, approved_terms(resource.repository)
@@ -128,7 +130,7 @@ def _approve(context: dg.OpExecutionContext, resource: RepositoryResource, confi
 
 
 def _withdraw(context: dg.OpExecutionContext, resource: RepositoryResource, config: DayOptions) -> None:
-    """Withdraw the approval of the day's plan. A budget does not give it again. A running sweep goes on."""
+    """Withdraw the approval of the day's plan. A budget does not approve the plan again. A running sweep continues."""
     by, day = config.person(context.run), _day(config.day)
     plan = withdraw_approval(resource.warehouse, resource.name, day, by, resource.clock.now())
     _report(context, f"{by} withdrew the approval of {plan.plan_hash} of {day}.", {"planned": plan.candidates})
@@ -162,7 +164,7 @@ def _housekeeping(context: dg.OpExecutionContext, resource: RepositoryResource, 
 
 
 def _acknowledge(context: dg.OpExecutionContext, resource: RepositoryResource, config: AcknowledgeOptions) -> None:
-    """Show live objects that are missing. With the hash that this shows, accept that they are lost."""
+    """Show live objects that are missing. With `digest` set to the hash that this shows, accept that they are lost."""
     by, warehouse = config.person(context.run), resource.warehouse
     given = config.addresses or missing_addresses(warehouse, resource.name)
     wanted = sorted(set(given) - known_addresses(warehouse, resource.name))
@@ -171,59 +173,59 @@ def _acknowledge(context: dg.OpExecutionContext, resource: RepositoryResource, c
     if config.digest and config.digest.strip() != digest:
         raise GuardRefused(
             f"{resource.name}: {config.digest.strip()} is not the hash of the {len(wanted):,} objects that are "
-            "missing now. Nothing was acknowledged. Run the job without `digest`, and look at them again."
+            "missing now. Nothing was acknowledged. Run the job without `digest`, and check the objects again."
         )
     if not wanted:
-        told = "Nothing is to be acknowledged."
+        message = "No objects to acknowledge."
     elif config.digest:
         seal = seal_of(resource.repository)
         acknowledge(warehouse, resource.name, wanted, by, resource.clock.now(), context.run_id, seal)
-        told = f"{by} acknowledged that {len(wanted):,} live objects are lost. Plan again."
+        message = f"{by} acknowledged that {len(wanted):,} live objects are lost. Plan again."
     else:
-        told = f"{len(wanted):,} live objects are missing. Accept that they are lost with `digest: {digest}`."
-    _report(context, told, shown={"addresses": address_list(wanted)})
+        message = f"{len(wanted):,} live objects are missing. Accept that they are lost with `digest: {digest}`."
+    _report(context, message, shown={"addresses": address_list(wanted)})
 
 
 def _quarantined(context: dg.OpExecutionContext, resource: RepositoryResource, pyspark: LazyPySparkResource) -> None:
-    """Show what is in quarantine, by plan: what lies there, compared with the ledgers. Changes nothing."""
+    """Show the objects in quarantine by plan, compared with the ledgers. Changes nothing."""
     undo = _undo(resource, context, "", pyspark)
     with undo.frames:
         copies = undo.copies()
         plans, unknown = copies.by_plan(), copies.unknown()
     held = sum_of(one.held for one in plans)
-    told = f"In quarantine: {human_amount(held)}."
-    _report(context, told, {"quarantined": held}, {"plans": quarantine_table(plans, unknown)})
+    message = f"In quarantine: {human_amount(held)}."
+    _report(context, message, {"quarantined": held}, {"plans": quarantine_table(plans, unknown)})
 
 
 def _restore(
     context: dg.OpExecutionContext, resource: RepositoryResource, config: RestoreOptions, pyspark: LazyPySparkResource
 ) -> None:
-    """Bring objects back from quarantine, where no other object took their place."""
+    """Move objects from quarantine back to their paths. An object at such a path is not overwritten."""
     selection = Selection(config.plan_hash or None, config.path or None, config.address or None)
     if selection == Selection():
         raise ConfigurationError(
             f"{resource.name}: nothing is selected. Nothing was changed. Set `plan_hash`, `path` or `address`."
         )
     undone = restore(_undo(resource, context, config.person(context.run), pyspark), selection)
-    _report(context, "The ledgers of the plans by now: see the metadata.", undone.ledgers)
+    _report(context, "The metadata shows the totals of the plans' ledgers.", undone.ledgers)
     undone.require_complete(resource.name, "restored")
 
 
 def _purge(
     context: dg.OpExecutionContext, resource: RepositoryResource, config: PurgeOptions, pyspark: LazyPySparkResource
 ) -> None:
-    """Show what may leave the quarantine. With the hash that this shows, delete it for good."""
+    """Show the objects that may be purged. With `digest` set to the hash that this shows, delete them for good."""
     undo = _undo(resource, context, config.person(context.run), pyspark)
     if not config.digest:
         with undo.frames:
             due = due_for_purge(undo, versions=config.versions)
-        told = f"Delete it with `digest: {due.digest}`." if due.is_anything else "Nothing is due."
-        _report(context, told, {"due": due.amount, "surplus": due.surplus})
+        message = f"Purge these objects with `digest: {due.digest}`." if due.is_anything else "No objects are due."
+        _report(context, message, {"due": due.amount, "surplus": due.surplus})
         return
     others = resource.configuration.others(resource.name)
     with LiveNow(undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.log, undo.clock) as live:
         undone = purge(undo, config.digest, live, versions=config.versions)
-    _report(context, "The ledgers of the plans by now: see the metadata.", undone.ledgers)
+    _report(context, "The metadata shows the totals of the plans' ledgers.", undone.ledgers)
     undone.require_complete(resource.name, "purged")
 
 
@@ -241,17 +243,17 @@ def _undo(resource: RepositoryResource, context: dg.OpExecutionContext, by: str,
 
 def _report(
     context: dg.OpExecutionContext,
-    told: str,
+    message: str,
     amounts: Mapping[str, Amount] | None = None,
     shown: Mapping[str, dg.MetadataValue] | None = None,
 ) -> None:
-    """Log a sentence, and attach it, the amounts and what else is shown to the run."""
-    context.log.info(told)
-    context.add_output_metadata({"what": told, **(shown or {}), **plot_numbers(amounts or {})})
+    """Log a message, and attach the message, the amounts and the metadata in `shown` to the run."""
+    context.log.info(message)
+    context.add_output_metadata({"what": message, **(shown or {}), **plot_numbers(amounts or {})})
 
 
 def _day(written: str) -> date:
     try:
         return date.fromisoformat(written.strip())
     except ValueError as error:
-        raise ConfigurationError(f"day: {written!r} is not a day. Nothing was changed. Write YYYY-MM-DD.") from error
+        raise ConfigurationError(f"day: {written!r} is not a date. Nothing was changed. Write YYYY-MM-DD.") from error

@@ -1,4 +1,4 @@
-"""What Dagster's pages show beside numbers: totals and candidates of a plan, lists of operations, and the report."""
+"""The tables, lists and links that Dagster's pages show: totals and candidates of a plan, and the report."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -21,13 +21,13 @@ from retention_assets.tables import DELETION_CANDIDATES
 from retention_assets.warehouse.reading import first_rows
 from retention_assets.warehouse.warehouse import Warehouse
 
-_MOST = 10  # candidates
+_MOST_CANDIDATES = 10
 _MOST_ADDRESSES = 20
 _SHOWN = ("address", "size", "reason", "paths", "rule_ids", "due_since")
 
 
 def plan_metadata(warehouse: Warehouse, planned: Planned) -> Mapping[str, dg.MetadataValue | float | str]:
-    """Return the metadata of a plan: its numbers, its totals as a table and, if it has any, some of its candidates."""
+    """Return the metadata of a plan: its numbers, its totals as a table, and some of its candidates."""
     shown: dict[str, dg.MetadataValue] = {}
     if planned.plan is not None:
         shown["totals"] = plan_totals(planned.plan)
@@ -49,8 +49,8 @@ def plan_totals(plan: Plan) -> dg.MetadataValue:
 
 
 def _some_candidates(warehouse: Warehouse, plan: Plan) -> dg.MetadataValue:
-    place = plan.repository, DELETION_CANDIDATES.name, plan.day.isoformat()
-    found = first_rows(warehouse, *place, schema=DELETION_CANDIDATES.schema, columns=_SHOWN, most=_MOST)
+    partition = plan.repository, DELETION_CANDIDATES.name, plan.day.isoformat()
+    found = first_rows(warehouse, *partition, schema=DELETION_CANDIDATES.schema, columns=_SHOWN, most=_MOST_CANDIDATES)
     records = [dg.TableRecord({name: _cell(value) for name, value in row.items()}) for row in found]
     return dg.MetadataValue.table(records, dg.TableSchema([dg.TableColumn(name) for name in _SHOWN]))
 
@@ -64,12 +64,12 @@ def _cell(value: object) -> str | int:
 
 
 def quarantine_table(plans: Sequence[OfPlan], unknown: Sequence[tuple[str, Amount]]) -> dg.MetadataValue:
-    """Return the contents of a quarantine by plan, then the folders that no ledger names."""
+    """Return the contents of a quarantine by plan, then the folders that no ledger lists."""
     rows = [
         f"| {one.plan.day} {one.plan.plan_hash} | {human_amount(one.held)} | {human_amount(one.surplus)} |"
         for one in plans
     ]
-    others = [f"- {folder}: {human_amount(amount)}. No ledger names them." for folder, amount in unknown]
+    others = [f"- {folder}: {human_amount(amount)}. No ledger lists them." for folder, amount in unknown]
     head = ["| plan | in quarantine | surplus copies |", "|---|---:|---:|"]
     return dg.MetadataValue.md("\n".join([*head, *rows, "", *others]).strip())
 
@@ -81,16 +81,18 @@ def address_list(addresses: Sequence[str]) -> dg.MetadataValue:
     return dg.MetadataValue.md("\n".join([*lines, *([f"- and {more:,} more"] if more > 0 else [])]))
 
 
-_MOST_FORECAST = 1_000  # objects: a forecast of more would delay plans; `retention simulate` and `report` make it
+_MOST_FORECAST = (
+    1_000  # objects: a larger forecast would delay plans. The commands `simulate` and `report` have no limit
+)
 
 
 @declared(after=["deletion_candidates"], has_rows=False)
 def retention_report(context: dg.AssetExecutionContext, resource: RepositoryResource) -> dg.MaterializeResult:
-    """One page with all figures of the plan, that needs no network: `report.html` beside the plan."""
+    """One page with all figures of the plan: `report.html` in the directory of the plan. The page needs no network."""
     began, day, warehouse = time.monotonic(), day_of(context), resource.warehouse
     figures = figures_of(resource.configuration, resource.name, day, resource.clock.now(), _MOST_FORECAST)
-    place = warehouse.write_text(page_of(figures, CHECKS), *page_of_plan(figures.plan))
-    url = Path(place.removeprefix("file://")).as_uri() if warehouse.is_local else place
+    location = warehouse.write_text(page_of(figures, CHECKS), *page_of_plan(figures.plan))
+    url = Path(location.removeprefix("file://")).as_uri() if warehouse.is_local else location
     return dg.MaterializeResult(
         metadata={
             "report": dg.MetadataValue.url(url),

@@ -1,7 +1,7 @@
 """The resources of the assets: the Spark session, the clock, the warehouse with its IO manager, and each repository.
 
-Dagster shows and stores a resource's configuration. Secrets stay names of environment variables until they are needed:
-those of Spark until the session starts, those of a repository until its store or its source is opened.
+Dagster shows and stores a resource's configuration. So secrets stay names of environment variables until they are used:
+Spark's secrets until the session starts, a repository's secrets until its store or its source is opened.
 """
 
 import inspect
@@ -52,10 +52,10 @@ Observed = Mapping[str, Any]  # values of aggregates by name
 
 
 class SparkResource(LazyPySparkResource):
-    """The session's configuration. `secrets` has the environment variable of each key with a secret value."""
+    """The Spark session and its configuration. `secrets` maps keys with secret values to environment variables."""
 
     secrets: dict[str, str] = Field(default_factory=dict)
-    suits_few: bool = False  # whether `fit_to` may change the session's settings
+    suits_few: bool = False  # whether `fit_to` may adapt the session's settings to few objects
 
     def _init_session(self) -> None:
         if self._spark_session is None:
@@ -64,7 +64,7 @@ class SparkResource(LazyPySparkResource):
     def fit_to(self, objects: int) -> None:
         """Set the session's SQL settings for a repository of this many listed objects.
 
-        Sessions on a cluster, of other projects, and with settings of their own for this stay as they are.
+        It does not change sessions on a cluster, of other projects, or whose configuration has these settings.
         """
         if self.suits_few:
             fit_to(objects, session(self))
@@ -146,9 +146,9 @@ class RepositoryResource(dg.ConfigurableResource):
     def write(self, table: str, day: date, rows: Rows, observe: Sequence[Column] = ()) -> tuple[Rows, Observed]:
         """Write rows to their partition now, and return them as they are read back.
 
-        Until then Spark may read their source again for each use, and find something else each time.
+        Unwritten rows are read from their source again at each use, so each use could find something else.
 
-        `observe`: aggregates, with names. Their values are returned too: Spark computes them while it writes.
+        `observe`: named aggregates. Spark computes them while it writes, and their values are returned too.
         """
         shared = self.tables.shared
         written = write_rows(rows.frame, self.warehouse, self.name, table, day, shared=shared, observe=observe)
@@ -156,9 +156,9 @@ class RepositoryResource(dg.ConfigurableResource):
         return replace(rows, data=frame, written=written), written.observed
 
     def write_planned(self, day: date, planned: Planned, taken_at: datetime) -> Rows:
-        """Return the rows of `deletion_candidates`. The candidates of a plan are copied from where the plan has them.
+        """Return the rows of `deletion_candidates`. The candidates are copied from the directory of the plan.
 
-        If a guard refused, no rows are written yet.
+        If a guard refused, there is no plan, and Dagster writes the rows.
         """
         if planned.plan is None:
             return Rows(planned.candidates, taken_at)
@@ -170,13 +170,13 @@ class RepositoryResource(dg.ConfigurableResource):
         return Rows(planned.candidates, taken_at, written=Written(amount.objects, amount.bytes))
 
     def policy(self, day: date) -> Policy:
-        """Return the policy of the day's `policy_table`. Errors: GuardRefused if the policy changed since."""
+        """Return the policy of the day's `policy_table`. Errors: GuardRefused if the policy has changed since then."""
         policy = self.open().policy()
         self._require_policy(day, policy.policy_hash)
         return policy
 
     def memory(self) -> Memory:
-        """Return the heads and commits that earlier plans of a lakeFS repository saw."""
+        """Return the heads and commits that earlier plans of a lakeFS repository recorded."""
         return read_memory(self.warehouse, self.name, self.repository.lakefs)
 
     def snapshot_policy(self, day: date) -> SnapshotPolicy:
@@ -188,11 +188,11 @@ class RepositoryResource(dg.ConfigurableResource):
     def _require_policy(self, day: date, policy_hash: str) -> None:
         if policy_hash != self.warehouse.metadata(self.name, "policy_table", day).details.policy_hash:
             raise GuardRefused(
-                f"{self.name} {day}: the policy changed since policy_table was made. Nothing was deleted. "
+                f"{self.name} {day}: the policy has changed since policy_table was made. Nothing was deleted. "
                 f"Plan again: `retention plan {self.name} --as-of {day}`."
             )
 
-    def places(self) -> dict[str, tuple[str, ...]]:
+    def locations(self) -> dict[str, tuple[str, ...]]:
         """Return the namespace and the storage URL of each configured repository."""
         return {name: (other.namespace, other.storage) for name, other in self.configuration.repositories.items()}
 
@@ -202,7 +202,7 @@ class RepositoryResource(dg.ConfigurableResource):
         return acknowledged.join(inventory.frame, on="address", how="left_anti")
 
     def record_missing(self, referenced: Referenced) -> None:
-        """Record the missing files because of which a guard refuses."""
+        """Record the missing files for which a guard refuses the plan."""
         if referenced.missing:
             guard = referenced.check_result.guard
             record_missing(self.warehouse, self.name, guard, referenced.missing, self.clock.now())
@@ -219,12 +219,12 @@ class RepositoryResource(dg.ConfigurableResource):
     def sweep[Kind: Opened](
         self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, opened: Kind
     ) -> Sweep[Kind]:
-        """Return what a sweep or a verification of the partition works with."""
+        """Return the context of a sweep or a verification of the partition."""
         spark, others, log = session(pyspark), self.elsewhere(context, pyspark), context.log.info
         return Sweep(spark, self.warehouse, opened, day_of(context), context.run_id, log, self.clock.now, others)
 
     def with_options(self, options: SweepOptions) -> "RepositoryResource":
-        """Return the same for a run with these options."""
+        """Return this resource with the options of a run."""
         configured = options.applied_to(self.configured, self.name)
         return RepositoryResource(name=self.name, configured=configured, tables=self.tables, clock=self.clock)
 
@@ -243,7 +243,7 @@ def repository_key(repository: str) -> str:
 
 
 def for_repository[R](function: Callable[..., R], repository: str) -> Callable[..., R]:
-    """Return the function for one repository: its parameter `resource` is named as the repository's resource.
+    """Return the function for one repository: its parameter `resource` gets the name of the repository's resource.
 
     Dagster finds the resource of a parameter by the parameter's name, and each repository has a resource of its own.
     """
@@ -251,10 +251,10 @@ def for_repository[R](function: Callable[..., R], repository: str) -> Callable[.
     parameters = [one.replace(name=key) if one.name == "resource" else one for one in signature.parameters.values()]
 
     @wraps(function)
-    def of_repository(*arguments: object, **named: object) -> R:
-        if key in named:
-            named["resource"] = named.pop(key)
-        return function(*arguments, **named)
+    def of_repository(*arguments: object, **keywords: object) -> R:
+        if key in keywords:
+            keywords["resource"] = keywords.pop(key)
+        return function(*arguments, **keywords)
 
     vars(of_repository)["__signature__"] = signature.replace(parameters=parameters)
     of_repository.__annotations__ = {one.name: one.annotation for one in parameters} | {

@@ -1,4 +1,4 @@
-"""What a run is started with: the name of its job, its day, its options and its tags; and why it failed.
+"""The inputs of a run (the name of its job, its day, its options and its tags), and why a run failed.
 
 There is one partition per day (UTC). The day is the run's `as_of`: age thresholds count from the start of the day.
 Options are what a person sets in Dagster's launchpad. Secrets are never options, because Dagster shows options.
@@ -51,7 +51,7 @@ def day_of(context: dg.AssetExecutionContext | dg.InputContext | dg.OutputContex
 
 
 def as_of(day: date) -> datetime:
-    """Return the start of the day (UTC). Source: DESIGN.md, Decisions (As of)."""
+    """Return the start of the day (UTC)."""
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
@@ -63,7 +63,7 @@ _TRUE = "true"
 class ReadOptions(dg.Config):
     """The options of an asset that reads tables of the repository."""
 
-    full: bool = Field(default=False, description="Read every table file again, whatever earlier runs read.")
+    full: bool = Field(default=False, description="Read every table file again, even if an earlier run read it.")
 
     def reads_all(self, run: dg.DagsterRun) -> bool:
         """Return whether the run reuses no files that earlier runs read."""
@@ -75,7 +75,7 @@ class SweepOptions(dg.Config):
 
     execute: bool = Field(default=False, description="Execute the approved plan. The sweep job always does.")
     plan_hash: str = Field(default="", description="Only report or execute the plan with this hash. Empty: any plan.")
-    dump_age: str = Field(default="", description="Sweep from a dump that is up to so old, such as 12h.")
+    dump_age: str = Field(default="", description="The maximum age of the dump that the sweep uses, such as 12h.")
 
     def may_sweep(self, run: dg.DagsterRun, repository: str) -> bool:
         """Return whether the run was started to sweep: by the sweep job, its schedule, an option or the tag `SWEEP`."""
@@ -89,7 +89,7 @@ class SweepOptions(dg.Config):
 
 
 _OWN_ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
-_VERIFIES = verify_job("")  # how the names of verification jobs end
+_VERIFY_SUFFIX = verify_job("")  # of the names of verification jobs
 
 
 def failure_of(events: Sequence[dg.DagsterEvent], job: str, run_id: str) -> RetentionError:
@@ -98,9 +98,9 @@ def failure_of(events: Sequence[dg.DagsterEvent], job: str, run_id: str) -> Rete
     refused = [check for check in (event.asset_check_evaluation_data for event in checks) if not check.passed]
     if refused:
         lines = "\n  ".join(f"{check.check_name}: {check.description}" for check in refused)
-        if job.endswith(_VERIFIES):
-            return GuardRefused(f"{job}: what was found does not prove what was done. Nothing was changed.\n  {lines}")
-        return GuardRefused(f"{job}: a guard refused. Nothing was deleted, no plan stands.\n  {lines}")
+        if job.endswith(_VERIFY_SUFFIX):
+            return GuardRefused(f"{job}: the verification failed. Nothing was changed.\n  {lines}")
+        return GuardRefused(f"{job}: a guard refused. Nothing was deleted, and there is no plan.\n  {lines}")
     for event in events:
         if event.is_step_failure:
             return _own_error(event.step_failure_data.error, event.step_key or job, run_id)

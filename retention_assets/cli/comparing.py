@@ -215,7 +215,7 @@ def difference_document(difference: "Difference", price: float | None) -> dict[s
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """Return the fields that distinguish a plan from another."""
+    """Return the fields that distinguish the plan from other plans."""
     kept = ("plan_hash", "day", "made_at", "policy_hash", "references_hash", "candidates")
     return {name: value for name, value in plan.document().items() if name in kept}
 
@@ -248,10 +248,10 @@ def _refusals(outlook: "Outlook") -> list["CheckResult"]:
 
 
 def _change_document(change: "Change", price: float | None) -> dict[str, Any]:
-    named = {"by_reason": change.reasons, "by_top_prefix": change.prefixes, "by_branch": change.branches}
+    groups_by_title = {"by_reason": change.reasons, "by_top_prefix": change.prefixes, "by_branch": change.branches}
     return {
         **_amount_document(change.amount, price),
-        **{title: _groups_document(groups, price) for title, groups in named.items()},
+        **{title: _groups_document(groups, price) for title, groups in groups_by_title.items()},
     }
 
 
@@ -286,7 +286,7 @@ def _inputs(plan: Plan) -> dict[str, str]:
 def show_difference(screen: Console, difference: "Difference", price: float | None) -> None:
     """Print the amount of each kind of change, then the groups of the changed objects."""
     totals = [(_TITLES[name], change.amount) for name, change in difference.changes.items()]
-    _print(screen, "what differs", "change", totals, price)
+    _print(screen, "differences", "change", totals, price)
     for name, change in difference.changes.items():
         if name == _FREED_BY_BOTH or not change.amount.objects:
             continue
@@ -299,7 +299,7 @@ def show_difference(screen: Console, difference: "Difference", price: float | No
 def show_outlook(screen: Console, outlook: "Outlook", proposal: "Proposal", price: float | None) -> None:
     """Print the changes of the proposal, the objects that it endangers, and a line if no guard would refuse it."""
     plan = proposal.plan
-    screen.print(f"{plan.repository} as of {plan.day}: the plan beside another policy", style="bold", **AS_IT_IS)
+    screen.print(f"{plan.repository} as of {plan.day}: the plan compared with another policy", style="bold", **AS_IT_IS)
     screen.print(f"    plan {plan.plan_hash}\n    policy {proposal.policy.policy_hash}", **AS_IT_IS)
     show_difference(screen, outlook.difference, price)
     endangered = outlook.difference.changes[_NEWLY_FREED].amount
@@ -321,14 +321,14 @@ def warnings_of(outlook: "Outlook") -> Sequence[str]:
     """Return the warnings, one line each. `require_no_refusal` reports the guards that refuse."""
     found = [f"{one.severity}: {one.rule_id}: {one.message}" for one in outlook.findings]
     return (
-        [f"warning: a plan under this policy could not be executed: {outlook.blocked}", *found]
+        [f"warning: a plan under this policy must not be executed: {outlook.blocked}", *found]
         if outlook.blocked
         else found
     )
 
 
 def require_no_refusal(outlook: "Outlook", plan: Plan) -> None:
-    """Raise GuardRefused if guards would refuse the plan: the printed result alone would look harmless."""
+    """Raise GuardRefused if guards would refuse the plan. The printed result does not show this."""
     if refused := _refusals(outlook):
         lines = [f"{check_result.guard}: {check_result.message}" for check_result in refused]
         raise GuardRefused(

@@ -61,8 +61,8 @@ def _configuration(given: Path | None) -> Configuration:
     from retention_assets.demo.sample import demo_configuration
 
     here = Path("retention.yaml")
-    named = given or os.environ.get("RETENTION_CONFIG") or (here if here.is_file() else demo_configuration())
-    return load_configuration(Path(named))
+    file = given or os.environ.get("RETENTION_CONFIG") or (here if here.is_file() else demo_configuration())
+    return load_configuration(Path(file))
 
 
 def _repository_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

@@ -212,7 +212,7 @@ def upgrade(context: click.Context, dry_run: bool, json_wanted: bool) -> None:
     verb = "would be upgraded" if dry_run else "upgraded"
     say(
         f"{repository.name}: {verb}: {done['snapshots']:,} snapshots, {done['branches']:,} branches, "
-        f"{done['tags']:,} tags; {done['left_out']:,} snapshots that nothing reaches are left out; "
+        f"{done['tags']:,} tags; {done['left_out']:,} unreachable snapshots are left out; "
         f"{len(done['removed']):,} files of format 1 {'would be' if dry_run else 'are'} removed"
     )
 
@@ -250,7 +250,7 @@ def _audit_context(context: click.Context, repository: Repository):  # type: ign
 
     warehouse = Warehouse(configuration_of(context).warehouse)
     sweep = repository.settings.sweep
-    require_same_location(warehouse, repository)  # the lease of another name excludes nobody
+    require_same_location(warehouse, repository)  # a lease under another name would exclude nobody
     require_seen_by_all(warehouse, repository.name, open_store(repository), single_machine=sweep.single_machine)
     return AuditContext(warehouse, repository.name, person(), str(uuid4()), sweep.lease, utc_now, seal_of(repository))
 
@@ -258,7 +258,7 @@ def _audit_context(context: click.Context, repository: Repository):  # type: ign
 def _repository(context: click.Context) -> Repository:
     """Return the repository of the command line. Errors: ConfigurationError if it is not an Icechunk repository."""
     repository = configuration_of(context).repository(context.meta[_REPOSITORY])
-    _ = repository.icechunk  # raises for another kind
+    _ = repository.icechunk  # raises ConfigurationError for a lakeFS repository
     return repository
 
 

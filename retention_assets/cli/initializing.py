@@ -81,7 +81,9 @@ try_writes_option = click.option(
     "--secret-key-env", metavar="VARIABLE", default=_SECRET, help="The variable that has the server's secret key."
 )
 @click.option("--dump", metavar="FILE", help="The output of `lakectl refs-dump`, instead of a server.")
-@click.option("--namespace", metavar="URL", help="The storage namespace. Default: the server's answer.")
+@click.option(
+    "--namespace", metavar="URL", help="The storage namespace. Default: the server's value for the repository."
+)
 @click.option("--storage", metavar="URL|PATH", help="Where the objects are, if not at the namespace.")
 @click.option(
     "--option",
@@ -91,7 +93,9 @@ try_writes_option = click.option(
     help="An option of the store. For a secret: NAME=env:VAR.",
 )
 @click.option(
-    "--keep", metavar="DURATION", help="How long the default rule keeps history. Default: the server's, or 30d."
+    "--keep",
+    metavar="DURATION",
+    help="How long the default rule keeps history. Default: the server's default rule, or 30d.",
 )
 @click.option("--overwrite", is_flag=True, help="Overwrite existing files.")
 @try_writes_option
@@ -154,7 +158,7 @@ def access(context: click.Context, repository: str, try_writes: bool, json_wante
 
 
 def _starter(name: str, options: Mapping[str, Value], given: Mapping[str, str | None]) -> Starter:
-    """Return the values of the configuration from the options, the environment, the server and a person's answers."""
+    """Return the values of the configuration from the options, the environment, the server and a person's input."""
     kind: Any = given["kind"] or "lakefs"
     plain = _OUTSIDE.sub("_", name)  # names of servers may have a `-`
     keep = _keep(given["keep"]) if given["keep"] else None
@@ -180,7 +184,7 @@ def _from_dump(name: str, options: Mapping[str, Value], given: Mapping[str, str 
 def _from_server(
     name: str, server_name: str, options: Mapping[str, Value], given: Mapping[str, str | None], keep: timedelta | None
 ) -> Starter:
-    """Return the starter of a repository on a server. The server is asked for the namespace and for its own rules."""
+    """Return the starter of a repository on a server, with the server's namespace and rules for this repository."""
     from retention_assets.lakefs.source.client import LakeFSClient
     from retention_assets.lakefs.source.discovery import discover
 
@@ -199,7 +203,7 @@ def _from_server(
 
 
 def _storage(given: str | None, namespace: str) -> str | None:
-    """Return where the objects are, if not at the namespace. Only the server knows the directory of `local://`."""
+    """Return the location of the objects; None: at the namespace. For `local://`, ask a person for the directory."""
     if given is None and namespace.startswith("local://"):
         given = _asked(f"The directory of {namespace} on this machine", "--storage")
     return _absolute(given)
@@ -210,7 +214,7 @@ def _absolute(location: str) -> str: ...
 @overload
 def _absolute(location: None) -> None: ...
 def _absolute(location: str | None) -> str | None:
-    """Return a path as an absolute path: the command's directory need not be the file's. A URL stays as it is."""
+    """Return a path as an absolute path, since paths in the file are relative to the file. Return a URL unchanged."""
     if location is None or "://" in location:
         return location
     return str(Path(location).expanduser().resolve())
@@ -227,7 +231,7 @@ def _options(written: Sequence[str]) -> dict[str, Value]:
 
 
 def _variable(name: str | None) -> str:
-    """Return the name of an environment variable. Errors: UsageError, which does not show what may be a secret."""
+    """Return the name of an environment variable. Errors: UsageError without the value, which may be a secret."""
     if not name or not _VARIABLE.fullmatch(name):
         raise click.UsageError("Give a secret as the name of an environment variable, such as LAKE_SECRET.")
     return name
@@ -241,7 +245,7 @@ def _keep(written: str) -> timedelta:
 
 
 def _asked(wanted: str, option: str) -> str:
-    """Ask a person. Errors: UsageError that names the option where no person can be asked."""
+    """Ask a person for a value. Errors: UsageError that names the option if standard input is not a terminal."""
     if not sys.stdin.isatty():
         raise click.UsageError(f"{option} is missing: {wanted[0].lower()}{wanted[1:]}. Nothing was written.")
     return str(click.prompt(wanted, err=True))
@@ -257,7 +261,7 @@ def _require_new(files: Sequence[Path], *, overwrite: bool) -> None:
 
 
 def _program_of(file: Path) -> str:
-    """Return the text that calls this command with a configuration. The file in this directory needs no option."""
+    """Return the text that calls this command with a configuration. `./retention.yaml` needs no option."""
     called = program()
     is_found = file == Path(_FILE) and "RETENTION_CONFIG" not in os.environ
     return called if is_found or "--config" in called else f"{called} --config {shlex.quote(str(file))}"
@@ -391,7 +395,7 @@ def _reflog(
 
 
 def _shorter_grace(repository: Repository, opened: "OpenRepository") -> list[Finding]:
-    """Return a warning if `grace` is shorter than the server's own. No other tool deletes such young objects."""
+    """Return a warning if `grace` is shorter than the server's own grace period, which lakeFS's collection uses."""
     from retention_assets.lakefs.source.api import ApiSource
 
     if not isinstance(opened.source, ApiSource):

@@ -139,11 +139,11 @@ def _quarantine(one: RepositoryStatus) -> str:
 # ---- explain
 
 _FEW = 5  # paths, rules or keepers in a text
-_WORDS = {
+_STATES = {
     "kept": "is kept",
-    "held": "is held",
-    "young": "is kept: it is young",
-    "foreign": "is kept: it is foreign",
+    "held": "is kept: it is protected",
+    "young": "is kept: it is too young",
+    "foreign": "is kept: its name is foreign",
     "may_be_staged": "is kept: it may be staged",
     "waiting": "waits to be deleted",
     "candidate": "may be deleted",
@@ -210,7 +210,7 @@ def lines_of(answer: Answer, now: datetime) -> Iterator[str]:
 
 def _of_object(one: ObjectAnswer, now: datetime) -> Iterator[str]:
     size = "" if one.size is None else f" ({human_bytes(one.size)})"
-    yield f"{one.address}{size} {_WORDS.get(one.state, one.state)}"
+    yield f"{one.address}{size} {_STATES.get(one.state, one.state)}"
     for path in [entry.path for entry in one.entries][:_FEW]:
         entry = next(entry for entry in one.entries if entry.path == path)
         yield f"  at {path}: {entry.commits:,} commits have it, {entry.active_commits:,} of them active"
@@ -344,8 +344,8 @@ def simulate(
         return
     _show(tables.plan, now, other)
     if files and not configured.is_icechunk:
-        named = " ".join(f"--policy {shlex.quote(str(file))}" for file in files)
-        command = f"{program()} diff {repository} {named} --as-of {tables.plan.day}"
+        options = " ".join(f"--policy {shlex.quote(str(file))}" for file in files)
+        command = f"{program()} diff {repository} {options} --as-of {tables.plan.day}"
         say(f"Each object of the first day: {command}")
 
 

@@ -57,5 +57,5 @@ def completion(shell: str) -> None:
     """Print the script that completes the commands and options of `retention` in SHELL."""
     kind = get_completion_class(shell)
     assert kind is not None
-    # The base method: that of bash starts a bash to learn its version.
+    # This calls the method of the base class, because the one of bash's class starts bash to get its version.
     click.echo(ShellComplete.source(kind(cli, {}, "retention", _VARIABLE)))

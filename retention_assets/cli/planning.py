@@ -152,7 +152,7 @@ def show(
 
 
 _DAY = date(2026, 11, 1)
-_EXPLAINED = "tables/summary.csv"  # an object of the first sample that one path keeps and another path releases
+_EXPLAINED = "tables/summary.csv"  # an object of the first sample: one path keeps it, another path releases it
 
 
 @cli.command(short_help="Plan the sample repositories.", epilog=examples("retention demo", "retention demo --prepare"))
@@ -248,10 +248,10 @@ class Groups:
 
     def document(self) -> dict[str, Any]:
         """Return the amounts for JSON."""
-        named = {"by_reason": self.reasons, "by_top_prefix": self.prefixes, "by_branch": self.branches}
+        groups = {"by_reason": self.reasons, "by_top_prefix": self.prefixes, "by_branch": self.branches}
         return {
             title: [{"name": name, "objects": objects, "bytes": size} for name, objects, size in rows]
-            for title, rows in named.items()
+            for title, rows in groups.items()
         }
 
     def show(self, screen: Console, title: str) -> None:
@@ -318,8 +318,10 @@ def summary_of(configuration: Configuration, repository: str, day: date) -> Summ
     plan = load_plan(warehouse, repository, day)
     parts = [candidates.select(*_GROUPED, F.lit(CANDIDATE).alias("part"))]
     if plan.first_wait_ends:
-        named = due_objects_of(spark, warehouse, plan).join(candidates.select("address"), "address", "left_anti")
-        parts.append(named.select(*_GROUPED, F.lit(WAITING).alias("part")))
+        waiting_objects = due_objects_of(spark, warehouse, plan).join(
+            candidates.select("address"), "address", "left_anti"
+        )
+        parts.append(waiting_objects.select(*_GROUPED, F.lit(WAITING).alias("part")))
     prefix = directory() if is_icechunk else top_prefix()  # the array path of a chunk is unknown
     largest = largest_groups(reduce(DataFrame.unionByName, parts), "part", F.col("reason"), prefix, _MOST)
     frames = {"groups": largest}
@@ -354,9 +356,9 @@ def _waits(plan: Plan) -> str:
     first, last = (f"{at:%Y-%m-%d %H:%M} UTC" for at in (plan.first_wait_ends, plan.last_wait_ends) if at)
     until = first if first == last else f"{first} to {last}"
     return (
-        f"{amount.objects:,} objects ({human_bytes(amount.bytes)}) wait until {until}, because no plan named them long "
-        "enough ago (`settle`). A sweep of this plan does not touch them. A plan that is made after that time may "
-        "delete them."
+        f"{amount.objects:,} objects ({human_bytes(amount.bytes)}) wait until {until}, because plans have not "
+        "listed them for long enough (`settle`). A sweep of this plan does not delete them. A plan that is made after "
+        "that time may delete them."
     )
 
 

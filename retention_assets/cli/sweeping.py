@@ -58,7 +58,7 @@ def approve(context: click.Context, repository: str, plan_hash: str, given: date
     amount = made.candidates
     if json_wanted:
         until = (made.made_at + life).isoformat()
-        print_json({**_named(made), "approved_by": by, "until": until, **asdict(amount), "settings": dict(terms)})
+        print_json({**_identity(made), "approved_by": by, "until": until, **asdict(amount), "settings": dict(terms)})
         return
     say(
         f"Approved by {by}: {human_amount(amount)}, of {repository} as of {made.day}; "
@@ -79,17 +79,17 @@ def approve(context: click.Context, repository: str, plan_hash: str, given: date
 def withdraw(context: click.Context, repository: str, given: datetime | None, json_wanted: bool) -> None:
     """Withdraw the approval of the day's plan of REPOSITORY. A budget does not approve this plan again.
 
-    A running sweep goes on.
+    A running sweep continues.
     """
     configuration, _ = repository_of(context, repository)
     by = person()
     made = withdraw_approval(Warehouse(configuration.warehouse), repository, day_of(given), by, utc_now())
     if json_wanted:
-        print_json({**_named(made), "withdrawn_by": by})
+        print_json({**_identity(made), "withdrawn_by": by})
         return
     say(
         f"Withdrawn by {by}: the approval of {made.plan_hash}, of {repository} as of {made.day}.\n"
-        f"A running sweep goes on. Stop it with: {program()} stop {repository}"
+        f"A running sweep continues. Stop it with: {program()} stop {repository}"
     )
 
 
@@ -103,7 +103,7 @@ def withdraw(context: click.Context, repository: str, given: datetime | None, js
     "--dump-age",
     "dump_age",
     metavar="DURATION",
-    help="The most age of the dump, such as 12h. Default: source.dump_age of the configuration, else 1h.",
+    help="The maximum age of the dump, such as 12h. Default: source.dump_age of the configuration, else 1h.",
 )
 @as_json
 @click.pass_context
@@ -125,7 +125,7 @@ def sweep(
     run_job(configuration, sweep_job(repository), day)
     failed, left = _report(configuration, repository, day, json_wanted=json_wanted)
     if failed:
-        rest = f"{left:,} more were not tried" if left else "the other objects of the plan are done"
+        rest = f"{left:,} more were not tried" if left else "all other objects of the plan are done"
         raise StoreError(
             f"{repository} {day}: {failed:,} objects could not be deleted; {rest}. The reasons: "
             f"`retention show {repository} deletion_report --as-of {day} --format csv`. "
@@ -219,7 +219,7 @@ def _write_page(configuration: Configuration, repository: str, day: date | None,
     say(f"{repository}: the report of {figures.plan.day} is in {file}")
 
 
-def _named(made: Plan) -> dict[str, str]:
+def _identity(made: Plan) -> dict[str, str]:
     return {"repository": made.repository, "day": made.day.isoformat(), "plan_hash": made.plan_hash}
 
 
@@ -235,9 +235,8 @@ def _report(configuration: Configuration, repository: str, day: date, *, json_wa
             f"{repository}: no sweep of {day} has ended, so there is no report. Nothing is done twice: the ledger has "
             f"the results of an interrupted sweep. Sweep with: `retention sweep {repository} --as-of {day}`."
         )
-    outcomes = (
-        newest["outcomes"] if newest else {}
-    )  # of all rows of the ledger, also after a restore or an interrupted run
+    # The newest record counts all rows of the ledger, also those of restores and interrupted runs.
+    outcomes = newest["outcomes"] if newest else {}
     amounts = results_of(made.candidates, {outcome: Amount(**of) for outcome, of in outcomes.items()})
     references = 0
     if is_complete and warehouse.metadata(repository, DELETION_REPORT.name, day).details.plan_hash == made.plan_hash:
@@ -250,7 +249,7 @@ def _report(configuration: Configuration, repository: str, day: date, *, json_wa
     if json_wanted:
         outcomes = {str(outcome): asdict(amount) for outcome, amount in amounts.items()}
         ending = {"ended_early": ended_early, "was_cut_off": was_cut_off, "a_failure": failure}
-        print_json({**_named(made), "outcomes": outcomes, "references_removed": references, **ending})
+        print_json({**_identity(made), "outcomes": outcomes, "references_removed": references, **ending})
         return failed, amounts["unattempted"].objects
     rows = [(outcome, amount.objects, amount.bytes) for outcome, amount in amounts.items()]
     print_amounts(screen, f"{repository} {day}, plan {made.plan_hash}", "outcome", rows)

@@ -85,34 +85,34 @@ def quarantined(context: click.Context, repository: str, json_wanted: bool) -> N
     with undo.frames, working(f"{repository}: comparing the quarantine with the ledgers"):
         copies = undo.copies()
         plans, unknown = copies.by_plan(), copies.unknown()
-    held = [(f"{one.plan.day} {one.plan.plan_hash}", one.held) for one in plans if one.held.objects]
+    in_quarantine = [(f"{one.plan.day} {one.plan.plan_hash}", one.held) for one in plans if one.held.objects]
     surplus = [(f"{one.plan.day} {one.plan.plan_hash}", one.surplus) for one in plans if one.surplus.objects]
     if json_wanted:
         kinds: list[tuple[Sequence[tuple[str, Amount]], Mapping[str, bool]]] = [
-            (held, {}),
+            (in_quarantine, {}),
             (surplus, {"surplus": True}),
             (unknown, {"unknown": True}),
         ]
         rows = [{"plan": name, **asdict(amount), **kind} for found, kind in kinds for name, amount in found]
         print_json(rows)
         return
-    if held:
-        print_held(f"{repository}: in quarantine", held)
+    if in_quarantine:
+        print_by_plan(f"{repository}: in quarantine", in_quarantine)
         say(f"Bring back: {program()} restore {repository} --plan HASH | --path PATH | --address NAME")
     else:
         say(f"{repository}: no object is in quarantine.")
     if surplus:
-        print_held(f"{repository}: surplus copies", surplus)
+        print_by_plan(f"{repository}: surplus copies", surplus)
         say(
             "A sweep made these copies, and their objects are still in the repository. "
             f"Delete the copies: {program()} purge {repository}"
         )
     if unknown:
-        print_held(f"{repository}: files that no ledger names", unknown)
+        print_by_plan(f"{repository}: files that no ledger lists", unknown)
         say("They may belong to another repository or another warehouse. No command deletes them.")
 
 
-def print_held(title: str, rows: Sequence[tuple[str, Amount]]) -> None:
+def print_by_plan(title: str, rows: Sequence[tuple[str, Amount]]) -> None:
     """Print two lines for each plan: its name (day and hash), which fills a screen of 80 columns, and its amount."""
     say(title, style="bold")
     for name, amount in rows:
@@ -139,7 +139,7 @@ def restore(
     address: str | None,
     json_wanted: bool,
 ) -> None:
-    """Bring objects of REPOSITORY back from quarantine. An object that is at an address now is not overwritten."""
+    """Bring objects of REPOSITORY back from quarantine. Objects that exist at their addresses are not overwritten."""
     from retention_assets.sweep.undo import Selection
     from retention_assets.sweep.undo import restore as bring_back
 
@@ -149,12 +149,12 @@ def restore(
         )
     undo = _undo(configuration_of(context), repository)
     with working(f"{repository}: bringing objects back"):
-        ended = bring_back(undo, Selection(plan_hash, path, address))
-    _show_undone(repository, "restored", ended, json_wanted=json_wanted)
+        undone = bring_back(undo, Selection(plan_hash, path, address))
+    _show_undone(repository, "restored", undone, json_wanted=json_wanted)
 
 
 @cli.command(
-    short_help="Delete objects for good whose time in quarantine is over.",
+    short_help="Permanently delete objects whose time in quarantine is over.",
     epilog=examples(
         "retention purge orchard", "retention purge orchard --approve HASH", "retention purge orchard --versions --json"
     ),
@@ -176,8 +176,8 @@ def restore(
 def purge(context: click.Context, repository: str, versions: bool, approved: str | None, json_wanted: bool) -> None:
     """Show the copies of REPOSITORY that may be deleted from the quarantine. With --approve, delete them for good.
 
-    Due are copies that were in quarantine longer than `quarantine.keep`, and copies whose originals are still in the
-    repository. Their versions and manifests are deleted, too.
+    A copy is due if it was in quarantine longer than `quarantine.keep`, or if its original is still in the repository.
+    The versions and manifests of these copies are deleted, too.
     """
     from retention_assets.repositories.live_now import LiveNow
     from retention_assets.sweep.undo import due_for_purge
@@ -188,8 +188,8 @@ def purge(context: click.Context, repository: str, versions: bool, approved: str
     if approved:
         parts = undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.log, undo.clock
         with LiveNow(*parts) as live, working(f"{repository}: deleting for good"):
-            ended = delete_for_good(undo, approved, live, versions=versions)
-        _show_undone(repository, "purged", ended, json_wanted=json_wanted)
+            undone = delete_for_good(undo, approved, live, versions=versions)
+        _show_undone(repository, "purged", undone, json_wanted=json_wanted)
         return
     with undo.frames, working(f"{repository}: listing what is due"):
         due = due_for_purge(undo, versions=versions)
@@ -242,9 +242,6 @@ def _show_undone(repository: str, done: str, undone: "Undone", *, json_wanted: b
     undone.require_complete(repository, done)
 
 
-_SHOWN = 20  # how many addresses are printed
-
-
 @cli.command(
     short_help="Accept that live objects are lost.",
     epilog=examples("retention acknowledge orchard", "retention acknowledge orchard --file lost.txt --yes --json"),
@@ -265,11 +262,11 @@ def acknowledge(
     yes: bool,
     json_wanted: bool,
 ) -> None:
-    """Accept that live objects of REPOSITORY are lost. Then plans are made again, and count these objects as lost.
+    """Accept that live objects of REPOSITORY are lost. Then plans are possible again, and count these objects as lost.
 
-    Without addresses, the command shows the objects that the last refused plan missed, and asks for confirmation. An
-    object that exists in the store is refused. A record has the addresses, your name and the time. New losses still
-    refuse plans.
+    Without addresses, the command shows the objects that the last refused plan did not find, and asks for confirmation.
+    An object that exists in the store is refused. A record has the addresses, your name and the time. If more objects
+    are lost later, plans are refused again.
     """
     from retention_assets.state.acknowledged import acknowledge as acknowledge_lost
     from retention_assets.state.acknowledged import known_addresses, missing_addresses, require_lost
@@ -282,13 +279,15 @@ def acknowledge(
     given = list(addresses) or (_lines(file) if file else missing_addresses(warehouse, repository))
     wanted = sorted(set(given) - known_addresses(warehouse, repository))
     if not wanted:
-        known = "All of them are acknowledged already." if given else "No plan was refused for missing objects."
+        known = (
+            "All of these objects are acknowledged already." if given else "No plan was refused for missing objects."
+        )
         if json_wanted:
             print_json({"acknowledged_by": None, "at": None, "addresses": []})
         else:
             say(f"{repository}: nothing to acknowledge. {known}")
         return
-    with working(f"{repository}: asking the store for {len(wanted):,} objects"):
+    with working(f"{repository}: checking {len(wanted):,} objects in the store"):
         require_lost(configured, wanted, whole_slices=whole_slices)
     if not json_wanted:
         for address in wanted[:_SHOWN]:
@@ -339,33 +338,33 @@ def housekeeping(context: click.Context, repository: str | None, execute: bool, 
     warehouse, keep = Warehouse(configuration.warehouse), configuration.warehouse_keep
     names = [repository] if repository else list(configuration.repositories)
 
-    run_id, found = str(uuid4()), {}
+    run_id, leftovers_of = str(uuid4()), {}
     with working("listing the warehouse", len(names)) as work:
         for one in map(configuration.repository, names):
             if execute:
-                found[one.name] = remove_leftovers(warehouse, one, keep, run_id, log_line, utc_now)
+                leftovers_of[one.name] = remove_leftovers(warehouse, one, keep, run_id, log_line, utc_now)
             else:
-                found[one.name] = leftovers(warehouse, one, keep, utc_now())
+                leftovers_of[one.name] = leftovers(warehouse, one, keep, utc_now())
             work.count()
     if json_wanted:
         print_json(
             [
                 {"repository": name, **asdict(one), "written_at": one.written_at.isoformat()}
-                for name, those in found.items()
-                for one in those
+                for name, entries in leftovers_of.items()
+                for one in entries
             ]
         )
         return
-    for name, those in found.items():
-        for (table, reason), same in groupby(those, key=lambda one: (one.path.partition("/")[0], one.reason)):
-            entries = list(same)
-            size = human_bytes(sum(one.bytes for one in entries))
-            first, last = (one.path.partition("/")[2] for one in (entries[0], entries[-1]))
-            say(f"{name}: {table}: {len(entries):,} entries, {size}, {first} to {last}: {reason}")
-        total, done = human_bytes(sum(one.bytes for one in those)), "removed" if execute else "would be removed"
-        say(f"{name}: " + (f"{len(those):,} entries, {total}, {done}." if those else "no table is old enough."))
+    for name, entries in leftovers_of.items():
+        for (table, reason), same in groupby(entries, key=lambda one: (one.path.partition("/")[0], one.reason)):
+            group = list(same)
+            size = human_bytes(sum(one.bytes for one in group))
+            first, last = (one.path.partition("/")[2] for one in (group[0], group[-1]))
+            say(f"{name}: {table}: {len(group):,} entries, {size}, {first} to {last}: {reason}")
+        total, done = human_bytes(sum(one.bytes for one in entries)), "removed" if execute else "would be removed"
+        say(f"{name}: " + (f"{len(entries):,} entries, {total}, {done}." if entries else "no table is old enough."))
     if not repository and (unknown := unconfigured(warehouse, names)):
         say(f"Not configured, and not touched: {', '.join(unknown)}")
-    if not execute and any(found.values()):
+    if not execute and any(leftovers_of.values()):
         command = " ".join(filter(None, (program(), "housekeeping", repository, "--execute")))
         say(f"Remove them with: {command}")

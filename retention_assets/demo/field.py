@@ -34,7 +34,7 @@ def can_make_field() -> bool:
 
 
 def make_field(target: Path) -> None:
-    """Make the sample at `target`; a sample that is already there stays unchanged.
+    """Make the sample at `target`. A sample that is already there stays unchanged.
 
     `main` has one snapshot a week from 3 May 2026. The tag `summer` names a snapshot of July. The branch
     `recalibration` also ends in July. One write session was never committed.
@@ -43,7 +43,7 @@ def make_field(target: Path) -> None:
     if (target / REPO).is_file():
         return
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise StoreError(f"{target}: there is something that is no Icechunk repository. Nothing was written. Empty it.")
+        raise StoreError(f"{target}: exists and is not an Icechunk repository. Nothing was written. Empty or remove it.")
     fresh = target.with_name(f"{target.name}.placing")
     shutil.rmtree(fresh, ignore_errors=True)  # left by an interrupted run
     fresh.mkdir(parents=True)

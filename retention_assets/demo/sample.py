@@ -1,7 +1,7 @@
 """Finds the sample repositories, and copies one to another folder with the sizes and times of its listing.
 
-A git checkout gives every file today's time, and the grace period counts from the store's time. So a sample is copied
-before use, and never used inside the checkout.
+A git checkout gives every file the time of the checkout, but the grace period counts from the store's time. So a sample
+is copied before use.
 """
 
 import csv
@@ -43,11 +43,11 @@ class _Listed:
 def place_sample(source: Path, target: Path) -> int:
     """Copy the namespace of `source` to `target` and return the number of files there.
 
-    `source` holds `namespace/` and `listing.csv` (key, size, last_modified, etag; keys begin with the repository's
+    `source` has `namespace/` and `listing.csv` (key, size, last_modified, etag; keys begin with the repository's
     name). Each listed file gets its listed time. A listed file that the sample does not contain becomes a sparse file
     of zeros with the listed size. An older copy at `target` is replaced.
 
-    Errors: StoreError when `source` is incomplete, or when `target` holds something other than a copy of a namespace;
+    Errors: StoreError when `source` is incomplete, or when `target` is something other than a copy of a namespace;
     CorruptFile when a file is not listed or does not have its listed size. After an error, `target` is unchanged.
     """
     listed = list(_read_listing(source / "listing.csv"))
@@ -59,7 +59,7 @@ def place_sample(source: Path, target: Path) -> int:
         shutil.copytree(source / "namespace", fresh, copy_function=shutil.copyfile)
         _require_all_listed(fresh, {entry.path for entry in listed})
         for entry in listed:
-            _settle(fresh, entry)
+            _set_size_and_time(fresh, entry)
         shutil.rmtree(target, ignore_errors=True)
         fresh.rename(target)
     finally:
@@ -69,7 +69,7 @@ def place_sample(source: Path, target: Path) -> int:
 
 def _read_listing(listing: Path) -> Iterator[_Listed]:
     if not listing.is_file():
-        raise StoreError(f"{listing}: there is no such file, so no sample. Nothing was copied. Install again.")
+        raise StoreError(f"{listing}: the file does not exist, so there is no sample. Nothing was copied. Install the package again.")
     with listing.open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines):
             yield _Listed(
@@ -82,11 +82,11 @@ def _read_listing(listing: Path) -> Iterator[_Listed]:
 def _require_replaceable(source: Path, target: Path) -> None:
     """Refuse a `target` that is not a copy of a namespace, that contains the sample, or that lies inside the sample."""
     if source.resolve().is_relative_to(target.resolve()) or target.resolve().is_relative_to(source.resolve()):
-        raise StoreError(f"{target}: a sample cannot be placed over {source}. Nothing was removed. Name another place.")
+        raise StoreError(f"{target}: a sample cannot be copied over {source}. Nothing was removed. Choose another path.")
     if target.exists() and not (target / "_lakefs").is_dir() and (not target.is_dir() or any(target.iterdir())):
         raise StoreError(
-            f"{target}: there is something that is no copy of a namespace (it has no _lakefs/). Nothing was removed. "
-            "Name an empty place."
+            f"{target}: exists and is not a copy of a namespace (it has no _lakefs/). Nothing was removed. Choose an "
+            "empty directory."
         )
 
 
@@ -95,12 +95,12 @@ def _require_all_listed(namespace: Path, listed: set[str]) -> None:
     if unlisted := sorted(there - listed):
         raise CorruptFile(
             f"listing.csv does not name {unlisted[0]!r} ({len(unlisted):,} such files), so their times are unknown. "
-            "Nothing was placed. Restore the sample: `git checkout` its folder."
+            "Nothing was copied. Restore the sample: `git checkout` its folder."
         )
 
 
-def _settle(namespace: Path, entry: _Listed) -> None:
-    """Give one file its listed time; create the file first when the sample does not contain it."""
+def _set_size_and_time(namespace: Path, entry: _Listed) -> None:
+    """Give a file its listed time. A file that the sample does not contain is created with the listed size."""
     path = namespace / entry.path
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ def _settle(namespace: Path, entry: _Listed) -> None:
             file.truncate(entry.size)
     elif path.stat().st_size != entry.size:
         raise CorruptFile(
-            f"{entry.path}: {path.stat().st_size:,} bytes, but listing.csv says {entry.size:,}. Nothing was placed. "
+            f"{entry.path}: {path.stat().st_size:,} bytes, but listing.csv says {entry.size:,}. Nothing was copied. "
             "Restore the sample: `git checkout` its folder (without line-end conversion)."
         )
     seconds = entry.last_modified.timestamp()

@@ -27,7 +27,7 @@ from retention_assets.warehouse.metadata import PartitionMetadata
 from retention_assets.warehouse.warehouse import METADATA, Warehouse
 
 FORECAST_DAYS = 60
-MOST_FORECAST = 250_000  # objects: the forecast of a page that a person waits for takes a minute at most
+MOST_FORECAST = 250_000  # objects: with more, a person would wait over a minute for the forecast
 _PLANS = 60  # days in the plot over time
 _AT_ONCE = 16  # plans read at the same time
 
@@ -69,7 +69,7 @@ class Figures:
                     {"day": one.day, "plan_hash": one.plan_hash, "totals": _amounts(one.totals)}
                     for one in self.over_time
                 ],
-                "groups": {name: [asdict(one) for one in rows] for name, rows in self.groups.named().items()},
+                "groups": {name: [asdict(one) for one in rows] for name, rows in self.groups.by_kind().items()},
                 "guards": list(self.guards),
                 "forecast": self.forecast and self.forecast.document(),
                 "history": [asdict(one) for one in self.history],
@@ -114,7 +114,7 @@ def figures_of(
 
 def _plans(warehouse: Warehouse, name: str, days: Sequence[str]) -> list[Plan]:
     def plan_of(day: str) -> Plan | None:
-        with suppress(RetentionError):  # withdrawn or refused, or of another version
+        with suppress(RetentionError):  # the plan was withdrawn or refused, or another version made it
             return load_plan(warehouse, name, date.fromisoformat(day))
         return None
 
@@ -123,7 +123,7 @@ def _plans(warehouse: Warehouse, name: str, days: Sequence[str]) -> list[Plan]:
 
 
 def _guards(tables: PlanTables) -> Iterator[Mapping[str, Any]]:
-    """Yield the results of the guards of the plan's tables, in the order in which plans make these tables."""
+    """Yield the results of the guards of the plan's tables, in the order in which a plan makes the tables."""
     for table in TABLES:
         path = tables.plan.repository, table, tables.plan.day.isoformat(), METADATA
         if document := tables.warehouse.read_document(*path):

@@ -1,7 +1,7 @@
-"""Objects and bytes of a plan by reason, rule, prefix, branch and age: streamed, so that only the groups are in memory.
+"""Objects and bytes of a plan by reason, rule, prefix, branch and age. Only the groups are in memory.
 
-An object counts for each of its branches and rules. The groups by reason, prefix and branch are those that
-`core.totals` makes for the terminal.
+An object counts for each of its branches and rules. The groups by reason, prefix and branch are the same as in the
+terminal (`core.totals`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,39 +25,40 @@ from retention_assets.tables import ADDRESSES, DELETION_CANDIDATES, DUE_OBJECTS,
 from retention_assets.warehouse.reading import scan_directory
 
 LIVE_PAIR = ("address", "key", "size", "branches", "left_branches", "added_at", "active", "protected")
-_REMEMBERED = 100_000  # combinations of rules, branches and times
+_REMEMBERED = 100_000  # combinations of properties
 
-_Same = tuple[tuple[bool, ...], datetime, tuple[str, ...], tuple[str, ...]]  # pairs with one result of the rules
+# The properties of a pair that decide whether it is due: rules that cover it, time, branches, left branches.
+_Properties = tuple[tuple[bool, ...], datetime, tuple[str, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class LivePairs:
-    """The rules that decide which pairs are live. They are those of `candidates.live_addresses`.
+    """The rules that decide which pairs are live, as in `candidates.live_addresses`.
 
-    A pair is live if an active commit has it and no lifecycle rule lets it go, or if a tag or hold protects it. Objects
-    outside the namespace are not listed, so their pairs are left out.
+    A pair is live if an active commit has it and no lifecycle rule releases it, or if a tag or hold protects it.
+    Objects outside the namespace are not listed, so their pairs are left out.
     """
 
     rules: Sequence[LifecycleRule]
-    held: Sequence[Hold]
+    holds: Sequence[Hold]
     as_of: datetime
-    _ends: dict[_Same, bool] = field(default_factory=dict)
+    _is_released: dict[_Properties, bool] = field(default_factory=dict)
 
     @classmethod
     def of_plan(cls, tables: PlanTables) -> "LivePairs":
-        """Return the rules of a plan. Errors: TableContractError when its policy is not known any more."""
+        """Return the rules of a plan. Errors: TableContractError if its policy is no longer known."""
         policy, day = policy_of(tables), tables.plan.day
-        held = [hold for hold in policy.holds if hold.kind == "prefix" and hold.in_force(day)]
+        holds = [hold for hold in policy.holds if hold.kind == "prefix" and hold.in_force(day)]
         rules = [rule for rule in policy.lifecycle if rule.enabled]
-        return cls(rules, held, datetime(day.year, day.month, day.day, tzinfo=UTC))
+        return cls(rules, holds, datetime(day.year, day.month, day.day, tzinfo=UTC))
 
     def in_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the live pairs of a batch with the columns `LIVE_PAIR`."""
         active, protected = (batch[name].to_numpy(zero_copy_only=False) for name in ("active", "protected"))
         if self.rules and active.any():
             active = active & ~self._due(batch)
-        if self.held:
-            covered = [any(hold.covers(key) for hold in self.held) for key in batch["key"].to_pylist()]
+        if self.holds:
+            covered = [any(hold.covers(key) for hold in self.holds) for key in batch["key"].to_pylist()]
             protected = protected | np.array(covered, dtype=bool)
         return batch.filter(pa.array((active | protected) & _inside(batch["address"])))
 
@@ -74,17 +75,17 @@ class LivePairs:
 
     def _is_due(self, row: Row) -> bool:
         branches, left = tuple(row["branches"]), tuple(row["left_branches"] or ())
-        same = tuple(rule.covers(row["key"]) for rule in self.rules), row["added_at"], branches, left
-        if same not in self._ends:
-            if len(self._ends) >= _REMEMBERED:
-                self._ends.clear()
+        properties = tuple(rule.covers(row["key"]) for rule in self.rules), row["added_at"], branches, left
+        if properties not in self._is_released:
+            if len(self._is_released) >= _REMEMBERED:
+                self._is_released.clear()
             ends, _ = lifecycle_end(Entry(row["key"], "", 0, row["added_at"], branches, left, ()), self.rules)
-            self._ends[same] = ends is not None and ends <= self.as_of
-        return self._ends[same]
+            self._is_released[properties] = ends is not None and ends <= self.as_of
+        return self._is_released[properties]
 
 
 def _covered(rule: LifecycleRule, paths: pa.Array) -> np.ndarray:
-    """Return `rule.covers` of each path, as 0 or 1. A prefix is compared by Arrow, which is ten times as fast."""
+    """Return `rule.covers` of each path, as 0 or 1. Arrow compares prefixes, which is ten times as fast as Python."""
     if rule.glob is not None:
         return np.fromiter((rule.covers(path) for path in paths.to_pylist()), dtype=np.int64, count=len(paths))
     directory = canonical_prefix(rule.prefix)
@@ -106,7 +107,7 @@ def _codes(values: pa.Array) -> np.ndarray:
 def _inside(addresses: pa.Array) -> np.ndarray:
     """Return whether each address names an object of the namespace, which the store lists."""
     inside = ~pc.match_substring_regex(addresses, f"^{ABSOLUTE}").to_numpy(zero_copy_only=False)
-    for index in np.flatnonzero(~inside):  # few: what was imported, and links
+    for index in np.flatnonzero(~inside):  # few: imported and linked objects
         inside[index] = not is_absolute(listed_name(addresses[int(index)].as_py()))
     return inside
 
@@ -126,7 +127,7 @@ Parts = Iterator[tuple[str, pa.Array, pa.Array]]  # kind of groups, name of the 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of objects: those that stay (None: not known for such groups), those that wait, and the candidates."""
+    """A group of objects: objects that stay (None: unknown for this kind of group), that wait, and candidates."""
 
     name: str
     stays: Amount | None
@@ -141,10 +142,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class PlanGroups:
-    """The groups of each kind, those with the most candidate bytes first; ages in their order.
+    """The groups of each kind: the group with the most candidate bytes first; ages in their order.
 
-    `prefix` and `folder` (two levels) are of paths in lakeFS, and of files in Icechunk. What stays counts there and in
-    `branch` once for each path and branch that references it; in Icechunk, once for each file, and not by branch.
+    `prefix` and `folder` (two levels) are of paths in lakeFS, and of files in Icechunk. There and in `branch`, an
+    object that stays counts once for each path and branch that references it. For Icechunk, it counts once for its
+    file, and not by branch.
     """
 
     reason: Sequence[Group]
@@ -154,7 +156,7 @@ class PlanGroups:
     branch: Sequence[Group]
     age: Sequence[Group]
 
-    def named(self) -> dict[str, Sequence[Group]]:
+    def by_kind(self) -> dict[str, Sequence[Group]]:
         """Return the groups by kind."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
@@ -179,42 +181,42 @@ class _Sums:
 
 
 def groups_of(tables: PlanTables) -> PlanGroups:
-    """Return the groups of a plan. Ages count to the time of the plan. Errors: TableContractError without a table."""
+    """Return the groups of a plan. Ages are as of the plan. Errors: TableContractError if a table is missing."""
     plan, warehouse, is_icechunk = tables.plan, tables.warehouse, tables.repository.is_icechunk
-    candidates, named, listed, live = _Sums(), _Sums(), _Sums(), _Sums()
+    candidates, due, listed, live = _Sums(), _Sums(), _Sums(), _Sums()
     planned = plan.repository, PLANNED_OBJECTS, plan.plan_hash
     if not warehouse.is_complete(*planned):
         raise TableContractError(
-            f"{plan.repository}: the objects of the plan of {plan.day} are not stored any more. No report was written. "
+            f"{plan.repository}: the objects of the plan of {plan.day} are no longer stored. No report was written. "
             f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
         )
     for batch in scan_directory(warehouse, *planned, schema=DELETION_CANDIDATES.schema, columns=_DUE):
         candidates.add(_of_due(batch, plan.made_at, is_icechunk))
-    due = plan.repository, DUE_OBJECTS.name, made_name(plan)
-    if plan.first_wait_ends and warehouse.is_complete(*due):
-        for batch in scan_directory(warehouse, *due, schema=DUE_OBJECTS.schema, columns=_DUE):
-            named.add(_of_due(batch, plan.made_at, is_icechunk))
+    due_objects = plan.repository, DUE_OBJECTS.name, made_name(plan)
+    if plan.first_wait_ends and warehouse.is_complete(*due_objects):
+        for batch in scan_directory(warehouse, *due_objects, schema=DUE_OBJECTS.schema, columns=_DUE):
+            due.add(_of_due(batch, plan.made_at, is_icechunk))
     else:
-        named = candidates  # nothing waits, or what waits is not stored any more
+        due = candidates  # no object waits, or the waiting objects are no longer stored
     for batch in tables.batches(STORAGE_INVENTORY.name, ("address", "size", "last_modified")):
         listed.add(_of_listed(batch, plan.made_at, is_icechunk))
     if not is_icechunk:
         pairs = LivePairs.of_plan(tables)
         for batch in tables.batches(ADDRESSES.name, LIVE_PAIR):
             live.add(_of_live(pairs.in_batch(batch)))
-    return PlanGroups(**{kind: _groups(kind, candidates, named, listed, live) for kind in _KINDS})
+    return PlanGroups(**{kind: _groups(kind, candidates, due, listed, live) for kind in _KINDS})
 
 
-def _groups(kind: str, candidates: _Sums, named: _Sums, listed: _Sums, live: _Sums) -> list[Group]:
-    """Return the groups of a kind. `named`: candidates and waiting objects; `listed`: all objects."""
-    names = {name for sums in (named, listed, live) for name in sums.found.get(kind, {})}
+def _groups(kind: str, candidates: _Sums, due: _Sums, listed: _Sums, live: _Sums) -> list[Group]:
+    """Return the groups of a kind. `due`: candidates and waiting objects; `listed`: all objects."""
+    names = {name for sums in (due, listed, live) for name in sums.found.get(kind, {})}
     found = []
     for name in names:
-        of_all, candidate = named.of(kind, name), candidates.of(kind, name)
-        stays = _minus(listed.of(kind, name), of_all) if kind in listed.found else None
+        of_due, candidate = due.of(kind, name), candidates.of(kind, name)
+        stays = _minus(listed.of(kind, name), of_due) if kind in listed.found else None
         if kind in live.found:
             stays = live.of(kind, name)
-        found.append(Group(name, stays, _minus(of_all, candidate), candidate))
+        found.append(Group(name, stays, _minus(of_due, candidate), candidate))
     if kind == "age":
         return sorted(found, key=lambda one: _ALL_AGES.index(one.name))
     return sorted(found, key=lambda one: (-one.candidate.bytes, -one.waiting.bytes, -one.bytes, one.name))
@@ -258,7 +260,7 @@ def _exploded(texts: pa.Array, sizes: pa.Array, nothing: str) -> tuple[pa.Array,
 
 
 def _ages(times: pa.Array, at: datetime) -> pa.Array:
-    """Return the name of each object's age at a time."""
+    """Return the name of each object's group by age at the time `at`."""
     days = (int(at.timestamp() * 1e6) - times.cast(pa.int64()).to_numpy(zero_copy_only=False)) / _DAY
     return pa.array(np.array(_ALL_AGES, dtype=object)[np.searchsorted(list(AGES), days)], pa.string())
 

@@ -1,4 +1,4 @@
-"""The part of the commit or snapshot graph around what expires, laid out in lanes."""
+"""The part of the commit or snapshot graph around the newest expired commits or snapshots, laid out in lanes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A commit or snapshot of the graph. Between it and one of its `parents` here there may be others, left out."""
+    """A commit or snapshot of the graph. Commits between a node and its `parents` may be left out."""
 
     name: str
     at: datetime
@@ -31,7 +31,7 @@ class Node:
 
 
 def history_of(tables: PlanTables) -> list[Node]:
-    """Return the commits or snapshots around what expires, the newest first. Errors: TableContractError."""
+    """Return commits or snapshots around the newest expired ones, newest first. Errors: TableContractError."""
     found = _snapshots(tables) if tables.repository.is_icechunk else _commits(tables)
     by_name = {row["name"]: row for row in found}
     shown = _chosen(found, by_name)
@@ -82,7 +82,7 @@ def _snapshots(tables: PlanTables) -> Sequence[Row]:
 
 
 def _chosen(rows: Sequence[Row], by_name: Mapping[str, Row]) -> list[str]:
-    """Return the names of what is shown, the newest first: what expired last, its neighbours, then heads and tags."""
+    """Return the names to show, newest first: the newest expired rows, their neighbours, then heads and tags."""
     last = sorted(
         (row for row in rows if row["state"] == EXPIRED), key=lambda row: row["due_since"] or _LONG_AGO, reverse=True
     )[: _SHOWN // 2]
@@ -99,7 +99,7 @@ def _age(row: Row) -> timedelta:
 
 
 def _in_lanes(rows: Sequence[Row], by_name: Mapping[str, Row]) -> list[Node]:
-    """Return the rows as nodes. A line of first parents has one lane; rows are the newest first."""
+    """Return the rows as nodes. A line of first parents has one lane. The rows must be newest first."""
     shown, lanes, free = {row["name"] for row in rows}, dict[str, int](), 0
     nodes = []
     for row in rows:
@@ -114,10 +114,10 @@ def _in_lanes(rows: Sequence[Row], by_name: Mapping[str, Row]) -> list[Node]:
 
 
 def _shown_at(name: str, shown: set[str], by_name: Mapping[str, Row]) -> str | None:
-    """Return the nearest ancestor by first parents that is shown, `name` included; None: there is none."""
-    seen = set()
-    while name in by_name and name not in shown and name not in seen:
-        seen.add(name)
+    """Return `name` or its nearest ancestor by first parents that is in `shown`; None if there is none."""
+    visited = set()
+    while name in by_name and name not in shown and name not in visited:
+        visited.add(name)
         parents = by_name[name]["parents"]
         if not parents:
             return None

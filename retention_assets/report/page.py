@@ -1,4 +1,4 @@
-"""Shows the figures of a report as one HTML page that loads nothing: styles, scripts and numbers are in it.
+"""Shows the figures of a report as one HTML page. The page contains its styles, scripts and numbers, and loads nothing.
 
 The plots are drawn by Observable Plot and D3 (`static/`, ISC licence) for the width of the screen. All numbers of a
 plot are in a table below it, which needs no script.
@@ -20,7 +20,7 @@ from retention_assets.report.groups import Group
 from retention_assets.report.history import Node
 from retention_assets.state.plan import PAGE, PLANS, Plan
 
-_ROWS = 500  # of a table, and folders in a plot (`page.js`). All rows are in tables of the warehouse
+_ROWS = 500  # the most rows of a table, and folders of a plot (`page.js`). The warehouse has all rows
 _SECURITY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 _TITLES = {"reason": "Reason", "rule": "Rule", "prefix": "Prefix", "folder": "Folder", "branch": "Branch", "age": "Age"}
 
@@ -28,7 +28,7 @@ Cell = str | int | float | Amount | None
 
 
 def page_of_plan(plan: Plan) -> tuple[str, ...]:
-    """Return the path, in the warehouse, of the page that the run of a plan wrote."""
+    """Return the path in the warehouse of the page that the run of a plan wrote."""
     return plan.repository, PLANS, plan.day.isoformat(), PAGE
 
 
@@ -149,14 +149,14 @@ def _why(figures: Figures) -> str:
 def _where(figures: Figures) -> str:
     groups, icechunk = figures.groups, figures.status.kind == "icechunk"
     of_stays = (
-        "The names of Icechunk's files have no path: prefixes are the directories of the store."
+        "Icechunk's files have no paths of the repository. Prefixes are directories of the store."
         if icechunk
         else "Objects that the repository references stay. An object counts for each path and branch that has it."
     )
     return _section(
         "Where",
         f"<p>{of_stays}</p>"
-        + _plot("folders", "Bytes by folder, of the largest. Each area is as large as its bytes")
+        + _plot("folders", "Bytes of the largest folders. Each area is in proportion to its bytes")
         + _details("By folder", _groups("folder", sorted(groups.folder, key=lambda one: -one.bytes)))
         + _details("By prefix", _groups("prefix", groups.prefix))
         + _plot("branch", "Bytes by branch. An object counts for each of its branches")
@@ -199,7 +199,7 @@ def _history(figures: Figures) -> str:
         for one in figures.history
     ]
     columns = (kind[:-1], "Made at", "State", "Branches and tags", *(("Message",) if kind == "Snapshots" else ()))
-    text = f"<p>The {len(rows)} {kind.lower()} around the last that expired; others between them are not shown.</p>"
+    text = f"<p>The {len(rows)} {kind.lower()} around the newest expired ones. Others between them are not shown.</p>"
     plot = _plot("history", f"{kind} by time; lines go to parents")
     return _section(f"{kind} around what expires", text + plot + _details(kind, _table(columns, rows)))
 
@@ -227,7 +227,7 @@ def _outcomes(figures: Figures, program: str) -> str:
 def _guards(guards: Sequence[Mapping[str, Any]], checks: Mapping[str, str]) -> str:
     if not guards:
         return _section(
-            "Guards", "<p>An earlier version of the tool made the plan, which stored no values of guards.</p>"
+            "Guards", "<p>An earlier version of this tool made the plan, and stored no values of guards.</p>"
         )
     rows = [
         (

@@ -1,4 +1,4 @@
-"""Finds the tables and documents that the warehouse no longer needs, and removes them. Works without Spark.
+"""Finds the tables and documents that the warehouse no longer needs, and removes them. Needs no Spark.
 
 This module removes only tables of old days, the objects of old plans that nobody swept, and batches of caches that are
 no longer read. Everything else stays: ledgers, records, policies, and the data that plans store for later plans.
@@ -93,16 +93,16 @@ class _Tables:
 class _Plans:
     """The plans of a repository, found by the names of their documents, by their ledgers and by their audit records."""
 
-    documents: Mapping[str, StoredFile]  # by path; without the documents of the days' current plans
-    swept: tuple[str, ...]  # hashes of plans that a sweep began
+    documents: Mapping[str, StoredFile]  # by path; without `current.json` of each day
+    swept: tuple[str, ...]  # hashes of plans that a sweep has started on
     open_days: frozenset[str]  # days of plans with objects in quarantine, or whose last sweep has no record
 
     def documents_of(self, plan: str) -> list[str]:
-        """Return the paths of the documents that are of the plan with this hash, as far as their names show."""
+        """Return the paths of the documents whose names match the hash of a plan."""
         return [path for path in self.documents if plan.startswith(_digits(path))]
 
     def is_swept(self, document: str) -> bool:
-        """Return whether a document may be of a plan that a sweep began."""
+        """Return whether a document may belong to a plan that a sweep has started on."""
         return any(plan.startswith(_digits(document)) for plan in self.swept)
 
 
@@ -116,7 +116,7 @@ def _day(document: str) -> str:
 
 
 def leftovers(warehouse: Warehouse, repository: Repository, keep: KeepSettings, now: datetime) -> list[Leftover]:
-    """Return what of the repository's tables is no longer needed, sorted by path. Nothing is changed.
+    """Return the tables and documents of a repository that are no longer needed, sorted by path. Changes nothing.
 
     Errors: GuardRefused when the tables belong to another location than the configuration names.
     """
@@ -147,7 +147,9 @@ def _plans(tables: _Tables) -> _Plans:
         if path.startswith((f"{LEDGERS}/", f"{SURPLUS_LEDGERS}/")) and path.count("/") == _LEDGER_DEPTH:
             _, day, plan, sweep, _ = path.split("/")
             fences[day, plan] = max(fences.get((day, plan), 0), int(sweep.partition("-")[0]))
-    held = [plan for plan, record in newest.items() if record["outcomes"].get(Outcome.QUARANTINED, {}).get("objects")]
+    quarantined = [
+        plan for plan, record in newest.items() if record["outcomes"].get(Outcome.QUARANTINED, {}).get("objects")
+    ]
     unfinished = [plan for plan, fence in fences.items() if plan not in newest or newest[plan]["fence"] < fence]
     swept = {plan for _, plan in [*newest, *fences]} | set(tables.of_table(_PUBLICATIONS))
     documents = {
@@ -155,11 +157,11 @@ def _plans(tables: _Tables) -> _Plans:
         for path, file in tables.files.items()
         if path.startswith(f"{PLANS}/") and path.endswith(".json") and not path.endswith(f"/{CURRENT}")
     }
-    return _Plans(documents, tuple(sorted(swept)), frozenset(day for day, _ in [*held, *unfinished]))
+    return _Plans(documents, tuple(sorted(swept)), frozenset(day for day, _ in [*quarantined, *unfinished]))
 
 
 def _needed_days(tables: _Tables, plans: _Plans, now: datetime, life: timedelta) -> set[str]:
-    """Return the days of which every table stays, however old the day is. Plans younger than `life` may be swept."""
+    """Return the days whose tables all stay, even of old days. Plans younger than `life` may still be swept."""
     needed = {*plans.open_days, *_newest_days(tables, now)}
     needed |= {_day(path) for path, file in plans.documents.items() if file.written_at >= now - life}
     current = [_day(path) for path in tables.files if path.startswith(f"{PLANS}/") and path.endswith(f"/{CURRENT}")]
@@ -269,10 +271,10 @@ def remove_leftovers(
     log: Callable[[str], None],
     clock: Clock,
 ) -> list[Leftover]:
-    """Merge small batches of the caches, remove what is no longer needed, and return it.
+    """Merge small batches of the caches, remove the leftovers, and return the removed leftovers.
 
-    This holds the lease of the repository, so no sweep, restore or purge runs at the same time. A plan may run: files
-    that it writes after the listing are not removed. The next call continues an interrupted removal.
+    The function holds the lease of the repository, so no sweep, restore or purge runs at the same time. A plan may run:
+    its files that are newer than the listing are not removed. The next call continues an interrupted removal.
     Errors: GuardRefused while another run holds the lease, or when the clock of the store differs; StoreError when
     something cannot be removed.
     """
@@ -295,12 +297,13 @@ def remove_leftovers(
 
 
 def _require_clock(warehouse: Warehouse, name: str, now: datetime) -> None:
-    """Refuse a clock that differs from the clock of the store, by the lease that was just written."""
+    """Raise GuardRefused if this machine's clock differs from the clock of the store, which timed the new lease."""
     written = max(file.written_at for file in warehouse.tree(name, "leases").values())
     if abs(now - written) > MARGIN:
         raise GuardRefused(
             f"{name}: this machine's clock says {now:%Y-%m-%d %H:%M:%S} UTC, and the store of the warehouse "
-            f"{written:%Y-%m-%d %H:%M:%S} UTC. Nothing was removed. Set the clock, then run the same again."
+            f"says {written:%Y-%m-%d %H:%M:%S} UTC. Nothing was removed. Set the clock, then run the same "
+            "command again."
         )
 
 
@@ -319,7 +322,8 @@ def _remove(warehouse: Warehouse, name: str, leftover: Leftover) -> bool:
     if left := warehouse.tree(*parts):
         raise StoreError(
             f"{warehouse.location(*parts)}: {len(left):,} files could not be removed, {min(left)} first. "
-            "The others were. Let the credentials of the warehouse delete objects, and run again."
+            "The other files were removed. Let the credentials of the warehouse delete objects, then run the same "
+            "command again."
         )
     return True
 

@@ -1,7 +1,4 @@
-"""The live objects of a repository of either kind, read before a purge deletes the last bytes of an object.
-
-Source: DESIGN.md, invariants 1 and 5.
-"""
+"""The live objects of a repository of either kind, read before a purge deletes the last copy of an object."""
 
 from collections.abc import Sequence
 from functools import cached_property

@@ -1,8 +1,7 @@
 """Reads the references of the other configured repositories from their last plans. No sweep deletes referenced objects.
 
-The references are read from the other repositories' newest tables in the warehouse, whichever run wrote the tables. An
-old table lacks the references that were made since. Then a plan warns, and a sweep is refused.
-Source: DESIGN.md, invariant 6.
+The references are read from the other repositories' newest tables in the warehouse, whichever run wrote the tables.
+An old table lacks newer references. Then a plan has a warning, and a sweep is refused.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -79,7 +78,8 @@ class OtherRepositories:
     def unknown(self) -> list[str]:
         """Return a message with reason and remedy for each repository whose references are unknown or too old."""
         settings = self.repository.settings
-        # An object that a plan named `settle` ago was not referenced then. Older tables lack what came before that.
+        # A plan found the objects of a sweep unreferenced at least `settle` ago. A table that is older than that can
+        # lack references that were made before that plan.
         most = max(min(settings.grace, settings.settle), _LEAST_AGE)
         reasons = []
         for other in filter(self._may_refer, self.others):
@@ -160,7 +160,7 @@ class OtherRepositories:
         )
 
     def _may_refer(self, other: Repository) -> bool:
-        """Return whether `other` can refer to objects here. A lakeFS server's repositories share one kind of store."""
+        """Return whether `other` can refer to objects here. A lakeFS server has one kind of store."""
         here = {_scheme(self.repository.namespace), _scheme(self.repository.storage)}
         there = _scheme(other.namespace)
         return other.is_icechunk or there is None or None in here or there in here
@@ -181,9 +181,9 @@ class OtherRepositories:
         return newest
 
     def _table(self, other: Repository, name: str, day: date) -> _Table | None:
-        """Return the table of a day; None if it was not written completely, a guard refused it, or it is of the future.
+        """Return the table of a day; None if it is incomplete, a guard refused it, or its time is in the future.
 
-        A table from the future is of a time when a clock was wrong. It would hide the tables that are made after it.
+        A table whose time is in the future was made while a clock was wrong. It would hide tables that are made later.
         """
         document = self.warehouse.read_document(other.name, name, day.isoformat(), METADATA)
         is_complete = self.warehouse.is_complete(other.name, name, day.isoformat())
@@ -209,8 +209,10 @@ class OtherRepositories:
         same = graph is not None and graph.details.references_hash == table.details.references_hash
         if isinstance(policy, Policy) and same:
             heads = self._rows(other, COMMIT_GRAPH.name, table).select(F.explode("head_of").alias("branch"))
-            gone = pairs.select(F.explode("branches").alias("branch"))  # gone branches that still count: see `reflog`
-            branches = sorted(row["branch"] for row in heads.unionByName(gone).distinct().collect())
+            of_pairs = pairs.select(
+                F.explode("branches").alias("branch")
+            )  # deleted branches that still count: see `reflog`
+            branches = sorted(row["branch"] for row in heads.unionByName(of_pairs).distinct().collect())
             today = self.clock().date()
             as_of = datetime(today.year, today.month, today.day, tzinfo=UTC)
             pairs = with_lifecycle(pairs, policy.lifecycle, branches, as_of)
@@ -229,15 +231,15 @@ class OtherRepositories:
             manifests = manifests.where("live")
         # The plan that wrote the table put every manifest into the cache, so the store is not read.
         cache = TableCache(self.spark, self.warehouse, other.name, StoreAccess(other.storage, {}), self.run_id)
-        named, _ = cache.rows(manifests, manifest_chunks())
-        return named.where("location IS NOT NULL").select(F.col("location").alias("address"))
+        references, _ = cache.rows(manifests, manifest_chunks())
+        return references.where("location IS NOT NULL").select(F.col("location").alias("address"))
 
     def _rows(self, other: Repository, name: str, table: _Table, needed: Sequence[str] | None = None) -> DataFrame:
         return self.warehouse.rows(self.spark, other.name, name, table.day, needed).frame
 
 
 def not_configured(source: LakeFSSource, configured: Collection[Repository]) -> str | None:
-    """Return a warning that names the server's repositories that are not configured; None if all are configured.
+    """Return a warning with the names of the server's repositories that are not configured; None if all are.
 
     Any repository can refer to objects of another one by full address, whatever its own namespace is.
     """
@@ -258,10 +260,10 @@ def not_configured(source: LakeFSSource, configured: Collection[Repository]) -> 
     )
 
 
-def _is_live(held_prefixes: Sequence[str]) -> Column:
+def _is_live(hold_prefixes: Sequence[str]) -> Column:
     """Return the condition under which a (path, address) pair is live. It needs the columns of `with_lifecycle`."""
     kept = F.col("active") & ~F.col("lifecycle_due")
-    return kept | F.col("protected") | below_any(F.col("key"), held_prefixes)
+    return kept | F.col("protected") | below_any(F.col("key"), hold_prefixes)
 
 
 def _policy(other: Repository) -> _Policy | None:

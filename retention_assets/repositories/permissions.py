@@ -1,4 +1,4 @@
-"""Checks what the configured credentials may do, without touching an object of the user.
+"""Checks what the configured credentials may do, without changing any object of the repository.
 
 Reading is always tried. Writing and deleting are tried only on request: on a file that this module creates in the
 quarantine, and on a name that does not exist in the repository.
@@ -48,7 +48,7 @@ class PermissionCheck:
 
     place: Literal["server", "storage", "quarantine"]
     permission: str
-    modes: tuple[Mode, ...]  # that need it; empty: no mode does
+    modes: tuple[Mode, ...]  # modes that need the permission
     state: State
     detail: str = ""
 
@@ -88,7 +88,7 @@ def permissions_of(repository: Repository, *, try_writes: bool = False) -> Permi
         try_writes: also write, read and delete a new file in the quarantine, and delete a name that does not
             exist in the repository.
 
-    Errors: ConfigurationError if the configuration cannot be used. A store or server that refuses is a check's result.
+    Errors: ConfigurationError if the configuration cannot be used. A refusal is in the check's result.
     """
     access = open_store(repository)
     checks = [] if repository.is_icechunk else list(_of_source(repository, access))
@@ -113,7 +113,7 @@ def _of_source(repository: Repository, access: StoreAccess) -> Iterator[Permissi
             needed = MODES if request.is_needed else ()
             yield _tried("server", request.permission, needed, partial(send, client, request))
     except RetentionError:
-        return  # the first request failed too: its check has the error
+        return  # the first request failed too, and its check has the error
     detail = "the server would write a list into the repository; a plan sends this request"
     yield PermissionCheck("server", "retention:PrepareGarbageCollectionUncommitted", MODES, "not tried", detail)
     yield _tried(
@@ -143,8 +143,8 @@ def _of_storage(repository: Repository, access: StoreAccess) -> Iterator[Permiss
         found.extend(page.column(0).slice(0, 1).to_pylist() if page else [])
         return f"{page.num_rows:,} objects in the first page" if page else "there are no objects"
 
-    yield _tried("storage", _named(access, "list"), MODES, listed)
-    get = _named(access, "get")
+    yield _tried("storage", _permission(access, "list"), MODES, listed)
+    get = _permission(access, "get")
     if found:
         yield _tried("storage", get, MODES, lambda: _none(ObjectReader(access).head(found[0])))
     else:
@@ -163,7 +163,7 @@ def _icechunk(access: StoreAccess) -> str:
 
 
 def _deleting(access: StoreAccess, *, try_writes: bool) -> Iterator[PermissionCheck]:
-    delete = _named(access, "delete")
+    delete = _permission(access, "delete")
     if access.is_local:
         yield _tried("storage", delete, _SWEEPS, lambda: _writable(access))
     elif not try_writes:
@@ -179,9 +179,9 @@ def _of_quarantine(repository: Repository, *, try_writes: bool) -> Iterator[Perm
     try:
         access = quarantine_access(repository)
     except RetentionError as error:
-        yield PermissionCheck("quarantine", "a place", _QUARANTINE, "failed", str(error))
+        yield PermissionCheck("quarantine", "a location", _QUARANTINE, "failed", str(error))
         return
-    put, get, delete = (_named(access, name) for name in ("put", "get", "delete"))
+    put, get, delete = (_permission(access, name) for name in ("put", "get", "delete"))
     if access.is_local:
         yield _tried("quarantine", put, _QUARANTINE, lambda: _writable(access))
         return
@@ -211,7 +211,7 @@ def _tried(
         return PermissionCheck(place, permission, modes, "failed", str(error))
 
 
-def _named(access: StoreAccess, action: str) -> str:
+def _permission(access: StoreAccess, action: str) -> str:
     return _NAMES.get(access.url.partition("://")[0], _AZURE)[action]
 
 
@@ -229,18 +229,19 @@ def _delete(access: StoreAccess, path: str) -> str:
     if result.outcome in (Outcome.DELETED, Outcome.MISSING):
         return ""
     raise AccessDenied(
-        f"{access.url}: cannot delete {path!r}: {result.detail}. No object of the repository was tried. "
-        f"Let the credentials in `storage_options` delete objects ({_named(access, 'delete')})."
+        f"{access.url}: cannot delete {path!r}: {result.detail}. No object of the repository was deleted. "
+        f"Let the credentials in `storage_options` delete objects ({_permission(access, 'delete')})."
     )
 
 
 def _writable(access: StoreAccess) -> str:
     """Check with the operating system whether files can be created; nothing is written. Errors: AccessDenied."""
     directory = Path(access.url.removeprefix("file://"))
-    there = next(one for one in (directory, *directory.parents) if one.is_dir())
-    if not os.access(there, os.W_OK | os.X_OK):
+    existing = next(one for one in (directory, *directory.parents) if one.is_dir())
+    if not os.access(existing, os.W_OK | os.X_OK):
         raise AccessDenied(
-            f"{there}: this user may not write there. Nothing was tried. Let the user create and delete files."
+            f"{existing}: this user may not write to this directory. Nothing was written. Let the user create "
+            "and delete files."
         )
     return "according to the operating system; nothing was written"
 

@@ -104,7 +104,7 @@ def test_the_user_of_the_run_is_the_person_where_dagster_knows_them(place: Place
 def test_nobody_approves_without_a_name(place: Place) -> None:
     error = place.run("approve", plan_hash=place.plan.plan_hash, by=" ")
     assert isinstance(error, ConfigurationError)
-    assert "nobody is named. Nothing was changed. Set `by`" in str(error)
+    assert "`by` is not set. Nothing was changed. Set `by`" in str(error)
     assert place.warehouse.documents("orchard", APPROVALS) == []
 
 
@@ -120,7 +120,7 @@ def test_an_approval_is_withdrawn(place: Place) -> None:
     assert place.run("withdraw", day=DAY.isoformat(), by="berta") is None
     assert person_approval(place.warehouse, place.plan) is None
     error = place.run("withdraw", day="yesterday", by="berta")
-    assert "'yesterday' is not a day. Nothing was changed" in str(error)
+    assert "'yesterday' is not a date. Nothing was changed" in str(error)
 
 
 def test_sweeps_are_stopped_and_resumed(place: Place) -> None:
@@ -161,7 +161,7 @@ def test_lost_objects_are_shown_and_then_acknowledged_by_the_hash_that_was_shown
     assert known_addresses(lossy.warehouse, "orchard") == set(LOST)
     (record,) = [one.document for one in read_records(lossy.warehouse, "orchard")]
     assert (record["kind"], record["approved_by"].partition(",")[0]) == ("acknowledge", "anna")
-    assert lossy.ended("acknowledge", by="anna")[1]["what"] == "Nothing is to be acknowledged."
+    assert lossy.ended("acknowledge", by="anna")[1]["what"] == "No objects to acknowledge."
 
 
 def test_an_object_that_is_there_and_a_hash_of_other_objects_acknowledge_nothing(lossy: Place) -> None:
@@ -169,7 +169,7 @@ def test_an_object_that_is_there_and_a_hash_of_other_objects_acknowledge_nothing
     shown = lossy.ended("acknowledge", by="anna", addresses=LOST[:1])[1]["what"]
     error = lossy.run("acknowledge", by="anna", digest=shown.partition("digest: ")[2].partition("`")[0])
     assert "is not the hash of the 2 objects" in str(error)
-    assert "nobody is named" in str(lossy.run("acknowledge"))
+    assert "`by` is not set" in str(lossy.run("acknowledge"))
     assert known_addresses(lossy.warehouse, "orchard") == set()
 
 
@@ -380,7 +380,7 @@ def test_a_guard_that_refuses_is_told_with_what_it_saw(place: Place, webhook: Re
     told_of_failure(place, job, **{"dagster/partition": DAY.isoformat()})
     (message,) = webhook.messages
     assert (message["kind"], message["day"]) == ("refused", DAY.isoformat())
-    assert "a guard refused. Nothing was deleted, no plan stands." in message["text"]
+    assert "a guard refused. Nothing was deleted, and there is no plan." in message["text"]
     assert "live_listed: 2 live addresses are not in the listing" in message["text"]
     assert "nothing_live" not in message["text"]
 
@@ -394,12 +394,12 @@ def test_a_message_is_sent_again_after_an_error_of_the_server(webhook: Received)
 def test_a_message_that_is_not_accepted_is_an_error_without_the_address(webhook: Received) -> None:
     webhook.answers = [403]
     with pytest.raises(
-        StoreError, match=r"did not accept a message: it answered with status 403. It was not delivered. Check"
+        StoreError, match=r"did not accept a message: the response has status 403. The message was not delivered. Check"
     ) as refused:
         send({"text": "a plan waits"})
     webhook.shutdown()
     webhook.server_close()
-    with pytest.raises(StoreError, match=r"cannot be reached \(NewConnectionError\)") as unreachable:
+    with pytest.raises(StoreError, match=r"the connection failed \(NewConnectionError\)") as unreachable:
         send({"text": "a plan waits"})
     for error in (refused, unreachable):
         assert "secret-token" not in str(error.getrepr(chain=True))

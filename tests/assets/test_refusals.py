@@ -54,7 +54,7 @@ def test_a_live_object_that_is_not_listed_ends_the_run_without_candidates(lake: 
     (lake.namespace / live).unlink()
     run = lake.plan()
     assert refusing(run) == ["live_listed"]
-    assert run.failure.startswith("orchard_plan: a guard refused. Nothing was deleted, no plan stands.")
+    assert run.failure.startswith("orchard_plan: a guard refused. Nothing was deleted, and there is no plan.")
     assert f"live_listed: 1 live addresses, {live} first, are not in the listing" in run.failure
     assert run.failure.endswith(REMEDIES["live_listed"])
     assert set(run.steps) == BEFORE_CANDIDATES | {"deletion_candidates"}
@@ -218,7 +218,7 @@ def test_a_policy_that_changes_during_a_run_ends_it(lake: Lake) -> None:
     rules = json.loads((lake.root / "policy.json").read_text("utf-8"))
     (lake.root / "policy.json").write_text(json.dumps({**rules, "default_retention_days": 1}), encoding="utf-8")
     run = lake.make("potential_commits")
-    assert "the policy changed since policy_table was made. Nothing was deleted" in run.errors
+    assert "the policy has changed since policy_table was made. Nothing was deleted" in run.errors
     assert run.steps == ()
 
 

@@ -241,7 +241,7 @@ def test_why_such_a_plan_could_not_be_carried_out_is_warned_of_before_the_findin
     finding = Finding("warning", "dve", "there is no branch 'dve'")
     found = Outlook(Difference(None, {}), Amount(), (), (), "no staged list is known.", (finding,))  # type: ignore[arg-type]
     assert warnings_of(found) == [
-        "warning: a plan under this policy could not be executed: no staged list is known.",
+        "warning: a plan under this policy must not be executed: no staged list is known.",
         "warning: dve: there is no branch 'dve'",
     ]
     assert len(warnings_of(replace(found, blocked=None))) == 1

@@ -38,6 +38,6 @@ def test_two_plans_are_shown_with_whole_hashes(screen: Console) -> None:
 
 def test_each_plan_in_quarantine_is_shown_with_its_whole_hash(screen: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group, "screen", screen)
-    undoing.print_held("orchard: in quarantine", [(f"{date(2026, 11, 1)} {'a' * 64}", Amount(59, 2**20))])
+    undoing.print_by_plan("orchard: in quarantine", [(f"{date(2026, 11, 1)} {'a' * 64}", Amount(59, 2**20))])
     assert lines_on(screen) == ["orchard: in quarantine", f"plan 2026-11-01 {'a' * 64}", "    59 objects, 1.0 MiB"]
     assert max(map(len, lines_on(screen))) <= COLUMNS

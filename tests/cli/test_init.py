@@ -202,7 +202,8 @@ def test_a_directory_in_which_nothing_can_be_written_is_named(
     assert answer.status == 0, answer.err
     details = {one["detail"] for one in answer.document()["checks"] if one["state"] == "refused"}
     assert details == {
-        f"{place}: this user may not write there. Nothing was tried. Let the user create and delete files."
+        f"{place}: this user may not write to this directory. Nothing was written. Let the user create and delete "
+        "files."
         for place in (empty_folder / "field", empty_folder)
     }
 

@@ -554,7 +554,7 @@ KEEPING_BOOKS = (
         name="housekeeping keeps the days of plans with objects in quarantine",
         breaks="nothing goes from the warehouse that a person may still need",
         file="retention_assets/repositories/housekeeping.py",
-        old="frozenset(day for day, _ in [*held, *unfinished])",
+        old="frozenset(day for day, _ in [*quarantined, *unfinished])",
         new="frozenset(day for day, _ in unfinished)",
         caught_by=(
             "tests/stores/test_housekeeping.py"

@@ -265,7 +265,7 @@ def test_a_corrected_namespace_counts_from_the_next_plan_on(lakefs: Server, tmp_
     lakefs.clock.forward(days=3)
     absolute = f"local://{lakefs.store.settings(repository.place)['storage']}"  # as the server prints addresses
     retention = Retention(tmp_path, repository, settle="0s")
-    staged = repository.staged_list()  # before the references, or the plan cannot be carried out
+    staged = repository.staged_list()  # before the references, or the plan must not be executed
     retention.write(source=repository.dump(tmp_path / "dump.json"), staged=staged)
     retention.write(namespace="local://mistyped")
     retention.plan()

@@ -164,7 +164,7 @@ def test_a_plan_whose_objects_are_not_stored_any_more_has_no_figures(planned: Pl
     with pytest.raises(TableContractError) as refused:
         groups_of(replace(tables, plan=replace(tables.plan, plan_hash="f" * 64)))
     told = str(refused.value)
-    assert f"{planned.name}: the objects of the plan of {planned.day} are not stored any more" in told
+    assert f"{planned.name}: the objects of the plan of {planned.day} are no longer stored" in told
     assert "No report was written" in told
     assert told.endswith(f"Plan again: `retention plan {planned.name} --as-of {planned.day}`.")
 

@@ -275,8 +275,8 @@ def test_files_that_cannot_be_removed_are_named(days: Days, monkeypatch: pytest.
     with pytest.raises(StoreError) as refused:
         days.remove()
     told = str(refused.value)
-    assert re.search(r"orchard/\S+: \d files could not be removed, \S+ first\. The others were\.", told)
-    assert told.endswith("Let the credentials of the warehouse delete objects, and run again.")
+    assert re.search(r"orchard/\S+: \d files could not be removed, \S+ first\. The other files were removed\.", told)
+    assert told.endswith("Let the credentials of the warehouse delete objects, then run the same command again.")
 
 
 def test_what_is_written_during_a_removal_stays(days: Days, monkeypatch: pytest.MonkeyPatch) -> None:

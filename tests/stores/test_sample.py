@@ -75,7 +75,7 @@ def test_what_an_interrupted_copy_left_does_not_stay(small: Path, tmp_path: Path
 def test_a_place_that_holds_something_else_is_refused_and_left_alone(small: Path, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.tex").write_text("years", encoding="utf-8")
-    with pytest.raises(StoreError, match="no copy of a namespace"):
+    with pytest.raises(StoreError, match="not a copy of a namespace"):
         place_sample(small, tmp_path / "home")
     assert (tmp_path / "home" / "thesis.tex").read_text(encoding="utf-8") == "years"
 
@@ -83,7 +83,7 @@ def test_a_place_that_holds_something_else_is_refused_and_left_alone(small: Path
 @pytest.mark.parametrize("inside", [".", "namespace", "..", "elsewhere"])
 def test_a_sample_is_never_placed_over_itself(small: Path, inside: str) -> None:
     before = tree(small)
-    with pytest.raises(StoreError, match=r"cannot be placed over .*\. Nothing was removed\. Name another place"):
+    with pytest.raises(StoreError, match=r"cannot be copied over .*\. Nothing was removed\. Choose another path"):
         place_sample(small, small / inside)
     assert tree(small) == before
 
@@ -101,7 +101,7 @@ def test_a_damaged_sample_is_refused_and_the_older_copy_stays(
     place_sample(small, tmp_path / "lake")
     before = tree(tmp_path / "lake")
     (small / "namespace" / damage[0]).write_bytes(damage[1])
-    with pytest.raises(CorruptFile, match=rf"{message}.*\. Nothing was placed\. Restore the sample"):
+    with pytest.raises(CorruptFile, match=rf"{message}.*\. Nothing was copied\. Restore the sample"):
         place_sample(small, tmp_path / "lake")
     assert tree(tmp_path / "lake") == before
     assert not (tmp_path / "lake.placing").exists()
@@ -109,7 +109,7 @@ def test_a_damaged_sample_is_refused_and_the_older_copy_stays(
 
 def test_a_folder_without_a_listing_is_no_sample(small: Path, tmp_path: Path) -> None:
     (small / "listing.csv").unlink()
-    with pytest.raises(StoreError, match=r"listing\.csv: there is no such file.* Nothing was copied\. Install again"):
+    with pytest.raises(StoreError, match=r"listing\.csv: the file does not exist.* Nothing was copied\. Install"):
         place_sample(small, tmp_path / "lake")
     assert not (tmp_path / "lake").exists()
 

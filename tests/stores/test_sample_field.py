@@ -44,7 +44,7 @@ def test_one_that_is_there_stays_as_it_is(field: Path) -> None:
 
 def test_nothing_else_is_written_over(tmp_path: Path) -> None:
     (tmp_path / "somebodys").write_text("work", encoding="utf-8")
-    with pytest.raises(StoreError, match="no Icechunk repository"):
+    with pytest.raises(StoreError, match="not an Icechunk repository"):
         make_field(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["somebodys"]
 

@@ -189,8 +189,8 @@ def test_a_plan_without_a_staged_list_to_rely_on_warns_and_cannot_be_approved(pl
     planned = place.run("plan", "--json")
     assert planned.status == 0, planned.err
     document = planned.document()
-    assert any("cannot be executed" in warning for warning in document["warnings"])
-    assert "cannot be executed" in planned.err
+    assert any("must not be executed" in warning for warning in document["warnings"])
+    assert "must not be executed" in planned.err
     assert_refused(place.run("approve", document["plan_hash"]), "staged list", "Nothing was approved")
     approval = {"plan_hash": document["plan_hash"], "day": DAY, "approved_by": "somebody", "approved_at": "some time"}
     (place.warehouse / place.name / "approvals").mkdir(exist_ok=True)

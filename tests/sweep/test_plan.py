@@ -126,7 +126,7 @@ def test_a_plan_without_a_staged_list_is_blocked_and_keeps_what_no_commit_holds(
     assert made.plan is not None
     assert made.plan.blocked is not None
     assert "no staged list is known" in made.plan.blocked
-    assert any("cannot be executed" in warning for warning in made.plan.warnings)
+    assert any("must not be executed" in warning for warning in made.plan.warnings)
     assert UNREFERENCED not in {row["address"] for row in made.candidates.collect()}
 
 

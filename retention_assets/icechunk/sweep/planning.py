@@ -292,7 +292,7 @@ def _warnings(terms: IcechunkTerms, basis: PlanBasis, unread: int) -> list[str]:
             "reference are unknown, so no manifest and no chunk is deleted."
         )
     if basis.blocked:
-        warnings.append(f"This plan cannot be executed: {basis.blocked}")
+        warnings.append(f"This plan must not be executed: {basis.blocked}")
     if not terms.grace:
         warnings.append("The grace period is zero: files that an open session has not yet committed can be deleted.")
     return warnings

@@ -414,7 +414,7 @@ def _keep(
 def _warnings(terms: Terms, inputs: PlanInputs, references: References) -> list[str]:
     warnings = []
     if inputs.blocked:
-        warnings.append(f"This plan cannot be executed: {inputs.blocked}")
+        warnings.append(f"This plan must not be executed: {inputs.blocked}")
     taken_at = inputs.graph.taken_at
     if terms.oldest_dump is not None and terms.now - taken_at > terms.oldest_dump:
         warnings.append(

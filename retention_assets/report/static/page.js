@@ -20,7 +20,7 @@
     return d3.ticks(0, most / unit, count).map((tick) => tick * unit);
   }
 
-  const told = (amount) => `${d3.format(",")(amount.objects)} objects, ${bytes(amount.bytes)}`;
+  const amountText = (amount) => `${d3.format(",")(amount.objects)} objects, ${bytes(amount.bytes)}`;
   const size = (group) => d3.sum(KINDS, (kind) => (group[kind] ? group[kind].bytes : 0));
   const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
@@ -52,7 +52,7 @@
       width,
       height: Math.min(260, 140 + width / 6),
       marginLeft: 62,
-      x: { type: "band", domain: days, ticks: days.filter((_, place) => place % step === 0), label: null, padding: 0.25 },
+      x: { type: "band", domain: days, ticks: days.filter((_, index) => index % step === 0), label: null, padding: 0.25 },
       y: { label: null, grid: true, ticks: ticks(highest, 4), tickFormat: bytes },
       marks: [
         Plot.barY(rows, { x: "day", y: "bytes", fill, title: "title", tip: true, maxWidth: 40 }),
@@ -69,7 +69,7 @@
     const rows = figures.over_time.flatMap(({ day, totals }) =>
       kinds.map((kind) => {
         const amount = kind === "stays" ? stays(totals) : totals[kind] || { objects: 0, bytes: 0 };
-        return { day, kind, bytes: amount.bytes, title: `${day}: ${WORDS[kind]}\n${told(amount)}` };
+        return { day, kind, bytes: amount.bytes, title: `${day}: ${WORDS[kind]}\n${amountText(amount)}` };
       })
     );
     if (!d3.sum(rows, (row) => row.bytes)) return empty("Nothing may be deleted, and nothing waits.");
@@ -85,7 +85,7 @@
     const rows = shown.flatMap((one) =>
       kinds
         .filter((kind) => one[kind] && one[kind].objects)
-        .map((kind) => ({ ...one[kind], name: one.name, kind, title: `${one.name}: ${WORDS[kind]}\n${told(one[kind])}` }))
+        .map((kind) => ({ ...one[kind], name: one.name, kind, title: `${one.name}: ${WORDS[kind]}\n${amountText(one[kind])}` }))
     );
     const longest = d3.max(shown, size);
     const letters = width < 500 ? 16 : 34;
@@ -134,7 +134,7 @@
       if (wide < 0.5 || high < 0.5) continue;
       const cell = svg.append("g");
       cell.append("rect").attr("x", leaf.x0).attr("y", leaf.y0).attr("width", wide).attr("height", high).attr("fill", colour(leaf.data.kind));
-      cell.append("title").text(`${leaf.data.name}: ${WORDS[leaf.data.kind]}\n${told(leaf.data)}`);
+      cell.append("title").text(`${leaf.data.name}: ${WORDS[leaf.data.kind]}\n${amountText(leaf.data)}`);
       const inner = leaf.data.name.slice(top(leaf.data.name).length);
       if (inner && wide > 40 && high > 18) text(cell, leaf, inner, leaf.x0 + 4, leaf.y0 + 14, wide - 8).attr("fill", "var(--back)");
     }
@@ -146,10 +146,10 @@
     if (!all.length) return empty(`Nothing more comes due until ${figures.forecast.last}.`);
     const sums = d3.rollups(all.flatMap((one) => one.by_prefix), (rows) => d3.sum(rows, (row) => row.bytes), (row) => row.name);
     const names = sums.sort((a, b) => b[1] - a[1]).slice(0, 7).map(([name]) => name);
-    const fills = new Map(names.map((name, place) => [name, d3.schemeTableau10[place]]));
+    const fills = new Map(names.map((name, index) => [name, d3.schemeTableau10[index]]));
     const other = "#9a9a9a";
     const rows = all.flatMap((one) =>
-      one.by_prefix.map((row) => ({ day: one.day, bytes: row.bytes, fill: fills.get(row.name) || other, title: `${one.day}: ${row.name}\n${told(row)}` }))
+      one.by_prefix.map((row) => ({ day: one.day, bytes: row.bytes, fill: fills.get(row.name) || other, title: `${one.day}: ${row.name}\n${amountText(row)}` }))
     );
     const days = d3.utcDays(new Date(figures.forecast.first), d3.utcDay.offset(new Date(figures.forecast.last), 1)).map((day) => day.toISOString().slice(0, 10));
     const entries = [...fills].concat(sums.length > names.length ? [["others", other]] : []);
@@ -204,7 +204,7 @@
     const width = Math.floor(document.querySelector("main").getBoundingClientRect().width) - 32;
     if (width === drawn) return;
     drawn = width;
-    for (const place of document.querySelectorAll("[data-plot]")) place.replaceChildren(...plots[place.dataset.plot](width));
+    for (const element of document.querySelectorAll("[data-plot]")) element.replaceChildren(...plots[element.dataset.plot](width));
   }
   draw();
   addEventListener("resize", draw);

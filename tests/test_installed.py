@@ -11,9 +11,9 @@ from textwrap import dedent
 
 import pytest
 
+from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
+from tests.lakefs.source.lakefs_world import saved
 from tests.repositories import place_repository
-from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
-from tests.stores.lakefs_world import saved
 
 ROOT = Path(__file__).parents[1]
 

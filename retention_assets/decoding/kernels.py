@@ -4,7 +4,7 @@ Every kernel has one signature, so numba compiles it once and finds it in its ca
 bounds. So each kernel checks every position that it reads from a file, and the free space before every copy: the caller
 may have computed that space from the same corrupt file. A kernel reports an error as the number of the row (or block)
 where it stopped. No kernel allocates memory, and each kernel ends after one pass over its input.
-`tests/formats/fuzz_kernels.py` runs all kernels with bounds checks on.
+`tests/decoding/fuzz_kernels.py` runs all kernels with bounds checks on.
 
 All kernels are in this one module because numba's cache only notices changes in a kernel's own file. It does not notice
 a change in another file whose functions the kernel calls.

@@ -22,9 +22,9 @@ from retention_assets.warehouse.warehouse import Warehouse
 from tests.acceptance.places import CASES, DAY, SAVED_AT, Case, Place, placed
 from tests.acceptance.runs import Run, kinds, objects_in
 from tests.inventories import FORMATS
+from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
+from tests.lakefs.source.lakefs_world import saved
 from tests.repositories import REPOSITORIES, policy_file
-from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
-from tests.stores.lakefs_world import saved
 
 NOW = SAVED_AT + timedelta(hours=1)
 COMMITS = [(False, "ignore"), (True, "ignore"), (True, "protect")]  # committed retention or not, and the tags

@@ -20,7 +20,7 @@ from retention_assets.lakefs.source.inventory_snapshot import InventorySnapshot
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.acceptance.runs import Found, Run, found_in, objects_in, write_ledger
-from tests.transforms.frames import Pair, Staged, pairs, staged
+from tests.frames import Pair, Staged, pairs, staged
 from tests.worlds import BuiltRepository, Version, address, build_repository
 
 pytestmark = pytest.mark.usefixtures("forgetful")

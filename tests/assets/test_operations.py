@@ -32,8 +32,8 @@ from retention_assets.tables import DELETION_CANDIDATES
 from retention_assets.warehouse.warehouse import Rows, Warehouse
 from tests.assets.graph import REPOSITORY, snapshot
 from tests.clocks import GivenClock
+from tests.frames import NOW
 from tests.sweep.small_world import DAY, a_plan
-from tests.transforms.frames import NOW
 
 
 @dataclass(frozen=True)

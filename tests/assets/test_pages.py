@@ -19,7 +19,7 @@ import yaml
 
 from tests.browser import CHROMIUM, DRIVER, Browser, browser, wait_until
 from tests.end_to_end.command import files_below, orchard_on_disk
-from tests.stores.programs import free_port
+from tests.objectstore.programs import free_port
 
 pytestmark = [
     pytest.mark.browser,

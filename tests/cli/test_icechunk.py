@@ -13,8 +13,8 @@ from retention_assets.state.lease import take_lease
 from retention_assets.state.records import read_records
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import Answer, run
+from tests.icechunk.sweep.repositories import Place, histories, tree
 from tests.icechunk_repositories import Format
-from tests.sweep.icechunk.repositories import Place, histories, tree
 
 Run = Callable[..., Answer]
 

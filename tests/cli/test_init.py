@@ -15,10 +15,10 @@ from retention_assets.config.starter import options_of_environment
 from tests.end_to_end.command import Answer, environment, files_below, run
 from tests.end_to_end.s3_server import Lake, S3Server, error, is_listing, lake, s3_server
 from tests.icechunk_repositories import create_repository
+from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, LakeFSServer, serving
+from tests.lakefs.source.lakefs_server import Answer as ServerAnswer
+from tests.lakefs.source.lakefs_world import saved
 from tests.repositories import api, place_repository
-from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, LakeFSServer, serving
-from tests.stores.lakefs_server import Answer as ServerAnswer
-from tests.stores.lakefs_world import saved
 
 CREDENTIALS = {"LAKECTL_CREDENTIALS_ACCESS_KEY_ID": ACCESS_KEY, "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": SECRET_KEY}
 

@@ -12,10 +12,10 @@ from retention_assets.policy.rules import CommittedRetention, Policy
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.approved import source
 from tests.end_to_end.command import environment, orchard_on_disk, run
-from tests.stores.lakefs_server import SECRET_KEY, serving
-from tests.stores.lakefs_world import saved
+from tests.frames import OLD
+from tests.lakefs.source.lakefs_server import SECRET_KEY, serving
+from tests.lakefs.source.lakefs_world import saved
 from tests.sweep.small_world import a_plan
-from tests.transforms.frames import OLD
 
 
 @pytest.mark.parametrize(("grace", "warned"), [("1h", True), ("24h", False), ("3d", False)])

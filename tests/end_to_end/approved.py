@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from tests.end_to_end.command import Answer, Json, Place, environment, orchard, run
 from tests.end_to_end.s3_server import REGION, Lake
+from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, LakeFSServer, serving
+from tests.lakefs.source.lakefs_world import Repository, saved
 from tests.repositories import api, objects_by_commit
-from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, LakeFSServer, serving
-from tests.stores.lakefs_world import Repository, saved
 
 NAMESPACE = "s3://lake/orchard/"
 ALONE = {"single_machine": True}  # the warehouse is on this machine, the lake in a bucket

@@ -21,7 +21,7 @@ import pyspark
 from tests.conftest import INTERPRETED
 from tests.doc_pages import ROOT, blocks_of
 from tests.end_to_end.command import Json, Place
-from tests.stores.programs import free_port
+from tests.objectstore.programs import free_port
 
 SECRETS = ("LAKE_KEY", "LAKE_SECRET")  # only drivers have them in their environment
 _HOME = Path(pyspark.__file__).parent

@@ -22,10 +22,10 @@ from tests.end_to_end.approved import ALONE, copied, placed
 from tests.end_to_end.command import Answer, demo_on_disk, run
 from tests.end_to_end.s3_server import Lake, empty_lake
 from tests.inventories import Row, make_inventory
+from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
+from tests.lakefs.source.lakefs_world import Repository, saved
+from tests.objectstore.places import Place, azurite_place, gcs_place
 from tests.repositories import DATA, listing
-from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
-from tests.stores.lakefs_world import Repository, saved
-from tests.stores.places import Place, azurite_place, gcs_place
 
 # Commands that no test types here, with the reason.
 NOT_TYPED = {

@@ -11,12 +11,12 @@ import yaml
 import zarr
 
 from tests.end_to_end.command import Place
+from tests.icechunk.sweep.repositories import tree, uploaded
+from tests.icechunk.sweep.writer import storage_of
+from tests.icechunk.sweep.writers import WRITERS, Writers, refused
 from tests.icechunk_repositories import FORMATS, Format
-from tests.stores.conftest import bucket, s3_endpoint
-from tests.stores.s3 import Bucket
-from tests.sweep.icechunk.repositories import tree, uploaded
-from tests.sweep.icechunk.writer import storage_of
-from tests.sweep.icechunk.writers import WRITERS, Writers, refused
+from tests.objectstore.conftest import bucket, s3_endpoint
+from tests.objectstore.s3 import Bucket
 
 __all__ = ["bucket", "refused", "s3_endpoint"]
 

@@ -15,11 +15,11 @@ from werkzeug.wrappers import Request, Response
 
 from tests.end_to_end.command import Place, environment, orchard
 from tests.end_to_end.s3_server import REGION, Lake, S3Server, error, is_listing
+from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, Answer, LakeFSServer, serving
+from tests.lakefs.source.lakefs_world import saved
+from tests.objectstore.s3 import statement
+from tests.objectstore.servers import server_that_hangs_up
 from tests.repositories import api
-from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, Answer, LakeFSServer, serving
-from tests.stores.lakefs_world import saved
-from tests.stores.s3 import statement
-from tests.stores.servers import server_that_hangs_up
 
 pytestmark = pytest.mark.usefixtures("spark")
 

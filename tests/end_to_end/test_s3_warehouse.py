@@ -10,7 +10,7 @@ from tests.conftest import INTERPRETED
 from tests.end_to_end.clusters import driven
 from tests.end_to_end.command import Json, orchard_on_disk
 from tests.end_to_end.s3_server import REGION, S3Server, empty_lake
-from tests.stores.programs import INSTALLED
+from tests.objectstore.programs import INSTALLED
 
 pytestmark = pytest.mark.timeout(600)
 

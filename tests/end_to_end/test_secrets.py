@@ -19,10 +19,10 @@ from tests.end_to_end.approved import ALONE
 from tests.end_to_end.command import DAY, Place, orchard
 from tests.end_to_end.s3_server import REGION, Lake, error
 from tests.end_to_end.test_refused_access import is_metarange
-from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
-from tests.stores.lakefs_world import saved
-from tests.stores.s3 import Bucket
-from tests.sweep.icechunk.repositories import tree, uploaded
+from tests.icechunk.sweep.repositories import tree, uploaded
+from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
+from tests.lakefs.source.lakefs_world import saved
+from tests.objectstore.s3 import Bucket
 
 SECRETS = {
     "RIGHT": "right/secret+of=the lake",

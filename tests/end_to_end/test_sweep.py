@@ -9,9 +9,9 @@ import pytest
 
 from tests.end_to_end.command import Answer, Json, Place, environment, orchard, sample
 from tests.end_to_end.s3_server import REGION, Lake, Listing
+from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
+from tests.lakefs.source.lakefs_world import saved
 from tests.repositories import active_commits, expected, listing, objects_by_commit
-from tests.stores.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
-from tests.stores.lakefs_world import saved
 
 pytestmark = pytest.mark.usefixtures("spark", "compiled")
 WRONG_HASH = "0" * 64

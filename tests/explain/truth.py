@@ -1,6 +1,6 @@
 """Brute force for `explain` on the saved lakeFS repositories: what is live on a day, from the server's own answers.
 
-It imports no rule of the package. Commits are judged by `tests.history.naive`, lifecycle rules by their JSON.
+It imports no rule of the package. Commits are judged by `tests.lakefs.rules.naive`, lifecycle rules by their JSON.
 """
 
 import json
@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from tests.history import naive
+from tests.lakefs.rules import naive
 from tests.repositories import api, objects_by_commit, policy_file
 
 DAY = timedelta(days=1)

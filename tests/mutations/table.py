@@ -3,9 +3,9 @@
 from tests.mutations.mutation import Mutation
 
 _CANDIDATES = "retention_assets/lakefs/rules/candidates.py"
-_JUDGED = "tests/transforms/test_candidates.py::test_an_object_is_judged_by_everything_that_may_keep_it"
+_JUDGED = "tests/lakefs/rules/test_candidates.py::test_an_object_is_judged_by_everything_that_may_keep_it"
 _PASSES = (
-    "tests/transforms/test_candidates.py"
+    "tests/lakefs/rules/test_candidates.py"
     "::test_an_instant_passes_when_it_and_the_grace_period_lie_before_the_oldest_input"
 )
 _LOST_LEASE = "tests/sweep/test_worker.py::test_a_worker_whose_lease_is_lost_ends_with_the_group_in_its_hands"
@@ -19,7 +19,7 @@ KEEPING = (
         file="retention_assets/lakefs/rules/committed.py",
         old="sorted(references.tags.items())",
         new="sorted({}.items())",
-        caught_by=("tests/history/test_lakefs.py::test_every_reason_is_told",),
+        caught_by=("tests/lakefs/rules/test_committed.py::test_every_reason_is_told",),
     ),
     Mutation(
         name="what a tag or a hold protects is judged like the rest",
@@ -66,7 +66,7 @@ KEEPING = (
         old="    held = committed.unionByName(staged.select(",
         new="    held = committed.unionByName(staged.limit(0).select(",
         caught_by=(
-            "tests/transforms/test_candidates.py"
+            "tests/lakefs/rules/test_candidates.py"
             "::test_live_is_what_an_active_commit_a_tag_a_hold_or_a_staging_area_holds",
         ),
     ),
@@ -76,7 +76,7 @@ KEEPING = (
         file="retention_assets/lakefs/rules/name_sets.py",
         old="    np.bitwise_or.at(words, (position // _BITS, row),",
         new="    np.bitwise_or.at(words, (position // _BITS * 0, row),",
-        caught_by=("tests/transforms/test_name_sets.py::test_the_union_of_sets_is_the_union_of_the_lists",),
+        caught_by=("tests/lakefs/rules/test_name_sets.py::test_the_union_of_sets_is_the_union_of_the_lists",),
     ),
     Mutation(
         name="the end of the grace period is past it",
@@ -112,7 +112,7 @@ HISTORY = (
         old="        for parent in commit.parents:\n            masks[parent] |= masks[commit.commit_id]\n",
         new="        for parent in commit.parents[:1]:\n            masks[parent] |= masks[commit.commit_id]\n",
         caught_by=(
-            "tests/history/test_lakefs.py::test_the_graph_names_branches_by_any_parent_and_dangling_by_the_main_one",
+            "tests/lakefs/rules/test_committed.py::test_the_graph_names_branches_by_any_parent_and_dangling_by_the_main_one",
         ),
     ),
     Mutation(
@@ -122,8 +122,8 @@ HISTORY = (
         old='                raise SourceError(f"{kind} {name!r}: its commit {commit_id} {missing}")\n',
         new="                continue\n",
         caught_by=(
-            "tests/history/test_lakefs.py::test_references_that_cannot_be_true_end_the_run[tag]",
-            "tests/history/test_lakefs.py::test_protection_too_refuses_references_that_are_not_whole",
+            "tests/lakefs/rules/test_committed.py::test_references_that_cannot_be_true_end_the_run[tag]",
+            "tests/lakefs/rules/test_committed.py::test_protection_too_refuses_references_that_are_not_whole",
         ),
     ),
     Mutation(
@@ -144,7 +144,7 @@ HISTORY = (
         old="    return F.greatest(by_default, *durations) if durations else by_default\n",
         new="    return F.least(by_default, *durations) if durations else by_default\n",
         caught_by=(
-            "tests/transforms/test_lifecycle.py"
+            "tests/lakefs/rules/test_lifecycle.py"
             "::test_a_pair_under_foo_bar_is_due_as_the_design_says[upstream: on main and b1, 9 days]",
         ),
     ),
@@ -154,7 +154,7 @@ HISTORY = (
         file="retention_assets/lakefs/rules/reflog.py",
         old="if head.commit_id in references.commits and now[head.kind].get(head.name) != head.commit_id\n",
         new="if head.commit_id not in references.commits\n",
-        caught_by=("tests/history/test_reflog.py::test_a_deleted_branch_keeps_its_commits_for_its_own_time",),
+        caught_by=("tests/lakefs/rules/test_reflog.py::test_a_deleted_branch_keeps_its_commits_for_its_own_time",),
     ),
     Mutation(
         name="the date of a commit is believed",
@@ -162,7 +162,7 @@ HISTORY = (
         file="retention_assets/lakefs/rules/reflog.py",
         old="        if earliest is not None and earliest > commit.created_at:\n",
         new="        if earliest is None:\n",
-        caught_by=("tests/history/test_reflog.py::test_a_commit_that_says_it_is_old_expires_nothing",),
+        caught_by=("tests/lakefs/rules/test_reflog.py::test_a_commit_that_says_it_is_old_expires_nothing",),
     ),
     Mutation(
         name="Icechunk: a snapshot exactly as old as its rule has expired",
@@ -171,7 +171,7 @@ HISTORY = (
         old="    return _Due(max(by_age, by_number), by_age < as_of, keep, reach)\n",
         new="    return _Due(max(by_age, by_number), by_age <= as_of, keep, reach)\n",
         caught_by=(
-            "tests/history/icechunk/test_retention.py::test_the_instant_itself_is_kept_and_a_microsecond_later_is_not",
+            "tests/icechunk/rules/test_retention.py::test_the_instant_itself_is_kept_and_a_microsecond_later_is_not",
         ),
     ),
 )
@@ -183,7 +183,7 @@ READING = (
         file="retention_assets/decoding/kernels.py",
         old="if size < 0 or shared > known + TRAILER or size + TRAILER > len(keys) - start:",
         new="if size < 0 or shared > known + TRAILER:",
-        caught_by=("tests/formats/test_hostile_tables.py::test_a_key_is_copied_only_where_there_is_room",),
+        caught_by=("tests/lakefs/formats/test_hostile_tables.py::test_a_key_is_copied_only_where_there_is_room",),
     ),
     Mutation(
         name="the staged list ends after its first page",
@@ -192,7 +192,7 @@ READING = (
         old="            if not token:\n                return Scan",
         new="            if token is not None:\n                return Scan",
         caught_by=(
-            "tests/stores/test_lakefs_api.py::TestStaged::test_an_empty_page_does_not_hide_the_others"
+            "tests/lakefs/source/test_api.py::TestStaged::test_an_empty_page_does_not_hide_the_others"
             "[the_first_page_is_empty]",
         ),
     ),
@@ -203,7 +203,7 @@ READING = (
         old="            if not any(self._for_each(self._shows_any, on_page)):\n",
         new="            if on_page is not None:\n",
         caught_by=(
-            "tests/stores/test_lakefs_api.py::TestStaged::test_a_page_that_lost_its_rows_is_asked_for_again"
+            "tests/lakefs/source/test_api.py::TestStaged::test_a_page_that_lost_its_rows_is_asked_for_again"
             "[feature-long-lived]",
         ),
     ),
@@ -213,7 +213,7 @@ READING = (
         file="retention_assets/lakefs/source/api.py",
         old="return own if is_ours else ()",
         new="return own",
-        caught_by=("tests/stores/test_lakefs_api.py::TestRelease::test_a_list_that_is_older_than_the_question_stays",),
+        caught_by=("tests/lakefs/source/test_api.py::TestRelease::test_a_list_that_is_older_than_the_question_stays",),
     ),
     Mutation(
         name="a staged list that lies outside of its run is removed",
@@ -221,7 +221,7 @@ READING = (
         file="retention_assets/lakefs/source/api.py",
         old="own = sorted(file for file in files if file.startswith(folder))",
         new="own = sorted(files)",
-        caught_by=("tests/stores/test_lakefs_api.py::TestRelease::test_a_page_that_lies_outside_of_its_run_stays",),
+        caught_by=("tests/lakefs/source/test_api.py::TestRelease::test_a_page_that_lies_outside_of_its_run_stays",),
     ),
     Mutation(
         name="a page of staged objects that was not written is not missed",
@@ -230,8 +230,8 @@ READING = (
         old="        if len(files) < len(locations):\n",
         new="        if not files and len(locations) > 1:\n",
         caught_by=(
-            "tests/stores/test_lakefs_api.py::TestStaged::test_each_page_with_rows_must_have_a_file",
-            "tests/stores/test_lakefs_api.py::TestStaged"
+            "tests/lakefs/source/test_api.py::TestStaged::test_each_page_with_rows_must_have_a_file",
+            "tests/lakefs/source/test_api.py::TestStaged"
             "::test_a_file_that_the_server_wrote_and_the_store_lacks_is_an_error",
         ),
     ),
@@ -247,8 +247,8 @@ READING = (
             "                            continue\n"
         ),
         caught_by=(
-            "tests/stores/test_ranges.py::test_one_file_of_several_that_cannot_be_read_ends_it[ranges-cut]",
-            "tests/stores/test_ranges.py::test_one_file_of_several_that_cannot_be_read_ends_it[metaranges-altered]",
+            "tests/warehouse/test_table_cache.py::test_one_file_of_several_that_cannot_be_read_ends_it[ranges-cut]",
+            "tests/warehouse/test_table_cache.py::test_one_file_of_several_that_cannot_be_read_ends_it[metaranges-altered]",
         ),
     ),
     Mutation(
@@ -258,7 +258,8 @@ READING = (
         old="    return [check_result for check_result in check_results if not check_result.passed]\n",
         new="    return [check_result for check_result in check_results if not check_result.guard]\n",
         caught_by=(
-            "tests/sweep/test_guards.py::test_one_guard_refuses_and_no_plan_stands[a candidate is lost on the way]",
+            "tests/lakefs/sweep/test_guards.py"
+            "::test_one_guard_refuses_and_no_plan_stands[a candidate is lost on the way]",
         ),
     ),
 )
@@ -270,7 +271,7 @@ SWEEPING = (
         file="retention_assets/state/plan.py",
         old="    if plan.plan_hash != plan_hash.strip().lower():\n",
         new="    if not plan_hash:\n",
-        caught_by=("tests/sweep/test_approval.py::test_another_hash_approves_nothing[../plans]",),
+        caught_by=("tests/state/test_approval.py::test_another_hash_approves_nothing[../plans]",),
     ),
     Mutation(
         name="an approval of another hash is taken",
@@ -279,7 +280,7 @@ SWEEPING = (
         old="    if approval is None or approval.plan_hash != plan.plan_hash:\n",
         new="    if approval is None:\n",
         caught_by=(
-            "tests/sweep/test_approval.py"
+            "tests/state/test_approval.py"
             "::test_an_approval_that_was_written_in_another_way_approves_nothing[document1]",
         ),
     ),
@@ -290,8 +291,8 @@ SWEEPING = (
         old="    if differing := _differences(approval.terms, terms):\n",
         new="    if differing := _differences(terms, terms):\n",
         caught_by=(
-            "tests/sweep/test_approval.py::test_an_approval_is_for_the_settings_under_which_it_was_given",
-            "tests/sweep/test_approval.py::test_an_approval_to_delete_is_none_to_quarantine",
+            "tests/state/test_approval.py::test_an_approval_is_for_the_settings_under_which_it_was_given",
+            "tests/state/test_approval.py::test_an_approval_to_delete_is_none_to_quarantine",
         ),
     ),
     Mutation(
@@ -301,7 +302,7 @@ SWEEPING = (
         old="    return -MARGIN <= now - at <= life\n",
         new="    return now - at <= life\n",
         caught_by=(
-            "tests/sweep/test_approval.py::test_a_plan_from_the_future_is_neither_approved_nor_carried_out[a budget]",
+            "tests/state/test_approval.py::test_a_plan_from_the_future_is_neither_approved_nor_carried_out[a budget]",
             "tests/assets/test_operations.py::test_a_plan_that_no_sweep_may_execute_is_not_swept[of the future]",
         ),
     ),
@@ -311,7 +312,7 @@ SWEEPING = (
         file="retention_assets/state/memory.py",
         old="    if ahead:\n",
         new="    if not found:\n",
-        caught_by=("tests/sweep/test_memory.py::test_no_plan_is_made_behind_one_from_the_future",),
+        caught_by=("tests/state/test_memory.py::test_no_plan_is_made_behind_one_from_the_future",),
     ),
     Mutation(
         name="the quarantine of another location is purged",
@@ -328,7 +329,7 @@ SWEEPING = (
         old="    _require_one_name(warehouse, repository, location)\n",
         new="",
         caught_by=(
-            "tests/sweep/test_binding.py::test_a_repository_that_is_renamed_does_not_begin_without_its_tables[storage]",
+            "tests/state/test_binding.py::test_a_repository_that_is_renamed_does_not_begin_without_its_tables[storage]",
         ),
     ),
     Mutation(
@@ -338,7 +339,7 @@ SWEEPING = (
         old="        if (found := sum(file.num_rows for file in files)) != written:\n",
         new="        if (found := sum(file.num_rows for file in files)) > written:\n",
         caught_by=(
-            "tests/stores/test_warehouse.py::test_a_table_with_other_rows_than_were_written_is_refused[local-44]",
+            "tests/warehouse/test_warehouse.py::test_a_table_with_other_rows_than_were_written_is_refused[local-44]",
         ),
     ),
     Mutation(
@@ -347,7 +348,7 @@ SWEEPING = (
         file="retention_assets/state/plan.py",
         old='"references": references_hash, "candidates": digest}',
         new='"references": references_hash, "candidates": ""}',
-        caught_by=("tests/sweep/test_plan.py::test_each_part_counts_in_the_hash",),
+        caught_by=("tests/state/test_plan.py::test_each_part_counts_in_the_hash",),
     ),
     Mutation(
         name="what lives again is not looked at",
@@ -412,7 +413,7 @@ SWEEPING = (
         old="            results |= dict.fromkeys(_targets_of(by_key, entry), _result(failure))\n",
         new="            results |= dict.fromkeys(_named(by_key, entry), DELETED)\n",
         caught_by=(
-            "tests/stores/test_deletion_faults.py::TestErrorsOfSingleKeys"
+            "tests/objectstore/test_deletion_faults.py::TestErrorsOfSingleKeys"
             "::test_each_key_that_goes_on_failing_has_the_store_s_own_code",
         ),
     ),
@@ -423,7 +424,7 @@ SWEEPING = (
         old="results.get(one, ObjectResult.failed(_UNNAMED))",
         new="results.get(one, DELETED)",
         caught_by=(
-            "tests/stores/test_deletion_faults.py::TestLostAnswers"
+            "tests/objectstore/test_deletion_faults.py::TestLostAnswers"
             "::test_what_the_answer_to_a_bulk_leaves_out_is_not_taken_for_deleted",
         ),
     ),
@@ -434,7 +435,7 @@ SWEEPING = (
         old="        if there.e_tag == found.e_tag:\n            return SIZE_AND_ETAG\n",
         new="        return SIZE_AND_ETAG\n",
         caught_by=(
-            "tests/stores/test_copying.py::TestWhatIsSeenAfterwards"
+            "tests/objectstore/test_copying.py::TestWhatIsSeenAfterwards"
             "::test_a_copy_that_is_not_what_was_copied_has_failed",
         ),
     ),
@@ -445,7 +446,7 @@ SWEEPING = (
         old="reachable(after, after.tips()) & _to_delete(planned)\n",
         new="reachable(after, after.tips()) & frozenset()\n",
         caught_by=(
-            "tests/sweep/icechunk/test_publishing.py"
+            "tests/icechunk/sweep/test_publishing.py"
             "::test_a_snapshot_that_is_to_go_and_is_tagged_by_now_refuses[c-format_2]",
         ),
     ),
@@ -467,7 +468,7 @@ KNOWING = (
         old="    return is_generated(address) & ~_is_old(address, KINDS.difference(legacy))\n",
         new="    return is_generated(address)\n",
         caught_by=(
-            "tests/transforms/test_legacy_names.py"
+            "tests/lakefs/names/test_legacy_names.py"
             "::test_an_old_name_is_the_repositorys_own_only_where_its_kind_is_in_use[none]",
         ),
     ),
@@ -477,7 +478,7 @@ KNOWING = (
         file="retention_assets/core/other_references.py",
         old='    stays = F.col("is_referenced").isNotNull() & (F.col("state") == CANDIDATE)\n',
         new="    stays = F.lit(False)\n",
-        caught_by=("tests/transforms/test_other_references.py::test_only_candidates_become_held",),
+        caught_by=("tests/core/test_other_references.py::test_only_candidates_become_held",),
     ),
     Mutation(
         name="one acknowledged loss covers all others",
@@ -486,14 +487,14 @@ KNOWING = (
         old="    is_missing = ~was_collected & ~is_lost\n",
         new="    is_missing = F.lit(False)\n",
         caught_by=(
-            "tests/sweep/test_guards.py"
+            "tests/lakefs/sweep/test_guards.py"
             "::test_a_live_address_that_is_acknowledged_as_lost_is_counted_and_a_new_one_refuses",
         ),
     ),
 )
 
 _COPIES = "tests/sweep/test_copies.py"
-_RECORDS = "tests/sweep/test_records.py"
+_RECORDS = "tests/state/test_records.py"
 
 KEEPING_BOOKS = (
     Mutation(
@@ -524,7 +525,7 @@ KEEPING_BOOKS = (
         old='    is_lost = ~was_collected & F.col("was_acknowledged").isNotNull()\n',
         new="    is_lost = F.lit(False)\n",
         caught_by=(
-            "tests/sweep/test_guards.py"
+            "tests/lakefs/sweep/test_guards.py"
             "::test_a_live_address_that_is_acknowledged_as_lost_is_counted_and_a_new_one_refuses",
         ),
     ),
@@ -557,7 +558,7 @@ KEEPING_BOOKS = (
         old="frozenset(day for day, _ in [*quarantined, *unfinished])",
         new="frozenset(day for day, _ in unfinished)",
         caught_by=(
-            "tests/stores/test_housekeeping.py"
+            "tests/warehouse/test_housekeeping.py"
             "::test_the_day_of_a_plan_with_objects_in_quarantine_stays_until_they_are_purged",
         ),
     ),
@@ -569,7 +570,7 @@ KEEPING_BOOKS = (
         "            yield from [day for taken_at, day in usable if taken_at <= now + MARGIN][-1:]\n",
         new="            pass\n",
         caught_by=(
-            "tests/stores/test_housekeeping.py"
+            "tests/warehouse/test_housekeeping.py"
             "::test_the_tables_with_the_newest_data_stay_on_whatever_day_they_are[False]",
         ),
     ),
@@ -580,7 +581,7 @@ KEEPING_BOOKS = (
         old='        if any(decoded.get[one] != named.get[one] for one in (ROWS.name, "shares")):\n',
         new="        if named.get is None:\n",
         caught_by=(
-            "tests/stores/test_ranges.py"
+            "tests/warehouse/test_table_cache.py"
             "::test_rows_that_were_written_and_cannot_be_read_back_are_not_taken_for_the_file",
         ),
     ),

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.s3_server import s3_server as moto_server
+from tests.objectstore.places import MOTO, s3_place, versitygw_place
+from tests.objectstore.programs import INSTALLED
 from tests.real_lakefs.hooks import Webhook, webhook
 from tests.real_lakefs.server import Server, lakefs_program, local_server, server_on_s3
 from tests.real_lakefs.stores import S3Store, moto_store, versitygw_store
-from tests.stores.places import MOTO, s3_place, versitygw_place
-from tests.stores.programs import INSTALLED
 
 _FOLDERS = {Path(__file__).parent, Path(__file__).parents[1] / "random_histories"}
 

@@ -17,11 +17,11 @@ import pytest
 import urllib3
 import yaml
 
+from tests.objectstore.programs import free_port
 from tests.real_lakefs.client import ACCESS_KEY, SECRET_KEY, Client
 from tests.real_lakefs.clock import MovedClock
 from tests.real_lakefs.repository import Repository
 from tests.real_lakefs.stores import FileStore, ObjectStore, S3Store
-from tests.stores.programs import free_port
 
 _STARTS_WITHIN = 30.0  # seconds; on an idle machine it answers within one
 BEGINS = 700  # days before today: where the clock of every server begins

@@ -12,8 +12,8 @@ import boto3  # type: ignore[import-untyped]
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
-from tests.stores.places import Place
-from tests.stores.s3 import REGION
+from tests.objectstore.places import Place
+from tests.objectstore.s3 import REGION
 
 BUCKET = "lakefs"
 _XID = re.compile(r"data/[0-9a-v]{20}/([0-9a-v]{20})(,[A-Za-z0-9_-]{43})?")

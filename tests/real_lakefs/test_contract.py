@@ -1,4 +1,4 @@
-"""What a lakeFS server hides: the real one and the stand-in of tests/stores answer alike."""
+"""What a lakeFS server hides: the real one and the stand-in of tests/objectstore answer alike."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,14 +9,14 @@ from typing import Any, Protocol
 
 import pytest
 
+from tests.lakefs.source import lakefs_server
+from tests.lakefs.source.lakefs_server import LakeFSServer, serving
+from tests.lakefs.source.lakefs_world import Repository as StandIn
+from tests.lakefs.source.lakefs_world import saved
 from tests.real_lakefs.client import ACCESS_KEY, SECRET_KEY, Client, Refused
 from tests.real_lakefs.hooks import Webhook, webhook
 from tests.real_lakefs.repository import Repository
 from tests.real_lakefs.server import Server
-from tests.stores import lakefs_server
-from tests.stores.lakefs_server import LakeFSServer, serving
-from tests.stores.lakefs_world import Repository as StandIn
-from tests.stores.lakefs_world import saved
 
 _CONTENT = b"done"
 _MD5 = md5(_CONTENT, usedforsecurity=False).hexdigest()

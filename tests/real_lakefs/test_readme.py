@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 
 from tests.end_to_end.command import Answer, environment, run
 from tests.end_to_end.s3_server import s3_server
+from tests.objectstore.places import MOTO, s3_place
 from tests.real_lakefs.client import ACCESS_KEY, SECRET_KEY
 from tests.real_lakefs.repository import Repository
 from tests.real_lakefs.server import Server, lakefs_program, server_on_s3
 from tests.real_lakefs.stores import moto_store
-from tests.stores.places import MOTO, s3_place
 
 ROOT = Path(__file__).parents[2]
 _SET_BACK = 700  # days: servers of tests start with this clock

@@ -9,7 +9,7 @@ from moto.server import ThreadedMotoServer
 from retention_assets.objectstore.mutate import copying
 from retention_assets.sweep import worker as work
 from tests.end_to_end.command import Answer, Place
-from tests.stores.s3 import Bucket
+from tests.objectstore.s3 import Bucket
 
 _NUMBERS = count()
 

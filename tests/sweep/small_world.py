@@ -16,8 +16,8 @@ from retention_assets.state.plan import Plan, Planned, plan_hash
 from retention_assets.tables import COMMIT_GRAPH
 from retention_assets.warehouse.metadata import Details
 from retention_assets.warehouse.warehouse import Rows, Warehouse
-from tests.transforms import frames
-from tests.transforms.frames import NOW, OLD, Listed, Pair, Staged, address
+from tests import frames
+from tests.frames import NOW, OLD, Listed, Pair, Staged, address
 
 DAY = NOW.date()
 POLICY = Policy(CommittedRetention((), timedelta(days=30), has_default=True), (), ())

@@ -28,8 +28,8 @@ from retention_assets.sweep.undo import due_for_purge, purge, restore
 from retention_assets.sweep.verification import VerificationInputs, copies_in_quarantine
 from retention_assets.tables import LEDGER
 from tests.end_to_end.command import Answer, run
-from tests.stores.places import Place, versitygw_place
-from tests.stores.s3 import Bucket
+from tests.objectstore.places import Place, versitygw_place
+from tests.objectstore.s3 import Bucket
 from tests.sweep.crashes.runs import sweep
 from tests.sweep.crashes.stories import quarantined_world
 from tests.sweep.crashes.test_buckets import BucketWorld

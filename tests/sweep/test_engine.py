@@ -15,10 +15,10 @@ from retention_assets.sweep.engine import SparkEngine, directory_of, pack, with_
 from retention_assets.sweep.worker import OBJECTS
 from retention_assets.tables import DELETION_CANDIDATES
 from retention_assets.warehouse.warehouse import Warehouse
+from tests.frames import NOW, OLD, Candidate, address, cached, candidates, of
 from tests.ledgers import write_ledger
 from tests.sweep.repository_sweep import RepositoryHere
 from tests.sweep.small_world import DAY, a_plan
-from tests.transforms.frames import NOW, OLD, Candidate, address, cached, candidates, of
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What comes of planned objects by what the store says of them; `tests/stores` has how each store is asked."""
+"""What comes of planned objects by what the store says of them; `tests/objectstore` has how each store is asked."""
 
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
@@ -10,7 +10,7 @@ import pytest
 from retention_assets.objectstore.objects import LISTING
 from retention_assets.sweep.preconditions import compared
 from retention_assets.sweep.worker import OBJECTS
-from tests.transforms.frames import OLD
+from tests.frames import OLD
 
 Row = dict[str, Any]
 

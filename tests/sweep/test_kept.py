@@ -17,9 +17,9 @@ from retention_assets.repositories.live_now import LiveNow
 from retention_assets.state.acknowledged import LOST, write_acknowledgement
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import orchard_on_disk, staged_folder
+from tests.frames import cached
 from tests.icechunk_places import ago, field_place
 from tests.icechunk_repositories import Commit
-from tests.transforms.frames import cached
 
 
 def orchard(directory: Path) -> Path:

@@ -19,8 +19,8 @@ from retention_assets.tables import ADDRESSES
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
 from retention_assets.warehouse.table_writer import conform
 from retention_assets.warehouse.warehouse import Warehouse
-from tests.transforms import frames
-from tests.transforms.frames import NOW, Pair, address
+from tests import frames
+from tests.frames import NOW, Pair, address
 
 DAY = NOW.date()
 

@@ -22,12 +22,12 @@ from retention_assets.sweep.engine import SparkEngine
 from retention_assets.sweep.execute import SweepResult, execute
 from retention_assets.sweep.worker import BeforeDeadline
 from retention_assets.warehouse.warehouse import Warehouse
+from tests.frames import NOW, OLD, Candidate, candidates
 from tests.ledgers import write_ledger
 from tests.sweep.crashes.runs import sweep_run
 from tests.sweep.crashes.world import World
 from tests.sweep.repository_sweep import RepositoryHere
 from tests.sweep.small_world import DAY, a_plan
-from tests.transforms.frames import NOW, OLD, Candidate, candidates
 
 SNAPSHOTS = ("snapshots/a", "snapshots/b")
 MANIFESTS = ("manifests/a",)

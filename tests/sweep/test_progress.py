@@ -13,7 +13,7 @@ from retention_assets.sweep import execute
 from retention_assets.sweep.engine import BatchResult
 from retention_assets.sweep.execute import Progress
 from retention_assets.tables import LEDGER
-from tests.transforms.frames import NOW
+from tests.frames import NOW
 
 DAY, HASH = NOW.date(), "a" * 64
 

@@ -21,7 +21,7 @@ from retention_assets.sweep import actions
 from retention_assets.sweep.actions import Purge, Quarantine
 from retention_assets.sweep.worker import OBJECTS
 from tests.faulty_s3 import FaultyS3, faulty_s3
-from tests.stores.s3 import Bucket
+from tests.objectstore.s3 import Bucket
 
 MEBIBYTE = 1024**2
 

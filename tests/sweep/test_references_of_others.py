@@ -18,8 +18,8 @@ from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.tables import COMMIT_GRAPH
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
 from retention_assets.warehouse.warehouse import Warehouse
-from tests.transforms import frames
-from tests.transforms.frames import DAY, NOW, Pair, Staged, address
+from tests import frames
+from tests.frames import DAY, NOW, Pair, Staged, address
 
 REFERENCES = "e" * 64
 HOUR = timedelta(hours=1)

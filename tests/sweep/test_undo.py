@@ -24,12 +24,12 @@ from retention_assets.sweep import sweep_run
 from retention_assets.sweep.copies import Undo
 from retention_assets.sweep.undo import Selection, due_for_purge, purge, restore
 from retention_assets.tables import LEDGER
+from tests.frames import cached
 from tests.sweep.crashes.effects import Effects, Moment, Point, watched
 from tests.sweep.crashes.engine import latest
 from tests.sweep.crashes.runs import sweep
 from tests.sweep.crashes.stories import quarantined_world
 from tests.sweep.crashes.world import DEAD, OTHER, REPOSITORY, World, address, content
-from tests.transforms.frames import cached
 
 pytestmark = pytest.mark.usefixtures("small_steps")
 

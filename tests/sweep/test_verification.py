@@ -15,9 +15,9 @@ from retention_assets.state.ledger import LedgerLocation
 from retention_assets.sweep.verification import VerificationInputs, by_check, deleted_are_gone, what_was_done
 from retention_assets.tables import LEDGER
 from retention_assets.warehouse.warehouse import Warehouse
+from tests import frames
+from tests.frames import NOW, Candidate, Listed, address
 from tests.sweep.small_world import a_plan
-from tests.transforms import frames
-from tests.transforms.frames import NOW, Candidate, Listed, address
 
 PLAN = "a" * 64
 

@@ -17,7 +17,7 @@ from retention_assets.state.lease import Lease, release_lease, stop_sweeps, take
 from retention_assets.state.ledger import LedgerLocation
 from retention_assets.sweep.worker import OBJECTS, BeforeDeadline, TaskSpec, chunks, work
 from retention_assets.warehouse.warehouse import Warehouse
-from tests.transforms.frames import NOW
+from tests.frames import NOW
 
 DAY, HASH = NOW.date(), "a" * 64
 LIFE = timedelta(minutes=30)

@@ -11,7 +11,7 @@ from moto.server import ThreadedMotoServer
 
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.state.quarantine import QuarantineLocation
-from tests.stores.s3 import Bucket
+from tests.objectstore.s3 import Bucket
 from tests.sweep.crashes.effects import Effects, Moment, Point, points, watched
 from tests.sweep.crashes.stories import STORIES
 from tests.sweep.crashes.world import World, address, content, name_of

@@ -26,11 +26,11 @@ from retention_assets.state.ledger import (
 from retention_assets.sweep.engine import SparkEngine
 from retention_assets.tables import LEDGER
 from retention_assets.warehouse.warehouse import Warehouse
+from tests.frames import NOW
 from tests.sweep.crashes.engine import latest, standing
 from tests.sweep.crashes.world import Row
 from tests.sweep.repository_sweep import RepositoryHere
 from tests.sweep.small_world import a_plan
-from tests.transforms.frames import NOW
 
 DAY, HASH = NOW.date(), "a" * 64
 

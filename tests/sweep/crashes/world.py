@@ -21,9 +21,9 @@ from retention_assets.state.quarantine import QuarantineLocation
 from retention_assets.sweep.actions import Delete, Purge, Quarantine, Restore
 from retention_assets.sweep.worker import Action
 from retention_assets.warehouse.warehouse import Warehouse
+from tests.frames import NOW
 from tests.sweep.crashes.effects import Effect
 from tests.sweep.small_world import a_plan
-from tests.transforms.frames import NOW
 
 REPOSITORY = "orchard"
 LIMITS = Limits.model_validate(

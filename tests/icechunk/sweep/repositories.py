@@ -1,0 +1,134 @@
+"""A repository of icechunk, on disk or in a bucket, and a plan to expire some of it."""
+
+import shutil
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import icechunk as ic
+import zarr
+
+from retention_assets.icechunk.edits.publishing import Published, publish
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.formats.repo_reader import read_repo
+from retention_assets.icechunk.formats.repo_writer import write_repo
+from retention_assets.icechunk.rules.expiration import Expiration, expiration_v2, expire_v1
+from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.policy.snapshots import SnapshotPolicy
+from tests.icechunk_repositories import Commit, Format, build_history, open_repository
+from tests.models.policies import everything_older
+from tests.objectstore.s3 import Bucket
+
+DAYS = [datetime(2026, 1, day, tzinfo=UTC) for day in range(1, 9)]
+POLICY = everything_older(delete_expired_branches=True, delete_expired_tags=True)
+AS_OF = DAYS[4]  # a, b, c, d and x have expired then; e and f, and dev's y, have not
+TREE = [Commit(name, parent, day) for name, parent, day in zip("abcdef", (None, *"abcde"), DAYS, strict=False)]
+TREE += [Commit("x", "b", DAYS[2]), Commit("y", "x", DAYS[5]), Commit("z", "x", DAYS[3])]
+BRANCHES = {"main": "f", "dev": "y", "old": "z"}
+TAGS = {"v1": "b", "v2": "f"}
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A repository in a directory, and the ids of its snapshots by their messages."""
+
+    directory: Path
+    ids: dict[str, str]
+
+    @property
+    def access(self) -> StoreAccess:
+        return StoreAccess(f"file://{self.directory}")
+
+    def state(self) -> IcechunkState:
+        return IcechunkSource(self.access, now).state()
+
+    def open(self) -> ic.Repository:
+        return open_repository(self.directory)
+
+    def copy(self, directory: Path) -> "Place":
+        shutil.copytree(self.directory, directory)
+        return Place(directory, self.ids)
+
+    def plan(self, policy: SnapshotPolicy = POLICY, as_of: datetime = AS_OF, **changes: Any) -> PlannedEdits:
+        return planned(self.state(), policy, as_of, **changes)
+
+    def publish(self, plan: PlannedEdits, policy: SnapshotPolicy = POLICY) -> Published:
+        return publish(self.access, plan, policy, now, lambda line: None)
+
+    def files(self, *directories: str) -> dict[str, bytes]:
+        """Return the files below these directories of the repository, by default all."""
+        places = [self.directory / name for name in directories] or [self.directory]
+        paths = (path for place in places for path in place.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.directory)): path.read_bytes() for path in sorted(paths)}
+
+
+def tree(directory: Path, spec_version: Format) -> Place:
+    """Make the repository that most tests use."""
+    return Place(directory, build_history(directory, spec_version, TREE, BRANCHES, TAGS))
+
+
+def expiration(state: IcechunkState, policy: SnapshotPolicy = POLICY, as_of: datetime = AS_OF) -> Expiration:
+    return (expire_v1 if state.format == 1 else expiration_v2)(state.history, policy, as_of)
+
+
+def planned(
+    state: IcechunkState, policy: SnapshotPolicy = POLICY, as_of: datetime = AS_OF, dropped: Collection[str] = ()
+) -> PlannedEdits:
+    """Return the edits of a plan on the repository as it stands."""
+    found = expiration(state, policy, as_of)
+    deleted = found.selection.deleted
+    return PlannedEdits(
+        format=state.format,
+        as_of=as_of,
+        cutoff=now(),
+        known=tuple(sorted(map(encode_id, state.history.snapshots))),
+        released=tuple(sorted(map(encode_id, found.released))),
+        dropped=tuple(sorted(dropped)),
+        deleted_branches=tuple(sorted(one.name for one in deleted if one.kind == "branch")),
+        deleted_tags=tuple(sorted(one.name for one in deleted if one.kind == "tag")),
+    )
+
+
+def histories(repository: ic.Repository) -> dict[str, list[str]]:
+    """Return the messages of each reference's history, newest first, as icechunk reads them; `-` is the root."""
+    heads = {f"branch {name}": {"branch": name} for name in repository.list_branches()}
+    heads |= {f"tag {name}": {"tag": name} for name in repository.list_tags()}
+    return {
+        name: ["-" if one.parent_id is None else one.message for one in repository.ancestry(**head)]
+        for name, head in sorted(heads.items())
+    }
+
+
+def values(repository: ic.Repository) -> dict[str, list[int]]:
+    """Return the array at the tip of each reference, its chunks in use read one by one."""
+    heads = {f"branch {name}": {"branch": name} for name in repository.list_branches()}
+    heads |= {f"tag {name}": {"tag": name} for name in repository.list_tags()}
+    return {
+        name: zarr.open_array(repository.readonly_session(**head).store, path="a", mode="r")[:12].tolist()
+        for name, head in sorted(heads.items())
+    }
+
+
+def uploaded(directory: Path, bucket: Bucket) -> StoreAccess:
+    """Put a repository into the bucket, without its stored configuration.
+
+    Made on a disk, that one tells icechunk to write without conditions, in a bucket too.
+    """
+    (directory / "config.yaml").unlink(missing_ok=True)
+    if (directory / "repo").exists():
+        repo = read_repo((directory / "repo").read_bytes(), "repo")
+        (directory / "repo").write_bytes(write_repo(replace(repo, config=None)))
+    client = bucket.client()
+    for path in directory.rglob("*"):
+        if path.is_file():
+            key = f"repository/{path.relative_to(directory)}"
+            client.put_object(Bucket=bucket.name, Key=key, Body=path.read_bytes())
+    return bucket.access("repository")

@@ -1,0 +1,214 @@
+"""One edit of the repo object against other writers, lost answers and clocks."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import icechunk as ic
+import pytest
+
+from retention_assets.errors import GuardRefused, SourceError, StoreError
+from retention_assets.icechunk.edits import commits
+from retention_assets.icechunk.edits.commits import RepoCommits
+from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT
+from retention_assets.icechunk.formats.model import Repo
+from retention_assets.icechunk.rules.operations import create_tag
+from retention_assets.icechunk.rules.updates import Stamp
+from retention_assets.icechunk.source.repository import ops_log
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.objects import ObjectReader
+from tests.faulty_s3 import Faults, Request, faulty_s3
+from tests.icechunk.sweep.repositories import now
+from tests.icechunk.sweep.writer import storage_of
+from tests.icechunk_repositories import INITIAL, create_repository, open_repository
+from tests.objectstore.s3 import Bucket
+
+
+def tagging(repo: Repo, stamp: Stamp) -> Repo:
+    return create_tag(repo, "ours", INITIAL_SNAPSHOT, stamp)
+
+
+def interrupted(act: Callable[[], object], times: int = 1) -> Callable[[Repo, Stamp], Repo]:
+    """Return the edit; before it is written, `act` comes in between so many times."""
+    left = [act] * times
+
+    def edit(repo: Repo, stamp: Stamp) -> Repo:
+        if left:
+            left.pop()()
+        return tagging(repo, stamp)
+
+    return edit
+
+
+class World:
+    """A repository in a bucket, edited by us and by icechunk."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self.bucket = bucket
+        ic.Repository.create(storage_of(bucket.endpoint, bucket.name, "repository"))
+        self.said: list[str] = []
+        self.slept: list[float] = []
+        self.number = 0
+
+    def open(self) -> ic.Repository:
+        return ic.Repository.open(storage_of(self.bucket.endpoint, self.bucket.name, "repository"))
+
+    def commits(self, access: StoreAccess | None = None) -> RepoCommits:
+        return RepoCommits(access or self.bucket.access("repository"), now, self.said.append, sleep=self.slept.append)
+
+    def write_as_another(self) -> None:
+        self.number += 1
+        self.open().create_tag(f"theirs-{self.number}", INITIAL)
+
+    def keep_entries(self, most: int) -> None:
+        repository = self.open()
+        config = repository.config
+        config.num_updates_per_repo_info_file = most
+        repository.reopen(config=config).save_config()
+
+    def backups(self) -> set[str]:
+        found = self.bucket.client().list_objects_v2(Bucket=self.bucket.name, Prefix="repository/overwritten/")
+        return {one["Key"].removeprefix("repository/") for one in found.get("Contents", [])}
+
+    def named_backups(self) -> set[str]:
+        return {f"overwritten/{one.backup_path}" for one in self.open().ops_log() if one.backup_path}
+
+
+@pytest.fixture
+def world(bucket: Bucket) -> World:
+    return World(bucket)
+
+
+def test_an_edit_is_written_with_a_backup_that_the_log_names(world: World):
+    done = world.commits().commit(tagging)
+    assert (done.conflicts, {done.backup}) == (0, world.backups())
+    assert done.etag == ObjectReader(world.bucket.access("repository")).head("repo").e_tag
+    assert world.named_backups() == world.backups()
+    assert world.open().list_tags() == {"ours"}
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_who_comes_too_late_edits_the_newer_object_and_leaves_no_needless_backup(world: World, times: int):
+    done = world.commits().commit(interrupted(world.write_as_another, times))
+    assert done.conflicts == times
+    assert len(world.slept) == len(world.said) == times
+    assert world.open().list_tags() == {"ours", *(f"theirs-{number + 1}" for number in range(times))}
+    assert world.backups() == world.named_backups()
+    assert len(list(world.open().ops_log())) == times + 2
+
+
+def test_what_has_become_impossible_is_refused_and_nothing_of_ours_is_left(world: World):
+    with pytest.raises(GuardRefused, match="there is a tag 'ours' already"):
+        world.commits().commit(interrupted(lambda: world.open().create_tag("ours", INITIAL)))
+    assert world.backups() == world.named_backups()
+
+
+def test_an_edit_that_changes_nothing_writes_nothing(world: World):
+    done = world.commits().commit(lambda repo, stamp: repo)
+    assert done.backup is None
+    assert world.backups() == set()
+
+
+def test_it_gives_up_in_the_end_and_says_so(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(commits, "TRIES", 3)
+    with pytest.raises(StoreError, match="other writers were quicker 3 times"):
+        world.commits().commit(interrupted(world.write_as_another, 9))
+    assert "ours" not in world.open().list_tags()
+    assert all(0 < wait <= 30 for wait in world.slept)
+
+
+@pytest.mark.parametrize("entries", [1000, 1])
+def test_a_write_whose_answer_is_lost_is_ours_though_others_have_built_on_it(world: World, entries: int):
+    """The store has our object, the answer is lost, another commits, and our second request is refused.
+
+    With one entry per object the log has to be followed into the backups to see it.
+    """
+    world.keep_entries(entries)
+    before = world.backups()
+    writes: list[Request] = []
+
+    def is_first(request: Request) -> bool:
+        if request.method == "PUT" and request.key.endswith("/repo"):
+            writes.append(request)
+            if len(writes) == 2:
+                world.write_as_another()
+        return writes == [request]
+
+    with faulty_s3(world.bucket.endpoint) as proxy:
+        proxy.faults = Faults(lost=1.0, applies=is_first)
+        done = world.commits(world.bucket.access("repository", endpoint=proxy.endpoint)).commit(tagging)
+    assert len(writes) == 2
+    assert done.conflicts == 0
+    assert world.open().list_tags() == {"ours", "theirs-1"}
+    assert done.backup in world.backups() - before
+    assert world.backups() == world.named_backups()
+
+
+def test_an_edit_of_nothing_is_refused(tmp_path: Path):
+    with pytest.raises(SourceError, match=r"repo: the repo object does not exist. Nothing was changed"):
+        RepoCommits(StoreAccess(f"file://{tmp_path}"), now, print).commit(tagging)
+
+
+def test_a_backup_of_somebody_else_is_not_written_over(tmp_path: Path):
+    create_repository(tmp_path)
+    laid: list[Path] = []
+
+    def edit(repo: Repo, stamp: Stamp) -> Repo:
+        laid.append(tmp_path / "overwritten" / stamp.backup)
+        laid[0].parent.mkdir()
+        laid[0].write_bytes(b"theirs")
+        return tagging(repo, stamp)
+
+    with pytest.raises(GuardRefused, match=r"overwritten/repo.*: this backup exists already\. Nothing was changed"):
+        RepoCommits(StoreAccess(f"file://{tmp_path}"), now, print).commit(edit)
+    assert laid[0].read_bytes() == b"theirs"
+    assert open_repository(tmp_path).list_tags() == set()
+
+
+def test_another_writers_clock_that_is_a_little_ahead_is_waited_for(tmp_path: Path):
+    create_repository(tmp_path)
+    top = next(iter(open_repository(tmp_path).ops_log())).updated_at
+    times = [top - timedelta(seconds=1)]
+
+    def sleep(seconds: float) -> None:
+        times[0] += timedelta(seconds=seconds)
+
+    RepoCommits(StoreAccess(f"file://{tmp_path}"), lambda: times[0], print, sleep=sleep).commit(tagging)
+    assert open_repository(tmp_path).list_tags() == {"ours"}
+
+
+def test_a_clock_that_is_far_behind_refuses(tmp_path: Path):
+    create_repository(tmp_path)
+    slept: list[float] = []
+    behind = datetime.now(UTC) - timedelta(minutes=1)
+    with pytest.raises(GuardRefused, match="Compare the clocks"):
+        RepoCommits(StoreAccess(f"file://{tmp_path}"), lambda: behind, print, sleep=slept.append).commit(tagging)
+    assert slept == []
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_the_whole_log_is_read_through_its_backups_as_by_icechunk(tmp_path: Path, most: int):
+    repository = create_repository(tmp_path, num_updates_per_repo_info_file=most)
+    repository.save_config()
+    for number in range(7):
+        open_repository(tmp_path).create_tag(f"t{number}", INITIAL)
+    access = StoreAccess(f"file://{tmp_path}")
+    done = RepoCommits(access, now, print).commit(tagging)
+    ours = [(one.updated_at, one.backup_path) for one in ops_log(ObjectReader(access), done.repo)]
+    theirs = [
+        ((one.updated_at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1), one.backup_path)
+        for one in open_repository(tmp_path).ops_log()
+    ]
+    assert ours == theirs
+    assert len(ours) == 10
+
+
+def test_a_log_whose_backup_is_gone_ends_there(tmp_path: Path):
+    create_repository(tmp_path, num_updates_per_repo_info_file=2).save_config()
+    for number in range(4):
+        open_repository(tmp_path).create_tag(f"t{number}", INITIAL)
+    for path in (tmp_path / "overwritten").iterdir():
+        path.unlink()
+    access = StoreAccess(f"file://{tmp_path}")
+    done = RepoCommits(access, now, print).commit(tagging)
+    assert len(list(ops_log(ObjectReader(access), done.repo))) == len(list(open_repository(tmp_path).ops_log()))

@@ -1,0 +1,107 @@
+"""A run dies beside each of its side effects: icechunk still reads the repository, and the next run ends it well."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from retention_assets.errors import GuardRefused
+from retention_assets.icechunk.administration.operations import Operations
+from retention_assets.icechunk.administration.upgrade import upgrade
+from retention_assets.icechunk.formats.model import Availability
+from retention_assets.icechunk.rules.planned import PlannedEdits
+from tests.icechunk.sweep.repositories import Place, histories, now, tree, values
+from tests.icechunk.sweep.writer import commit_to
+from tests.icechunk_repositories import Format
+from tests.sweep.crashes.effects import Effects, aside, points, watched
+
+Run = Callable[[Place], object]
+
+
+@dataclass(frozen=True)
+class Story:
+    """What is done to a repository; the next run may say that it `was_done`."""
+
+    format: Format
+    run: Run
+    was_done: str | None = None
+
+
+def operation(format_: Format, was_done: str | None, name: str, *arguments: object) -> Story:
+    """Return the story of an operation; commits that are named become their ids."""
+
+    def run(place: Place) -> object:
+        operations = Operations(place.access, now, lambda line: None)
+        return getattr(operations, name)(*(place.ids.get(str(one), one) for one in arguments))
+
+    return Story(format_, run, was_done)
+
+
+def upgraded(place: Place) -> object:
+    return upgrade(place.access, now, dry_run=False)
+
+
+STORIES = {  # in format 2 all are one write of the repo object
+    "branch_created_1": operation(1, "branch 'new' already", "create_branch", "new", "a"),
+    "branch_reset_1": operation(1, None, "reset_branch", "dev", "a"),
+    "branch_deleted_1": operation(1, "no branch 'dev'", "delete_branch", "dev"),
+    "tag_created_1": operation(1, "tag 'new' already", "create_tag", "new", "a"),
+    "tag_deleted_1": operation(1, "no tag 'v1'", "delete_tag", "v1"),
+    "branch_created_2": operation(2, "branch 'new' already", "create_branch", "new", "a"),
+    "branch_deleted_2": operation(2, "no branch 'dev'", "delete_branch", "dev"),
+    "tag_deleted_2": operation(2, "no tag 'v1'", "delete_tag", "v1"),
+    "online_2": operation(2, None, "set_status", Availability.ONLINE, "as ever"),
+    "upgrade": Story(1, upgraded, "has format 2 already"),
+}
+
+
+def die_everywhere(first: Place, story: Story, directory: Path) -> None:
+    """Let a run die at every point; see after each that all is readable, and after the next run that all is done."""
+    before = histories(first.open()), values(first.open())
+    whole = first.copy(directory / "whole")
+    with watched(Effects(whole.directory)) as effects:
+        story.run(whole)
+    after = histories(whole.open()), values(whole.open())
+    assert effects.seen
+    for point in points(effects.seen):
+        place = first.copy(directory / f"{point.number}-{point.moment}")
+        with watched(Effects(place.directory, point)) as dying:
+            story.run(place)
+        assert dying.dead
+        with aside():
+            found = histories(place.open()), values(place.open())
+            for part, old, new in zip(found, before, after, strict=True):
+                assert all(line in (old.get(name), new.get(name)) for name, line in part.items()), point
+                assert old.keys() & new.keys() <= part.keys(), point
+            assert_done(place, story, after)
+
+
+def assert_done(place: Place, story: Story, after: object) -> None:
+    """Require that the next run leaves what a whole one leaves, and that icechunk commits to it."""
+    try:
+        story.run(place)
+    except GuardRefused as refusal:
+        assert story.was_done is not None and story.was_done in str(refusal)
+    assert (histories(place.open()), values(place.open())) == after
+    commit_to(place.open())
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_an_operation_that_dies_anywhere_leaves_a_whole_repository_and_is_done_by_the_next_run(
+    tmp_path: Path, name: str
+):
+    story = STORIES[name]
+    die_everywhere(tree(tmp_path / "first", story.format), story, tmp_path)
+
+
+@pytest.mark.parametrize("spec_version", [1, 2], ids=["format_1", "format_2"])
+def test_a_publication_that_dies_anywhere_leaves_a_whole_repository_and_is_ended_by_the_next(
+    tmp_path: Path, spec_version: Format
+):
+    """In format 2 there is something to drop too: dev was reset, so that nothing reaches y."""
+    first = tree(tmp_path / "first", spec_version)
+    first.open().reset_branch("dev", first.ids["x"])
+    plan: PlannedEdits = first.plan(dropped=[first.ids["y"]] if spec_version == 2 else [])
+    die_everywhere(first, Story(spec_version, partial(Place.publish, plan=plan)), tmp_path)

@@ -1,0 +1,156 @@
+"""Branches, tags and status changed by us on real repositories of both formats, and read on by icechunk."""
+
+from pathlib import Path
+
+import icechunk as ic
+import pytest
+
+from retention_assets.errors import ConfigurationError, GuardRefused, SourceError
+from retention_assets.icechunk.administration.operations import Operations
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.formats.model import Availability
+from retention_assets.objectstore.access import StoreAccess
+from tests.icechunk.sweep.repositories import Place, histories, now, tree
+from tests.icechunk.sweep.writer import commit_to
+from tests.icechunk_repositories import FORMATS, Format
+
+both_formats = pytest.mark.parametrize("spec_version", FORMATS, ids=["format_1", "format_2"])
+NOWHERE = encode_id(bytes(12))
+
+
+def on(place: Place) -> Operations:
+    return Operations(place.access, now, lambda line: None)
+
+
+@both_formats
+def test_references_are_made_moved_and_deleted_and_icechunk_goes_on(tmp_path: Path, spec_version: Format):
+    place = tree(tmp_path / "r", spec_version)
+    ids, ours = place.ids, on(place)
+    ours.create_branch("side", ids["a"])
+    ours.create_tag("v3", ids["c"])
+    ours.reset_branch("side", ids["x"])
+    ours.reset_branch("main", ids["d"], expected=ids["f"])
+    ours.delete_branch("old")
+    ours.delete_tag("v1")
+    found = histories(place.open())
+    assert {name: line[0] for name, line in found.items()} == {
+        "branch dev": "y", "branch main": "d", "branch side": "x", "tag v2": "f", "tag v3": "c",
+    }  # fmt: skip
+    repository = place.open()
+    with pytest.raises(ic.IcechunkError, match=r"already|deleted"):
+        repository.create_tag("v1", ids["a"])
+    for branch in ("main", "side"):
+        commit_to(repository, branch)
+    repository.delete_branch("side")
+    repository.delete_tag("v3")
+    repository.create_branch("old", ids["z"])
+    assert histories(place.open())["branch main"] == ["number 11", "d", "c", "b", "a", "-"]
+
+
+def test_every_operation_is_an_entry_of_the_log_as_icechunk_reads_it(tmp_path: Path):
+    place = tree(tmp_path / "r", 2)
+    ids, ours = place.ids, on(place)
+    before = len(list(place.open().ops_log()))
+    ours.create_branch("side", ids["a"])
+    ours.reset_branch("side", ids["b"])
+    ours.delete_branch("side")
+    ours.create_tag("v3", ids["c"])
+    ours.delete_tag("v3")
+    ours.set_status(Availability.READ_ONLY, "moving")
+    ours.set_status(Availability.ONLINE)
+    log = list(place.open().ops_log())
+    assert [type(entry.kind).__name__ for entry in log[:7]] == [
+        "RepoStatusChanged", "RepoStatusChanged", "TagDeleted", "TagCreated", "BranchDeleted", "BranchReset",
+        "BranchCreated",
+    ]  # fmt: skip
+    assert len(log) == before + 7
+
+
+def test_a_repository_is_closed_and_opened_for_icechunk(tmp_path: Path):
+    place = tree(tmp_path / "r", 2)
+    on(place).set_status(Availability.READ_ONLY, "moving")
+    status = place.open().get_status()
+    assert (status.availability, status.limited_availability_reason) == (ic.RepoAvailability.read_only, "moving")
+    with pytest.raises(ic.IcechunkError):
+        place.open().create_tag("v3", place.ids["a"])
+    with pytest.raises(GuardRefused, match=r"read-only \(reason: moving\)"):
+        on(place).create_tag("v3", place.ids["a"])
+    on(place).set_status(Availability.ONLINE)
+    commit_to(place.open())
+
+
+@both_formats
+@pytest.mark.parametrize(
+    ("operation", "complaint"),
+    [
+        ("create_branch dev a", "a branch 'dev' already"),
+        ("create_branch new nowhere", f"no snapshot {NOWHERE}"),
+        ("create_branch new q", "'q' is not the id of a snapshot"),
+        ("delete_branch main", "'main' cannot be deleted"),
+        ("delete_branch gone", "no branch 'gone'"),
+        ("reset_branch gone a", "no branch 'gone'"),
+        ("reset_branch dev nowhere", f"no snapshot {NOWHERE}"),
+        ("reset_branch dev a b", "'dev' is on .*, not on"),
+        ("create_tag v1 a", "a tag 'v1' already"),
+        ("create_tag v3 nowhere", f"no snapshot {NOWHERE}"),
+        ("delete_tag gone", "no tag 'gone'"),
+    ],
+)
+def test_what_is_refused_changes_nothing(tmp_path: Path, spec_version: Format, operation: str, complaint: str):
+    place = tree(tmp_path / "r", spec_version)
+    before = place.files()
+    ids = {**place.ids, "nowhere": NOWHERE}
+    name, *arguments = (ids.get(word, word) for word in operation.split())
+    with pytest.raises((GuardRefused, ConfigurationError), match=f"{complaint}.*Nothing"):
+        getattr(on(place), name)(*arguments)
+    assert place.files() == before
+
+
+@both_formats
+def test_the_name_of_a_deleted_tag_is_never_used_again(tmp_path: Path, spec_version: Format):
+    place = tree(tmp_path / "r", spec_version)
+    place.open().delete_tag("v1")
+    with pytest.raises(GuardRefused, match="the tag 'v1' was deleted"):
+        on(place).create_tag("v1", place.ids["a"])
+    with pytest.raises(GuardRefused, match="no tag 'v1'"):
+        on(place).delete_tag("v1")
+
+
+@pytest.mark.parametrize("name", ["a/b", "é", "", "..", "a b"])
+def test_format_1_cannot_have_names_that_icechunk_would_not_see(tmp_path: Path, name: str):
+    place = tree(tmp_path / "r", 1)
+    before = place.files()
+    for make in (on(place).create_branch, on(place).create_tag):
+        with pytest.raises(GuardRefused, match=r"cannot be a name in format 1. Nothing was changed"):
+            make(name, place.ids["a"])
+    assert place.files() == before
+
+
+def test_format_1_has_no_status(tmp_path: Path):
+    place = tree(tmp_path / "r", 1)
+    refused = rf"^{place.access.url}: .* format 1 has no status\. Nothing was changed\. Upgrade it"
+    with pytest.raises(GuardRefused, match=refused):
+        on(place).set_status(Availability.READ_ONLY)
+
+
+def test_a_branch_of_format_1_that_moves_meanwhile_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    place = tree(tmp_path / "r", 1)
+    ours = on(place)
+    read = ours._references._branch_file
+
+    def read_and_let_another_commit(name: str):
+        found = read(name)
+        commit_to(place.open(), name)
+        return found
+
+    monkeypatch.setattr(ours._references, "_branch_file", read_and_let_another_commit)
+    for act in (lambda: ours.delete_branch("dev"), lambda: ours.reset_branch("dev", place.ids["a"])):
+        with pytest.raises(GuardRefused, match="'dev' was moved"):
+            act()
+    assert histories(place.open())["branch dev"][:2] == ["number 11", "number 11"]
+
+
+def test_where_no_repository_is_nothing_is_made(tmp_path: Path):
+    with pytest.raises(SourceError, match="there is no Icechunk repository"):
+        Operations(StoreAccess(f"file://{tmp_path}"), now, print).create_branch("new", NOWHERE)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,74 @@
+"""What a plan says of a repository that forbids the edits it would need."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from retention_assets.errors import GuardRefused
+from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.icechunk.source.repository import IcechunkState
+from retention_assets.icechunk.sweep.planning import (
+    IcechunkPlanInputs,
+    IcechunkTerms,
+    PlanBasis,
+    origin_of,
+    require_one_origin,
+)
+from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.warehouse.metadata import Details
+from retention_assets.warehouse.warehouse import Rows
+from tests.icechunk.rules.graphs import history
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+DAY = timedelta(days=1)
+OTHER = "another"
+POLICY = SnapshotPolicy((), None, (), delete_expired_branches=False, delete_expired_tags=False)
+
+
+def test_tables_of_another_origin_than_the_plan_are_refused_by_name() -> None:
+    nothing: Any = None
+    now = history({0: (None, 0)}, {"main": 0})
+    edits = PlannedEdits(2, NOW, NOW, (), (), (), (), ())
+    state = IcechunkState(2, now, None, None, frozenset(), {}, NOW)
+    basis = PlanBasis(state, nothing, edits, Rows(nothing, NOW))
+    terms = IcechunkTerms("field", NOW.date(), POLICY, "r", DAY, None, 0.5, NOW, "a-run", DAY)
+    details = origin_of(basis, POLICY.policy_hash)
+    right = IcechunkPlanInputs(nothing, Rows(nothing, NOW, details), Rows(nothing, NOW, details))
+    require_one_origin(terms, basis, right)
+    other = Rows(nothing, NOW, replace(details, cutoff=NOW - 9 * DAY, policy_hash=OTHER))
+    remedy = r"Nothing was deleted\. Plan again: `retention plan field --as-of 2026-11-21`"
+    for table in ("manifests", "chunks"):
+        refused = rf"^field 2026-11-21: reachable_{table} has another cutoff and policy_hash .*{remedy}"
+        with pytest.raises(GuardRefused, match=refused):
+            require_one_origin(terms, basis, replace(right, **{table: other}))
+
+
+def blocked(tags: tuple[str, ...] = (), **notes: str) -> str | None:
+    known = Details.of_texts({"availability": "online", "limits": "", "tags_deletable": "true", **notes})
+    nothing: Any = None
+    edits = PlannedEdits(2, NOW, NOW, (), (), (), (), tags)
+    return PlanBasis(nothing, nothing, edits, Rows(nothing, NOW, known)).blocked
+
+
+@pytest.mark.parametrize(
+    ("tags", "notes", "expected"),
+    [
+        pytest.param((), {}, None, id="online"),
+        pytest.param(("v1",), {}, None, id="a_tag_goes"),
+        pytest.param((), {"tags_deletable": "false"}, None, id="no_tag_goes"),
+        pytest.param(
+            ("v1", "v2"), {"tags_deletable": "false"}, "2 tags, 'v1' first, have expired", id="tags_forbidden"
+        ),
+        pytest.param(
+            (), {"availability": "read-only", "limits": "moving"}, "read-only (reason: moving)", id="read_only"
+        ),
+        pytest.param((), {"availability": "offline"}, "offline (reason: none given)", id="offline"),
+    ],
+)
+def test_a_plan_is_blocked_where_its_edits_would_be_refused(
+    tags: tuple[str, ...], notes: dict[str, str], expected: str | None
+) -> None:
+    found = blocked(tags, **notes)
+    assert found is None if expected is None else expected in (found or "")

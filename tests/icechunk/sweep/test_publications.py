@@ -1,0 +1,69 @@
+"""What a plan's sweeps removed of references stands in the report, however many sweeps it took."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from retention_assets.icechunk.edits.publishing import Published
+from retention_assets.icechunk.edits.stored import (
+    begin_publication,
+    keep_publication,
+    removed_references,
+    unexplained,
+    without_existing,
+)
+from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.state.lease import Lease
+from retention_assets.warehouse.warehouse import Warehouse
+from tests.frames import NOW
+from tests.icechunk.rules.graphs import history
+from tests.sweep.small_world import a_plan
+
+PLAN = a_plan(repository="field")
+EDITS = PlannedEdits(2, NOW, NOW, (), (), (), ("dev", "exp/1"), ("v1",))
+OLD, EXP, V1 = "refs/branch.dev", "refs/branch.exp/1", "refs/tag.v1"
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse(str(tmp_path / "warehouse"))
+
+
+def keep(warehouse: Warehouse, fence: int, removed: tuple[str, ...], gone: frozenset[str] = frozenset()) -> None:
+    lease = Lease("field", "a-run", fence, fence, NOW, timedelta(minutes=30))
+    published = Published(0, (), removed, None)
+    keep_publication(warehouse, PLAN, published, gone, lease, NOW + timedelta(hours=fence))
+
+
+def test_each_reference_is_told_of_once_with_the_sweep_that_removed_it(warehouse: Warehouse) -> None:
+    keep(warehouse, 1, (OLD, EXP))
+    keep(warehouse, 2, (), frozenset({V1}))
+    rows = removed_references(warehouse, PLAN).to_pylist()
+    assert [(row["address"], row["outcome"], row["size"]) for row in rows] == [
+        (OLD, "deleted", 0),
+        (EXP, "deleted", 0),
+        (V1, "missing", 0),
+    ]
+    assert rows[0]["at"] == NOW + timedelta(hours=1)
+
+
+def test_a_plan_that_published_nothing_has_no_such_rows(warehouse: Warehouse) -> None:
+    assert removed_references(warehouse, PLAN).num_rows == 0
+
+
+def test_what_an_attempt_removed_that_was_cut_off_is_found_by_the_next(warehouse: Warehouse) -> None:
+    keep(warehouse, 1, (EXP,))
+    left = unexplained(warehouse, PLAN, EDITS, Published(0, (), (V1,), None))
+    assert left == {OLD}
+    assert without_existing(left, history({0: (None, 0)}, {"main": 0})) == {OLD}
+    assert without_existing(left, history({0: (None, 0)}, {"main": 0, "dev": 0})) == frozenset()
+
+
+def test_what_a_sweep_is_about_to_remove_is_noted_before_and_tells_nothing_of_what_it_did(warehouse: Warehouse) -> None:
+    begin_publication(warehouse, PLAN, EDITS, Lease("field", "a-run", 3, 3, NOW, timedelta(minutes=30)), NOW)
+    noted = warehouse.read_document("field", "publications", PLAN.plan_hash, "begun", "00000003.json")
+    assert noted is not None
+    assert noted["intended"] == [OLD, EXP, V1]
+    assert removed_references(warehouse, PLAN).num_rows == 0
+    assert unexplained(warehouse, PLAN, EDITS, Published(0, (), (), None)) == {OLD, EXP, V1}

@@ -1,0 +1,328 @@
+"""A plan's edits on real repositories: made once, on what is there by then, and never more than was planned."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import icechunk as ic
+import pytest
+
+from retention_assets.errors import GuardRefused, StoreError
+from retention_assets.icechunk.administration.upgrade import upgrade
+from retention_assets.icechunk.edits import format_1
+from retention_assets.icechunk.edits.publishing import publish
+from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
+from retention_assets.icechunk.rules.expiration import BranchDeleted, Expiration
+from retention_assets.icechunk.rules.snapshots import History, reachable
+from retention_assets.policy.snapshots import Keep, SnapshotPolicy, SnapshotRule
+from tests.icechunk.sweep.repositories import (
+    AS_OF,
+    BRANCHES,
+    DAYS,
+    POLICY,
+    TREE,
+    Place,
+    expiration,
+    histories,
+    now,
+    tree,
+    values,
+)
+from tests.icechunk.sweep.writer import commit_to
+from tests.icechunk_repositories import FORMATS, INITIAL, Commit, Format, build_history
+from tests.models.policies import everything_older
+
+LEFT = {"branch main": ["f", "e", "-"], "branch dev": ["y", "-"], "tag v2": ["f", "e", "-"]}
+both_formats = pytest.mark.parametrize("spec_version", FORMATS, ids=["format_1", "format_2"])
+
+
+@both_formats
+def test_what_is_planned_is_published_and_icechunk_reads_on_and_commits(tmp_path, spec_version: Format):
+    place = tree(tmp_path / "r", spec_version)
+    before = values(place.open())
+    plan = place.plan()
+    published = place.publish(plan)
+    assert published.conflicts == 0
+    assert published.references_removed == ("refs/branch.old", "refs/tag.v1")
+    repository = place.open()
+    assert histories(repository) == LEFT
+    assert values(repository) == {name: before[name] for name in LEFT}
+    commit_to(repository)
+    assert histories(place.open())["branch main"] == ["number 11", *LEFT["branch main"]]
+
+
+@both_formats
+def test_the_same_files_are_there_as_after_icechunks_own_expiration(tmp_path, spec_version: Format):
+    """In format 2 the objects themselves are compared elsewhere; here the histories, the files and what is released."""
+    ours = tree(tmp_path / "ours", spec_version)
+    theirs = ours.copy(tmp_path / "theirs")
+    plan = ours.plan()
+    ours.publish(plan)
+    theirs.open().expire_snapshots(AS_OF, delete_expired_branches=True, delete_expired_tags=True)
+    assert histories(ours.open()) == histories(theirs.open())
+    assert ours.files().keys() - ours.files("overwritten").keys() == (
+        theirs.files().keys() - (theirs.files("overwritten").keys() if spec_version == 2 else set())
+    )
+    for place in (ours, theirs):
+        history = place.state().history
+        assert not {decode_id(one) for one in plan.released} & reachable(history, history.tips())
+
+
+def test_an_expiration_of_format_1_that_frees_nothing_rewrites_nothing(tmp_path):
+    """What has expired is a tag's: icechunk takes it out of the branch's history, and it stays all the same."""
+    commits = [Commit("a", None, DAYS[0]), Commit("b", "a", DAYS[5])]
+    place = Place(tmp_path / "r", build_history(tmp_path / "r", 1, commits, {"main": "b"}, {"v1": "a"}))
+    theirs = place.copy(tmp_path / "theirs")
+    before, policy = place.files(), everything_older()
+    plan = place.plan(policy)
+    assert plan.released == ()
+    place.publish(plan, policy)
+    assert place.files() == before
+    theirs.open().expire_snapshots(AS_OF)
+    assert histories(place.open()) == {"branch main": ["b", "a", "-"], "tag v1": ["a", "-"]}
+    assert histories(theirs.open()) == {"branch main": ["b", "-"], "tag v1": ["a", "-"]}
+
+
+@both_formats
+def test_published_again_it_does_nothing(tmp_path, spec_version: Format):
+    place = tree(tmp_path / "r", spec_version)
+    plan = place.plan()
+    first = place.publish(plan)
+    before = place.files()
+    again = place.publish(plan)
+    assert (again.written, again.references_removed, again.etag) == ((), (), first.etag)
+    assert place.files() == before
+
+
+@both_formats
+def test_a_publication_that_was_made_stands_though_a_new_commit_would_let_more_go(tmp_path, spec_version: Format):
+    """Two newest are kept: each commit pushes one out. That is the next plan's."""
+    place = tree(tmp_path / "r", spec_version)
+    policy = SnapshotPolicy(default=Keep("two", timedelta(0), last=2))
+    plan = place.plan(policy, DAYS[7])
+    place.publish(plan, policy)
+    commit_to(place.open())
+    before = place.files()
+    assert place.publish(plan, policy).references_removed == ()
+    assert place.files() == before
+
+
+@both_formats
+def test_what_came_in_between_stays(tmp_path, spec_version: Format):
+    place = tree(tmp_path / "r", spec_version)
+    plan = place.plan()
+    repository = place.open()
+    new = commit_to(repository)
+    repository.create_tag("v3", new)
+    repository.create_branch("side", place.ids["e"])
+    place.publish(plan)
+    found = histories(place.open())
+    assert found["branch main"] == found["tag v3"] == ["number 11", "f", "e", "-"]
+    assert found["branch side"] == ["e", "-"]
+
+
+@both_formats
+def test_a_branch_that_moved_on_is_not_deleted(tmp_path, spec_version: Format):
+    """Its old tip is passed over; but the new one stands on it and may use its files, so all is refused."""
+    place = tree(tmp_path / "r", spec_version)
+    plan = place.plan()
+    new = commit_to(place.open(), "old")
+    before = place.files()
+    with pytest.raises(GuardRefused, match=f"new snapshot {new} is based on {place.ids['z']}, which the plan removes"):
+        place.publish(plan)
+    assert place.files() == before
+
+
+@both_formats
+def test_fewer_edits_than_planned_are_fine(tmp_path, spec_version: Format):
+    place = tree(tmp_path / "r", spec_version)
+    plan = place.plan()
+    repository = place.open()
+    repository.delete_tag("v1")
+    repository.delete_branch("old")
+    assert place.publish(plan).references_removed == ()
+    assert histories(place.open()) == LEFT
+
+
+@both_formats
+@pytest.mark.parametrize("name", ["a", "c", "x"])
+def test_a_snapshot_that_is_to_go_and_is_tagged_by_now_refuses(tmp_path, spec_version: Format, name: str):
+    place = tree(tmp_path / "r", spec_version)
+    policy = everything_older(delete_expired_branches=True)
+    plan = place.plan(policy)
+    place.open().create_tag("late", place.ids[name])
+    before = place.files()
+    with pytest.raises(GuardRefused, match=f"reachable from a branch or tag again, {place.ids[name]} first"):
+        place.publish(plan, policy)
+    assert place.files() == before
+
+
+@both_formats
+def test_a_snapshot_tagged_after_the_publication_refuses_the_next_attempt(tmp_path, spec_version: Format):
+    """In format 2 nobody can tag it: the repo object does not know it any more."""
+    place = tree(tmp_path / "r", spec_version)
+    policy = replace(POLICY, rules=(SnapshotRule("late", "tag", "late", None),))
+    plan = place.plan(policy)
+    place.publish(plan, policy)
+    if spec_version == 2:
+        with pytest.raises(ic.IcechunkError, match="snapshot"):
+            place.open().create_tag("late", place.ids["a"])
+        return
+    place.open().create_tag("late", place.ids["a"])
+    with pytest.raises(GuardRefused, match=f"reachable from a branch or tag again, {place.ids['a']} first"):
+        place.publish(plan, policy)
+
+
+@both_formats
+def test_a_snapshot_that_the_policy_lets_go_of_and_the_plan_does_not_name_stays(tmp_path, spec_version: Format):
+    place = tree(tmp_path / "r", spec_version)
+    whole = place.plan()
+    stays, *approved = whole.released
+    before = values(place.open())
+    published = place.publish(replace(whole, released=tuple(approved)))
+    assert published.left == 1
+    history = place.state().history
+    assert decode_id(stays) in history.snapshots
+    assert not {decode_id(one) for one in approved} & reachable(history, history.tips())
+    after = values(place.open())
+    assert after == {name: before[name] for name in after}
+    commit_to(place.open())
+
+
+@both_formats
+@pytest.mark.parametrize("lacks", ["deleted_tags", "deleted_branches"])
+def test_a_reference_that_must_stay_and_names_a_snapshot_that_is_to_go_refuses(
+    tmp_path, spec_version: Format, lacks: str
+):
+    place = tree(tmp_path / "r", spec_version)
+    plan = place.plan()
+    short = replace(plan, **{lacks: getattr(plan, lacks)[1:]})
+    before = place.files()
+    with pytest.raises(GuardRefused, match=r"the plan removes are reachable from a branch or tag again.*Plan again"):
+        place.publish(short)
+    assert place.files() == before
+
+
+@both_formats
+@pytest.mark.parametrize("commits", [1, 2, 3])
+def test_a_commit_since_the_plan_pushes_nothing_out_that_was_not_approved(tmp_path, spec_version: Format, commits: int):
+    """The two newest stay. Each commit pushes one more out, which is the next plan's."""
+    place = Place(tmp_path / "r", build_history(tmp_path / "r", spec_version, TREE[:6], {"main": "f"}, {}))
+    policy = SnapshotPolicy(default=Keep("two", timedelta(0), last=2))
+    plan = place.plan(policy, DAYS[7])
+    assert set(plan.released) == {place.ids[name] for name in "abcd"}
+    for _ in range(commits):
+        commit_to(place.open())
+    before = values(place.open())
+    published = place.publish(plan, policy)
+    assert published.left == min(commits, 2)  # a commit that is younger than the policy's day does not go
+    found = histories(place.open())["branch main"]
+    assert found[-3:] == ["f", "e", "-"]  # as the plan leaves it, below the new commits
+    assert len(found) == 3 + commits
+    assert values(place.open()) == before
+    next_plan = place.plan(policy, now())
+    assert place.ids["e"] in next_plan.released
+    assert place.publish(next_plan, policy).left == 0
+    assert len(histories(place.open())["branch main"]) == 3
+
+
+@both_formats
+def test_a_tag_deleted_since_the_plan_releases_nothing_that_was_not_approved(tmp_path, spec_version: Format):
+    place = tree(tmp_path / "r", spec_version)
+    policy = replace(POLICY, rules=(SnapshotRule("keep", "tag", "v1", None),))
+    plan = place.plan(policy)
+    assert place.ids["b"] not in plan.released
+    place.open().delete_tag("v1")
+    published = place.publish(plan, policy)
+    assert published.left == len({"a", "b"})
+    history = place.state().history
+    assert {decode_id(place.ids[name]) for name in "ab"} <= reachable(history, history.tips())
+    assert not {decode_id(one) for one in plan.released} & reachable(history, history.tips())
+
+
+def test_a_plan_of_another_format_is_refused(tmp_path):
+    place = tree(tmp_path / "r", 1)
+    plan = place.plan()
+    upgrade(place.access, now, dry_run=False)
+    before = place.files()
+    with pytest.raises(GuardRefused, match=r"no longer has format 1.*Plan again"):
+        place.publish(plan)
+    assert place.files() == before
+
+
+def test_an_upgrade_while_the_edits_begin_is_refused(tmp_path):
+    place = tree(tmp_path / "r", 1)
+    plan = place.plan()
+
+    def upgraded_meanwhile() -> datetime:
+        upgrade(place.access, now, dry_run=False)
+        return now()
+
+    refused = rf"{place.directory}: the repository now has format 2\. Nothing more was changed\. Plan again"
+    with pytest.raises(GuardRefused, match=refused):
+        publish(place.access, plan, POLICY, upgraded_meanwhile, print)
+    assert histories(place.open()).keys() == {"branch main", "branch dev", "branch old", "tag v1", "tag v2"}
+
+
+def test_the_edits_of_format_1_give_up_after_too_many_conflicts(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    place = tree(tmp_path / "r", 1)
+    whole = expiration(place.state())
+    monkeypatch.setattr(format_1, "TRIES", 3)
+    waits: list[float] = []
+
+    def while_another_commits(history: History) -> Expiration:
+        commit_to(place.open(), "old")
+        return replace(whole, edits=(BranchDeleted("old"),))
+
+    said = r"other writers were quicker 3 times\. .*No file was deleted\. Run again"
+    with pytest.raises(StoreError, match=rf"{place.directory}: {said}"):
+        format_1.apply_edits_v1(place.access, while_another_commits, now, print, sleep=waits.append)
+    assert len(waits) == 3
+    assert "old" in place.open().list_branches()
+
+
+def unreached(directory) -> Place:
+    """A format 2 repository whose branch was reset: nothing reaches e and f, and g stands on f."""
+    commits = [*TREE, Commit("g", "f", DAYS[6])]
+    return Place(directory, build_history(directory, 2, commits, {**BRANCHES, "main": "d"}, {"v1": "b"}))
+
+
+def test_the_collections_snapshots_are_dropped_and_what_stands_on_them_keeps_an_ancestor(tmp_path):
+    place = unreached(tmp_path / "r")
+    dropped = [place.ids["e"], place.ids["f"]]
+    plan = replace(place.plan(as_of=DAYS[0]), dropped=tuple(sorted(dropped)))
+    published = place.publish(plan, POLICY)
+    assert len(published.written) == 1
+    repo = place.state().repo
+    assert repo is not None
+    assert not {decode_id(one) for one in dropped} & repo.snapshots.keys()
+    assert encode_id(repo.snapshots[decode_id(place.ids["g"])].parent_id or b"") == place.ids["d"]
+    assert place.publish(plan).written == ()
+    commit_to(place.open())
+
+
+def test_expiration_and_collection_are_two_entries_of_the_log_with_a_backup_each(tmp_path):
+    place = unreached(tmp_path / "r")
+    plan = place.plan(dropped=[place.ids["f"]])
+    published = place.publish(plan)
+    assert all((place.directory / address).is_file() for address in published.written)
+    log = list(place.open().ops_log())
+    assert [type(entry.kind).__name__ for entry in log[:2]] == ["GCRan", "ExpirationRan"]
+    assert [f"overwritten/{entry.backup_path}" for entry in log[1:3]] == list(published.written)[::-1]
+
+
+def test_a_repository_that_is_read_only_is_left_alone(tmp_path):
+    place = tree(tmp_path / "r", 2)
+    plan = place.plan()
+    place.open().set_status(ic.RepoStatus(ic.RepoAvailability.read_only, limited_availability_reason="moving"))
+    before = place.files()
+    with pytest.raises(GuardRefused, match="read-only \\(reason: moving\\)"):
+        place.publish(plan)
+    assert place.files() == before
+
+
+def test_the_root_is_never_released(tmp_path):
+    for spec_version in FORMATS:
+        place = tree(tmp_path / f"r{spec_version}", spec_version)
+        assert INITIAL not in place.plan(as_of=now()).released
+        place.publish(place.plan(as_of=now()))
+        assert INITIAL_SNAPSHOT in place.state().history.snapshots

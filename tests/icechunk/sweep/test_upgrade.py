@@ -1,0 +1,203 @@
+"""Format 1 becomes format 2, as icechunk's own upgrade does it, and no commit is lost on the way."""
+
+import shutil
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import icechunk as ic
+import pytest
+
+from retention_assets.errors import GuardRefused, StoreError
+from retention_assets.icechunk.administration.upgrade import upgrade
+from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT
+from retention_assets.icechunk.formats.model import Repo
+from retention_assets.icechunk.formats.paths import write_reference
+from retention_assets.icechunk.formats.repo_reader import read_repo
+from retention_assets.icechunk.formats.values import read_flexbuffer
+from retention_assets.objectstore.mutate.writing import ObjectWriter
+from retention_assets.objectstore.objects import ObjectReader
+from tests.faulty_s3 import Faults, faulty_s3
+from tests.icechunk.sweep.repositories import Place, histories, now, tree, uploaded, values
+from tests.icechunk.sweep.writer import commit_to, storage_of
+from tests.icechunk_repositories import build_varied, create_repository, open_repository
+from tests.objectstore.s3 import Bucket
+
+
+def repo_in(directory: Path) -> Repo:
+    return read_repo((directory / "repo").read_bytes(), "repo")
+
+
+def comparable(repo: Repo) -> Repo:
+    """Without the instant of the upgrade, and without how metadata are written; these are compared apart."""
+    top, *older = repo.latest_updates
+    plain = {its_id: replace(one, metadata={}) for its_id, one in repo.snapshots.items()}
+    return replace(repo, snapshots=plain, latest_updates=(replace(top, updated_at=0), *older), config=None)
+
+
+def test_the_repository_is_the_one_that_icechunk_makes(tmp_path: Path):
+    build_varied(tmp_path / "ours", 1)
+    shutil.copytree(tmp_path / "ours", tmp_path / "theirs")
+    place = Place(tmp_path / "ours", {})
+    done = upgrade(place.access, now, dry_run=False)
+    ic.upgrade_icechunk_repository(open_repository(tmp_path / "theirs"), dry_run=False)
+    ours, theirs = repo_in(tmp_path / "ours"), repo_in(tmp_path / "theirs")
+    assert comparable(ours) == comparable(theirs)
+    assert ours.config is not None and theirs.config is not None
+    assert read_flexbuffer(ours.config, "ours") == read_flexbuffer(theirs.config, "theirs")
+    assert place.files().keys() - {"repo"} == Place(tmp_path / "theirs", {}).files().keys() - {"repo"}
+    assert (done.snapshots, done.branches, done.tags, done.left_out) == (len(ours.snapshots), 2, 2, 1)
+
+
+def test_icechunk_reads_on_commits_and_knows_its_configuration(tmp_path: Path):
+    place = tree(tmp_path / "r", 1)
+    before = histories(place.open()), values(place.open())
+    upgrade(place.access, now, dry_run=False)
+    repository = place.open()
+    assert repository.spec_version == ic.SpecVersion.v2
+    assert (histories(repository), values(repository)) == before
+    assert repository.config.inline_chunk_threshold_bytes == 0
+    commit_to(repository)
+    assert repository.list_tags() == {"v1", "v2"}
+
+
+def test_a_configuration_with_variants_is_taken_over(tmp_path: Path):
+    repository = create_repository(tmp_path, 1)
+    config = repository.config
+    condition = ic.ManifestPreloadCondition.or_conditions(
+        [ic.ManifestPreloadCondition.name_matches("a.*"), ic.ManifestPreloadCondition.true()]
+    )
+    config.manifest = ic.ManifestConfig(preload=ic.ManifestPreloadConfig(max_total_refs=7, preload_if=condition))
+    config.compression = ic.CompressionConfig(level=5)
+    config.set_virtual_chunk_container(ic.VirtualChunkContainer("s3://elsewhere/", ic.s3_store(region="eu-west-1")))
+    repository.reopen(config=config).save_config()
+    shutil.copytree(tmp_path, tmp_path / "theirs", ignore=shutil.ignore_patterns("theirs"))
+    upgrade(Place(tmp_path, {}).access, now, dry_run=False)
+    ic.upgrade_icechunk_repository(open_repository(tmp_path / "theirs"), dry_run=False)
+    ours, theirs = repo_in(tmp_path).config, repo_in(tmp_path / "theirs").config
+    assert read_flexbuffer(ours or b"", "ours") == read_flexbuffer(theirs or b"", "theirs")
+    assert open_repository(tmp_path).config == open_repository(tmp_path / "theirs").config
+
+
+def test_a_dry_run_tells_the_same_and_writes_nothing(tmp_path: Path):
+    place = tree(tmp_path / "r", 1)
+    before = place.files()
+    would = upgrade(place.access, now, dry_run=True)
+    assert place.files() == before
+    assert upgrade(place.access, now, dry_run=False) == would
+    assert {*would.removed} == {name for name in before if name.startswith("refs/") or name == "config.yaml"}
+
+
+def half_upgraded(directory: Path) -> Place:
+    """A repository whose upgrade wrote the repo object and left all old files."""
+    place = tree(directory, 1)
+    ic.upgrade_icechunk_repository(place.open(), dry_run=False, delete_unused_v1_files=False)
+    return place
+
+
+def test_an_upgrade_that_left_old_files_is_ended(tmp_path: Path):
+    place = half_upgraded(tmp_path / "r")
+    before = histories(place.open())
+    done = upgrade(place.access, now, dry_run=False)
+    assert done.was_half_done
+    assert not place.files("refs")
+    assert histories(place.open()) == before
+    with pytest.raises(GuardRefused, match="format 2 already"):
+        upgrade(place.access, now, dry_run=False)
+
+
+OLD_TAG = "repository/refs/tag.v1/ref.json"
+
+
+@pytest.mark.parametrize(
+    ("faults", "why"),
+    [
+        pytest.param(Faults(errors={OLD_TAG: "AccessDenied"}), "AccessDenied", id="it_may_not_be_deleted"),
+        pytest.param(Faults(conditions="kept"), "somebody wrote to it meanwhile", id="it_is_written_again"),
+    ],
+)
+def test_an_old_file_that_stays_is_named_and_the_next_upgrade_deletes_it(
+    tmp_path: Path, bucket: Bucket, faults: Faults, why: str
+):
+    uploaded(half_upgraded(tmp_path / "r").directory, bucket)
+
+    def another_writes() -> datetime:
+        if not faults.errors:
+            bucket.client().put_object(Bucket=bucket.name, Key=OLD_TAG, Body=write_reference(INITIAL_SNAPSHOT))
+        return now()
+
+    left = r"upgraded; 1 of its old files are left\. Stop all writers of format 1, and upgrade again"
+    with faulty_s3(bucket.endpoint) as proxy:
+        proxy.faults = faults
+        access = bucket.access("repository", endpoint=proxy.endpoint)
+        with pytest.raises(StoreError, match=f"{OLD_TAG}: the file was not deleted: .*{why}.* {left}"):
+            upgrade(access, another_writes, dry_run=False)
+    assert upgrade(bucket.access("repository"), now, dry_run=False).removed == ("refs/tag.v1/ref.json",)
+
+
+def acting_after_creation(monkeypatch: pytest.MonkeyPatch, act) -> None:  # type: ignore[no-untyped-def]
+    create = ObjectWriter.create
+
+    def create_and_act(self: ObjectWriter, path: str, content: bytes) -> bool:
+        done = create(self, path, content)
+        if path == "repo":
+            act()
+        return done
+
+    monkeypatch.setattr(ObjectWriter, "create", create_and_act)
+
+
+def test_a_commit_in_format_1_during_the_upgrade_takes_it_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    place = tree(tmp_path / "r", 1)
+    session = place.open().writable_session("main")  # opened before: it knows format 1 only
+    acting_after_creation(monkeypatch, lambda: session.commit("late", allow_empty=True))
+    with pytest.raises(GuardRefused, match=r"during the upgrade, so the upgrade was undone.*Stop all writers"):
+        upgrade(place.access, now, dry_run=False)
+    assert not (place.directory / "repo").exists()
+    assert histories(place.open())["branch main"][0] == "late"
+    monkeypatch.undo()
+    upgrade(place.access, now, dry_run=False)
+    assert histories(place.open())["branch main"][0] == "late"
+
+
+def test_an_upgrade_that_others_build_on_already_is_not_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    place = tree(tmp_path / "r", 1)
+    session = place.open().writable_session("main")
+
+    def both_write() -> None:
+        session.commit("late", allow_empty=True)
+        place.open().create_tag("early", place.ids["a"])
+
+    acting_after_creation(monkeypatch, both_write)
+    with pytest.raises(GuardRefused, match=r"in format 1 during the upgrade, and somebody else has already written"):
+        upgrade(place.access, now, dry_run=False)
+    assert "early" in place.open().list_tags()
+    assert (place.directory / "refs/branch.main/ref.json").is_file()
+
+
+def test_of_two_upgrades_at_once_one_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    place = tree(tmp_path / "r", 1)
+    create = ObjectWriter.create
+
+    def another_first(self: ObjectWriter, path: str, content: bytes) -> bool:
+        (place.directory / "repo").exists() or ic.upgrade_icechunk_repository(place.open(), dry_run=False)
+        return create(self, path, content)
+
+    monkeypatch.setattr(ObjectWriter, "create", another_first)
+    with pytest.raises(GuardRefused, match=r"somebody else upgraded the repository just now. Nothing was changed"):
+        upgrade(place.access, now, dry_run=False)
+    assert len(histories(place.open())) == 5
+
+
+def test_a_repository_in_a_bucket_is_upgraded(tmp_path: Path, bucket: Bucket):
+    place = tree(tmp_path / "r", 1)
+    place.open().delete_tag("v1")
+    access = uploaded(place.directory, bucket)
+    before = histories(ic.Repository.open(storage_of(bucket.endpoint, bucket.name, "repository")))
+    done = upgrade(access, now, dry_run=False)
+    assert len(done.removed) == 6
+    assert not ObjectReader(access).holds_objects("refs")
+    repository = ic.Repository.open(storage_of(bucket.endpoint, bucket.name, "repository"))
+    assert repository.spec_version == ic.SpecVersion.v2
+    assert histories(repository) == before
+    commit_to(repository)

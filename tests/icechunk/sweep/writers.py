@@ -1,0 +1,79 @@
+"""Icechunk's own writers, in processes of their own, on a server that keeps its conditions."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import pytest
+from moto.s3.exceptions import PreconditionFailed
+from moto.s3.responses import S3Response
+
+from tests.objectstore.s3 import Bucket
+
+WRITERS = ("w0", "w1")
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let the server answer one request on an object after the other: it looks at a condition, then writes.
+
+    Returns the paths of our writes that it refuses for their condition.
+    """
+    lock, answer = Lock(), S3Response._key_response
+    paths: list[str] = []
+
+    def answer_alone(self: S3Response, request: Any, full_url: str) -> Any:
+        with lock:
+            try:
+                return answer(self, request, full_url)
+            except PreconditionFailed:
+                if "object_store" in request.headers["User-Agent"]:
+                    paths.append(request.path)
+                raise
+
+    monkeypatch.setattr(S3Response, "_key_response", answer_alone)
+    return paths
+
+
+class Writers:
+    """The processes, with so many seconds between a commit and the next; leaving waits for their end."""
+
+    def __init__(self, bucket: Bucket, count: int, pause: float = 0.0) -> None:
+        place = (bucket.endpoint, bucket.name, "repository")
+        self._running = {
+            name: subprocess.Popen(
+                [sys.executable, "-m", "tests.icechunk.sweep.writer", *place, name, str(count), str(pause)],
+                cwd=Path(__file__).parents[3],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for name in WRITERS
+        }
+        self.commits: dict[str, list[str]] = {}
+
+    def wait_for_the_first(self) -> None:
+        for name, one in self._running.items():
+            assert one.stdout is not None
+            self.commits[name] = [one.stdout.readline().strip()]
+
+    @property
+    def at_work(self) -> bool:
+        return all(one.poll() is None for one in self._running.values())
+
+    def __enter__(self) -> "Writers":
+        self.wait_for_the_first()
+        return self
+
+    def stop(self) -> None:
+        """Stop them at whatever they are doing; a last commit may be made of which they did not tell."""
+        for one in self._running.values():
+            one.kill()
+
+    def __exit__(self, *error: object) -> None:
+        for name, one in self._running.items():
+            assert one.stdout is not None
+            self.commits[name] += one.stdout.read().split()
+            assert one.wait(timeout=60) in (0, -signal.SIGKILL)

@@ -1,0 +1,197 @@
+import pickle
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from retention_assets.assets.arrivals import S3Deliveries
+from retention_assets.errors import CorruptFile, ObjectMissing, StoreError
+from retention_assets.inventory.delivered import Inventory, scan_start
+from retention_assets.inventory.inventories import addresses_below
+from retention_assets.objectstore.access import StoreAccess
+from tests.inventories import MadeInventory, Row, listed_rows, make_inventory, with_manifest
+from tests.objectstore.s3 import Bucket
+
+
+def at(day: int, hour: int = 0, minute: int = 0) -> datetime:
+    return datetime(2026, 11, day, hour, minute, tzinfo=UTC)
+
+
+def incomplete(made: MadeInventory) -> MadeInventory:
+    """Return the delivery as it is before its checksum is written."""
+    checksum = f"{made.folder}/{made.delivery}/manifest.checksum"
+    return replace(made, objects={key: content for key, content in made.objects.items() if key != checksum})
+
+
+def delivered(directory: Path, *times: datetime, still_coming: tuple[datetime, ...] = (), **options) -> Inventory:
+    """Return an inventory of the bucket `lake` whose scans began at `times`, written in this order."""
+    rows = options.pop("rows", [Row("orchard/data/a")])
+    for time in times:
+        made = make_inventory(rows, "lake", time, "Parquet", files=1, **options)
+        url = (incomplete(made) if time in still_coming else made).write_to(directory)
+    return Inventory(StoreAccess(url))
+
+
+def newest_of(*inventories: Inventory) -> list[tuple[Inventory, str]]:
+    return [(inventory, delivery) for inventory in inventories if (delivery := inventory.newest_complete())]
+
+
+def found_addresses(deliveries: list[tuple[Inventory, str]], namespace: str) -> list[str]:
+    """Return the addresses that all files of the deliveries list together."""
+    found = []
+    for inventory, delivery in deliveries:
+        manifest = inventory.load_manifest(delivery)
+        for file in manifest.files:
+            for batch in inventory.read(manifest, file):
+                found += addresses_below(batch, namespace)["address"].to_pylist()
+    return found
+
+
+def test_deliveries_are_sorted_by_time_whenever_they_came(tmp_path):
+    inventory = delivered(tmp_path, at(9), at(2, 13, 7), at(10), at(2))
+    assert inventory.deliveries() == [
+        "2026-11-02T00-00Z",
+        "2026-11-02T13-07Z",
+        "2026-11-09T00-00Z",
+        "2026-11-10T00-00Z",
+    ]
+    assert [scan_start(name) for name in inventory.deliveries()] == [at(2), at(2, 13, 7), at(9), at(10)]
+
+
+def test_what_lies_beside_the_deliveries_is_none(tmp_path):
+    inventory = delivered(tmp_path, at(2))
+    folder = Path(inventory.url.removeprefix("file://"))
+    assert sorted(entry.name for entry in folder.iterdir()) == ["2026-11-02T00-00Z", "data", "hive"]
+    assert inventory.deliveries() == ["2026-11-02T00-00Z"]
+
+
+def test_a_folder_without_deliveries_has_none(tmp_path):
+    inventory = Inventory(StoreAccess(f"file://{tmp_path}"))
+    assert (inventory.deliveries(), inventory.newest_complete()) == ([], None)
+
+
+def test_a_delivery_without_its_checksum_is_not_complete(tmp_path):
+    inventory = delivered(tmp_path, at(2), at(3), still_coming=(at(3),))
+    assert [inventory.is_complete(name) for name in inventory.deliveries()] == [True, False]
+    assert inventory.newest_complete() == "2026-11-02T00-00Z"
+    with pytest.raises(ObjectMissing, match=r"2026-11-03T00-00Z/manifest\.checksum"):
+        inventory.load_manifest("2026-11-03T00-00Z")
+
+
+def test_an_incomplete_delivery_counts_once_its_checksum_came(tmp_path):
+    inventory = delivered(tmp_path, at(2), at(3), still_coming=(at(3),))
+    delivered(tmp_path, at(3))
+    assert inventory.newest_complete() == "2026-11-03T00-00Z"
+
+
+@pytest.mark.parametrize(
+    ("not_after", "expected"),
+    [
+        pytest.param(at(3), "2026-11-03T00-00Z", id="the_instant_itself"),
+        pytest.param(at(3) - timedelta(seconds=1), "2026-11-02T00-00Z", id="a_second_before"),
+        pytest.param(at(1), None, id="before_all"),
+    ],
+)
+def test_deliveries_that_began_later_do_not_count(tmp_path, not_after, expected):
+    assert delivered(tmp_path, at(2), at(3), at(4)).newest_complete(not_after) == expected
+
+
+def test_the_files_of_a_delivery_give_what_the_store_listed(tmp_path):
+    rows = listed_rows("orchard")
+    inventory = delivered(tmp_path, at(2), rows=rows)
+    expected = [row.key.removeprefix("orchard/") for row in rows if not row.key.startswith("orchard/_lakefs/")]
+    assert found_addresses([(inventory, "2026-11-02T00-00Z")], "s3://lake/orchard") == expected
+
+
+def test_an_access_that_was_shipped_to_another_process_reads_the_same(tmp_path):
+    access = StoreAccess(delivered(tmp_path, at(2)).url)
+    manifest = Inventory(access).load_manifest("2026-11-02T00-00Z")
+    shipped, its_manifest = pickle.loads(pickle.dumps((access, manifest)))
+    (batch,) = Inventory(shipped).read(its_manifest, its_manifest.files[0])
+    assert batch["key"].to_pylist() == ["orchard/data/a"]
+
+
+def test_an_inventory_is_read_from_a_store_of_objects():
+    made = make_inventory([Row("orchard/data/a b")], "lake", at(2), "CSV")
+    access = StoreAccess(f"memory://deliveries/{made.folder}")
+    for key, content in made.objects.items():
+        access.open().put(key.removeprefix(f"{made.folder}/"), content)
+    inventory = Inventory(access)
+    assert inventory.newest_complete() == made.delivery
+    assert found_addresses([(inventory, made.delivery)], "s3://lake/orchard") == ["data/a b"]
+
+
+def test_a_missing_file_is_named(tmp_path):
+    inventory = delivered(tmp_path, at(2))
+    manifest = inventory.load_manifest("2026-11-02T00-00Z")
+    (tmp_path / manifest.files[0].key).unlink()
+    lost = f"its file '{re.escape(manifest.files[0].key)}' is missing"
+    with pytest.raises(ObjectMissing, match=rf"manifest\.json: {lost}\. Nothing was deleted\. Wait"):
+        inventory.read(manifest, manifest.files[0])
+
+
+def test_an_altered_manifest_is_refused_with_its_place(tmp_path):
+    inventory = delivered(tmp_path, at(2))
+    place = f"{inventory.url}/2026-11-02T00-00Z/manifest.json"
+    Path(place.removeprefix("file://")).write_bytes(b"{}")
+    with pytest.raises(CorruptFile, match=f"{place}: its MD5"):
+        inventory.load_manifest("2026-11-02T00-00Z")
+
+
+@pytest.mark.parametrize("key", ["elsewhere/lake/daily/data/a", "inventories/lake/daily/../../secret", "data/a"])
+def test_a_file_outside_the_inventory_is_refused(tmp_path, key):
+    made = make_inventory([Row("a")], "lake", at(2), "CSV")
+    url = with_manifest(made, files=[{"key": key, "size": 1, "MD5checksum": "0" * 32}]).write_to(tmp_path / "bucket")
+    inventory = Inventory(StoreAccess(url))
+    manifest = inventory.load_manifest(made.delivery)
+    with pytest.raises(CorruptFile, match="does not lie in the inventory's folder"):
+        inventory.read(manifest, manifest.files[0])
+
+
+def test_inventories_of_two_prefixes_are_read_together(tmp_path):
+    data = delivered(tmp_path, at(2), rows=[Row("orchard/data/a")], config_id="data")
+    rest = delivered(tmp_path, at(1), rows=[Row("orchard/b"), Row("orchards/c")], config_id="rest", prefix="other")
+    deliveries = newest_of(data, rest)
+    assert [delivery for _, delivery in deliveries] == ["2026-11-02T00-00Z", "2026-11-01T00-00Z"]
+    assert found_addresses(deliveries, "s3://lake/orchard") == ["data/a", "b"]
+
+
+def test_inventories_of_two_buckets_give_each_namespace_its_own(tmp_path):
+    rows = {"lake": [Row("orchard/data/a")], "pond": [Row("orchard/data/b")]}
+    urls = [make_inventory(rows[name], name, at(2), "ORC").write_to(tmp_path) for name in rows]
+    deliveries = newest_of(*(Inventory(StoreAccess(url)) for url in urls))
+    assert found_addresses(deliveries, "s3://lake/orchard") == ["data/a"]
+    assert found_addresses(deliveries, "s3://pond/orchard") == ["data/b"]
+
+
+def test_a_folder_named_like_a_time_that_is_none_is_refused(tmp_path):
+    inventory = delivered(tmp_path, at(2))
+    (Path(inventory.url.removeprefix("file://")) / "2026-13-01T00-00Z").mkdir()
+    with pytest.raises(CorruptFile, match="'2026-13-01T00-00Z': is not the name of a delivery"):
+        inventory.newest_complete(at(9))
+
+
+@pytest.mark.parametrize(
+    "asked", [S3Deliveries.deliveries, lambda folder: folder.is_complete("2026-11-02T00-00Z")], ids=["list", "head"]
+)
+def test_a_folder_that_may_not_be_read_is_named_with_the_store_s_answer(guarded: Bucket, asked):
+    url = f"s3://{guarded.name}/inventories/lake/daily"
+    folder = S3Deliveries(replace(guarded, secret_key="wrong-secret").client(), url)
+    with pytest.raises(
+        StoreError, match=rf"^{url}: .* \(ClientError: .*(Signature|403).*\)\. No run was started\. Check"
+    ):
+        asked(folder)
+
+
+@pytest.mark.parametrize(
+    "asked", [S3Deliveries.deliveries, lambda folder: folder.is_complete("2026-11-02T00-00Z")], ids=["list", "head"]
+)
+def test_a_store_that_does_not_answer_is_named(asked):
+    once = Config(retries={"total_max_attempts": 1})
+    folder = S3Deliveries(boto3.client("s3", endpoint_url="http://127.0.0.1:9", config=once), "s3://lake/daily")
+    with pytest.raises(StoreError, match=r"^s3://lake/daily: .*EndpointConnectionError: .*127\.0\.0\.1:9.* Check"):
+        asked(folder)

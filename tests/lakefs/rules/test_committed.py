@@ -1,0 +1,310 @@
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta, timezone
+
+import pytest
+
+from retention_assets.errors import GuardRefused, SourceError
+from retention_assets.lakefs.rules.committed import Activity, activity, commit_graph, protected_commits
+from retention_assets.lakefs.rules.references import Commit, References
+from retention_assets.policy.rules import BranchRetention, CommittedRetention, Hold
+from tests.lakefs.rules import upstream
+from tests.lakefs.rules.naive import History, Made
+from tests.lakefs.rules.strategies import AS_OF, references_of
+
+
+def days(number: float) -> timedelta:
+    return timedelta(days=number)
+
+
+def history(**commits: tuple) -> History:
+    """`d=(5, "c", "a")`: commit d, 5 days old, with the main parent c and the other parent a."""
+    return {commit: Made(tuple(parents), AS_OF - days(age)) for commit, (age, *parents) in commits.items()}
+
+
+def rules(default: int | None, **by_branch: int) -> CommittedRetention:
+    named = tuple(BranchRetention(branch, branch, days(number)) for branch, number in by_branch.items())
+    return CommittedRetention(named, None if default is None else days(default), has_default=default is not None)
+
+
+def active(references: References, retention: CommittedRetention | None) -> set[str]:
+    return {commit for commit, one in activity(references, retention, AS_OF).items() if one.active}
+
+
+TWO_BRANCHES = history(a=(15,), b=(10, "a"), c=(10, "a"), d=(5, "c"), e=(5, "b"), f=(1, "e"))
+DANGLING = TWO_BRANCHES | history(g=(8, "c"), h=(7, "g"))
+
+
+@pytest.mark.parametrize(
+    ("commits", "heads", "expected"),
+    [
+        pytest.param(TWO_BRANCHES, {"f": 7, "d": 3}, "bdef", id="two_branches"),
+        pytest.param(
+            history(a=(15,), b=(20,), c=(20, "a"), d=(20, "a")), {"b": 7, "c": 7, "d": 7}, "bcd", id="old_heads"
+        ),
+        pytest.param(history(a=(7,), b=(6, "a"), c=(7,), d=(6, "c", "a")), {"b": 3, "d": 10}, "bcd", id="merge"),
+        pytest.param(
+            history(a=(15,), b=(10, "a"), c=(10, "a"), d=(5, "c"), e=(7, "b"), f=(1, "e")),
+            {"f": 7, "d": 3},
+            "def",
+            id="two_branches_with_previously_expired",
+        ),
+        pytest.param(DANGLING | history(i=(4, "h")), {"f": 7, "d": 3}, "bdefhi", id="dangling_commits_active"),
+        pytest.param(DANGLING | history(i=(6, "h")), {"f": 7, "d": 3}, "bdef", id="dangling_commits_expired"),
+    ],
+)
+def test_the_vectors_of_lakefs(commits, heads, expected):
+    # Source: lakeFS facts 4.3; the default is 5 days and a branch is called as its head.
+    assert active(references_of(commits, {head: head for head in heads}), rules(5, **heads)) == set(expected)
+
+
+def test_the_example_of_the_documentation_for_two_branches():
+    # main 21 days and dev 7, run on 2022-03-31: main keeps what its head was from 03-10 on, dev from 03-24 on.
+    def on(day: int) -> datetime:
+        return datetime(2022, 3, day, tzinfo=UTC)
+
+    commits = {"m2": Made((), on(2)), "m9": Made(("m2",), on(9)), "m20": Made(("m9",), on(20))}
+    commits |= {"d16": Made(("m9",), on(16)), "d23": Made(("d16",), on(23)), "d30": Made(("d23",), on(30))}
+    references = references_of(commits, {"main": "m20", "dev": "d30"})
+    kept = activity(references, rules(None, main=21, dev=7), on(31))
+    assert {commit for commit, one in kept.items() if one.active} == {"m9", "m20", "d23", "d30"}
+
+
+SEED = history(A=(20,), B=(10, "A"), C=(8, "B"), D=(5, "C"), E=(6, "B"), F=(1, "E"))
+
+
+def test_the_simple_example_of_the_seed():
+    # 7 days ago the HEAD was B: what only A held goes.
+    commits = history(A=(20,), B=(10, "A"), C=(5, "B"), D=(2, "C"))
+    assert active(references_of(commits, {"main": "D"}), rules(None, main=7)) == set("BCD")
+
+
+def test_the_complex_example_of_the_seed():
+    # main 7 days: B was its HEAD then; feature1 3 days: D was its HEAD then, so C has gone and D still holds example1.
+    assert active(references_of(SEED, {"main": "F", "feature1": "D"}), rules(7, main=7, feature1=3)) == set("BDEF")
+
+
+@pytest.mark.parametrize(("default", "expected"), [(7, "BCDEF"), (3, "BEF")])
+def test_the_example_of_the_seed_for_a_deleted_branch(default, expected):
+    assert active(references_of(SEED, {"main": "F"}), rules(default, main=7)) == set(expected)
+
+
+def test_the_threshold_itself_is_not_active():
+    commits = history(a=(9,), b=(7, "a"))
+    at_the_limit = activity(references_of(commits, {"main": "b"}), rules(None, main=7), AS_OF)["a"]
+    assert at_the_limit == Activity(active=False, due_since=AS_OF, rule_id="main")
+    a_moment_before = activity(references_of(commits, {"main": "b"}), rules(None, main=7), AS_OF - timedelta(seconds=1))
+    assert a_moment_before["a"].active
+    leaf = activity(references_of(history(a=(7,)), {}), rules(7), AS_OF)["a"]
+    assert leaf == Activity(active=False, due_since=AS_OF, rule_id="default")
+
+
+def test_a_head_is_active_whatever_its_age_and_by_no_rule():
+    one = activity(references_of(history(a=(5000,)), {"main": "a"}), rules(1, main=1), AS_OF)["a"]
+    assert one == Activity(active=True, due_since=None, rule_id=None)
+
+
+def test_a_head_that_others_went_on_from_is_active():
+    commits = history(a=(50,), b=(40, "a"), c=(30, "b"))
+    kept = activity(references_of(commits, {"main": "c", "old": "b"}), rules(1), AS_OF)
+    assert kept["b"].active
+    assert not kept["a"].active
+
+
+def test_the_longest_of_several_heads_on_one_commit_counts():
+    commits = history(a=(20,), b=(8, "a"))
+    references = references_of(commits, {"long": "b", "short": "b", "middle": "b"})
+    one = activity(references, rules(None, long=9, short=1, middle=5), AS_OF)["a"]
+    assert one == Activity(active=True, due_since=AS_OF + days(1), rule_id="long")
+
+
+def test_a_longer_line_joins_further_down_and_its_rule_is_named():
+    # a <- b <- c (short);  b <- d (long): what lets a go last is d's line, by b's creation.
+    commits = history(a=(30,), b=(12, "a"), c=(11, "b"), d=(11, "b"))
+    kept = activity(references_of(commits, {"short": "c", "long": "d"}), rules(None, short=2, long=20), AS_OF)
+    assert kept["a"] == Activity(active=True, due_since=AS_OF + days(8), rule_id="long")
+    assert kept["b"] == Activity(active=True, due_since=AS_OF + days(9), rule_id="long")
+
+
+def test_of_equal_dates_the_lower_rule_id_is_named_in_any_order():
+    commits = history(a=(30,), b=(12, "a"), c=(12, "a"))
+    for heads in ({"y": "b", "x": "c"}, {"x": "b", "y": "c"}):
+        assert activity(references_of(commits, heads), rules(None, x=2, y=2), AS_OF)["a"].rule_id == "x"
+
+
+def test_an_old_commit_under_a_new_child_is_active_although_the_middle_is_not():
+    # Dates may be set by the committer: the walk does not end at the first old commit.
+    commits = history(root=(50,), middle=(2, "root"), head=(20, "middle"))
+    assert active(references_of(commits, {"main": "head"}), rules(None, main=7)) == {"head", "root"}
+
+
+def test_for_ever_is_never_due():
+    commits = history(a=(5000,), b=(4000, "a"))
+    retention = CommittedRetention((BranchRetention("gold", "g*", None),), days(1), has_default=True)
+    assert activity(references_of(commits, {"gold": "b"}), retention, AS_OF)["a"] == Activity(True, None, "gold")
+
+
+def test_without_a_default_dangling_commits_and_unnamed_branches_stay():
+    commits = history(a=(5000,), b=(4000, "a"), x=(3000, "a"))
+    kept = activity(references_of(commits, {"dev": "b"}), rules(None, main=1), AS_OF)
+    assert kept["x"] == Activity(True, None, None)
+    assert all(one.active for one in kept.values())
+
+
+def test_without_rules_every_commit_is_active():
+    # Hazard H5: an empty set of rules that becomes an empty set of commits would delete everything.
+    commits = history(a=(5000,), b=(4000, "a"), dangling=(3000,))
+    references = references_of(commits, {"main": "b"})
+    assert active(references, None) == set(commits)
+    assert active(references, CommittedRetention(())) == set(commits)
+
+
+def test_a_second_parent_is_not_kept_by_the_branch_that_merged_it():
+    commits = history(a=(30,), tip=(20, "a"), merge=(1, "a", "tip"))
+    assert active(references_of(commits, {"main": "merge"}), rules(5, main=7)) == {"merge", "a"}
+
+
+def test_the_main_parent_of_a_version_0_commit_is_its_last():
+    commits = history(a=(30,), tip=(20, "a"))
+    commits["merge"] = Made(("tip", "a"), AS_OF - days(1), main_is_last=True)
+    assert active(references_of(commits, {"main": "merge"}), rules(5, main=7)) == {"merge", "a"}
+
+
+@pytest.mark.parametrize(
+    ("sibling", "heads", "walked", "right"),
+    [
+        pytest.param("a", "ab", "ab", "abp", id="head_that_sorts_first"),
+        pytest.param("z", "zb", "bpz", "bpz", id="head_that_sorts_last"),
+        pytest.param("a", "b", "b", "bp", id="dangling_leaf_that_sorts_first"),
+        pytest.param("z", "b", "bp", "bp", id="dangling_leaf_that_sorts_last"),
+    ],
+)
+def test_the_names_of_commits_do_not_decide_what_is_active(sibling, heads, walked, right):
+    # Hazard H1: p <- sibling (20 days) and p <- b (5 days), all kept 10 days: 5 days ago b's branch still stood on p.
+    commits = history(p=(30,), b=(5, "p")) | {sibling: Made(("p",), AS_OF - days(20))}
+    by_head = {head: days(10) for head in heads}
+    order = upstream.starts(commits, by_head)
+    assert upstream.walk(commits, by_head, days(10), AS_OF, order) == set(walked)
+    assert active(references_of(commits, {head: head for head in heads}), rules(10)) == set(right)
+
+
+WHOLE = references_of(TWO_BRANCHES, {"main": "f", "dev": "d"}, {"v1": "a"})
+
+
+@pytest.mark.parametrize(
+    ("references", "message"),
+    [
+        pytest.param(
+            replace(WHOLE, commits={key: commit for key, commit in WHOLE.commits.items() if key != "b"}),
+            "commit e: its parent b is not among the 5 commits",
+            id="main_parent",
+        ),
+        pytest.param(
+            replace(WHOLE, commits=WHOLE.commits | {"g": Commit("g", ("f", "lost"), AS_OF, "m")}),
+            "commit g: its parent lost",
+            id="second_parent",
+        ),
+        pytest.param(replace(WHOLE, branches={"main": "lost"}), "branch 'main': its commit lost", id="head"),
+        pytest.param(replace(WHOLE, tags={"v1": "lost"}), "tag 'v1': its commit lost", id="tag"),
+        pytest.param(
+            replace(
+                WHOLE,
+                commits=WHOLE.commits | {"x": Commit("x", ("y",), AS_OF, ""), "y": Commit("y", ("x",), AS_OF, "")},
+            ),
+            "commit x is its own ancestor",
+            id="cycle",
+        ),
+    ],
+)
+def test_references_that_cannot_be_true_end_the_run(references, message):
+    # Hazard H2: an unknown commit must not become an empty answer.
+    for read in (
+        lambda: commit_graph(references),
+        lambda: activity(references, rules(5), AS_OF),
+        lambda: activity(references, None, AS_OF),
+    ):
+        with pytest.raises(SourceError) as raised:
+            read()
+        assert str(raised.value).startswith(message)
+        assert "Nothing was deleted. Read the references again" in str(raised.value)
+
+
+def test_protection_too_refuses_references_that_are_not_whole():
+    with pytest.raises(SourceError, match="tag 'v1': its commit lost"):
+        protected_commits(replace(WHOLE, tags={"v1": "lost"}), (), tags_protect=True, as_of=AS_OF)
+
+
+def test_the_graph_names_branches_by_any_parent_and_dangling_by_the_main_one():
+    commits = history(a=(30,), tip=(20, "a"), merge=(10, "a", "tip"), deleted=(5, "a"))
+    nodes = commit_graph(references_of(commits, {"main": "merge", "dev": "a", "rel": "a"}, {"v1": "a", "v2": "tip"}))
+    assert [(node.commit.commit_id, node.branches, node.head_of, node.tags, node.dangling) for node in nodes] == [
+        ("a", ("dev", "main", "rel"), ("dev", "rel"), ("v1",), False),
+        ("deleted", (), (), (), True),
+        ("merge", ("main",), ("main",), (), False),
+        ("tip", ("main",), (), ("v2",), True),
+    ]
+    assert [node.main_parent for node in nodes] == [None, "a", "a", "a"]
+
+
+def test_no_commits_are_no_graph():
+    empty = References({}, {}, {}, AS_OF)
+    assert commit_graph(empty) == ()
+    assert activity(empty, rules(5), AS_OF) == {}
+
+
+MERGED = references_of(
+    history(a=(30,), tip=(20, "a"), merge=(10, "a", "tip"), x=(9, "a")), {"main": "merge", "dev": "x"}, {"v1": "a"}
+)
+
+
+def protected(*holds: Hold, tags_protect: bool = False, as_of: datetime = AS_OF) -> dict[str, str]:
+    return dict(protected_commits(MERGED, holds, tags_protect=tags_protect, as_of=as_of))
+
+
+@pytest.mark.parametrize(
+    ("hold", "commits"),
+    [
+        pytest.param(Hold("h", "branch", "main", "r"), {"a", "tip", "merge"}, id="branch_by_any_parent"),
+        pytest.param(Hold("h", "tag", "v1", "r"), {"a"}, id="tag_although_tags_are_ignored"),
+        pytest.param(Hold("h", "commit", "x", "r"), {"x"}, id="commit_alone"),
+        pytest.param(Hold("h", "prefix", "raw", "r"), set(), id="a_prefix_holds_paths"),
+    ],
+)
+def test_a_hold_protects_the_commits_it_names(hold, commits):
+    assert set(protected(hold)) == commits
+
+
+def test_every_reason_is_told():
+    reasons = protected(Hold("b", "commit", "a", "law"), Hold("a", "tag", "v1", "audit"), tags_protect=True)
+    assert reasons == {"a": "tag v1; hold a: tag v1 (audit); hold b: commit a (law)"}
+
+
+@pytest.mark.parametrize(("kind", "value"), [("branch", "mian"), ("tag", "v2"), ("commit", "mer"), ("branch", "v1")])
+def test_a_hold_with_a_slip_in_its_name_refuses_the_run(kind, value):
+    with pytest.raises(GuardRefused, match=f"hold 'h' names the {kind} '{value}'.*Nothing was deleted"):
+        protected(Hold("ok", "tag", "v1", "r"), Hold("h", kind, value, "r"))
+
+
+def test_a_hold_counts_to_the_end_of_its_last_day_in_utc():
+    hold = Hold("h", "commit", "x", "r", date(2026, 10, 31))
+    assert protected(hold, as_of=datetime(2026, 10, 31, 23, 59, tzinfo=UTC)) != {}
+    assert protected(hold, as_of=AS_OF) == {}
+    east = timezone(timedelta(hours=5))
+    assert protected(hold, as_of=datetime(2026, 11, 1, 4, 59, tzinfo=east)) != {}
+    assert protected(replace(hold, value="gone")) == {}  # over: what it names no longer matters
+
+
+def test_a_hundred_thousand_commits_in_a_row_with_a_thousand_branches_are_walked():
+    # Deeper than any stack, and far too many for one walk per branch.
+    commits: dict[str, Commit] = {}
+    for number in range(100_000):
+        parents = (f"{number - 1:06}",) if number else ()
+        commits[f"{number:06}"] = Commit(f"{number:06}", parents, AS_OF - timedelta(minutes=100_000 - number), "m")
+    branches = {f"b{number:04}": f"{number * 100 + 99:06}" for number in range(1_000)}
+    references = References(commits, branches, {}, AS_OF)
+    nodes = commit_graph(references)
+    assert len(nodes[0].branches) == 1_000
+    assert nodes[-1].branches == ("b0999",)
+    kept = activity(references, rules(1), AS_OF)
+    assert (
+        sum(one.active for one in kept.values()) == 1_000 + 1_440 - 15
+    )  # heads, and a day's minutes, less the heads of that day

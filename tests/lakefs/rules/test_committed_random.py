@@ -1,0 +1,63 @@
+"""Random histories against the slow model."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from hypothesis import given, settings
+
+from retention_assets.lakefs.rules.committed import activity, commit_graph, protected_commits
+from retention_assets.policy.rules import Hold
+from tests.lakefs.rules import naive, upstream
+from tests.lakefs.rules.strategies import AS_OF, Repository, repositories
+
+
+@settings(max_examples=1000, deadline=None)
+@given(repositories())
+def test_activity_and_due_dates_agree_with_the_model(repository: Repository):
+    found = naive.reigns(repository.history, repository.branches, repository.spans, repository.default)
+    kept = activity(repository.references(), repository.retention(), AS_OF)
+    assert {commit for commit, one in kept.items() if one.active} == naive.active(found, AS_OF)
+    heads = set(repository.branches.values())
+    for commit in repository.history:
+        expected = None if commit in heads else naive.due_since(found, commit)
+        assert kept[commit].due_since == expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(repositories())
+def test_the_graph_agrees_with_the_model(repository: Repository):
+    nodes = {node.commit.commit_id: node for node in commit_graph(repository.references())}
+    reach = {branch: naive.reached(repository.history, head) for branch, head in repository.branches.items()}
+    dangling = naive.dangling(repository.history, repository.branches)
+    assert set(nodes) == set(repository.history)
+    for commit, node in nodes.items():
+        assert node.branches == tuple(sorted(branch for branch in reach if commit in reach[branch]))
+        assert node.head_of == tuple(sorted(name for name, head in repository.branches.items() if head == commit))
+        assert node.tags == tuple(sorted(name for name, tagged in repository.tags.items() if tagged == commit))
+        assert node.dangling is (commit in dangling)
+        assert node.main_parent == repository.history[commit].before
+
+
+@settings(max_examples=300, deadline=None)
+@given(repositories())
+def test_whatever_a_held_branch_came_from_is_protected(repository: Repository):
+    holds = [Hold(branch, "branch", branch, "audit") for branch in repository.branches]
+    protected = protected_commits(repository.references(), holds, tags_protect=True, as_of=AS_OF)
+    heads = repository.branches.values()
+    came_from = set().union(*(naive.reached(repository.history, head) for head in heads))
+    assert set(protected) == came_from | set(repository.tags.values())
+
+
+@settings(max_examples=300, deadline=None)
+@given(repositories())
+def test_the_active_commits_contain_those_of_upstreams_walk_in_any_order(repository: Repository):
+    finite = {branch: span or timedelta(days=30) for branch, span in repository.spans.items()}
+    repository = replace(repository, spans=finite, default=timedelta(days=4), has_default=True)
+    heads: dict[str, timedelta] = {}
+    for branch, head in repository.branches.items():
+        heads[head] = max(finite.get(branch, timedelta(days=4)), heads.get(head, timedelta(0)))
+    kept = activity(repository.references(), repository.retention(), AS_OF)
+    active = {commit for commit, one in kept.items() if one.active}
+    starts = upstream.starts(repository.history, heads)
+    for order in (starts, starts[::-1]):
+        assert upstream.walk(repository.history, heads, timedelta(days=4), AS_OF, order) <= active

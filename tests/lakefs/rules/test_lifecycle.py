@@ -1,0 +1,127 @@
+"""Spark's `with_lifecycle` against the pure `due_since`: each rule set over thousands of pairs in one job."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import combinations, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from retention_assets.lakefs.rules.lifecycle import with_lifecycle
+from retention_assets.policy.rules import LifecycleRule, due_since
+from tests import frames
+from tests.frames import DAY, MICROSECOND, Pair
+
+AS_OF = datetime(2026, 11, 1, tzinfo=UTC)
+CALENDARS_END = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+BRANCHES = ("dev", "exp-1", "exp-2", "main")
+SUBSETS = [list(chosen) for size in range(len(BRANCHES) + 1) for chosen in combinations(BRANCHES, size)]
+PATHS = (
+    "", "foo", "foo/bar", "foo/bar/", "foo/bar/x", "foo/bar/deep/x.csv", "foo/barn", "foo/barn/x", "foo/ba", "foo//bar",
+    "FOO/bar/x", "x.csv", "tmp/a.csv", "tmp/b/a.csv", "tmp/line\nbreak.csv", "tmp/a.csv\n", "größe/é.csv", "a+b(c)/x y",
+)  # fmt: skip
+PREFIXES = ("", "foo", "foo/bar", "foo/bar/", "foo/barn", "foo/bar/x", "tmp", "größe", "a+b(c)", "nowhere")
+GLOBS = ("*.csv", "**/*.csv", "**", "foo/*", "foo/bar/**", "foo/bar?", "tmp/?.csv", "a+b(c)/*", "gr*/é.csv")
+NAMES = (*BRANCHES, "exp-*", "*", "?ev", "exp-?", "gone")
+SPANS = (
+    None, MICROSECOND, timedelta(hours=36), DAY, 5 * DAY, 10 * DAY, 300_000 * DAY, 4_000_000 * DAY, 10**8 * DAY,
+    timedelta.max,
+)  # fmt: skip
+
+spans = st.sampled_from(SPANS)
+
+
+@st.composite
+def rule_sets(draw: st.DrawFn) -> list[LifecycleRule]:
+    rules = []
+    for rule_id in draw(st.permutations(("a", "b", "c")))[: draw(st.integers(min_value=1, max_value=3))]:
+        glob = draw(st.none() | st.sampled_from(GLOBS))
+        prefix = "" if glob else draw(st.sampled_from(PREFIXES))
+        per_branch = draw(st.dictionaries(st.sampled_from(NAMES), spans, max_size=4))
+        rules.append(LifecycleRule(rule_id, prefix, draw(spans), per_branch, draw(st.integers(0, 9)) > 0, glob))
+    return rules
+
+
+@dataclass(frozen=True)
+class Verdict:
+    since: datetime | None  # the end of the calendar is never
+    due: bool
+    rules: tuple[str, ...]
+
+
+def expected(rules: Sequence[LifecycleRule], pair: Pair, as_of: datetime) -> Verdict:
+    ends = {rule.rule_id: due_since(rule, pair.added_at, pair.branches) for rule in rules if rule.covers(pair.key)}
+    known = {rule_id: end for rule_id, end in ends.items() if end is not None and end < CALENDARS_END}
+    matched = tuple(sorted(rule_id for rule_id, end in known.items() if end <= as_of))
+    return Verdict(min(known.values(), default=None), bool(matched), matched)
+
+
+def judged(
+    spark: SparkSession, rules: Sequence[LifecycleRule], pairs: Sequence[Pair], as_of: datetime
+) -> list[Verdict]:
+    """Return the verdicts in the order of `pairs`, whose addresses tell them apart."""
+    frame = with_lifecycle(frames.addresses(spark, *pairs), rules, BRANCHES, as_of)
+    columns = ("address", "lifecycle_due_since", "lifecycle_due", "matched_rules")
+    rows = {row["address"]: row for row in frame.select(*columns).toArrow().to_pylist()}
+    ordered = [rows[pair.address] for pair in pairs]
+    return [Verdict(row["lifecycle_due_since"], row["lifecycle_due"], tuple(row["matched_rules"])) for row in ordered]
+
+
+def limits(rules: Sequence[LifecycleRule], as_of: datetime) -> Iterator[datetime]:
+    """Yield the instants at which a span of `rules` is reached, and those a moment before and after."""
+    finite = {span for rule in rules for span in (rule.default, *rule.per_branch.values()) if span}
+    for span in sorted(finite):
+        if span < as_of - datetime.min.replace(tzinfo=UTC) - DAY:
+            yield from (as_of - span - MICROSECOND, as_of - span, as_of - span + MICROSECOND)
+    yield from (as_of, as_of + DAY, datetime(1, 1, 2, tzinfo=UTC))
+
+
+@settings(max_examples=12)
+@given(rules=rule_sets(), as_of=st.sampled_from((AS_OF, AS_OF + timedelta(hours=7, microseconds=1))))
+def test_spark_and_the_pure_rule_agree_on_every_path_branches_and_limit(
+    spark: SparkSession, rules: list[LifecycleRule], as_of: datetime
+) -> None:
+    cases = product(PATHS, SUBSETS, dict.fromkeys(limits(rules, as_of)))
+    pairs = [
+        Pair(f"a{place}", key, branches=branches, added_at=added) for place, (key, branches, added) in enumerate(cases)
+    ]
+    differing = [
+        (pair, found, wanted)
+        for pair, found in zip(pairs, judged(spark, rules, pairs, as_of), strict=True)
+        if found != (wanted := expected(rules, pair, as_of))
+    ]
+    assert differing[:3] == []
+
+
+def rule(rule_id: str = "r", days: int | None = 10, prefix: str = "foo/bar", **per_branch: int | None) -> LifecycleRule:
+    spans = {branch.replace("_", "-"): None if age is None else age * DAY for branch, age in per_branch.items()}
+    return LifecycleRule(rule_id, prefix, None if days is None else days * DAY, spans)
+
+
+CASES: Mapping[str, tuple[list[LifecycleRule], Sequence[str], float, bool]] = {
+    "upstream: on main and b1, 11 days": ([rule(b1=5)], ("b1", "main"), 11, True),
+    "upstream: on main and b1, 9 days": ([rule(b1=5)], ("b1", "main"), 9, False),
+    "upstream: on b1 alone, 6 days": ([rule(b1=5)], ("b1",), 6, True),
+    "upstream: on b1 alone, 4 days": ([rule(b1=5)], ("b1",), 4, False),
+    "the limit itself is due": ([rule()], ("main",), 10, True),
+    "a branch without days keeps it": ([rule(days=None, b1=5)], ("b1", "main"), 9999, False),
+    "on no branch the default counts": ([rule(b1=50)], (), 10, True),
+    "on no branch without a default it stays": ([rule(days=None, b1=5)], (), 9999, False),
+    "a branch that keeps for ever wins": ([rule(main=None)], ("b1", "main"), 9999, False),
+    "a disabled rule lets nothing go": ([LifecycleRule("r", "", DAY, {}, enabled=False)], (), 9999, False),
+    "a directory covers no name beside it": ([rule(prefix="foo/ba")], (), 9999, False),
+    "any rule that is due is enough": ([rule("long", 50), rule("short", 1, "")], ("main",), 2, True),
+    "no rules": ([], ("main",), 9999, False),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_pair_under_foo_bar_is_due_as_the_design_says(spark: SparkSession, case: str) -> None:
+    rules, branches, age, due = CASES[case]
+    pair = Pair("a", "foo/bar/x", branches=branches, added_at=AS_OF - age * DAY)
+    branches_there = ["b1", "main"]
+    frame = with_lifecycle(frames.addresses(spark, pair), rules, branches_there, AS_OF)
+    assert [row["lifecycle_due"] for row in frame.collect()] == [due]

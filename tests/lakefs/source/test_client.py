@@ -1,0 +1,168 @@
+"""What a refusal of a lakeFS server looks like to a reader of the log: one line, the remedy, no secret, soon."""
+
+import pickle
+import time
+import traceback
+from collections.abc import Iterator
+
+import pytest
+
+from retention_assets.errors import AccessDenied, ConfigurationError, RetentionError, SourceError
+from retention_assets.lakefs.source.client import LakeFSClient, NotFound
+from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, Answer, LakeFSServer, serving
+from tests.lakefs.source.lakefs_world import saved
+from tests.objectstore.servers import server_that_hangs_up
+
+PATH = "/repositories/{repository}"
+ORCHARD = {"repository": "orchard"}
+
+
+@pytest.fixture
+def server() -> Iterator[LakeFSServer]:
+    with serving(saved("orchard")) as running:
+        yield running
+
+
+def refusal(url: str, secret_key: str = SECRET_KEY, access_key: str = ACCESS_KEY) -> RetentionError:
+    """The error that asking for a repository meets, after checking what holds for every one of them."""
+    started = time.monotonic()
+    with pytest.raises(RetentionError) as caught:
+        LakeFSClient(url, access_key, secret_key).get(PATH, ORCHARD)
+    error = caught.value
+    assert time.monotonic() - started < 15
+    assert "\n" not in str(error)
+    assert len(str(error)) < 600
+    assert str(error).startswith(f"{url}: GET /repositories/orchard: ")
+    trace = "".join(traceback.format_exception(error))
+    assert secret_key not in trace
+    assert "Authorization" not in trace
+    assert "During handling" not in trace
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    return error
+
+
+@pytest.mark.parametrize("spelling", ["{url}", "{url}/", "{url}/api/v1", "{url}/api/v1/"])
+def test_the_address_may_name_the_api_or_not(server: LakeFSServer, spelling: str) -> None:
+    client = LakeFSClient(spelling.format(url=server.url), ACCESS_KEY, SECRET_KEY)
+    assert client.get(PATH, ORCHARD)["storage_namespace"] == "s3://lake/orchard"
+
+
+@pytest.mark.parametrize(
+    ("access_key", "secret_key"),
+    [pytest.param(ACCESS_KEY, "wrong/secret+key", id="secret"), pytest.param("AKIAUNKNOWN", SECRET_KEY, id="key")],
+)
+def test_wrong_keys_are_an_access_denied(server: LakeFSServer, access_key: str, secret_key: str) -> None:
+    error = refusal(server.url, secret_key, access_key)
+    assert isinstance(error, AccessDenied)
+    assert "refused (401: error authenticating request)" in str(error)
+    assert "source.api.access_key and secret_key" in str(error)
+
+
+def test_what_the_user_may_not_do_is_an_access_denied(server: LakeFSServer) -> None:
+    server.override["/repositories/orchard"] = Answer(403, {"message": "insufficient permissions"})
+    error = refusal(server.url)
+    assert isinstance(error, AccessDenied)
+    assert "insufficient permissions" in str(error)
+
+
+def test_a_missing_thing_keeps_the_server_s_words(server: LakeFSServer) -> None:
+    del server.repositories["orchard"]
+    error = refusal(server.url)
+    assert isinstance(error, NotFound)
+    assert error.server_message == "repository not found"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(Answer(200, b"<html>Sign in</html>", {"Content-Type": "text/html"}), id="a_sign_in_page"),
+        pytest.param(Answer(404, b"<html>Not Found</html>", {"Content-Type": "text/html"}), id="a_404_page"),
+        pytest.param(Answer(200, b"\xff\xfe\x00", {"Content-Type": "application/json"}), id="bytes"),
+        pytest.param(Answer(200, b""), id="nothing"),
+        pytest.param(Answer(200, ["a", "list"]), id="a_list"),
+        pytest.param(Answer(302, b"", {"Location": "http://elsewhere.example/"}), id="a_redirect"),
+    ],
+)
+def test_what_is_no_json_object_is_no_lakefs_server(server: LakeFSServer, answer: Answer) -> None:
+    server.override["/repositories/orchard"] = answer
+    error = refusal(server.url)
+    assert type(error) is SourceError
+    assert "is not a JSON object" in str(error)
+    assert "address of a lakeFS server" in str(error)
+
+
+def test_a_server_error_is_told_on_one_line_without_the_secret(server: LakeFSServer) -> None:
+    message = f"panic:\n  goroutine 1\n  key {SECRET_KEY}\n" + "x" * 5_000
+    server.override["/repositories/orchard"] = Answer(418, {"message": message})
+    error = refusal(server.url)
+    assert "the server failed (418: panic: goroutine 1 key ***" in str(error)
+
+
+def test_a_busy_server_is_asked_again(server: LakeFSServer) -> None:
+    server.override["/repositories/orchard"] = Answer(503, {"message": "busy"}, {"Retry-After": "3600"})
+    server.before("GET", "/orchard", server.override.clear, nth=3)
+    client = LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY)
+    assert client.get(PATH, ORCHARD)["id"] == "orchard"
+
+
+def test_a_server_that_stays_busy_is_given_up(server: LakeFSServer) -> None:
+    server.override["/repositories/orchard"] = Answer(503, {"message": "busy"}, {"Retry-After": "3600"})
+    assert "the server failed (503: busy)" in str(refusal(server.url))
+    assert len(server.calls) == 4
+
+
+def test_a_post_is_sent_once(server: LakeFSServer) -> None:
+    server.override["/repositories/orchard/dump"] = Answer(503, {"message": "busy"})
+    client = LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY)
+    with pytest.raises(SourceError, match="busy"):
+        client.post(PATH + "/dump", ORCHARD)
+    assert len(server.calls) == 1
+
+
+def test_an_address_where_nothing_listens() -> None:
+    assert "the server cannot be reached, or closed the connection" in str(refusal("http://127.0.0.1:1"))
+
+
+def test_a_server_that_hangs_up() -> None:
+    with server_that_hangs_up() as url:
+        assert "the server cannot be reached, or closed the connection" in str(refusal(url))
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        pytest.param("lakefs.example.com", "must be the address", id="no_scheme"),
+        pytest.param("ftp://lakefs.example.com", "must be the address", id="no_web_address"),
+        pytest.param(f"https://key:{SECRET_KEY.replace('/', '')}@lakefs.example.com", "keys in the URL", id="keys"),
+    ],
+)
+def test_an_address_that_is_none_is_refused_at_once(url: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        LakeFSClient(url, ACCESS_KEY, SECRET_KEY)
+    assert SECRET_KEY.replace("/", "") not in str(caught.value)
+
+
+def test_nothing_prints_the_keys(server: LakeFSServer) -> None:
+    client = LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY)
+    assert SECRET_KEY not in f"{client} {client!r}"
+
+
+class TestPages:
+    def test_come_to_the_last(self, server: LakeFSServer) -> None:
+        repository = server.repositories["orchard"]
+        repository.branches = {f"b{number:04}": "c" for number in range(2_500)}
+        pages = LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY).pages(PATH + "/branches", ORCHARD)
+        assert [branch["id"] for page in pages for branch in page] == list(repository.branches)
+
+    @pytest.mark.parametrize("offset", ["", "b1"])
+    def test_that_run_in_circles_are_an_error(self, server: LakeFSServer, offset: str) -> None:
+        page = {"pagination": {"has_more": True, "next_offset": offset}, "results": []}
+        server.override["/repositories/orchard/branches"] = Answer(200, page)
+        with pytest.raises(SourceError, match="does not end"):
+            list(LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY).pages(PATH + "/branches", ORCHARD))
+
+    @pytest.mark.parametrize("page", [{}, {"results": []}, {"pagination": {"has_more": False}}, {"pagination": []}])
+    def test_of_another_form_are_an_error(self, server: LakeFSServer, page: dict[str, object]) -> None:
+        server.override["/repositories/orchard/branches"] = Answer(200, page)
+        with pytest.raises(SourceError, match="response has no"):
+            list(LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY).pages(PATH + "/branches", ORCHARD))

@@ -1,0 +1,412 @@
+"""Each guard alone stands between a wrong input, or a fault in the judging, and a plan that would delete too much."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from retention_assets.assets.lakefs import PLAN_GUARDS
+from retention_assets.core import guards
+from retention_assets.core.age import AgeCutoff
+from retention_assets.core.amounts import Amount
+from retention_assets.errors import GuardRefused
+from retention_assets.lakefs.names.columns import is_generated, issued_at
+from retention_assets.lakefs.rules.references import Commit, References
+from retention_assets.lakefs.source.ranges import METARANGE_RANGES, RANGE_ENTRIES
+from retention_assets.lakefs.sweep import planning
+from retention_assets.lakefs.sweep.guards import heads_present, ranges_complete, require_own_names
+from retention_assets.state.plan import keep_plan, last_plan, load_plan
+from retention_assets.warehouse.warehouse import Warehouse
+from tests import frames
+from tests.frames import NOW, OLD, Listed
+from tests.sweep import small_world
+from tests.sweep.small_world import (
+    ALSO_LIVE,
+    DAY,
+    DEAD,
+    FOREIGN,
+    LIVE,
+    STAGED,
+    UNREFERENCED,
+    YOUNG,
+    World,
+    a_plan,
+)
+
+WORLD = World()
+HORIZON = AgeCutoff(NOW, timedelta(hours=24), issued=issued_at)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A guard, and what it alone catches: a world, or a fault in what the planner makes of a good one."""
+
+    guard: str
+    world: World = WORLD
+    live_before: int = 5
+    function: str = ""  # of the planner, whose result the fault changes
+    fault: Callable[[DataFrame], DataFrame] | None = None
+
+
+def taken_for_candidate(wrong: str, reason: str = "expired") -> Callable[[DataFrame], DataFrame]:
+    """Return the fault of judging `wrong` to be a candidate."""
+
+    def fault(classified: DataFrame) -> DataFrame:
+        is_wrong = F.col("address") == wrong
+        return classified.withColumns(
+            {
+                "state": F.when(is_wrong, "candidate").otherwise(F.col("state")),
+                "reason": F.when(is_wrong, reason).otherwise(F.col("reason")),
+            }
+        )
+
+    return fault
+
+
+CASES = {
+    "a live object is not in the listing": Case("live_listed", WORLD.without(LIVE)),
+    "no commit was read, and nothing is staged": Case(
+        "live_not_empty",
+        replace(WORLD, pairs=[replace(pair, active=False, protected=False) for pair in WORLD.pairs], staged=()),
+        live_before=0,
+    ),
+    "most of what was live is not any more": Case("live_not_shrunk", live_before=9),
+    "a young object is taken for a candidate": Case(
+        "nothing_young", function="classified", fault=taken_for_candidate(YOUNG)
+    ),
+    "what may be staged is taken for a candidate": Case(
+        "nothing_unknown",
+        replace(WORLD, staged=(), staged_known=False),
+        function="classified",
+        fault=taken_for_candidate(UNREFERENCED, "unreferenced"),
+    ),
+    "a user's file is taken for a candidate": Case(
+        "only_generated_names", function="classified", fault=taken_for_candidate(FOREIGN)
+    ),
+    "a file with an old name that no entry has is taken for a candidate": Case(
+        "only_generated_names",
+        replace(WORLD, inventory=[*WORLD.inventory, Listed("d41d8cd98f00b204e9800998ecf8427e")]),
+        function="with_foreign_names",
+        fault=taken_for_candidate("d41d8cd98f00b204e9800998ecf8427e", "unreferenced"),
+    ),
+    "an object of an active commit is taken for a candidate": Case(
+        "nothing_live", function="classified", fault=taken_for_candidate(LIVE)
+    ),
+    "a staged object is taken for a candidate": Case(
+        "nothing_live", function="classified", fault=taken_for_candidate(STAGED)
+    ),
+    "a candidate was stored at another time than the listed object": Case(
+        "only_listed",
+        function="candidates",
+        fault=lambda chosen: chosen.withColumn("last_modified", F.col("last_modified") - F.expr("INTERVAL 1 SECOND")),
+    ),
+    "an object is judged twice": Case(
+        "totals_balance",
+        function="classified",
+        fault=lambda classified: classified.unionByName(classified.where(F.col("address") == ALSO_LIVE)),
+    ),
+    "a candidate is lost on the way": Case(
+        "totals_balance", function="candidates", fault=lambda chosen: chosen.where(F.col("address") != DEAD)
+    ),
+}
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse(str(tmp_path / "warehouse"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_guard_refuses_and_no_plan_stands(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    case = CASES[name]
+    if case.fault:
+        right, fault = getattr(planning, case.function), case.fault
+        monkeypatch.setattr(planning, case.function, lambda *given, **named: fault(right(*given, **named)))
+    earlier = a_plan(live=case.live_before)
+    keep_plan(warehouse, earlier)
+    planned = case.world.plan(spark, warehouse)
+    assert [check_result.guard for check_result in planned.check_results if not check_result.passed] == [case.guard]
+    assert sorted(check_result.guard for check_result in planned.check_results) == sorted(PLAN_GUARDS)
+    assert planned.plan is None
+    assert planned.candidates.count() == 0
+    with pytest.raises(GuardRefused, match=r"there is no current plan of 2026-11-01. Nothing was deleted"):
+        load_plan(warehouse, "orchard", DAY)
+    assert last_plan(warehouse, "orchard", DAY) == earlier  # history stays
+
+
+def test_without_a_fault_no_guard_refuses_and_the_plan_stands(spark: SparkSession, warehouse: Warehouse) -> None:
+    keep_plan(warehouse, a_plan(live=5))
+    planned = WORLD.plan(spark, warehouse)
+    assert guards.refusals(planned.check_results) == []
+    assert sorted(row["address"] for row in planned.candidates.collect()) == sorted(
+        [DEAD, small_world.ALSO_DEAD, UNREFERENCED]
+    )
+    plan = load_plan(warehouse, "orchard", DAY)
+    assert plan == planned.plan
+    assert plan.totals == {
+        "candidate": Amount(3, 30),
+        "foreign": Amount(1, 10),
+        "held": Amount(2, 20),
+        "kept": Amount(2, 20),
+        "young": Amount(1, 10),
+    }
+    assert (plan.live, plan.candidates) == (4, Amount(3, 30))
+
+
+# ---- the guards that look at one table each, before a plan is made
+
+
+def references(branches: dict[str, str], tags: dict[str, str], *commits: str) -> References:
+    known = {name: Commit(name, (), OLD, "") for name in commits}
+    return References(known, branches, tags, NOW)
+
+
+@pytest.mark.parametrize(
+    ("seen", "detail"),
+    [
+        pytest.param(references({"main": "a", "dev": "b"}, {}, "a"), "the commit of dev was not read", id="a_branch"),
+        pytest.param(references({"main": "a"}, {"v1": "b"}, "a"), "the commit of tag v1 was not read", id="a_tag"),
+        pytest.param(references({}, {"v1": "a"}, "a"), "no branch at all", id="no_branch"),
+        pytest.param(references({}, {}), "no branch at all", id="nothing_at_all"),
+    ],
+)
+def test_a_head_whose_commit_was_not_read_is_refused(seen: References, detail: str) -> None:
+    check_result = heads_present(seen)
+    assert not check_result.passed
+    assert detail in check_result.detail
+
+
+def test_heads_whose_commits_were_read_pass() -> None:
+    assert heads_present(references({"main": "a", "v1": "b"}, {"v1": "b"}, "a", "b")).passed
+
+
+@pytest.mark.parametrize(
+    ("entries", "passed"),
+    [
+        pytest.param({"r1": 2, "r2": 1}, True, id="whole"),
+        pytest.param({"r1": 1, "r2": 1}, False, id="an_entry_short"),
+        pytest.param({"r1": 2}, False, id="a_whole_range_short"),
+        pytest.param({}, False, id="all_short"),
+        pytest.param({"r1": 4, "r2": 1}, False, id="read_twice"),
+        pytest.param({"r1": 2, "r2": 1, "r9": 7}, True, id="a_range_of_no_commit_does_not_matter"),
+    ],
+)
+def test_a_range_must_have_the_entries_that_its_metarange_counts(
+    spark: SparkSession, entries: dict[str, int], passed: bool
+) -> None:
+    told = [("m1", "r1", 2), ("m2", "r1", 2), ("m2", "r2", 1)]
+    of_commits = pa.Table.from_pylist(
+        [{"metarange_id": meta, "range_id": one, "count": count} for meta, one, count in told], schema=METARANGE_RANGES
+    )
+    found = pa.Table.from_pylist(
+        [{"range_id": one, "key": str(place)} for one, count in entries.items() for place in range(count)],
+        schema=RANGE_ENTRIES,
+    )
+    held = spark.createDataFrame(pa.table({"range_id": ["r1", "r2"]}))
+    check_result = ranges_complete(spark.createDataFrame(of_commits), spark.createDataFrame(found), held)
+    assert check_result.passed is passed
+
+
+def test_a_planned_name_of_a_kind_that_no_entry_has_is_refused_before_a_sweep(spark: SparkSession) -> None:
+    foreign = "d41d8cd98f00b204e9800998ecf8427e"
+    planned, plan = frames.inventory(spark, Listed(DEAD), Listed(foreign)), a_plan()
+    remedy = rf"Nothing was deleted\. Plan again: `retention plan orchard --as-of {plan.day}`"
+    with pytest.raises(GuardRefused, match=rf"^orchard {plan.day}: the plan names {foreign}\. .*{remedy}"):
+        require_own_names(plan, planned, lambda: frames.inventory(spark, Listed(LIVE)))
+    require_own_names(plan, planned, lambda: planned)
+
+
+def test_a_prefix_that_has_objects_and_listed_none_is_refused() -> None:
+    assert guards.listing_complete([]).passed
+    check_result = guards.listing_complete(["data/a/", "data/b/"])
+    assert not check_result.passed
+    assert check_result.detail == "2 prefixes, data/a/ first, have objects that were not listed"
+
+
+@pytest.mark.parametrize(
+    ("other", "apart"),
+    [
+        pytest.param(("s3://lake/meadow", "s3://lake/meadow"), True, id="beside"),
+        pytest.param(("s3://lake/orchard2", "file:///srv/orchard2"), True, id="beside_with_the_same_beginning"),
+        pytest.param(("s3://lake/orchard", "file:///elsewhere"), False, id="the_same_namespace"),
+        pytest.param(("s3://lake/orchard/data/x", "file:///elsewhere"), False, id="inside_the_namespace"),
+        pytest.param(("s3://lake", "file:///elsewhere"), False, id="around_the_namespace"),
+        pytest.param(("s3://other", "file:///srv/orchard"), False, id="the_same_storage"),
+        pytest.param(("s3://other", "file:///srv/orchard/x"), False, id="inside_the_storage"),
+        pytest.param(("s3://other", "file:///srv"), False, id="around_the_storage"),
+        pytest.param(("s3://other", "s3://lake/orchard"), False, id="its_storage_is_our_namespace"),
+    ],
+)
+def test_no_other_repository_may_lie_in_or_around_this_one(other: tuple[str, str], apart: bool) -> None:
+    places = {"orchard": ("s3://lake/orchard", "file:///srv/orchard"), "other": other}
+    assert guards.namespaces_apart("orchard", places).passed is apart
+    assert guards.namespaces_apart("other", places).passed is apart
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "apart"),
+    [
+        pytest.param("s3://lake/a b", "s3://lake/a%20b", False, id="one_place_in_two_spellings"),
+        pytest.param("s3://lake/a%20b/inner", "s3://lake/a b", False, id="inside_it"),
+        pytest.param("s3://lake/a+b", "s3://lake/a b", True, id="a_plus_is_a_plus"),
+        pytest.param("file:///srv/a b", "file:///srv/a%20b", True, id="paths_are_taken_literally"),
+    ],
+)
+def test_places_are_compared_as_they_are_opened(one: str, other: str, apart: bool) -> None:
+    places = {"orchard": ("s3://elsewhere", one), "other": ("s3://another", other)}
+    assert guards.namespaces_apart("orchard", places).passed is apart
+
+
+@pytest.mark.parametrize(
+    ("told", "detail"),
+    [
+        pytest.param(NOW, "", id="the_same"),
+        pytest.param(NOW - timedelta(seconds=61), "", id="the_most_allowed_behind_a_whole_second"),
+        pytest.param(NOW - timedelta(seconds=63), "differ by 62 s; at most 60 s is allowed", id="ahead_of_the_store"),
+        pytest.param(NOW + timedelta(seconds=64), "differ by 62 s; at most 60 s is allowed", id="behind_the_store"),
+        pytest.param(None, "the store does not return its time", id="a_store_without_a_clock"),
+    ],
+)
+def test_clocks_that_differ_are_refused(told: datetime | None, detail: str) -> None:
+    check_result = guards.clock_agrees(NOW, told, NOW + timedelta(seconds=2), timedelta(minutes=1))
+    assert check_result.passed is (not detail)
+    assert detail in check_result.message
+
+
+# ---- where each guard draws its line
+
+
+def unlisted(spark: SparkSession, live: DataFrame, *collected: str) -> tuple[guards.CheckResult, int]:
+    removed = spark.createDataFrame(pa.table({"address": pa.array(collected, pa.string())}))
+    inventory = frames.inventory(spark, Listed(LIVE))
+    found = guards.live_listed(guards.unlisted_live(live, inventory, HORIZON), inventory, removed)
+    return found.check_result, found.collected
+
+
+def live(spark: SparkSession, name: str, instant: datetime | None) -> DataFrame:
+    return spark.createDataFrame(
+        pa.table({"address": [name], "last_modified": pa.array([instant], pa.timestamp("us", tz="UTC"))})
+    )
+
+
+HEX = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("name", "instant", "passed"),
+    [
+        pytest.param(LIVE, OLD, True, id="listed"),
+        pytest.param(ALSO_LIVE, OLD, False, id="issued_long_ago"),
+        pytest.param(ALSO_LIVE, NOW, False, id="issued_long_ago_and_committed_since"),
+        pytest.param(YOUNG, OLD, True, id="issued_after_the_listing_may_have_passed"),
+        pytest.param(HEX, NOW, True, id="an_old_name_stored_lately"),
+        pytest.param(HEX, OLD, False, id="an_old_name_stored_long_ago"),
+        pytest.param(HEX, None, False, id="an_old_name_of_unknown_age"),
+    ],
+)
+def test_a_live_address_must_be_listed_unless_it_may_have_come_after_the_listing(
+    spark: SparkSession, name: str, instant: datetime | None, passed: bool
+) -> None:
+    check_result, collected = unlisted(spark, live(spark, name, instant))
+    assert (check_result.passed, collected) == (passed, 0)
+
+
+def test_a_live_address_that_we_collected_is_counted_and_not_missed(spark: SparkSession) -> None:
+    both = live(spark, ALSO_LIVE, OLD).unionByName(live(spark, DEAD, OLD))
+    check_result, collected = unlisted(spark, both, ALSO_LIVE)
+    assert (check_result.passed, collected) == (False, 1)
+    assert DEAD in check_result.detail
+    check_result, collected = unlisted(spark, both, ALSO_LIVE, DEAD)
+    assert (check_result.passed, collected) == (True, 2)
+
+
+def test_a_live_address_that_is_acknowledged_as_lost_is_counted_and_a_new_one_refuses(spark: SparkSession) -> None:
+    both = live(spark, ALSO_LIVE, OLD).unionByName(live(spark, DEAD, OLD))
+    none = spark.createDataFrame(pa.table({"address": pa.array([], pa.string())}))
+    inventory = frames.inventory(spark, Listed(LIVE))
+    for acknowledged, missing in (([ALSO_LIVE], [DEAD]), ([ALSO_LIVE, DEAD], [])):
+        known = spark.createDataFrame(pa.table({"address": pa.array(acknowledged, pa.string())}))
+        found = guards.live_listed(guards.unlisted_live(both, inventory, HORIZON), inventory, none, known)
+        assert (found.check_result.passed, found.lost) == (not missing, len(acknowledged))
+        assert [row["address"] for row in found.missing.collect()] == missing
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [
+        pytest.param(["data/x/1", "data/y/1", "data/z/1"], "no directory is missing as a whole", id="scattered"),
+        pytest.param(["data/x/1", "data/x/2"], "no directory is missing as a whole", id="others_of_it_are_listed"),
+        pytest.param(
+            ["data/y/1", "data/y/2", "data/z/1", "a"],
+            "2 of them are in 1 directories that are missing as a whole, data/y/ first",
+            id="a_whole_directory",
+        ),
+    ],
+)
+def test_a_directory_that_is_missing_as_a_whole_is_told_from_single_objects(
+    spark: SparkSession, missing: list[str], words: str
+) -> None:
+    frame = spark.createDataFrame(pa.table({"address": pa.array(missing, pa.string())}))
+    assert words in guards.describe_missing(frame, frames.inventory(spark, Listed("data/x/9"), Listed("top")))
+
+
+@pytest.mark.parametrize(("live_now", "listed", "passed"), [(0, 0, True), (0, 1, False), (1, 0, True), (1, 1, True)])
+def test_where_something_lies_something_is_live(live_now: int, listed: int, passed: bool) -> None:
+    assert guards.live_not_empty(live_now, listed).passed is passed
+
+
+@pytest.mark.parametrize(
+    ("live_now", "before", "most", "passed"),
+    [
+        pytest.param(50, 100, 0.5, True, id="the_most_allowed_itself"),
+        pytest.param(49, 100, 0.5, False, id="one_less"),
+        pytest.param(200, 100, 0.0, True, id="growth_is_no_loss"),
+        pytest.param(99, 100, 0.0, False, id="nothing_may_go"),
+        pytest.param(0, 100, 1.0, True, id="everything_may_go"),
+        pytest.param(0, None, 0.0, True, id="there_was_no_plan"),
+        pytest.param(0, 0, 0.0, True, id="there_was_nothing_live"),
+    ],
+)
+def test_the_live_set_may_lose_a_share_between_plans(
+    live_now: int, before: int | None, most: float, passed: bool
+) -> None:
+    assert guards.live_not_shrunk(live_now, before, most).passed is passed
+
+
+def test_an_object_that_is_listed_twice_is_refused(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Two rows of one address would delete it once and count it twice."""
+    twice = replace(WORLD, inventory=[*WORLD.inventory, Listed(DEAD)])
+    planned = twice.plan(spark, warehouse)
+    assert [check_result.guard for check_result in planned.check_results if not check_result.passed] == ["only_listed"]
+
+
+def test_a_candidate_of_unknown_age_is_young_to_the_guard(spark: SparkSession) -> None:
+    chosen = frames.candidates(spark, frames.Candidate(DEAD)).withColumn("last_modified", F.lit(None).cast("timestamp"))
+    inventory, none_live = (
+        frames.inventory(spark, Listed(DEAD)),
+        live(spark, LIVE, OLD).withColumn("certain", F.lit(True)),
+    )
+    found = guards.tally(
+        chosen, none_live, inventory, HORIZON, listing_cutoff=HORIZON, staged_known=True, generated=is_generated
+    )
+    check_results = guards.check_candidates(found.first().asDict())
+    assert "nothing_young" in {check_result.guard for check_result in guards.refusals(check_results)}
+
+
+def test_a_candidate_without_an_address_is_refused_even_if_a_row_without_one_is_listed(spark: SparkSession) -> None:
+    nameless = {"address": F.lit(None).cast("string")}
+    chosen = frames.candidates(spark, frames.Candidate(DEAD)).withColumns(nameless)
+    inventory = frames.inventory(spark, Listed(DEAD)).withColumns(nameless)
+    none_live = live(spark, LIVE, OLD).withColumn("certain", F.lit(True))
+    found = guards.tally(
+        chosen, none_live, inventory, HORIZON, listing_cutoff=HORIZON, staged_known=True, generated=is_generated
+    )
+    refused = {one.guard for one in guards.refusals(guards.check_candidates(found.first().asDict()))}
+    assert refused >= {"only_generated_names", "only_listed"}

@@ -1,0 +1,161 @@
+"""A sweep is refused before it deletes anything where it cannot know what is live, or meets another repository."""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from retention_assets.config.configuration import Repository as Configured
+from retention_assets.config.configuration import load_configuration
+from retention_assets.errors import GuardRefused
+from retention_assets.lakefs.rules.references import Commit, References
+from retention_assets.lakefs.rules.reflog import Memory, SeenHead
+from retention_assets.lakefs.source.opening import open_repository
+from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, LivenessQuery, commits_under
+from retention_assets.policy.rules import LifecycleRule, Policy
+from retention_assets.state.plan import Heads
+from retention_assets.warehouse.table_cache import TableCache
+from retention_assets.warehouse.warehouse import Warehouse
+from tests import worlds
+from tests.end_to_end.command import orchard_on_disk
+from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, LakeFSServer, serving
+from tests.lakefs.source.lakefs_world import saved
+from tests.lakefs_tables import Range
+from tests.sweep.small_world import a_plan
+from tests.worlds import NAME, STAGED, BuiltRepository, Version, address, build_repository
+
+NOW = datetime(2025, 11, 1, 6, tzinfo=UTC)
+OLD = NOW - timedelta(days=100)
+TAKEN_AT = NOW - timedelta(days=3)
+COMMITS = [Version("only", OLD, {"path/held": address(OLD)})]
+RULES = {"default_retention_days": 10, "branches": []}
+NO_HEADS = Heads({}, {})
+NOTHING = r"Nothing was deleted\."
+PLAN_AGAIN = rf"`retention plan {NAME} --as-of 2025-11-01`"
+
+
+def liveness(
+    repository: Configured, tables: Path, spark: SparkSession | None = None, clock: Callable[[], datetime] = lambda: NOW
+) -> LakeFSLiveness:
+    without: Any = None  # what is refused at once needs no Spark
+    opened = open_repository(repository, lambda: NOW)
+    cache = TableCache(spark or without, Warehouse(str(tables)), repository.name, opened.access, "a-run")
+    query = LivenessQuery(opened, opened.policy(), NOW.date(), Memory())
+    return LakeFSLiveness(spark or without, cache, query, clock)
+
+
+def built(directory: Path, **changes: Any) -> BuiltRepository:
+    return build_repository(directory, COMMITS, {"main": "only"}, taken_at=TAKEN_AT, **changes)
+
+
+def of_dump(place: BuiltRepository, spark: SparkSession | None = None, **settings: Any) -> LakeFSLiveness:
+    return liveness(place.repository(RULES, **settings), place.directory / "warehouse", spark)
+
+
+@pytest.mark.parametrize(
+    ("staged", "problem"),
+    [
+        pytest.param(None, "is unknown", id="unknown"),
+        pytest.param((), f"({NOW}) is newer than the references ({TAKEN_AT})", id="newer"),
+    ],
+)
+def test_a_staged_list_that_may_lack_objects_is_refused(
+    tmp_path: Path, staged: tuple[str, ...] | None, problem: str
+) -> None:
+    place = built(tmp_path, staged=staged)
+    if staged is not None:
+        os.utime(place.lake / STAGED / "0001", (NOW.timestamp(), NOW.timestamp()))
+    refused = rf"^{NAME}: the staged list {re.escape(problem)}\. {NOTHING} Provide a staged list, .*{PLAN_AGAIN}"
+    with pytest.raises(GuardRefused, match=refused):
+        of_dump(place).now()
+
+
+def test_a_dump_that_is_too_old_is_refused_with_its_time_and_both_remedies(tmp_path: Path) -> None:
+    seen = rf"^{NAME}: the dump dump\.json was taken on 2025-10-29 06:00 UTC\. .* at most 1d old"
+    remedy = r"Replace it with a new dump .*`retention sweep grove --as-of 2025-11-01 --dump-age 74h`"
+    with pytest.raises(GuardRefused, match=rf"{seen}\. {NOTHING} {remedy}"):
+        of_dump(built(tmp_path), source={"dump": "dump.json", "dump_age": "1d"}).now()
+
+
+def test_a_dump_that_grows_too_old_during_a_sweep_ends_it_at_the_next_check(tmp_path: Path) -> None:
+    place, clock = built(tmp_path), [TAKEN_AT + timedelta(hours=23)]
+    repository = place.repository(RULES, source={"dump": "dump.json", "dump_age": "1d"})
+    asked = liveness(repository, tmp_path / "warehouse", clock=lambda: clock[-1])
+    asked.require_same(a_plan(repository=NAME), NO_HEADS)
+    clock.append(TAKEN_AT + timedelta(hours=25))
+    with pytest.raises(GuardRefused, match=rf"the dump dump\.json was taken on .* at most 1d old\. {NOTHING}"):
+        asked.now()
+
+
+def test_commits_that_a_gone_branch_reached_count_for_its_lifecycle_rules() -> None:
+    """`dev` was deleted: what its commit shows stays as long as the rule gives to `dev`."""
+    commits = {name: Commit(name, (), OLD, "") for name in ("first", "second")}
+    references = References(commits, {"main": "first"}, {}, NOW)
+    rule = LifecycleRule("raw", "raw", timedelta(days=10), {"dev": timedelta(days=60)})
+    seen = SeenHead("branch", "dev", "second", NOW - timedelta(hours=1))
+
+    def left(memory: Memory) -> dict[str, list[str]]:
+        found = commits_under(Policy(None, (rule,), ()), references, (), tags_protect=True, as_of=NOW, memory=memory)
+        return {row["commit_id"]: row["left_branches"] for row in found.to_pylist()}
+
+    assert left(Memory((seen,), dict.fromkeys(commits), seen.last_seen)) == {"first": [], "second": ["dev"]}
+    assert left(Memory()) == {"first": [], "second": []}
+
+
+def test_a_repository_that_lost_a_commit_of_the_plan_is_another_one(tmp_path: Path) -> None:
+    place = built(tmp_path)
+    planned = Heads({"main": place.commit_ids["only"]}, {"v1": "f" * 64})
+    seen = (
+        f"^{NAME} 2025-11-01: the repository is not the one .*: v1 pointed to {'f' * 64}, which does not exist any more"
+    )
+    with pytest.raises(GuardRefused, match=rf"{seen}\. {NOTHING} Plan again: {PLAN_AGAIN}"):
+        of_dump(place).require_same(a_plan(repository=NAME), planned)
+
+
+def test_a_range_with_fewer_entries_than_its_metarange_counts_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = worlds._write_objects
+
+    def one_too_many(range_id: str, low: bytes, high: bytes, count: int, size: int) -> Range:
+        return Range(range_id, low, high, count + 1, size)
+
+    def miscounted(*given: Any) -> str:
+        with monkeypatch.context() as patch:
+            patch.setattr(worlds, "Range", one_too_many)
+            return write(*given)
+
+    monkeypatch.setattr(worlds, "_write_objects", miscounted)
+    seen = rf"^{NAME}: ranges_complete: 1 ranges, \w+ first, are missing entries"
+    with pytest.raises(GuardRefused, match=rf"{seen}\. {NOTHING} Take a new dump"):
+        of_dump(built(tmp_path), spark).entries()
+
+
+@pytest.fixture
+def server() -> Iterator[LakeFSServer]:
+    with serving(saved("orchard")) as running:
+        yield running
+
+
+def test_a_repository_that_was_created_again_under_its_name_is_another_one(
+    server: LakeFSServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKE_SECRET", SECRET_KEY)
+    place, keys = orchard_on_disk(tmp_path), {"access_key": ACCESS_KEY, "secret_key": {"env": "LAKE_SECRET"}}
+    place.write(source={"api": {"url": server.url, **keys}}, staged=None)
+    repository = load_configuration(place.file).repository("orchard")
+    seen = r"^orchard 2025-11-01: the repository is not the one .*: it was deleted and created again under its name"
+    refused = rf"{seen}\. {NOTHING} Plan again: `retention plan orchard"
+    plan, known = a_plan(instance="1"), liveness(repository, place.warehouse)
+    with pytest.raises(GuardRefused, match=refused):
+        known.require_same(plan, NO_HEADS)
+    created = server.repositories["orchard"].created
+    known.require_same(a_plan(instance=str(created)), NO_HEADS)
+    server.repositories["orchard"].created += 1
+    with pytest.raises(GuardRefused, match=refused):
+        known.now()

@@ -1,0 +1,187 @@
+"""A write on a condition whose answer is lost: what it did is found out, or its caller is told that nobody knows."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from retention_assets.errors import AccessDenied, GuardRefused, StoreError
+from retention_assets.objectstore.conditional import Conditional, require_known
+from retention_assets.objectstore.failures import Failure
+from retention_assets.objectstore.mutate.writing import ObjectWriter
+from tests.faulty_s3 import Faults, FaultyS3, Request, faulty_s3
+from tests.objectstore.s3 import Bucket
+from tests.objectstore.servers import server_that_answers
+
+Write = Callable[[Conditional], bool | Failure]
+
+
+@pytest.fixture
+def faulty(bucket: Bucket) -> Iterator[FaultyS3]:
+    with faulty_s3(bucket.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def conditional(bucket: Bucket, faulty: FaultyS3) -> Conditional:
+    """Conditional writes through the proxy, without the pauses."""
+    return Conditional(bucket.access(endpoint=faulty.endpoint).open(retrying=False), sleep=lambda seconds: None)
+
+
+def first(faulty: FaultyS3) -> Callable[[Request], bool]:
+    """Return what applies to the first write alone."""
+    return lambda request: request.method == "PUT" and puts(faulty) == 1
+
+
+def every(request: Request) -> bool:
+    return request.method == "PUT"
+
+
+def puts(faulty: FaultyS3) -> int:
+    return sum(request.method == "PUT" for request in faulty.requests)
+
+
+def write_by_another(bucket: Bucket, content: bytes) -> str:
+    """Write the object behind the proxy's back, and return its ETag."""
+    written = bucket.client().put_object(Bucket=bucket.name, Key="repo", Body=content)
+    return str(written["ETag"]).strip('"')
+
+
+def content(bucket: Bucket) -> bytes:
+    found: bytes = bucket.client().get_object(Bucket=bucket.name, Key="repo")["Body"].read()
+    return found
+
+
+@pytest.mark.parametrize("fault", ["lost", "broken", "slow_down"])
+@pytest.mark.parametrize("kind", ["create", "replace"])
+def test_a_write_whose_first_answer_is_no_answer_is_ours(
+    bucket: Bucket, faulty: FaultyS3, conditional: Conditional, kind: str, fault: str
+) -> None:
+    e_tag = write_by_another(bucket, b"first") if kind == "replace" else ""
+    faulty.faults = Faults(**{fault: 1.0}, applies=first(faulty))
+    written = conditional.replace("repo", b"ours", e_tag) if e_tag else conditional.create("repo", b"ours")
+    assert written is True
+    assert puts(faulty) == 2
+    assert content(bucket) == b"ours"
+
+
+@pytest.mark.parametrize("fault", ["lost", "broken"])
+def test_what_another_wrote_is_not_ours_though_our_answer_is_lost(
+    bucket: Bucket, faulty: FaultyS3, conditional: Conditional, fault: str
+) -> None:
+    e_tag = write_by_another(bucket, b"first")
+    write_by_another(bucket, b"theirs")
+    faulty.faults = Faults(**{fault: 1.0}, applies=first(faulty))
+    assert conditional.create("repo", b"ours") is False
+    faulty.requests.clear()
+    assert conditional.replace("repo", b"ours", e_tag) is False
+    assert content(bucket) == b"theirs"
+
+
+def test_a_clear_refusal_is_not_looked_into(bucket: Bucket, faulty: FaultyS3, conditional: Conditional) -> None:
+    e_tag = write_by_another(bucket, b"ours")
+    assert conditional.create("repo", b"ours") is False
+    assert conditional.replace("repo", b"ours", e_tag[::-1]) is False
+    assert [request.method for request in faulty.requests] == ["PUT", "PUT"]
+
+
+def test_when_no_answer_ever_comes_the_object_itself_tells(
+    bucket: Bucket, faulty: FaultyS3, conditional: Conditional
+) -> None:
+    faulty.faults = Faults(lost=1.0, applies=every)
+    assert conditional.create("repo", b"ours") is True
+    assert puts(faulty) == 4
+
+
+@pytest.mark.parametrize("write", [
+    pytest.param(lambda conditional: conditional.create("repo", b"ours"), id="create"),
+    pytest.param(lambda conditional: conditional.replace("repo", b"ours", "0" * 32), id="replace"),
+])  # fmt: skip
+def test_what_cannot_be_seen_is_said_to_be_unknown(faulty: FaultyS3, conditional: Conditional, write: Write) -> None:
+    faulty.faults = Faults(lost=1.0, applies=lambda request: True)
+    answer = write(conditional)
+    assert isinstance(answer, Failure)
+    assert answer.ambiguous
+    with pytest.raises(StoreError, match=r"the store cannot be reached\. Whether it was written is unknown\."):
+        require_known(answer, "s3://lake", "repo")
+
+
+def test_a_store_that_keeps_throttling_has_written_nothing(
+    bucket: Bucket, faulty: FaultyS3, conditional: Conditional
+) -> None:
+    faulty.faults = Faults(slow_down=1.0, applies=every)
+    answer = conditional.create("repo", b"ours")
+    assert isinstance(answer, Failure)
+    assert "SlowDown" in answer.detail
+    assert not answer.ambiguous
+    assert "Contents" not in bucket.client().list_objects_v2(Bucket=bucket.name)
+
+
+def test_a_conflict_with_another_s_write_under_way_is_no_refusal(bucket: Bucket) -> None:
+    words = b"<Error><Code>ConditionalRequestConflict</Code><Message>try again</Message></Error>"
+    with server_that_answers(409, words) as endpoint:
+        store = bucket.access(endpoint=endpoint).open(retrying=False)
+        answer = Conditional(store, sleep=lambda seconds: None).create("repo", b"ours")
+    assert isinstance(answer, Failure)
+    assert "ConditionalRequestConflict" in answer.detail
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error"),
+    [
+        pytest.param(403, "AccessDenied", AccessDenied, id="denied"),
+        pytest.param(404, "NoSuchBucket", StoreError, id="no_bucket"),
+        pytest.param(404, "", StoreError, id="a_404_of_nobody_knows_what"),
+        pytest.param(501, "NotImplemented", StoreError, id="no_conditions"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["create", "replace"])
+def test_a_refusal_that_is_not_the_condition_s_is_an_error(
+    bucket: Bucket, kind: str, status: int, code: str, error: type[StoreError]
+) -> None:
+    words = f"<Error><Code>{code}</Code></Error>".encode() if code else b""
+    with server_that_answers(status, words) as endpoint:
+        writer = ObjectWriter(bucket.access(endpoint=endpoint))
+        with pytest.raises(error, match="cannot write 'repo'"):
+            writer.create("repo", b"1") if kind == "create" else writer.replace("repo", b"1", "0" * 32)
+
+
+# ---- whether the store honours conditions at all
+
+
+@pytest.mark.parametrize(
+    ("ignored", "told"),
+    [
+        pytest.param({"if-none-match"}, "ignored the condition If-None-Match", id="creates_where_one_is"),
+        pytest.param({"if-match"}, "ignored the condition If-Match", id="replaces_another"),
+    ],
+)
+def test_a_store_that_ignores_a_condition_is_refused(
+    bucket: Bucket, faulty: FaultyS3, ignored: set[str], told: str
+) -> None:
+    faulty.faults = Faults(ignores=frozenset(ignored))
+    writer = ObjectWriter(bucket.access("lake", endpoint=faulty.endpoint))
+    with pytest.raises(GuardRefused, match=told):
+        writer.require_conditions()
+    assert "Contents" not in bucket.client().list_objects_v2(Bucket=bucket.name)
+
+
+def test_whether_conditions_are_ignored_is_not_guessed_where_the_store_does_not_answer(
+    bucket: Bucket, faulty: FaultyS3, conditional: Conditional
+) -> None:
+    faulty.faults = Faults(slow_down=1.0, applies=every)
+    with pytest.raises(StoreError, match="SlowDown"):
+        conditional.require_honoured("scratch", "s3://lake")
+
+
+@pytest.mark.parametrize("fault", ["lost", "broken"])
+def test_a_lost_answer_does_not_make_a_store_one_that_ignores_conditions(
+    faulty: FaultyS3, conditional: Conditional, fault: str
+) -> None:
+    for number in range(3):
+        asked = len(faulty.requests) + number
+
+        def nth(request: Request, asked: int = asked) -> bool:
+            return len(faulty.requests) == asked + 1
+
+        faulty.faults = Faults(**{fault: 1.0}, applies=nth)
+        conditional.require_honoured(f"scratch-{number}", "s3://lake")

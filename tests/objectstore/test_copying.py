@@ -1,0 +1,216 @@
+"""What may go wrong while an object is copied, and what is then said of the copy. Each kind of store: the contract."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.mutate.copying import OTHER_OBJECT, Copy, ObjectCopier, VerifiedCopy, copy_strategy
+from retention_assets.objectstore.mutate.writing import ObjectWriter
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.outcomes import ObjectResult, Outcome
+from retention_assets.objectstore.rate_limiter import RateLimiter
+from tests.faulty_s3 import Faults, FaultyS3, Request, faulty_s3
+from tests.objectstore.places import Place
+from tests.objectstore.s3 import Bucket
+
+MEBIBYTE = 1024**2
+
+
+@pytest.fixture
+def faulty(bucket: Bucket) -> Iterator[FaultyS3]:
+    with faulty_s3(bucket.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def access(bucket: Bucket, faulty: FaultyS3) -> StoreAccess:
+    """The bucket behind the proxy, with one object."""
+    put(bucket, "x", b"ours")
+    return bucket.access(endpoint=faulty.endpoint)
+
+
+def put(bucket: Bucket, key: str, content: bytes, **more: str) -> None:
+    """Write an object behind the proxy's back."""
+    bucket.client().put_object(Bucket=bucket.name, Key=key, Body=content, **more)
+
+
+def is_copy(request: Request) -> bool:
+    return any(name.lower() == "x-amz-copy-source" for name in request.headers)
+
+
+def once(applies: Callable[[Request], bool], act: Callable[[], object]) -> Callable[[Request], None]:
+    """Return what acts before the first request that `applies`."""
+    done: list[bool] = []
+
+    def before(request: Request) -> None:
+        if not done and applies(request):
+            done.append(True)
+            act()
+
+    return before
+
+
+def first_copies(number: int) -> Callable[[Request], bool]:
+    """Return what applies to the first copies."""
+    numbers = count()
+    return lambda request: is_copy(request) and next(numbers) < number
+
+
+class TestWhatIsSeenAfterwards:
+    def test_a_copy_that_is_not_what_was_copied_has_failed(
+        self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess
+    ) -> None:
+        looks = iter(range(2))  # the first looks whether the place is free
+        at_target = lambda request: request.method == "HEAD" and request.key == "kept" and next(looks) == 1  # noqa: E731
+        faulty.faults.before = once(at_target, lambda: put(bucket, "kept", b"less"))
+        done = ObjectCopier(access, access).copy("x", "kept", 4)
+        assert isinstance(done, ObjectResult), done
+        assert done.outcome is Outcome.FAILED
+        assert str(done.detail).startswith("copied from an object of 4 bytes with ETag ")
+        assert "but at the target is an object of 4 bytes with ETag " in str(done.detail)
+
+    def test_a_copy_that_is_not_there_has_failed(self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess) -> None:
+        looks = iter(range(2))
+        at_target = lambda request: request.method == "HEAD" and request.key == "kept" and next(looks) == 1  # noqa: E731
+        remove = lambda: bucket.client().delete_object(Bucket=bucket.name, Key="kept")  # noqa: E731
+        faulty.faults.before = once(at_target, remove)
+        done = ObjectCopier(access, access).copy("x", "kept", 4)
+        assert done.outcome is Outcome.FAILED
+        assert str(done.detail).endswith("but at the target is nothing")
+
+    @pytest.mark.parametrize("encrypted", ["source", "target"])
+    def test_the_etag_of_an_encrypted_object_is_not_compared(
+        self, bucket: Bucket, access: StoreAccess, encrypted: str
+    ) -> None:
+        by_key = {"ServerSideEncryption": "aws:kms"}
+        put(bucket, "x", b"ours", **(by_key if encrypted == "source" else {}))
+        put(bucket, "kept", b"1234", **(by_key if encrypted == "target" else {}))
+        assert isinstance(ObjectCopier(access, access).copy("x", "kept", 4), VerifiedCopy)
+        assert ObjectReader(access).read("kept") == b"ours"
+
+    def test_without_encryption_another_etag_means_another_object(self, bucket: Bucket, access: StoreAccess) -> None:
+        put(bucket, "kept", b"1234", ServerSideEncryption="AES256")
+        done = ObjectCopier(access, access).copy("x", "kept", 4)
+        assert done.detail == "another object is at the target; it was not overwritten"
+
+
+class TestASourceThatChanges:
+    def test_before_the_store_copies_it_the_copy_does_not_count(
+        self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess
+    ) -> None:
+        faulty.faults.before = once(is_copy, lambda: put(bucket, "x", b"new!"))
+        assert ObjectCopier(access, access).copy("x", "kept", 4).outcome is Outcome.SKIPPED
+
+    def test_a_server_that_takes_the_condition_refuses_the_copy(self, versitygw: Place) -> None:
+        place = versitygw.access(uuid4().hex)
+        ObjectWriter(place).put("x", b"new!")
+        planned = replace(ObjectReader(place).head("x"), e_tag="0123456789abcdef0123456789abcdef")
+        assert copy_strategy(place, place, connections=1).copy_object("x", "kept", planned) is OTHER_OBJECT
+        assert not ObjectReader(place).holds_objects("kept")
+
+    def test_in_the_middle_of_a_stream_the_rest_is_refused(
+        self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess, tmp_path: Path
+    ) -> None:
+        size = 9 * MEBIBYTE
+        put(bucket, "x", bytes(size))
+        reads = iter(range(100))
+        second = lambda request: request.method == "GET" and next(reads) == 1  # noqa: E731
+        faulty.faults.before = once(second, lambda: put(bucket, "x", b"1" * size))
+        done = ObjectCopier(access, StoreAccess(f"file://{tmp_path}")).copy("x", "kept", size)
+        assert done.outcome is Outcome.SKIPPED
+        assert list(tmp_path.rglob("kept*")) == []
+
+    def test_after_it_was_read_the_copy_does_not_count(self, tmp_path: Path) -> None:
+        places = [StoreAccess(f"file://{tmp_path}/{name}") for name in ("here", "there")]
+        for name in ("here", "there"):
+            (tmp_path / name).mkdir()
+        (tmp_path / "here" / "x").write_bytes(b"ours")
+        copier = ObjectCopier(*places)
+        copy_object = copier._copy_strategy.copy_object
+
+        def carry_and_rewrite(*arguments: Any) -> Any:
+            result = copy_object(*arguments)
+            (tmp_path / "here" / "x").write_bytes(b"anew!")
+            return result
+
+        copier._copy_strategy.copy_object = carry_and_rewrite  # type: ignore[method-assign]
+        assert copier.copy("x", "kept", 4).outcome is Outcome.SKIPPED
+
+    def test_one_that_goes_is_missing(self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess) -> None:
+        remove = lambda: bucket.client().delete_object(Bucket=bucket.name, Key="x")  # noqa: E731
+        faulty.faults.before = once(is_copy, remove)
+        assert ObjectCopier(access, access).copy("x", "kept", 4) == ObjectResult(Outcome.MISSING)
+        assert sum(is_copy(request) for request in faulty.requests) == 1
+
+
+class TestPatience:
+    @pytest.mark.parametrize("fault", ["slow_down", "lost", "broken"])
+    def test_what_passes_is_tried_again(self, faulty: FaultyS3, access: StoreAccess, fault: str) -> None:
+        rests: list[float] = []
+        faulty.faults = Faults(**{fault: 1.0}, applies=first_copies(3))
+        rate_limiter = RateLimiter(sleep=rests.append, clock=lambda: sum(rests))
+        assert ObjectCopier(access, access, rate_limiter).copy("x", "kept", 4).verified_by == "size and etag"
+        assert len(rests) >= 3
+        assert (rate_limiter.rate is not None) is (
+            fault == "slow_down"
+        )  # it has heard of throttles, and of no other fault
+        assert sum(is_copy(request) for request in faulty.requests) == 4
+
+    def test_what_does_not_pass_is_given_up(self, faulty: FaultyS3, access: StoreAccess) -> None:
+        rests: list[float] = []
+        faulty.faults = Faults(slow_down=1.0, applies=is_copy)
+        done = ObjectCopier(access, access, RateLimiter(sleep=rests.append, clock=lambda: sum(rests))).copy(
+            "x", "kept", 4
+        )
+        assert done.outcome is Outcome.FAILED
+        assert "SlowDown" in str(done.detail)
+        assert 60 < sum(rests) < 60 + 60  # a minute of patience, and the last quiet
+
+    def test_when_the_place_itself_fails_the_rest_is_not_tried(self, bucket: Bucket, faulty: FaultyS3) -> None:
+        missing = Bucket(faulty.endpoint, "no-such-lake", bucket.access_key, bucket.secret_key).access()
+        copies = [Copy(f"data/{number}", "kept", 4) for number in range(500)]
+        results = ObjectCopier(missing, missing).copy_all(copies)
+        assert {done.outcome for done in results} == {Outcome.FAILED}
+        assert str(results[-1].detail).startswith("not tried: the bucket does not exist")
+        assert len(faulty.requests) < 100
+
+
+class TestWays:
+    def test_s3_copies_by_itself(self, faulty: FaultyS3, access: StoreAccess) -> None:
+        elsewhere = replace(access, url=f"{access.url}/elsewhere")
+        assert isinstance(ObjectCopier(access, elsewhere).copy("x", "kept", 4), VerifiedCopy)
+        assert {request.method for request in faulty.requests} == {"HEAD", "PUT"}
+        assert sum(is_copy(request) for request in faulty.requests) == 1
+
+    def test_s3_copies_what_is_too_large_for_one_request_in_parts(
+        self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess
+    ) -> None:
+        content = bytes(range(256)) * 45_000  # 11 MB
+        put(bucket, "x", content)
+        way = copy_strategy(access, access, connections=2, one_request=5 * MEBIBYTE)
+        assert way.copy_object("x", "kept", ObjectReader(access).head("x")) is None
+        assert ObjectReader(access).read("kept") == content
+        copied = [request for request in faulty.requests if is_copy(request)]
+        assert sorted(request.query["partNumber"] for request in copied) == ["1", "2", "3"]
+
+    @pytest.mark.parametrize("size", [0, 5, 9 * MEBIBYTE])
+    def test_between_kinds_of_stores_the_bytes_come_through_here(
+        self, access: StoreAccess, tmp_path: Path, size: int
+    ) -> None:
+        files = StoreAccess(f"file://{tmp_path}")
+        content = bytes(index % 251 for index in range(size))
+        ObjectWriter(files).put("there", content)
+        assert ObjectCopier(files, access).copy("there", "away/there", size).verified_by == "size"
+        assert ObjectCopier(access, files).copy("away/there", "back", size).verified_by == "size"
+        assert ObjectReader(files).read("back") == content
+
+    def test_other_credentials_are_another_place(self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess) -> None:
+        target = bucket.access("other", access_key_id="another-key")
+        assert ObjectCopier(access, target).copy("x", "kept", 4).verified_by == "size and etag"
+        assert "GET" in {request.method for request in faulty.requests}

@@ -1,0 +1,154 @@
+"""Deleting where nothing goes wrong, and what is refused before any store is asked."""
+
+from pathlib import Path
+
+import pytest
+
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter
+from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, ObjectResult, Outcome
+from retention_assets.objectstore.rate_limiter import RateLimiter, RetryPolicy
+from tests.objectstore.fake_clock import FakeClock
+from tests.objectstore.s3 import Bucket
+from tests.objectstore.servers import server_that_answers
+
+PATHS = ["data/a", "data/b", "data/c"]
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> StoreAccess:
+    access = StoreAccess(f"file://{tmp_path}")
+    store = access.open()
+    for path in PATHS:
+        store.put(path, b"1")
+    return access
+
+
+def listed(access: StoreAccess) -> list[str]:
+    return sorted(entry["path"] for batch in access.open().list() for entry in batch)
+
+
+def azure(endpoint: str) -> StoreAccess:
+    options = {"account_name": "acct", "account_key": "a2V5", "endpoint": endpoint, "allow_http": "true"}
+    return StoreAccess("az://container/ns", options)
+
+
+class TestWhatIsNamed:
+    def test_paths_and_objects_may_be_named_together(self, local: StoreAccess) -> None:
+        deletions = ObjectDeleter(local).delete_all(["data/a", DeleteTarget("data/c")])
+        assert deletions == [DELETED, DELETED]
+        assert listed(local) == ["data/b"]
+
+    def test_what_is_named_twice_is_deleted_once_and_answered_twice(self, local: StoreAccess) -> None:
+        deletions = ObjectDeleter(local).delete_all(["data/a", DeleteTarget("data/a"), "data/a"])
+        assert [done.outcome for done in deletions] == [Outcome.DELETED] * 3
+
+    def test_one_path_with_two_etags_contradicts_itself_and_stays(self, local: StoreAccess) -> None:
+        deletions = ObjectDeleter(local).delete_all(
+            [DeleteTarget("data/a", "1"), DeleteTarget("data/a", "2"), DeleteTarget("data/b", "1")]
+        )
+        assert [done.outcome for done in deletions] == [Outcome.FAILED, Outcome.FAILED, Outcome.DELETED]
+        assert "given twice" in str(deletions[0].detail)
+        assert listed(local) == ["data/a", "data/c"]
+
+    @pytest.mark.parametrize("path", ["data/a\n", "data/\x00a", "data/\x7fa"])
+    def test_a_path_with_a_control_character_is_not_tried(self, local: StoreAccess, path: str) -> None:
+        (deletion,) = ObjectDeleter(local).delete_all([path])
+        assert str(deletion.detail).startswith("not tried: ")
+        assert listed(local) == PATHS
+
+    def test_a_version_of_a_store_that_is_not_s3_stays(self, local: StoreAccess) -> None:
+        (deletion,) = ObjectDeleter(local).delete_all([DeleteTarget("data/a", version_id="1")])
+        assert deletion == ObjectResult(Outcome.FAILED, "not tried: only S3's versions can be deleted by their id")
+        assert listed(local) == PATHS
+
+    def test_a_missing_object_says_that_it_was_gone(self, local: StoreAccess) -> None:
+        assert ObjectDeleter(local).delete_all(["data/x"]) == [ObjectResult(Outcome.MISSING, "it was gone already")]
+
+
+class TestS3:
+    def test_names_that_need_escaping_go_and_their_neighbours_stay(self, bucket: Bucket) -> None:
+        names = ["a&b", "<c>", 'd"e', "f'g", "h%20i", "é\u0301", "j k", "l+m", "n,o=p", "日本"]
+        access = bucket.access("a place/100%25")
+        store = access.open()
+        for name in names:
+            store.put(f"data/{name}", b"1")
+            store.put(f"data/{name}-kept", b"1")
+        deletions = ObjectDeleter(access).delete_all([f"data/{name}" for name in names])
+        assert {done.outcome for done in deletions} == {Outcome.DELETED}
+        assert listed(access) == sorted(f"data/{name}-kept" for name in names)
+
+    def test_a_version_goes_and_the_object_of_its_name_stays(self, bucket: Bucket) -> None:
+        client = bucket.client()
+        client.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration={"Status": "Enabled"})
+        old, middle, new = (
+            client.put_object(Bucket=bucket.name, Key="ns/data/a", Body=content)["VersionId"]
+            for content in (b"1", b"2", b"3")
+        )
+        to_delete = [DeleteTarget("data/a", version_id=version) for version in (old, middle)]
+        deletions = ObjectDeleter(bucket.access("ns")).delete_all(to_delete)
+        assert [done.outcome for done in deletions] == [Outcome.DELETED] * 2
+        told = client.list_object_versions(Bucket=bucket.name)
+        assert [entry["VersionId"] for entry in told["Versions"]] == [new]
+        assert client.get_object(Bucket=bucket.name, Key="ns/data/a")["Body"].read() == b"3"
+
+    def test_on_a_condition_alone_only_the_planned_object_goes(self, bucket: Bucket) -> None:
+        access = bucket.access("ns", disable_bulk_delete="true")
+        e_tags = [access.open().put(path, path.encode())["e_tag"] for path in PATHS]
+        to_delete = [DeleteTarget(path, e_tag.strip('"')) for path, e_tag in zip(PATHS, e_tags, strict=True)]
+        access.open().put("data/b", b"somebody wrote here")
+        deletions = ObjectDeleter(access).delete_all(to_delete)
+        assert [done.outcome for done in deletions] == [Outcome.DELETED, Outcome.SKIPPED, Outcome.DELETED]
+        assert deletions[1].detail == "another object is there now (PreconditionFailed)"
+        assert listed(access) == ["data/b"]
+
+    def test_a_store_that_ignores_the_condition_deletes_whatever_is_there(self, bucket: Bucket) -> None:
+        """As MinIO does, and the server of these tests in bulk. The docstrings say so: it is no guard by itself."""
+        access = bucket.access("ns")
+        access.open().put("data/a", b"1")
+        (deletion,) = ObjectDeleter(access).delete_all([DeleteTarget("data/a", "0" * 32)])
+        assert deletion.outcome is Outcome.DELETED
+        assert listed(access) == []
+
+    def test_a_request_names_no_more_objects_than_a_second_of_the_pace_allows(self, bucket: Bucket) -> None:
+        clock = FakeClock()
+        access = bucket.access("ns")
+        paths = [f"data/{number}" for number in range(30)]
+        ObjectDeleter(access, RateLimiter(10, clock=clock, sleep=clock.sleep)).delete_all(paths)
+        assert clock() == pytest.approx(2)
+
+
+class TestAzure:
+    @pytest.mark.parametrize(
+        ("status", "detail"),
+        [
+            pytest.param(503, "the store failed (status 503)", id="throttled"),
+            pytest.param(500, "the store failed (status 500)", id="broken"),
+        ],
+    )
+    @pytest.mark.slow
+    def test_what_may_pass_is_tried_again_and_then_has_failed(self, status: int, detail: str) -> None:
+        clock = FakeClock()
+        rate_limiter = RateLimiter(clock=clock, sleep=clock.sleep)
+        with server_that_answers(status) as endpoint:
+            deleter = ObjectDeleter(azure(endpoint), rate_limiter, retry_policy=RetryPolicy(attempts=2, seconds=5))
+            deletions = deleter.delete_all(["a", "b"])
+        assert [done.outcome for done in deletions] == [Outcome.FAILED] * 2
+        assert str(deletions[0].detail).startswith(detail)
+        assert ("outcome is unknown" in str(deletions[0].detail)) is (status == 500)
+        assert (rate_limiter.rate is not None) is (status == 503)
+
+    def test_a_missing_container_is_no_success(self) -> None:
+        with server_that_answers(404, b"<Error><Code>ContainerNotFound</Code></Error>") as endpoint:
+            deletions = ObjectDeleter(azure(endpoint)).delete_all(["a", "b"])
+        assert [done.outcome for done in deletions] == [Outcome.FAILED] * 2
+        assert "the bucket does not exist" in str(deletions[0].detail)
+
+
+@pytest.mark.parametrize("place", ["local", "s3"])
+def test_a_deleter_may_be_used_again(place: str, local: StoreAccess, bucket: Bucket) -> None:
+    access = local if place == "local" else bucket.access("ns")
+    deleter = ObjectDeleter(access)
+    for _ in range(2):
+        access.open().put("data/z", b"1")
+        assert deleter.delete_all(["data/z"]) == [DELETED]

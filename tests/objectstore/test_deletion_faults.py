@@ -1,0 +1,323 @@
+"""Deleting on an S3 server that misbehaves: what is said of each object is so, and no other object is touched."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from random import Random
+
+import pytest
+
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter
+from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, ObjectResult, Outcome
+from retention_assets.objectstore.rate_limiter import RateLimiter, RetryPolicy
+from tests.faulty_s3 import Faults, FaultyS3, Request, faulty_s3
+from tests.objectstore.fake_clock import FakeClock
+from tests.objectstore.s3 import Bucket
+
+UNKNOWN = "the outcome is unknown"
+KEPT = ["data/kept-1", "data/kept-2"]
+
+
+@pytest.fixture(scope="module")
+def proxy(s3_endpoint: str) -> Iterator[FaultyS3]:
+    with faulty_s3(s3_endpoint) as running:
+        yield running
+
+
+class World:
+    """A bucket with objects that must stay, reached through the proxy; time passes only by sleeping."""
+
+    def __init__(self, bucket: Bucket, proxy: FaultyS3) -> None:
+        self.bucket, self.proxy, self.clock, self.client = bucket, proxy, FakeClock(), bucket.client()
+        self.access = bucket.access("ns", endpoint=proxy.endpoint)
+        self.rate_limiter = RateLimiter(clock=self.clock, sleep=self.clock.sleep)
+        self.put(*KEPT)
+
+    def put(self, *paths: str, content: bytes = b"1") -> None:
+        for path in paths:
+            self.client.put_object(Bucket=self.bucket.name, Key=f"ns/{path}", Body=content)
+
+    def to_delete(self, objects: int) -> list[str]:
+        paths = [f"data/{number:03}" for number in range(objects)]
+        self.put(*paths)
+        return paths
+
+    def options(self, **changes: str) -> None:
+        self.access = StoreAccess(self.access.url, {**self.access.options, **changes})
+
+    def left(self) -> set[str]:
+        told = self.client.list_objects_v2(Bucket=self.bucket.name, Prefix="ns/")
+        return {entry["Key"].removeprefix("ns/") for entry in told.get("Contents", ())}
+
+    def e_tag(self, path: str) -> str:
+        e_tag: str = self.client.head_object(Bucket=self.bucket.name, Key=f"ns/{path}")["ETag"]
+        return e_tag.strip('"')
+
+    def deleter(self, *, conditional: bool = True, retry_policy: RetryPolicy | None = None) -> ObjectDeleter:
+        return ObjectDeleter(
+            self.access,
+            self.rate_limiter,
+            conditional=conditional,
+            retry_policy=retry_policy or RetryPolicy(),
+            random=Random(0),
+        )
+
+    def delete(self, to_delete: Sequence[DeleteTarget | str]) -> dict[str, ObjectResult]:
+        return by_path(to_delete, self.deleter().delete_all(to_delete))
+
+    def require_honest(self, deletions: dict[str, ObjectResult]) -> None:
+        """What is deleted is gone, what has failed is there or of unknown outcome, and what must stay is there."""
+        left = self.left()
+        assert left >= set(KEPT)
+        for path, done in deletions.items():
+            assert done.outcome in (Outcome.DELETED, Outcome.FAILED)
+            if done.outcome is Outcome.DELETED:
+                assert path not in left
+            else:
+                assert path in left or UNKNOWN in str(done.detail), done
+
+
+@pytest.fixture
+def world(bucket: Bucket, proxy: FaultyS3) -> World:
+    proxy.faults = Faults()
+    proxy.requests.clear()
+    proxy.answers.clear()
+    return World(bucket, proxy)
+
+
+def by_path(to_delete: Sequence[DeleteTarget | str], results: Sequence[ObjectResult]) -> dict[str, ObjectResult]:
+    paths = [one if isinstance(one, str) else one.path for one in to_delete]
+    return dict(zip(paths, results, strict=True))
+
+
+def outcomes(deletions: dict[str, ObjectResult]) -> Counter[Outcome]:
+    return Counter(done.outcome for done in deletions.values())
+
+
+class TestThrottling:
+    @pytest.mark.parametrize("share", [0.0, 0.05, 0.2, 0.5])
+    def test_at_any_share_of_503_every_object_goes_or_is_said_to_have_failed(self, world: World, share: float) -> None:
+        to_delete = world.to_delete(40)
+        world.proxy.faults = Faults(slow_down=share)
+        deleter = world.deleter()
+        deletions = {path: done for path in to_delete for done in deleter.delete_all([path])}
+        world.require_honest(deletions)
+        throttled = world.proxy.answers.count(503)
+        assert (throttled > 0) is (share > 0)
+        assert outcomes(deletions) == {Outcome.DELETED: 40}
+        assert len(world.clock.slept) >= throttled
+
+    def test_a_throttle_stops_every_thread_and_slows_the_next_requests(self, world: World) -> None:
+        to_delete = world.to_delete(20)
+        world.proxy.faults = Faults(errors_once={f"ns/{path}": "SlowDown" for path in to_delete})
+        assert outcomes(world.delete(to_delete)) == {Outcome.DELETED: 20}
+        assert world.rate_limiter.rate is not None
+        assert world.clock() >= 0.25
+
+    def test_an_endless_throttle_is_given_up_when_patience_is_over_and_nothing_is_gone(self, world: World) -> None:
+        to_delete = world.to_delete(3)
+        world.proxy.faults = Faults(slow_down=1.0)
+        deletions = world.delete(to_delete)
+        assert outcomes(deletions) == {Outcome.FAILED: 3}
+        assert {done.detail for done in deletions.values()} == {"the store failed (SlowDown): said the test"}
+        assert 60 < world.clock() < 60 + 60  # the last one waits for the quiet to end
+        assert 5 < len(world.proxy.deletions) < 60
+        assert world.left() >= set(to_delete)
+
+    def test_what_a_busy_store_takes_in_parts_all_goes(self, world: World) -> None:
+        to_delete = world.to_delete(200)
+        world.proxy.faults = Faults(slow_down=1.0, applies=lambda request: len(request.deletes) > 20)
+        assert outcomes(world.delete(to_delete)) == {Outcome.DELETED: 200}
+
+
+class TestLostAnswers:
+    def test_what_was_carried_out_without_an_answer_is_asked_for_again(self, world: World) -> None:
+        to_delete = world.to_delete(10)
+        world.proxy.faults = Faults(before=_once(lambda: setattr(world.proxy.faults, "lost", 0.0)), lost=1.0)
+        deletions = world.delete(to_delete)
+        assert world.proxy.answers == [None, 200]
+        assert outcomes(deletions) == {Outcome.DELETED: 10}
+        world.require_honest(deletions)
+
+    @pytest.mark.parametrize("fault", ["lost", "hanging", "broken"])
+    def test_what_never_gets_an_answer_is_never_called_deleted(self, world: World, fault: str) -> None:
+        to_delete = world.to_delete(4)
+        world.options(read_timeout="500ms")
+        world.proxy.faults = Faults(**{fault: 1.0})
+        deletions = world.delete(to_delete)
+        assert world.left() == set(KEPT)  # it did go, which nobody told
+        assert outcomes(deletions) == {Outcome.FAILED: 4}
+        assert all(UNKNOWN in str(done.detail) for done in deletions.values())
+
+    @pytest.mark.parametrize("fault", ["lost", pytest.param("hanging", marks=pytest.mark.slow), "broken"])
+    def test_a_share_of_unanswered_requests_loses_nothing(self, world: World, fault: str) -> None:
+        to_delete = world.to_delete(30)
+        world.options(read_timeout="500ms")
+        world.proxy.faults = Faults(**{fault: 0.5})
+        deleter = world.deleter()
+        results = [done for start in range(0, 30, 3) for done in deleter.delete_all(to_delete[start:][:3])]
+        deletions = by_path(to_delete, results)
+        world.require_honest(deletions)
+        assert len(world.proxy.deletions) > 10
+        assert outcomes(deletions)[Outcome.DELETED] >= 24
+
+    def test_on_a_condition_what_the_lost_request_deleted_counts_as_deleted(self, world: World) -> None:
+        (path,) = world.to_delete(1)
+        lost = Faults(lost=1.0, conditions="kept", before=_once(lambda: setattr(world.proxy.faults, "lost", 0.0)))
+        world.proxy.faults = lost
+        deletions = world.delete([DeleteTarget(path, world.e_tag(path))])
+        assert world.proxy.answers == [None, 200]
+        assert deletions[path] == DELETED
+
+    def test_what_the_answer_to_a_bulk_leaves_out_is_not_taken_for_deleted(self, world: World) -> None:
+        to_delete = world.to_delete(5)
+        world.proxy.faults = Faults(unnamed={f"ns/{to_delete[2]}"})
+        deletions = world.delete(to_delete)
+        assert outcomes(deletions) == {Outcome.DELETED: 4, Outcome.FAILED: 1}
+        assert str(deletions[to_delete[2]].detail).startswith(
+            "the store's response to a deletion in bulk does not name"
+        )
+        assert UNKNOWN in str(deletions[to_delete[2]].detail)
+        assert [len(request.deletes) for request in world.proxy.deletions] == [5, 1, 1, 1, 1]
+
+
+class TestErrorsOfSingleKeys:
+    def test_only_the_keys_that_failed_are_asked_for_again(self, world: World) -> None:
+        to_delete = world.to_delete(6)
+        busy, broken = f"ns/{to_delete[1]}", f"ns/{to_delete[4]}"
+        world.proxy.faults = Faults(errors_once={busy: "SlowDown", broken: "InternalError"})
+        assert outcomes(world.delete(to_delete)) == {Outcome.DELETED: 6}
+        again = [named.key for request in world.proxy.deletions[1:] for named in request.deletes]
+        assert sorted(again) == [busy, broken]
+        assert len(world.proxy.deletions) == 2
+        assert world.left() == set(KEPT)
+
+    def test_each_key_that_goes_on_failing_has_the_store_s_own_code(self, world: World) -> None:
+        to_delete = world.to_delete(6)
+        codes = {to_delete[0]: "AccessDenied", to_delete[2]: "InternalError", to_delete[5]: "SlowDown"}
+        world.proxy.faults = Faults(errors={f"ns/{path}": code for path, code in codes.items()})
+        deletions = world.delete(to_delete)
+        assert {path for path, done in deletions.items() if done.outcome is Outcome.FAILED} == set(codes)
+        assert all(f"({code})" in str(deletions[path].detail) for path, code in codes.items())
+        assert UNKNOWN in str(deletions[to_delete[2]].detail)
+        assert UNKNOWN not in str(deletions[to_delete[0]].detail)
+        assert world.left() == {*KEPT, *codes}
+
+    def test_a_denial_is_not_asked_for_again(self, world: World) -> None:
+        to_delete = world.to_delete(3)
+        world.proxy.faults = Faults(errors={f"ns/{to_delete[1]}": "AccessDenied"})
+        assert world.delete(to_delete)[to_delete[1]].detail == "the store denied the request (AccessDenied)"
+        assert len(world.proxy.deletions) == 1
+        assert world.clock.slept == []
+
+    def test_of_two_versions_of_one_key_each_has_its_own_answer(self, world: World) -> None:
+        world.client.put_bucket_versioning(Bucket=world.bucket.name, VersioningConfiguration={"Status": "Enabled"})
+        versions = [
+            world.client.put_object(Bucket=world.bucket.name, Key="ns/data/1", Body=b"1")["VersionId"] for _ in range(3)
+        ]
+        world.proxy.faults = Faults(errors={versions[1]: "AccessDenied"})
+        deletions = world.deleter().delete_all([DeleteTarget("data/1", version_id=version) for version in versions[:2]])
+        assert [done.outcome for done in deletions] == [Outcome.DELETED, Outcome.FAILED]
+
+    @pytest.mark.parametrize("code", ["AccessDenied", "NotImplemented", "MalformedXML"])
+    def test_where_a_bulk_is_refused_whole_each_object_is_asked_for_alone(self, world: World, code: str) -> None:
+        to_delete = world.to_delete(4)
+        world.proxy.faults = Faults(refuses_bulk=code, errors={f"ns/{to_delete[3]}": "AccessDenied"})
+        deletions = world.delete(to_delete)
+        assert outcomes(deletions) == {Outcome.DELETED: 3, Outcome.FAILED: 1}
+        assert [request.method for request in world.proxy.deletions] == ["POST", *["DELETE"] * 4]
+        assert world.left() == {*KEPT, to_delete[3]}
+
+
+class TestConditions:
+    def test_an_object_that_was_overwritten_stays(self, world: World) -> None:
+        to_delete = [DeleteTarget(path, world.e_tag(path)) for path in world.to_delete(3)]
+        overwritten = to_delete[1].path
+        world.proxy.faults = Faults(
+            conditions="kept", before=_once(lambda: world.put(overwritten, content=b"somebody wrote here"))
+        )
+        deletions = world.delete(to_delete)
+        assert [done.outcome for done in deletions.values()] == [Outcome.DELETED, Outcome.SKIPPED, Outcome.DELETED]
+        assert "PreconditionFailed" in str(deletions[overwritten].detail)
+        assert world.left() == {*KEPT, overwritten}
+        assert len(world.proxy.deletions) == 1
+
+    def test_an_object_that_is_gone_is_missing(self, world: World) -> None:
+        world.proxy.faults = Faults(conditions="kept")
+        deletions = world.delete([DeleteTarget("data/gone", "0" * 32), DeleteTarget("data/gone-too")])
+        assert [done.outcome for done in deletions.values()] == [Outcome.MISSING, Outcome.DELETED]
+        assert deletions["data/gone"].detail == "it was gone already"
+
+    def test_alone_it_goes_on_its_condition_as_well(self, world: World) -> None:
+        paths = world.to_delete(2)
+        to_delete = [DeleteTarget(paths[0], world.e_tag(paths[0])), DeleteTarget(paths[1], "0" * 32)]
+        world.proxy.faults = Faults(conditions="kept", refuses_bulk="AccessDenied")
+        deletions = world.delete(to_delete)
+        assert [done.outcome for done in deletions.values()] == [Outcome.DELETED, Outcome.SKIPPED]
+        assert world.left() == {*KEPT, paths[1]}
+
+    def test_a_version_is_named_without_its_etag_of_which_s3_takes_only_one(self, world: World) -> None:
+        world.delete([DeleteTarget("data/1", "0" * 32, "some-version"), DeleteTarget("data/2", "1" * 32)])
+        (request,) = world.proxy.deletions
+        assert [(named.e_tag, named.version_id) for named in request.deletes] == [
+            (None, "some-version"), ("1" * 32, None),
+        ]  # fmt: skip
+
+    def test_no_condition_is_sent_when_none_is_wanted(self, world: World) -> None:
+        (path,) = world.to_delete(1)
+        world.proxy.faults = Faults(conditions="kept")
+        (done,) = world.deleter(conditional=False).delete_all([DeleteTarget(path, "0" * 32)])
+        assert done.outcome is Outcome.DELETED
+        assert [named.e_tag for named in world.proxy.deletions[0].deletes] == [None]
+
+    @pytest.mark.parametrize("code", ["NotImplemented", "MalformedXML"])
+    @pytest.mark.parametrize("bulk", ["in_bulk", "alone"])
+    def test_a_store_that_rejects_conditions_is_asked_without_once_and_for_all(
+        self, world: World, code: str, bulk: str
+    ) -> None:
+        to_delete = [DeleteTarget(path, world.e_tag(path)) for path in world.to_delete(4)]
+        world.proxy.faults = Faults(conditions=code)
+        world.options(disable_bulk_delete=str(bulk == "alone").lower())
+        deleter = world.deleter()
+        deletions = [*deleter.delete_all(to_delete[:1]), *deleter.delete_all(to_delete[1:2])]
+        assert {done.outcome for done in deletions} == {Outcome.DELETED}
+        sent = [[bool(named.e_tag) for named in request.deletes] for request in world.proxy.deletions]
+        assert sent == [[True], [False], [False]]
+
+    def test_a_bulk_that_is_refused_with_and_without_conditions_says_nothing_of_them(self, world: World) -> None:
+        paths = world.to_delete(2)
+        to_delete = [DeleteTarget(paths[0], world.e_tag(paths[0])), DeleteTarget(paths[1], "0" * 32)]
+        world.proxy.faults = Faults(conditions="kept", refuses_bulk="MalformedXML")
+        assert [done.outcome for done in world.delete(to_delete).values()] == [Outcome.DELETED, Outcome.SKIPPED]
+
+
+class TestBrokenStore:
+    def test_once_the_way_to_the_store_fails_nothing_more_is_sent(self, world: World) -> None:
+        access = world.bucket.access("ns", endpoint="http://127.0.0.1:1", disable_bulk_delete="true")
+        deleter = ObjectDeleter(access, world.rate_limiter, retry_policy=RetryPolicy(attempts=2))
+        deletions = deleter.delete_all([f"data/{number}" for number in range(100)])
+        not_tried = [done for done in deletions if str(done.detail).startswith("not tried: ")]
+        assert {done.outcome for done in deletions} == {Outcome.FAILED}
+        assert len(not_tried) >= 90
+        assert not any(UNKNOWN in str(done.detail) for done in not_tried)
+
+    def test_one_request_that_hangs_among_others_that_do_not_stops_nothing(self, world: World) -> None:
+        to_delete = world.to_delete(30)
+        stuck = f"ns/{to_delete[0]}"
+        world.options(disable_bulk_delete="true", read_timeout="1s")
+        world.proxy.faults = Faults(hanging=1.0, applies=lambda request: request.key == stuck)
+        deletions = by_path(to_delete, world.deleter(retry_policy=RetryPolicy(attempts=2)).delete_all(to_delete))
+        assert outcomes(deletions) == {Outcome.DELETED: 29, Outcome.FAILED: 1}
+        assert UNKNOWN in str(deletions[to_delete[0]].detail)
+
+
+def _once(act):  # type: ignore[no-untyped-def]
+    """Return a hook that acts before the first deletion only."""
+    acted: list[bool] = []
+
+    def before(request: Request) -> None:
+        if request.deletes and not acted:
+            acted.append(True)
+            act()
+
+    return before

@@ -1,0 +1,299 @@
+"""Many objects at once, at a store that the test plays: what is asked, how often, and what the answers come to."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from threading import Barrier, BrokenBarrierError, Event, Lock, Timer
+
+import pytest
+
+from retention_assets.errors import StoreError
+from retention_assets.objectstore.failures import Failure, Kind, failure_of_response, unreachable
+from retention_assets.objectstore.mutate.deletion import DeletionWork
+from retention_assets.objectstore.outcomes import DELETED as GONE
+from retention_assets.objectstore.outcomes import DeleteTarget, ObjectResult, Outcome
+from retention_assets.objectstore.rate_limiter import RateLimiter, RetryPolicy
+from tests.objectstore.fake_clock import FakeClock
+
+ABSENT = ObjectResult(Outcome.MISSING)
+DENIED = ObjectResult.failed(failure_of_response("AccessDenied", 403, "no", ()))
+BUSY = ObjectResult.failed(failure_of_response("SlowDown", 503, "slow down", ()))
+LOST = ObjectResult.failed(unreachable())
+REFUSED = ObjectResult.failed(Failure(Kind.OTHER, "some of them", retry_singly=True))
+NO_BUCKET = ObjectResult.failed(failure_of_response("NoSuchBucket", 404, "", ()))
+
+Play = Callable[[Sequence[DeleteTarget]], ObjectResult]
+
+
+class FakeStore:
+    """Answers as it is told: `delete_many` by the whole request, `delete_one` by what is next for the object."""
+
+    def __init__(self, most: int, answer: Play, *, delete_one: Sequence[ObjectResult] = ()) -> None:
+        self.most_per_request = most
+        self.requests: list[int] = []
+        self._answer, self._alone = answer, list(delete_one)
+        self._lock = Lock()
+
+    def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[ObjectResult]:
+        with self._lock:
+            self.requests.append(len(to_delete))
+        return [self._answer(to_delete)] * len(to_delete)
+
+    def delete_one(self, to_delete: DeleteTarget) -> ObjectResult:
+        with self._lock:
+            self.requests.append(1)
+            if self._alone:
+                return self._alone.pop(0)
+        return self._answer([to_delete])
+
+
+def some(objects: int) -> list[DeleteTarget]:
+    return [DeleteTarget(f"data/{number}") for number in range(objects)]
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def rate_limiter(clock: FakeClock) -> RateLimiter:
+    return RateLimiter(clock=clock, sleep=clock.sleep)
+
+
+def done(
+    store: FakeStore,
+    rate_limiter: RateLimiter,
+    to_delete: Sequence[DeleteTarget],
+    retry_policy: RetryPolicy | None = None,
+) -> list[ObjectResult]:
+    answers = DeletionWork(store, rate_limiter, retry_policy or RetryPolicy(), Random(0)).done(to_delete)
+    assert set(answers) == set(to_delete)
+    return [answers[one] for one in to_delete]
+
+
+def test_ten_requests_are_under_way_at_once_and_no_more(rate_limiter: RateLimiter) -> None:
+    delete_many, eleventh = Barrier(10), Barrier(11)
+
+    def answer(to_delete: Sequence[DeleteTarget]) -> ObjectResult:
+        delete_many.wait(20)  # breaks unless ten are here
+        with pytest.raises(BrokenBarrierError):
+            eleventh.wait(0.1)  # an eleventh never comes
+        return GONE
+
+    assert done(FakeStore(100, answer), rate_limiter, some(2_000)) == [GONE] * 2_000
+
+
+def test_requests_are_as_large_as_the_pace_allows_in_a_second(clock: FakeClock) -> None:
+    store = FakeStore(1_000, lambda to_delete: GONE)
+    done(store, RateLimiter(50, clock=clock, sleep=clock.sleep), some(1_000))
+    assert store.requests == [50] * 20
+    assert clock() == pytest.approx(19)
+
+
+def test_no_objects_ask_nothing(rate_limiter: RateLimiter) -> None:
+    store = FakeStore(1_000, lambda to_delete: GONE)
+    assert done(store, rate_limiter, []) == []
+    assert store.requests == []
+
+
+def test_of_a_bulk_that_was_refused_what_is_absent_counts_as_deleted_by_it(rate_limiter: RateLimiter) -> None:
+    store = FakeStore(256, lambda to_delete: REFUSED, delete_one=[ABSENT, DENIED, GONE])
+    answers = done(store, rate_limiter, some(3))
+    assert sorted(answers, key=str) == sorted([GONE, DENIED, GONE], key=str)
+    assert store.requests == [3, 1, 1, 1]
+
+
+def test_where_nothing_was_asked_before_what_is_absent_is_missing(rate_limiter: RateLimiter) -> None:
+    assert done(FakeStore(1, lambda to_delete: ABSENT), rate_limiter, some(2)) == [ABSENT, ABSENT]
+
+
+@pytest.mark.parametrize(
+    ("answers", "comes_to", "ambiguous"),
+    [
+        pytest.param([LOST, GONE], Outcome.DELETED, False, id="lost_then_deleted"),
+        pytest.param([LOST, ABSENT], Outcome.DELETED, False, id="lost_then_absent"),
+        pytest.param([LOST, DENIED], Outcome.FAILED, True, id="lost_then_denied"),
+        pytest.param([LOST, *[BUSY] * 4, ABSENT], Outcome.DELETED, False, id="lost_then_throttled_then_absent"),
+        pytest.param([BUSY, ABSENT], Outcome.MISSING, False, id="throttled_then_absent"),
+        pytest.param([*[BUSY] * 4, GONE], Outcome.DELETED, False, id="throttled_often_then_deleted"),
+        pytest.param(
+            [BUSY, LOST, BUSY, LOST, BUSY, LOST], Outcome.FAILED, True, id="lost_three_times_between_throttles"
+        ),
+        pytest.param([BUSY, DENIED], Outcome.FAILED, False, id="throttled_then_denied"),
+        pytest.param([LOST, LOST, LOST], Outcome.FAILED, True, id="lost_for_ever"),
+    ],
+)
+def test_what_a_row_of_answers_comes_to(
+    rate_limiter: RateLimiter, answers: list[ObjectResult], comes_to: Outcome, ambiguous: bool
+) -> None:
+    store = FakeStore(1, lambda to_delete: DENIED, delete_one=answers)
+    (answer,) = done(store, rate_limiter, some(1), RetryPolicy(attempts=3))
+    assert answer.outcome is comes_to
+    assert (answer.failure is not None and answer.failure.ambiguous) is ambiguous
+    assert len(store.requests) == len(answers)
+
+
+@pytest.mark.parametrize("before", [(), (LOST,)], ids=["from_the_start", "after_a_lost_answer"])
+def test_an_endless_throttle_ends_as_a_failure(
+    rate_limiter: RateLimiter, clock: FakeClock, before: Sequence[ObjectResult]
+) -> None:
+    (answer,) = done(
+        FakeStore(1, lambda to_delete: BUSY, delete_one=before), rate_limiter, some(1), RetryPolicy(seconds=30)
+    )
+    assert answer.outcome is Outcome.FAILED
+    assert answer.failure is not None
+    assert answer.failure.ambiguous is bool(before)
+    assert 30 < clock() < 90
+
+
+def test_what_was_throttled_goes_in_portions(clock: FakeClock) -> None:
+    busy = [True]
+
+    def answer(to_delete: Sequence[DeleteTarget]) -> ObjectResult:
+        return BUSY if busy and busy.pop() else GONE
+
+    store = FakeStore(1_000, answer)
+    assert done(store, RateLimiter(1_000, clock=clock, sleep=clock.sleep), some(900)) == [GONE] * 900
+    assert store.requests[:2] == [900, 80]
+    assert sum(store.requests) == 900 + 900
+    assert max(store.requests[1:]) <= 100  # a tenth of what the ceiling allows in a second
+
+
+def test_one_key_that_is_throttled_for_ever_holds_up_no_other(clock: FakeClock, rate_limiter: RateLimiter) -> None:
+    to_delete = some(1_500)
+
+    class HotStore(FakeStore):
+        def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[ObjectResult]:
+            super().delete_many(to_delete)
+            return [BUSY if one.path == "data/700" else GONE for one in to_delete]
+
+    answers = done(HotStore(1_000, lambda asked: GONE), rate_limiter, to_delete)
+    assert [one.path for one, answer in zip(to_delete, answers, strict=True) if answer is not GONE] == ["data/700"]
+    assert clock() < 240
+
+
+def test_a_failure_of_the_store_itself_ends_the_work(rate_limiter: RateLimiter) -> None:
+    store = FakeStore(1, lambda to_delete: NO_BUCKET)
+    answers = done(store, rate_limiter, some(500))
+    assert {answer.outcome for answer in answers} == {Outcome.FAILED}
+    assert len(store.requests) <= 10 * 2  # each of ten threads may have been past the look
+    assert sum(str(answer.failure and answer.failure.detail).startswith("not tried: ") for answer in answers) >= 480
+
+
+def test_one_request_without_an_answer_among_others_with_one_ends_nothing(rate_limiter: RateLimiter) -> None:
+    to_delete, enough, given_up = some(60), Event(), Event()
+    answered: list[DeleteTarget] = []
+    lost: list[DeleteTarget] = []
+
+    def answer(asked: Sequence[DeleteTarget]) -> ObjectResult:
+        if asked[0] is to_delete[0]:
+            lost.extend(asked)
+            if len(lost) == 2:  # the last attempt
+                enough.wait(20)
+                Timer(0.2, given_up.set).start()
+            return LOST
+        answered.append(asked[0])
+        if len(answered) > 20:
+            enough.set()
+            given_up.wait(20)
+        return GONE
+
+    answers = done(FakeStore(1, answer), rate_limiter, to_delete, RetryPolicy(attempts=2))
+    assert answers[0].outcome is Outcome.FAILED
+    assert answers[1:] == [GONE] * 59
+
+
+def test_only_throttles_slow_the_pace_down(rate_limiter: RateLimiter) -> None:
+    done(FakeStore(1, lambda to_delete: LOST), rate_limiter, some(1))
+    done(FakeStore(1, lambda to_delete: DENIED), rate_limiter, some(1))
+    assert rate_limiter.rate is None
+    done(FakeStore(1, lambda to_delete: DENIED, delete_one=[BUSY]), rate_limiter, some(1))
+    assert rate_limiter.rate is not None
+
+
+def test_an_error_of_our_own_is_not_swallowed(rate_limiter: RateLimiter) -> None:
+    def answer(to_delete: Sequence[DeleteTarget]) -> ObjectResult:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        done(FakeStore(1, answer), rate_limiter, some(1))
+
+
+def ended_by(clock: FakeClock, seconds: float) -> Callable[[], bool]:
+    return lambda: clock() < seconds
+
+
+@pytest.mark.parametrize("most", [1, 10])
+def test_nothing_is_asked_for_once_the_callers_time_is_over(clock: FakeClock, most: int) -> None:
+    rate_limiter = RateLimiter(10, clock=clock, sleep=clock.sleep)
+    store = FakeStore(most, lambda to_delete: GONE)
+    answers = DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), ended_by(clock, 20)).done(some(1_000))
+    ended = [answer.outcome for answer in answers.values()]
+    assert set(ended) == {Outcome.DELETED, Outcome.ATTEMPTED}
+    assert ended.count(Outcome.DELETED) == sum(store.requests)
+    assert 200 <= sum(store.requests) <= 250  # twenty seconds' worth, and what is asked for between two glances
+
+
+def test_what_was_asked_for_and_failed_is_not_said_to_be_late(clock: FakeClock, rate_limiter: RateLimiter) -> None:
+    store = FakeStore(1, lambda to_delete: BUSY, delete_one=[LOST])
+    answers = DeletionWork(store, rate_limiter, RetryPolicy(50, 3600), Random(0), ended_by(clock, 60)).done(some(1))
+    (answer,) = answers.values()
+    assert answer.outcome is Outcome.FAILED
+    assert answer.failure is not None
+    assert answer.failure.ambiguous
+    assert clock() < 60 + 60  # one rest of the pace more
+
+
+def test_what_was_throttled_until_the_time_was_over_is_late(clock: FakeClock, rate_limiter: RateLimiter) -> None:
+    """Nothing was done to it: the next look is what it waits for."""
+    store = FakeStore(10, lambda to_delete: BUSY)
+    answers = DeletionWork(store, rate_limiter, RetryPolicy(seconds=3600), Random(0), ended_by(clock, 60)).done(
+        some(30)
+    )
+    assert {answer.outcome for answer in answers.values()} == {Outcome.ATTEMPTED}
+
+
+def test_what_a_refused_bulk_leaves_to_be_asked_for_singly_keeps_its_answer_when_it_is_late(clock: FakeClock) -> None:
+    store = FakeStore(10, lambda to_delete: REFUSED)
+    rate_limiter = RateLimiter(1, clock=clock, sleep=clock.sleep)
+    answers = DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), ended_by(clock, 5)).done(some(50))
+    assert {answer.outcome for answer in answers.values()} == {Outcome.FAILED, Outcome.ATTEMPTED}
+    assert sum(answer.outcome is Outcome.FAILED for answer in answers.values()) == sum(store.requests)
+
+
+def test_whether_there_is_time_is_not_asked_for_every_request(clock: FakeClock) -> None:
+    asked: list[float] = []
+
+    def before_deadline() -> bool:
+        asked.append(clock())
+        return True
+
+    rate_limiter = RateLimiter(100, clock=clock, sleep=clock.sleep)
+    DeletionWork(FakeStore(1, lambda to_delete: GONE), rate_limiter, RetryPolicy(), Random(0), before_deadline).done(
+        some(2_000)
+    )
+    assert 5 <= len(asked) <= 20  # of twenty seconds and two thousand requests
+
+
+def test_nothing_is_asked_for_when_there_is_no_time_left_from_the_beginning(clock: FakeClock) -> None:
+    """A caller may have listed for long since it looked at the time last."""
+    store = FakeStore(10, lambda to_delete: GONE)
+    rate_limiter = RateLimiter(clock=clock, sleep=clock.sleep)
+    answers = DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), lambda: False).done(some(50))
+    assert {answer.outcome for answer in answers.values()} == {Outcome.ATTEMPTED}
+    assert store.requests == []
+
+
+def test_where_nobody_can_say_whether_there_is_time_no_thread_goes_on(clock: FakeClock) -> None:
+    store = FakeStore(1, lambda to_delete: GONE)
+    answers = iter([True])
+
+    def before_deadline() -> bool:
+        if next(answers, False):
+            return True
+        raise StoreError("the warehouse does not answer")
+
+    rate_limiter = RateLimiter(10, clock=clock, sleep=clock.sleep)
+    with pytest.raises(StoreError, match="the warehouse does not answer"):
+        DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), before_deadline).done(some(500))
+    assert len(store.requests) <= 10 * 3 + 10  # the first seconds', and what was on its way

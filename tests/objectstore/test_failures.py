@@ -1,0 +1,216 @@
+"""What a store's refusal looks like to a reader of the log: one line, the remedy, no secret, soon."""
+
+import pickle
+import time
+import traceback
+from collections.abc import Callable
+
+import pytest
+
+from retention_assets.errors import AccessDenied, ObjectMissing, RetentionError, StoreError
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.failures import READ, Kind, failure_of, failure_of_response, redacted, unreachable
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.outcomes import Outcome
+from tests.objectstore.s3 import Bucket
+from tests.objectstore.servers import server_that_answers, server_that_hangs_up
+
+WRONG = "wrong-secret/with+signs=="
+
+Ask = Callable[[ObjectReader], object]
+
+
+def list_all(reader: ObjectReader) -> object:
+    return list(reader.list("data"))
+
+
+def read_one(reader: ObjectReader) -> object:
+    return reader.read("data/x")
+
+
+def refusal(access: StoreAccess, ask: Ask) -> RetentionError:
+    """The error that `ask` meets, after checking what holds for every one of them."""
+    started = time.monotonic()
+    with pytest.raises(StoreError) as caught:
+        ask(ObjectReader(access))
+    error = caught.value
+    assert time.monotonic() - started < 15
+    assert "\n" not in str(error)
+    assert len(str(error)) < 600
+    assert str(error).startswith(f"{access.url}: cannot ")
+    trace = "".join(traceback.format_exception(error))
+    assert not [value for value in access.options.values() if value in str(error) or value in repr(error)]
+    assert access.options["secret_access_key"] not in trace
+    assert "Debug source" not in trace
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    return error
+
+
+@pytest.mark.parametrize("ask", [list_all, read_one])
+def test_a_wrong_secret_is_told_from_a_denial(guarded: Bucket, ask: Ask) -> None:
+    error = refusal(guarded.access(secret_access_key=WRONG), ask)
+    assert isinstance(error, AccessDenied)
+    assert "SignatureDoesNotMatch" in str(error)
+    assert "Check the credentials in `storage_options`" in str(error)
+
+
+def test_an_unknown_key_is_told_from_a_denial(guarded: Bucket) -> None:
+    error = refusal(guarded.access(access_key_id="AKIAUNKNOWNUNKNOWN00"), list_all)
+    assert isinstance(error, AccessDenied)
+    assert "InvalidAccessKeyId" in str(error)
+
+
+def test_a_denied_listing_names_the_permission_that_is_missing(guarded: Bucket) -> None:
+    error = refusal(guarded.access("ns"), list_all)
+    assert isinstance(error, AccessDenied)
+    assert "cannot list 'data': the store denied the request (AccessDenied). The listing was not used." in str(error)
+    assert "s3:ListBucket" in str(error)
+
+
+@pytest.mark.parametrize("ask", [list_all, read_one])
+def test_a_missing_bucket_is_no_missing_object(bucket: Bucket, ask: Ask) -> None:
+    missing = Bucket(bucket.endpoint, "no-such-lake", bucket.access_key, bucket.secret_key)
+    error = refusal(missing.access(), ask)
+    assert type(error) is StoreError
+    assert "the bucket does not exist (NoSuchBucket)" in str(error)
+
+
+@pytest.mark.parametrize("ask", [list_all, read_one])
+def test_an_endpoint_where_nothing_listens(bucket: Bucket, ask: Ask) -> None:
+    error = refusal(bucket.access(endpoint="http://127.0.0.1:1"), ask)
+    assert "the store cannot be reached" in str(error)
+    assert "Check the option `endpoint`" in str(error)
+
+
+def test_an_endpoint_that_hangs_up(bucket: Bucket) -> None:
+    with server_that_hangs_up() as endpoint:
+        error = refusal(bucket.access(endpoint=endpoint), list_all)
+    assert "the store cannot be reached" in str(error)
+
+
+def test_a_store_that_repeats_the_secret_is_not_quoted(bucket: Bucket) -> None:
+    words = f"<Error><Code>Odd</Code><Message>{WRONG} is no key of ours</Message></Error>"
+    with server_that_answers(400, words.encode()) as endpoint:
+        error = refusal(bucket.access(endpoint=endpoint, secret_access_key=WRONG), read_one)
+    assert "the store failed (Odd): *** is no key of ours" in str(error)
+
+
+def test_a_key_that_no_path_can_name_does_not_end_a_listing(bucket: Bucket) -> None:
+    store = bucket.access("ns").open()
+    for number in range(3):
+        store.put(f"data/{number}", b"")
+    bucket.client().put_object(Bucket=bucket.name, Key="ns/data//odd", Body=b"")
+    listed = [path for rows in ObjectReader(bucket.access("ns")).list("data") for path in rows["path"].to_pylist()]
+    assert sorted(listed) == ["data//odd", "data/0", "data/1", "data/2"]
+
+
+class TestDeletion:
+    def test_where_some_are_denied_each_has_its_own_answer(self, guarded: Bucket) -> None:
+        deletions = ObjectDeleter(guarded.access()).delete_all(["mine/1", "theirs/2", "mine/3", "mine/gone"])
+        assert [done.outcome for done in deletions] == [
+            Outcome.DELETED, Outcome.FAILED, Outcome.DELETED, Outcome.DELETED,
+        ]  # fmt: skip
+        assert deletions[1].detail == "the store denied the request (AccessDenied)"
+
+    def test_a_missing_bucket_is_no_success(self, bucket: Bucket) -> None:
+        missing = Bucket(bucket.endpoint, "no-such-lake", bucket.access_key, bucket.secret_key)
+        deletions = ObjectDeleter(missing.access()).delete_all(["a", "b"])
+        assert [done.outcome for done in deletions] == [Outcome.FAILED, Outcome.FAILED]
+        assert "the bucket does not exist" in str(deletions[0].detail)
+
+    @pytest.mark.parametrize("bulk", ["true", "false"])
+    def test_a_404_that_does_not_say_what_is_absent_is_no_success(self, bucket: Bucket, bulk: str) -> None:
+        with server_that_answers(404) as endpoint:
+            access = bucket.access(endpoint=endpoint, disable_bulk_delete=bulk)
+            deletions = ObjectDeleter(access).delete_all(["a", "b"])
+        assert [done.outcome for done in deletions] == [Outcome.FAILED, Outcome.FAILED]
+        assert "without saying that the object is absent" in str(deletions[0].detail)
+
+    @pytest.mark.slow
+    def test_an_unreachable_store_is_given_up_at_once(self, bucket: Bucket) -> None:
+        started = time.monotonic()
+        paths = [f"data/{number}" for number in range(500)]
+        deletions = ObjectDeleter(bucket.access(endpoint="http://127.0.0.1:1")).delete_all(paths)
+        assert {done.outcome for done in deletions} == {Outcome.FAILED}
+        assert "outcome is unknown" in str(deletions[-1].detail)
+        assert time.monotonic() - started < 15
+
+    def test_details_hold_no_secret(self, guarded: Bucket) -> None:
+        (deletion,) = ObjectDeleter(guarded.access(secret_access_key=WRONG)).delete_all(["mine/1"])
+        assert deletion.outcome is Outcome.FAILED
+        assert WRONG not in str(deletion)
+
+
+class TestWhatMayPass:
+    """Which failures are asked again, which of them slow the pace, and after which the outcome is not known."""
+
+    @pytest.mark.parametrize(
+        ("code", "status", "throttled", "retryable", "ambiguous"),
+        [
+            pytest.param("SlowDown", 503, True, True, False, id="throttled"),
+            pytest.param("SlowDown", None, True, True, False, id="one_key_throttled"),
+            pytest.param("", 429, True, True, False, id="throttled_without_a_code"),
+            pytest.param("503", 503, True, True, False, id="throttled_with_its_status_for_a_code"),
+            pytest.param("InternalError", 500, False, True, True, id="broken"),
+            pytest.param("InternalError", None, False, True, True, id="one_key_broken"),
+            pytest.param("", 502, False, True, True, id="broken_on_the_way"),
+            pytest.param("OperationAborted", 409, False, True, False, id="crossed_by_another_request"),
+            pytest.param("RequestTimeout", 400, False, True, False, id="not_heard_in_time"),
+            pytest.param("NotImplemented", 501, False, False, False, id="not_implemented"),
+            pytest.param("AccessDenied", 403, False, False, False, id="denied"),
+            pytest.param("NoSuchBucket", 404, False, False, False, id="no_bucket"),
+            pytest.param("PreconditionFailed", 412, False, False, False, id="another_object"),
+        ],
+    )
+    def test_by_code_and_status(
+        self, code: str, status: int | None, throttled: bool, retryable: bool, ambiguous: bool
+    ) -> None:
+        told = failure_of_response(code, status, "words", ())
+        assert (told.throttled, told.retryable, told.ambiguous) == (throttled, retryable, ambiguous)
+
+    def test_no_answer_at_all_may_pass_and_leaves_the_outcome_unknown(self) -> None:
+        assert (unreachable().kind, unreachable().retryable, unreachable().ambiguous) == (Kind.UNREACHABLE, True, True)
+
+    @pytest.mark.parametrize(("status", "throttled"), [(503, True), (500, False)], ids=str)
+    def test_obstore_s_words_are_read_alike(self, status: int, throttled: bool) -> None:
+        told = failure_of(ValueError(f"Server returned non-2xx status code: {status} Oh no: "), ())
+        assert (told.throttled, told.retryable, told.ambiguous) == (throttled, True, not throttled)
+
+
+class TestWords:
+    @pytest.mark.parametrize(
+        ("code", "status", "detail"),
+        [
+            pytest.param("Odd", 400, "the store failed (Odd): words", id="a_code"),
+            pytest.param("", 400, "the store failed (status 400): words", id="a_status"),
+            pytest.param("400", 400, "the store failed (status 400): words", id="a_status_for_a_code"),
+            pytest.param("NoSuchKey", 404, "the object is not in the store (NoSuchKey)", id="no_object"),
+        ],
+    )
+    def test_an_answer_in_parts_reads_like_one_in_a_piece(self, code: str, status: int, detail: str) -> None:
+        assert failure_of_response(code, status, "words", ()).detail == detail
+
+    def test_a_secret_at_the_cut_of_a_long_message_is_scrubbed_whole(self) -> None:
+        told = failure_of_response("Odd", 400, "x" * 160 + WRONG, [WRONG])
+        assert WRONG[:5] not in told.detail
+
+    def test_a_signed_address_in_a_store_s_words_is_cut(self) -> None:
+        told = failure_of(ValueError("Error performing GET https://a.example/c?sig=SIGNATURE&se=1 in 2ms"), ())
+        assert told.kind is Kind.OTHER
+        assert "SIGNATURE" not in told.detail
+
+    def test_a_secret_is_scrubbed_plain_and_encoded(self) -> None:
+        assert redacted("a wrong/key+= b wrong%2Fkey%2B%3D c", ["wrong/key+="]) == "a *** b *** c"
+
+    def test_an_endless_message_is_cut(self) -> None:
+        error = failure_of(ValueError("x" * 5_000), ()).as_error("s3://lake", "a", READ)
+        assert len(str(error)) < 500
+
+    def test_a_denial_by_the_machine_s_own_credentials_service_means_there_are_none(self) -> None:
+        words = "Error performing PUT http://169.254.169.254/latest/api/token - status code: 403 Forbidden: "
+        assert failure_of(ValueError(words), ()).kind is Kind.CREDENTIALS
+
+    def test_an_absent_file_is_an_object_missing(self) -> None:
+        error = failure_of(FileNotFoundError("Object at location x not found"), ()).as_error("file:///l", "x", READ)
+        assert isinstance(error, ObjectMissing)

@@ -1,0 +1,20 @@
+"""Reading objects, beyond what the contract says of every kind of store."""
+
+from pathlib import Path
+
+import pytest
+
+from retention_assets.errors import StoreError
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.objects import ObjectReader
+from tests.objectstore.s3 import Bucket
+
+
+def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="there is no such directory"):
+        ObjectReader(StoreAccess(f"file://{tmp_path}/none"))
+
+
+def test_a_bucket_whose_name_goes_on_is_another_place(bucket: Bucket) -> None:
+    bucket.client().put_object(Bucket=bucket.name, Key="some/prefixed", Body=b"")
+    assert not ObjectReader(bucket.access("some/prefix")).holds_objects("")

@@ -1,0 +1,155 @@
+"""Keys that are no paths: each is listed once, under its own name, and stays as foreign."""
+
+from collections.abc import Iterator
+
+import pytest
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
+from pyspark.sql import SparkSession
+
+from retention_assets.errors import StoreError
+from retention_assets.inventory.unusual import is_unusual, unusual_counts, unusual_names
+from retention_assets.lakefs.names.columns import is_generated
+from retention_assets.lakefs.source.inventory_snapshot import directory_prefix, prefixes
+from retention_assets.objectstore.listing import list_objects, unlisted
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.s3 import list_exactly
+from tests.faulty_s3 import Faults, FaultyS3, faulty_s3
+from tests.objectstore.s3 import Bucket
+from tests.objectstore.servers import server_that_answers
+
+SLICE = "data/g0nksc1ksduf4a1dfd7g/"
+OBJECT = f"{SLICE}d8frai1ksduf4a1dfda0"
+USUAL = [OBJECT, f"{SLICE}d8fraahksduf4a1dfd9g", "data/other/x", "top", "tables/part-0", "data/ünï/+ %2F *"]
+UNUSUAL_KEYS = [
+    pytest.param(f"{OBJECT}/", id="a_marker_under_an_object_s_name"),
+    pytest.param("data/g1nksc1ksduf4a1dfd7g/d9frai1ksduf4a1dfda0/", id="a_marker_of_no_object"),
+    pytest.param("tables/", id="a_marker_of_a_directory"),
+    pytest.param("data/", id="a_marker_of_data"),
+    pytest.param("tables//part-0", id="an_empty_segment"),
+    pytest.param(f"data//{OBJECT}", id="an_empty_segment_below_data"),
+    pytest.param(f"/{OBJECT}", id="a_leading_slash"),
+    pytest.param(f"//{OBJECT}", id="two_leading_slashes"),
+    pytest.param(f"{SLICE}./x", id="a_dot"),
+    pytest.param(f"data/../{OBJECT}", id="two_dots_below_data"),
+    pytest.param(f"./{OBJECT}", id="a_dot_at_the_top"),
+    pytest.param("..", id="two_dots_alone"),
+    pytest.param(f"{OBJECT}\n", id="a_line_end"),
+    pytest.param("a\tb/x", id="a_tab_in_a_directory"),
+    pytest.param(f"{SLICE}\x01", id="a_control_character"),
+    pytest.param("tables/a\x7f", id="del"),
+]
+
+
+@pytest.fixture
+def faulty(bucket: Bucket) -> Iterator[FaultyS3]:
+    with faulty_s3(bucket.endpoint) as proxy:
+        yield proxy
+
+
+def put(bucket: Bucket, prefix: str, *keys: str) -> None:
+    for key in keys:  # past the server's door, which lets no key through that ends with a line end
+        content = b"" if key.endswith("/") else b"bytes"
+        s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object(bucket.name, prefix + key, content)
+
+
+def keys(reader: ObjectReader, place: str = "") -> list[str]:
+    return [path for batch in reader.list(place) for path in batch.column(0).to_pylist()]
+
+
+def by_places(reader: ObjectReader) -> list[str]:
+    """List as executors do: each place by a call of its own."""
+    places = prefixes(reader)
+    deep = [key for place in places.deep for key in keys(reader, place)]
+    flat = [batch for place in places.flat for batch in reader.list_direct(place)]
+    return [*deep, *(path for batch in flat for path in batch.column(0).to_pylist())]
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        pytest.param("", id="top_of_the_bucket", marks=pytest.mark.slow),
+        pytest.param("name space/", id="below_a_prefix"),
+    ],
+)
+@pytest.mark.parametrize("key", UNUSUAL_KEYS)
+def test_a_key_that_is_no_path_is_listed_once_and_ends_no_listing(bucket: Bucket, prefix: str, key: str) -> None:
+    put(bucket, prefix, *USUAL, key)
+    reader = ObjectReader(bucket.access(prefix))
+    assert sorted(keys(reader)) == sorted([*USUAL, key])
+    assert sorted(by_places(reader)) == sorted([*USUAL, key])
+
+
+def test_a_part_of_a_place_has_the_keys_between_its_ends(bucket: Bucket) -> None:
+    put(bucket, "", "chunks/A", "chunks/B", "chunks/B/", "chunks/B//x", "chunks/C", "chunks/D")
+    reader = ObjectReader(bucket.access())
+    batches = reader.list_between("chunks/", "chunks/A", "chunks/C")
+    assert [path for batch in batches for path in batch.column(0).to_pylist()] == [
+        "chunks/B",
+        "chunks/B/",
+        "chunks/B//x",
+        "chunks/C",
+    ]
+
+
+def test_many_pages_before_and_after_an_unusual_key_are_listed_once(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retention_assets.objectstore.objects._ROWS_PER_BATCH", 10)
+    names = [f"data/s/{number:04}" for number in range(60)]
+    put(bucket, "", *names, "data/s/0030//x")
+    assert sorted(keys(ObjectReader(bucket.access()), "data/s/")) == sorted([*names, "data/s/0030//x"])
+
+
+def test_empty_objects_of_usual_names_are_listed_as_they_are(bucket: Bucket) -> None:
+    for name in ("data/s/_SUCCESS", "data/s/x"):
+        bucket.client().put_object(Bucket=bucket.name, Key=name, Body=b"")
+    assert keys(ObjectReader(bucket.access()), "data/s/") == ["data/s/_SUCCESS", "data/s/x"]
+
+
+def test_a_listing_key_by_key_goes_on_after_a_throttle_and_ends_with_the_store_s_word(
+    bucket: Bucket, faulty: FaultyS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retention_assets.objectstore.s3.time.sleep", lambda seconds: None)
+    put(bucket, "", "data//x", "data/y")
+    reader = ObjectReader(bucket.access(endpoint=faulty.endpoint))
+    asked: list[int] = []
+
+    def second_and_third(request: object) -> bool:
+        asked.append(1)
+        return len(asked) in (2, 3)
+
+    faulty.faults = Faults(slow_down=1.0, applies=second_and_third)
+    assert sorted(keys(reader)) == ["data//x", "data/y"]
+    asked.clear()
+    faulty.faults = Faults(broken=1.0, applies=lambda request: asked.append(1) is None and len(asked) > 1)
+    with pytest.raises(StoreError, match=r"cannot list .* InternalError|cannot list .*\(InternalError\)"):
+        keys(reader)
+
+
+@pytest.mark.parametrize("token", [b"", b"<NextContinuationToken>a</NextContinuationToken>"], ids=["none", "the_same"])
+def test_a_listing_key_by_key_that_does_not_go_on_is_an_error(bucket: Bucket, token: bytes) -> None:
+    page = b"<ListBucketResult><IsTruncated>true</IsTruncated>" + token + b"</ListBucketResult>"
+    with server_that_answers(200, page) as endpoint, pytest.raises(StoreError) as refused:
+        list(list_exactly(bucket.access(endpoint=endpoint), "data"))
+    told = str(refused.value)
+    assert f"s3://{bucket.name}: the store's listing of 'data/' is incomplete: a page does not say" in told
+    assert "The listing was not used. Run again. If the error remains, contact the store's vendor." in told
+
+
+def test_they_are_foreign_told_of_and_missed_in_no_place(spark: SparkSession, bucket: Bucket) -> None:
+    unusual = [str(parameter.values[0]) for parameter in UNUSUAL_KEYS]
+    put(bucket, "ns/", *USUAL, *unusual)
+    access = bucket.access("ns")
+    places = prefixes(ObjectReader(access))
+    listed = list_objects(spark, access, places).cache()
+    assert sorted(row["address"] for row in listed.collect()) == sorted([*USUAL, *unusual])
+    seen = {row["place"] for row in listed.select(directory_prefix(listed["address"]).alias("place")).collect()}
+    assert unlisted(seen, places, ObjectReader(access)) == []
+    marked = listed.select("address", is_unusual(listed["address"]), is_generated(listed["address"])).collect()
+    assert {row[0] for row in marked if row[1]} == set(unusual)
+    assert {row[0] for row in marked if row[2]} == {name for name in USUAL if name.startswith(SLICE)}
+    assert unusual_names(listed.agg(*unusual_counts()).first()) == (
+        f"{len(unusual)} keys, '..' first, have a name that is no path"
+    )
+    assert unusual_names(listed.where("address = 'top'").agg(*unusual_counts()).first()) is None

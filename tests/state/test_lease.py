@@ -1,0 +1,357 @@
+"""One sweep of a repository at a time: by leases that end, and that a person can take away."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from datetime import datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from obstore.store import LocalStore
+
+from retention_assets.errors import GuardRefused
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.conditional import Conditional
+from retention_assets.state.lease import (
+    LEASES,
+    Lease,
+    holds,
+    release_lease,
+    renew_lease,
+    require_lease,
+    require_seen_by_all,
+    resume_sweeps,
+    stop_sweeps,
+    take_lease,
+)
+from retention_assets.warehouse.warehouse import Warehouse
+from tests.frames import NOW
+
+LIFE, MARGIN = timedelta(minutes=30), timedelta(minutes=5)
+A_MOMENT = timedelta(microseconds=1)
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse(str(tmp_path / "warehouse"))
+
+
+def take(warehouse: Warehouse, holder: str = "a-run", now: datetime = NOW, repository: str = "orchard") -> Lease:
+    return take_lease(warehouse, repository, holder, now, LIFE)
+
+
+class Interrupted(Warehouse):
+    """A warehouse where somebody does something between two lines of the code under test."""
+
+    def __init__(self, root: str, interruptions: list[Callable[[], object]]) -> None:
+        super().__init__(root)
+        self._interruptions = interruptions
+
+    def create_document(self, document: object, *parts: str) -> bool:
+        if self._interruptions:
+            self._interruptions.pop(0)()
+        return super().create_document(document, *parts)  # type: ignore[arg-type]
+
+
+class IgnoresConditions:
+    """A store that writes whatever is asked of it, as old S3 servers do."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def put(self, path: str, content: bytes, mode: object = None) -> None:
+        self._store.put(path, content)
+
+    def get(self, path: str) -> Any:
+        return self._store.get(path)
+
+
+def ignoring_conditions(warehouse: Warehouse) -> Warehouse:
+    made = Warehouse(warehouse.root)
+    made._conditional = Conditional(IgnoresConditions(LocalStore(warehouse.root)))
+    return made
+
+
+# ---- where conditions are not honoured
+
+
+def test_on_a_store_that_ignores_conditions_nobody_gets_the_lease(warehouse: Warehouse) -> None:
+    careless = ignoring_conditions(warehouse)
+    with pytest.raises(GuardRefused, match=r"ignored the condition If-None-Match.* Nothing was deleted"):
+        take(careless)
+    assert warehouse.documents("orchard", LEASES) == []
+
+
+def test_a_lease_over_which_another_wrote_its_own_is_not_held(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two take it at once, and the store lets both write the same document."""
+    careless = ignoring_conditions(warehouse)
+    monkeypatch.setattr(careless, "require_conditions", lambda: None)
+    first = take(careless)
+    release_lease(careless, first, NOW)
+    (careless_document,) = warehouse.documents("orchard", LEASES)[-1:]
+    second = take(careless, "another-run")
+    overwritten = warehouse.documents("orchard", LEASES)[-1]
+    document = warehouse.read_document("orchard", LEASES, overwritten)
+    assert document
+    assert careless_document != overwritten
+    warehouse.write_document({**document, "holder": "a-third-run"}, "orchard", LEASES, overwritten)
+    assert not holds(warehouse, second, NOW)
+    release_lease(warehouse, second, NOW)  # it is not this one's to give back
+    assert warehouse.documents("orchard", LEASES)[-1] == overwritten
+
+
+def test_of_two_whose_writes_were_both_let_through_one_is_refused_at_once(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, quick = ignoring_conditions(warehouse), ignoring_conditions(warehouse)
+    for each in (slow, quick):
+        monkeypatch.setattr(each, "require_conditions", lambda: None)
+    create = slow.create_document
+
+    def overtaken(document: Any, *parts: str) -> bool:
+        answer = create(document, *parts)
+        quick.write_document({**document, "holder": "another-run"}, *parts)
+        return answer
+
+    monkeypatch.setattr(slow, "create_document", overtaken)
+    with pytest.raises(GuardRefused, match="another sweep or a person took it"):
+        take(slow)
+
+
+# ---- where other machines do not see it
+
+
+@pytest.mark.parametrize(
+    ("root", "url", "single_machine", "refused"),
+    [
+        pytest.param("{here}", "s3://lake/orchard", False, True, id="a_bucket_swept_from_a_disk"),
+        pytest.param("{here}", "s3://lake/orchard", True, False, id="one_machine_alone_sweeps"),
+        pytest.param("{here}", "file:///lake/orchard", False, False, id="both_on_this_machine"),
+        pytest.param("s3a://tables", "s3://lake/orchard", False, False, id="both_in_buckets"),
+        pytest.param("file://{here}", "s3://lake/orchard", False, True, id="a_disk_written_as_a_url"),
+    ],
+)
+def test_a_lease_that_other_machines_do_not_see_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str, url: str, single_machine: bool, refused: bool
+) -> None:
+    monkeypatch.setattr(Warehouse, "_require_layout", lambda _: None)  # it would ask a bucket that is not there
+    warehouse = Warehouse(root.format(here=tmp_path))
+    with pytest.raises(GuardRefused, match=r"sweep\.single_machine") if refused else nullcontext():
+        require_seen_by_all(warehouse, "orchard", StoreAccess(url), single_machine=single_machine)
+
+
+# ---- taking it, keeping it, giving it back
+
+
+def test_while_one_holds_it_nobody_else_may_begin(warehouse: Warehouse) -> None:
+    lease = take(warehouse)
+    assert holds(warehouse, lease, NOW)
+    with pytest.raises(
+        GuardRefused, match=r"orchard: a-run has the lease since .* Nothing was deleted. .* 00:35:00 UTC"
+    ):
+        take(warehouse, "another-run")
+    assert holds(warehouse, lease, NOW)
+
+
+def test_repositories_have_leases_of_their_own(warehouse: Warehouse) -> None:
+    take(warehouse)
+    take(warehouse, "another-run", repository="meadow")
+
+
+def test_one_that_was_given_back_can_be_taken_at_once_with_a_greater_fence(warehouse: Warehouse) -> None:
+    first = take(warehouse)
+    release_lease(warehouse, first, NOW)
+    assert not holds(warehouse, first, NOW)
+    second = take(warehouse, "another-run")
+    assert second.fence > first.fence
+
+
+def test_of_several_takers_at_once_exactly_one_wins(warehouse: Warehouse) -> None:
+    takers = 8
+    together = threading.Barrier(takers)
+
+    def one(number: int) -> Lease | None:
+        together.wait()
+        try:
+            return take(Warehouse(warehouse.root), f"run-{number}")
+        except GuardRefused:
+            return None
+
+    with ThreadPoolExecutor(takers) as pool:
+        taken = [lease for lease in pool.map(one, range(takers)) if lease]
+    (winner,) = taken
+    assert holds(warehouse, winner, NOW)
+    assert len(warehouse.documents("orchard", LEASES)) == 1
+
+
+def test_who_is_overtaken_between_look_and_writing_is_refused(warehouse: Warehouse) -> None:
+    slow = Interrupted(warehouse.root, [lambda: take(warehouse, "a-quicker-run")])
+    with pytest.raises(GuardRefused, match="another sweep or a person took it"):
+        take(slow)
+
+
+@pytest.mark.parametrize(
+    ("after", "is_free"),
+    [
+        pytest.param(LIFE, False, id="its_end_is_not_enough"),
+        pytest.param(LIFE + MARGIN - A_MOMENT, False, id="clocks_may_differ_by_the_margin"),
+        pytest.param(LIFE + MARGIN, True, id="the_margin_itself_is_enough"),
+    ],
+)
+def test_the_lease_of_a_dead_run_is_free_some_time_after_its_end(
+    warehouse: Warehouse, after: timedelta, is_free: bool
+) -> None:
+    dead = take(warehouse)
+    if is_free:
+        assert take(warehouse, "another-run", NOW + after).fence > dead.fence
+        assert not holds(warehouse, dead, NOW)
+    else:
+        with pytest.raises(GuardRefused, match="Wait until that sweep ends"):
+            take(warehouse, "another-run", NOW + after)
+
+
+@pytest.mark.parametrize(
+    ("after", "held"), [(LIFE - A_MOMENT, True), (LIFE, False)], ids=["until_its_end", "the_end_is_too_late"]
+)
+def test_who_works_under_it_stops_at_its_end(warehouse: Warehouse, after: timedelta, held: bool) -> None:
+    lease = take(warehouse)
+    assert holds(warehouse, lease, NOW + after) is held
+    if not held:
+        with pytest.raises(GuardRefused, match=r"it expired. Nothing more was deleted"):
+            require_lease(warehouse, lease, NOW + after)
+
+
+def test_it_is_renewed_once_a_quarter_of_it_is_over(warehouse: Warehouse) -> None:
+    lease = take(warehouse)
+    assert renew_lease(warehouse, lease, NOW + LIFE / 4 - A_MOMENT) is lease
+    later = renew_lease(warehouse, lease, NOW + LIFE / 4)
+    assert (later.until, later.fence) == (NOW + LIFE / 4 + LIFE, lease.fence)
+    assert holds(warehouse, later, NOW + LIFE)
+    assert not holds(warehouse, lease, NOW)  # what was ordered under the old document ends
+
+
+def test_one_that_ran_out_is_not_renewed_although_nobody_took_it(warehouse: Warehouse) -> None:
+    lease = take(warehouse)
+    with pytest.raises(GuardRefused, match="it expired"):
+        renew_lease(warehouse, lease, NOW + LIFE)
+    assert len(warehouse.documents("orchard", LEASES)) == 1
+
+
+def test_it_is_given_back_also_by_who_knows_nothing_of_its_renewals(warehouse: Warehouse) -> None:
+    first = take(warehouse)
+    later = renew_lease(warehouse, first, NOW + LIFE / 2)
+    release_lease(warehouse, first, NOW + LIFE / 2)
+    assert not holds(warehouse, later, NOW + LIFE / 2)
+    take(warehouse, "another-run", NOW + LIFE / 2)
+
+
+def test_one_that_was_lost_is_neither_renewed_nor_given_back(warehouse: Warehouse) -> None:
+    lost = take(warehouse)
+    after = NOW + LIFE + MARGIN
+    taken = take(warehouse, "another-run", after)
+    with pytest.raises(GuardRefused):
+        renew_lease(warehouse, lost, NOW + LIFE / 2)
+    release_lease(warehouse, lost, after)
+    assert holds(warehouse, taken, after)
+
+
+# ---- stopping
+
+
+def test_after_a_stop_no_sweep_holds_a_lease_or_may_begin_until_it_is_resumed(warehouse: Warehouse) -> None:
+    lease = take(warehouse)
+    assert stop_sweeps(warehouse, "orchard", "ada", NOW) == "a-run"
+    assert not holds(warehouse, lease, NOW)
+    years_later = NOW + timedelta(days=5000)
+    with pytest.raises(GuardRefused, match=r"stopped by ada, who stopped all sweeps, .*`retention resume orchard`"):
+        take(warehouse, "another-run", years_later)
+    release_lease(warehouse, lease, NOW)  # the stopped run's own end changes nothing
+    with pytest.raises(GuardRefused, match="were stopped"):
+        take(warehouse, "another-run", NOW)
+    resume_sweeps(warehouse, "orchard", NOW)
+    assert take(warehouse, "another-run").fence > lease.fence
+
+
+def test_a_stop_says_when_nobody_was_sweeping(warehouse: Warehouse) -> None:
+    assert stop_sweeps(warehouse, "orchard", "ada", NOW) is None
+    resume_sweeps(warehouse, "orchard", NOW)
+    release_lease(warehouse, take(warehouse), NOW)
+    assert stop_sweeps(warehouse, "orchard", "ada", NOW) is None
+
+
+def test_a_stop_that_meets_a_renewal_stops_all_the_same(warehouse: Warehouse) -> None:
+    lease = take(warehouse)
+    renewals: list[Lease] = []
+    meanwhile = Interrupted(warehouse.root, [lambda: renewals.append(renew_lease(warehouse, lease, NOW + LIFE / 2))])
+    assert stop_sweeps(meanwhile, "orchard", "ada", NOW + LIFE / 2) == "a-run"
+    assert not holds(warehouse, renewals[0], NOW + LIFE / 2)
+
+
+def test_a_stop_that_others_are_always_quicker_than_gives_up(warehouse: Warehouse) -> None:
+    def overtake() -> None:
+        stop_sweeps(warehouse, "orchard", "bob", NOW)
+
+    with pytest.raises(GuardRefused) as refused:
+        stop_sweeps(Interrupted(warehouse.root, [overtake] * 100), "orchard", "ada", NOW)
+    told = str(refused.value)
+    assert "orchard: its sweeps are not stopped: others wrote a lease 100 times meanwhile. Nothing was changed" in told
+    assert told.endswith("Try again: `retention stop orchard`.")
+
+
+def test_a_renewal_that_meets_a_stop_is_refused(warehouse: Warehouse) -> None:
+    lease = take(warehouse)
+    meanwhile = Interrupted(warehouse.root, [lambda: stop_sweeps(warehouse, "orchard", "ada", NOW)])
+    with pytest.raises(GuardRefused, match="another sweep or a person took it"):
+        renew_lease(meanwhile, lease, NOW + LIFE / 2)
+
+
+def test_only_what_is_stopped_can_be_resumed(warehouse: Warehouse) -> None:
+    for prepare in (lambda: None, lambda: take(warehouse)):
+        prepare()
+        with pytest.raises(GuardRefused, match=r"its sweeps are not stopped. Nothing was changed"):
+            resume_sweeps(warehouse, "orchard", NOW)
+    stop_sweeps(warehouse, "orchard", "ada", NOW)
+    resume_sweeps(warehouse, "orchard", NOW)
+    with pytest.raises(GuardRefused, match="not stopped"):
+        resume_sweeps(warehouse, "orchard", NOW)
+
+
+# ---- whatever happens
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["take", "renew", "release", "stop", "resume", "wait"]), st.sampled_from(["a", "b"])),
+    max_size=25,
+)
+
+
+@given(STEPS, st.integers(min_value=1, max_value=20))
+def test_whatever_happens_never_two_hold_it_and_fences_grow(steps: list[tuple[str, str]], minutes: int) -> None:
+    with TemporaryDirectory() as root:
+        warehouse, now = Warehouse(root), NOW
+        leases: dict[str, Lease] = {}
+        fences: list[int] = []
+        for step, who in steps:
+            now += timedelta(minutes=minutes if step == "wait" else 0)
+            try:
+                if step == "take":
+                    leases[who] = take(warehouse, who, now)
+                    fences.append(leases[who].fence)
+                elif step == "renew" and who in leases:
+                    leases[who] = renew_lease(warehouse, leases[who], now)
+                elif step == "release" and who in leases:
+                    release_lease(warehouse, leases.pop(who), now)
+                elif step == "stop":
+                    stop_sweeps(warehouse, "orchard", who, now)
+                elif step == "resume":
+                    resume_sweeps(warehouse, "orchard", now)
+            except GuardRefused:
+                pass
+            assert sum(holds(warehouse, lease, now) for lease in leases.values()) <= 1
+        assert fences == sorted(set(fences))

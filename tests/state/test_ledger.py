@@ -1,0 +1,190 @@
+"""The ledger: the latest known word on each address counts, and what a sweep was at is never taken for untouched."""
+
+from datetime import date, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from retention_assets.errors import TableContractError
+from retention_assets.spark.frames import from_arrow
+from retention_assets.state import ledger
+from retention_assets.state.ledger import (
+    DONE,
+    LedgerLocation,
+    a_failure,
+    collected_addresses,
+    collected_since,
+    ledger_of_plan,
+    plans_with_ledgers,
+    read_ledgers,
+    report_of,
+)
+from retention_assets.tables import DELETION_REPORT, LEDGER
+from retention_assets.warehouse.warehouse import Warehouse
+from tests.frames import NOW, as_dicts
+from tests.ledgers import write_ledger
+
+DAY, HASH = date(2026, 11, 1), "a" * 64
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse(str(tmp_path / "warehouse"))
+
+
+def sweep(
+    warehouse: Warehouse, fence: int, plan: str = HASH, repository: str = "orchard", name: str = "rows", **outcomes: str
+) -> None:
+    """Write what one sweep did."""
+    write_ledger(warehouse, repository, DAY, plan, outcomes, NOW, fence=fence, name=name)
+
+
+def outcomes(spark: SparkSession, warehouse: Warehouse) -> dict[str, str]:
+    latest = as_dicts(ledger_of_plan(spark, warehouse, "orchard", DAY, HASH), "address")
+    assert len(latest) == len({row["address"] for row in latest})
+    return {row["address"]: row["outcome"] for row in latest}
+
+
+def reported(spark: SparkSession, warehouse: Warehouse) -> set[str]:
+    rows = report_of(ledger_of_plan(spark, warehouse, "orchard", DAY, HASH))
+    assert rows.columns == DELETION_REPORT.schema.names
+    return {row["address"] for row in rows.collect()}
+
+
+def collected(spark: SparkSession, warehouse: Warehouse, repository: str = "orchard") -> set[str]:
+    """Return what is collected, asked of all ledgers and of some addresses alike."""
+    every = {row["address"] for row in collected_since(spark, warehouse, repository).collect()}
+    asked = spark.createDataFrame(pa.table({"address": pa.array([*every, "unknown", "failed", "back"], pa.string())}))
+    assert {row["address"] for row in collected_addresses(spark, warehouse, repository, asked).collect()} == every
+    return every
+
+
+def test_before_any_sweep_the_ledger_is_empty(spark: SparkSession, warehouse: Warehouse) -> None:
+    assert outcomes(spark, warehouse) == {}
+    assert collected(spark, warehouse) == set()
+    assert reported(spark, warehouse) == set()
+
+
+def test_what_a_later_try_of_the_same_sweep_finds_gone_was_deleted_by_the_first(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    later = NOW + timedelta(seconds=1)
+    sweep(warehouse, 1, a="deleted", b="attempted", c="failed")
+    write_ledger(
+        warehouse, "orchard", DAY, HASH, dict.fromkeys(("a", "b", "c"), "missing"), later, fence=1, name="second"
+    )
+    assert outcomes(spark, warehouse) == {"a": "deleted", "b": "missing", "c": "missing"}
+    sweep(warehouse, 2, name="next", a="missing")
+    assert outcomes(spark, warehouse)["a"] == "missing"
+
+
+def test_a_later_try_of_the_same_sweep_that_fails_hides_nothing_that_the_first_moved(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    """Spark may run a task again whose worker it lost from sight."""
+    later = NOW + timedelta(seconds=1)
+    sweep(warehouse, 1, a="quarantined", b="quarantined")
+    again = {"a": "failed", "b": "skipped"}
+    write_ledger(warehouse, "orchard", DAY, HASH, again, later, fence=1, name="second")
+    assert outcomes(spark, warehouse) == {"a": "quarantined", "b": "quarantined"}
+    sweep(warehouse, 2, a="failed")  # a restore
+    assert outcomes(spark, warehouse) == {"a": "failed", "b": "quarantined"}
+
+
+def test_the_latest_known_outcome_of_an_address_counts_whatever_the_clocks_said(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    sweep(warehouse, 1, a="failed", b="deleted", c="skipped", d="quarantined")
+    write_ledger(warehouse, "orchard", DAY, HASH, {"a": "deleted", "c": "failed"}, NOW - timedelta(days=1), fence=2)
+    sweep(warehouse, 3, d="restored")
+    assert outcomes(spark, warehouse) == {"a": "deleted", "b": "deleted", "c": "failed", "d": "restored"}
+
+
+def test_what_was_only_attempted_is_neither_reported_nor_taken_for_untouched(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    sweep(warehouse, 1, a="attempted", b="attempted", c="skipped")
+    sweep(warehouse, 1, name="later", b="deleted")
+    assert outcomes(spark, warehouse) == {"a": "attempted", "b": "deleted", "c": "skipped"}
+    assert reported(spark, warehouse) == {"b", "c"}
+    assert collected(spark, warehouse) == {"a", "b"}
+
+
+def test_an_attempt_of_unknown_end_does_not_hide_what_was_known_before(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    sweep(warehouse, 1, a="quarantined")
+    sweep(warehouse, 2, a="attempted")  # a restore that was cut off
+    assert outcomes(spark, warehouse) == {"a": "quarantined"}
+
+
+def test_what_any_plan_found_gone_or_made_go_is_collected(spark: SparkSession, warehouse: Warehouse) -> None:
+    sweep(warehouse, 1, deleted="deleted", missing="missing", failed="failed", moved="quarantined", back="quarantined")
+    sweep(warehouse, 2, plan="b" * 64, other="deleted", skipped="skipped")
+    sweep(warehouse, 3, back="restored")
+    sweep(warehouse, 1, repository="meadow", foreign="deleted")
+    assert collected(spark, warehouse) == {"deleted", "missing", "moved", "other"}
+    assert collected(spark, warehouse, "meadow") == {"foreign"}
+
+
+def test_many_addresses_are_looked_up_by_spark_with_the_same_result(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "_FEW", 1)
+    sweep(warehouse, 1, a="deleted", b="failed")
+    sweep(warehouse, 2, plan="b" * 64, c="quarantined")
+    assert collected(spark, warehouse) == {"a", "c"}
+
+
+def test_addresses_that_few_of_many_plans_have_are_found(spark: SparkSession, warehouse: Warehouse) -> None:
+    for number in range(12):
+        write_ledger(warehouse, "orchard", DAY, f"{number:064x}", {f"at-{number}": "deleted"}, NOW, fence=number)
+    asked = pa.table({"address": ["at-0", "at-5", "at-11", "unknown"]})
+    found = collected_addresses(spark, warehouse, "orchard", spark.createDataFrame(asked))
+    assert {row["address"] for row in found.collect()} == {"at-0", "at-5", "at-11"}
+
+
+def test_an_arrow_table_with_chunks_without_rows_keeps_its_rows_in_spark(spark: SparkSession) -> None:
+    none, one = pa.record_batch({"a": pa.array([], pa.string())}), pa.record_batch({"a": ["x"]})
+    for chunks in ([none, one], [one, none, one], [none, none, one, one, none, one]):
+        table = pa.Table.from_batches(chunks)
+        assert from_arrow(spark, table).count() == table.num_rows
+
+
+def test_rows_of_some_plans_leave_out_those_of_others(spark: SparkSession, warehouse: Warehouse) -> None:
+    days = [DAY - timedelta(days=number) for number in range(3)]
+    for fence, day in enumerate(days):
+        write_ledger(warehouse, "orchard", day, HASH, {f"at-{fence}": "deleted"}, NOW, fence=fence)
+    plans = [(day.isoformat(), HASH) for day in days]
+    for chosen in (plans[:1], plans[:2], plans, []):
+        rows = read_ledgers(spark, warehouse, "orchard", chosen).collect()
+        assert {row["address"] for row in rows} == {f"at-{number}" for number in range(len(chosen))}
+        assert {row["plan_hash"] for row in rows} <= {HASH}
+    assert plans_with_ledgers(warehouse, "orchard") == sorted(plans)
+
+
+def test_what_was_brought_back_and_goes_again_by_a_later_plan_is_collected(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    sweep(warehouse, 2, a="restored")
+    sweep(warehouse, 3, plan="b" * 64, a="attempted")
+    assert collected(spark, warehouse) == {"a"}
+
+
+def test_rows_are_never_written_over(warehouse: Warehouse) -> None:
+    sweep(warehouse, 1, a="deleted")
+    with pytest.raises(TableContractError, match="exists already"):
+        sweep(warehouse, 1, a="failed")
+
+
+def test_one_that_failed_in_the_last_sweep_that_wrote_is_found(warehouse: Warehouse) -> None:
+    assert a_failure(warehouse, "orchard", DAY.isoformat(), HASH) is None
+    place = LedgerLocation(warehouse.root, "orchard", DAY, HASH, 1, "a-run")
+    row = {"address": "b", "size": 10, "outcome": "failed", "detail": "denied", "at": NOW, "fence": 1}
+    rows = pa.Table.from_pylist([{**row, "address": "a", "outcome": "deleted", "detail": None}, row], schema=LEDGER)
+    place.append(rows, "one", "attempted")
+    assert a_failure(warehouse, "orchard", DAY.isoformat(), HASH) is None
+    place.append(rows, "one", DONE)
+    assert a_failure(warehouse, "orchard", DAY.isoformat(), HASH) == ("b", "denied")

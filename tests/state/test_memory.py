@@ -1,0 +1,91 @@
+"""What plans saw is remembered, also by plans that do not use it."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from retention_assets.config.settings import LakeFSSettings, SourceSettings
+from retention_assets.errors import GuardRefused, TableContractError
+from retention_assets.lakefs.rules.references import Commit, References
+from retention_assets.lakefs.rules.reflog import Memory
+from retention_assets.lakefs.sweep.memory import keep_memory, read_memory
+from retention_assets.policy.rules import BranchRetention, CommittedRetention, Policy
+from retention_assets.state.memory import MEMORY, due_objects_location, require_past
+from retention_assets.warehouse.warehouse import Warehouse
+from tests.frames import DAY, NOW, OLD
+from tests.sweep.small_world import a_plan
+
+POLICY = Policy(CommittedRetention((BranchRetention("gold", "gold", None),), 10 * DAY, has_default=True), (), ())
+COMMITS = {"first": OLD, "second": OLD + DAY}
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse(str(tmp_path / "warehouse"))
+
+
+def plan(
+    warehouse: Warehouse,
+    made_at: datetime,
+    seen_at: datetime | None = None,
+    commits: Mapping[str, datetime] = COMMITS,
+    **branches: str,
+) -> None:
+    """Leave the memory of a plan."""
+    made = {name: Commit(name, (), dated, name) for name, dated in commits.items()}
+    references = References(made, branches, {}, seen_at or made_at)
+    keep_memory(warehouse, a_plan(made_at=made_at), references, POLICY)
+
+
+def memory(warehouse: Warehouse, *, reflog: bool = True) -> Memory:
+    source = SourceSettings(dump="dump.json")
+    settings = LakeFSSettings(
+        kind="lakefs", namespace="s3://lake/orchard", policy=["policy.json"], source=source, reflog=reflog
+    )
+    return read_memory(warehouse, "orchard", settings)
+
+
+def heads(seen: Memory) -> dict[str, tuple[str, datetime]]:
+    return {head.name: (head.commit_id, head.last_seen) for head in seen.heads}
+
+
+def test_a_plan_without_the_reflog_forgets_nothing(warehouse: Warehouse) -> None:
+    plan(warehouse, NOW, main="first", gold="second")
+    assert memory(warehouse, reflog=False) == Memory()
+    plan(warehouse, NOW + DAY, commits={**COMMITS, "third": OLD}, main="first")
+    seen = memory(warehouse)
+    assert heads(seen) == {"gold": ("second", NOW), "main": ("first", NOW + DAY)}
+    assert dict(seen.not_before) == {"first": None, "second": None, "third": NOW}
+
+
+def test_a_plan_from_older_references_forgets_nothing(warehouse: Warehouse) -> None:
+    plan(warehouse, NOW, main="first", gold="second")
+    before = memory(warehouse)
+    plan(warehouse, NOW + DAY, NOW - timedelta(hours=1), {"first": OLD}, main="first")
+    assert memory(warehouse) == before
+
+
+def test_the_memory_of_the_last_two_plans_stays(warehouse: Warehouse) -> None:
+    for number in range(4):
+        plan(warehouse, NOW + number * DAY, main="first", **{f"b{number}": "second"})
+    assert len(warehouse.directories("orchard", MEMORY)) == 2
+    assert heads(memory(warehouse)).keys() == {"main", *(f"b{number}" for number in range(4))}
+
+
+def test_no_plan_is_made_behind_one_from_the_future(warehouse: Warehouse) -> None:
+    """It would stay the newest: what the plans after it see would not be remembered."""
+    plan(warehouse, NOW, main="first", gold="second")
+    require_past(warehouse, "orchard", NOW - timedelta(minutes=5))  # as the clocks of two machines may differ
+    with pytest.raises(GuardRefused, match=r"memory/20\d+T\d+-\w+ are of a plan that was made later than now"):
+        require_past(warehouse, "orchard", NOW - timedelta(hours=1))
+
+
+def test_the_due_objects_of_an_old_plan_are_not_there(warehouse: Warehouse) -> None:
+    with pytest.raises(TableContractError) as refused:
+        due_objects_location(warehouse, a_plan())
+    told = str(refused.value)
+    assert told.startswith("orchard: due_objects of the plan of 2026-11-01 is missing: only the newest plans have it.")
+    assert "Nothing was changed" in told
+    assert told.endswith("Plan again: `retention plan orchard --as-of 2026-11-01`.")

@@ -1,0 +1,395 @@
+"""A plan is the same whenever and by whomever it is made, and the day's plan is the last one that stood."""
+
+import shutil
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from retention_assets.core.amounts import Amount
+from retention_assets.errors import GuardRefused, TableContractError
+from retention_assets.lakefs.rules.references import Commit, References, references_hash
+from retention_assets.lakefs.rules.reflog import Memory, SeenHead
+from retention_assets.policy.rules import BranchRetention, CommittedRetention, Hold, Policy
+from retention_assets.state.memory import due_objects_location
+from retention_assets.state.plan import (
+    CURRENT,
+    PLANNED_OBJECTS,
+    PLANS,
+    Heads,
+    Plan,
+    find_plan,
+    keep_plan,
+    keep_planned,
+    last_plan,
+    load_plan,
+    plan_hash,
+    planned_heads,
+    planned_objects,
+    planned_of_all,
+    withdraw_plan,
+)
+from retention_assets.state.policies import keep_policy, kept_policy
+from retention_assets.warehouse.warehouse import Warehouse
+from tests.frames import NOW, OLD, Candidate, candidates
+from tests.sweep.small_world import ALSO_DEAD, DAY, DEAD, LISTED, LIVE, PAIRS, UNREFERENCED, World, a_plan
+
+WORLD = World()
+HOUR = timedelta(hours=1)
+WORLD_CANDIDATES = 3
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse(str(tmp_path / "warehouse"))
+
+
+def planned(spark: SparkSession, warehouse: Warehouse, world: World) -> Plan:
+    plan = world.plan(spark, warehouse).plan
+    assert plan is not None
+    return plan
+
+
+@pytest.fixture(scope="module")
+def plan(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    return planned(spark, Warehouse(str(tmp_path_factory.mktemp("plan"))), WORLD)
+
+
+# ---- the hash
+
+
+def test_neither_run_nor_clock_changes_the_hash(spark: SparkSession, warehouse: Warehouse, plan: Plan) -> None:
+    later = replace(WORLD, run_id="another-run", made_at=NOW + HOUR, listed_at=NOW + HOUR, references_at=NOW + HOUR)
+    again = planned(spark, warehouse, later)
+    assert again.plan_hash == plan.plan_hash
+    assert (again.run_id, again.made_at) != (plan.run_id, plan.made_at)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param(WORLD.without(DEAD), id="a_candidate_less"),
+        pytest.param(replace(WORLD, references_hash="f" * 64), id="other_references"),
+        pytest.param(
+            replace(WORLD, policy=Policy(CommittedRetention((), timedelta(days=31), has_default=True), (), ())),
+            id="another_policy_with_the_same_candidates",
+        ),
+    ],
+)
+def test_candidates_references_and_policy_change_the_hash(
+    spark: SparkSession, warehouse: Warehouse, plan: Plan, changed: World
+) -> None:
+    assert planned(spark, warehouse, changed).plan_hash != plan.plan_hash
+
+
+def test_each_part_counts_in_the_hash() -> None:
+    hashes = [plan_hash("a", "b", "c", "d"), plan_hash("x", "b", "c", "d"), plan_hash("a", "x", "c", "d")]
+    hashes += [plan_hash("a", "b", "x", "d"), plan_hash("a", "b", "c", "x"), plan_hash("b", "a", "c", "d")]
+    assert len(set(hashes)) == len(hashes)
+
+
+COMMITS = {name: Commit(name, (), OLD, "") for name in ("a", "b")}
+SEEN = References(COMMITS, {"dev": "a", "main": "b"}, {"v1": "a"}, NOW)
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        pytest.param(replace(SEEN, taken_at=NOW + HOUR), True, id="when_they_were_read"),
+        pytest.param(replace(SEEN, branches={"main": "b", "dev": "a"}), True, id="their_order"),
+        pytest.param(replace(SEEN, commits=dict(reversed(COMMITS.items()))), True, id="the_order_of_commits"),
+        pytest.param(replace(SEEN, branches={"dev": "b", "main": "b"}), False, id="a_branch_moved"),
+        pytest.param(replace(SEEN, branches={"main": "b"}), False, id="a_branch_less"),
+        pytest.param(replace(SEEN, tags={}), False, id="a_tag_less"),
+        pytest.param(
+            replace(SEEN, branches={"main": "b"}, tags={"v1": "a", "dev": "a"}), False, id="a_tag_for_a_branch"
+        ),
+        pytest.param(replace(SEEN, commits={**COMMITS, "c": Commit("c", (), OLD, "")}), False, id="a_commit_more"),
+    ],
+)
+def test_references_are_hashed_by_what_they_name(other: References, same: bool) -> None:
+    assert (references_hash(other) == references_hash(SEEN)) is same
+
+
+# ---- what is blocked, and what is warned of
+
+
+def test_a_plan_without_a_staged_list_is_blocked_and_keeps_what_no_commit_holds(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    world = replace(WORLD, staged=(), staged_known=False)
+    made = world.plan(spark, warehouse)
+    assert made.plan is not None
+    assert made.plan.blocked is not None
+    assert "no staged list is known" in made.plan.blocked
+    assert any("must not be executed" in warning for warning in made.plan.warnings)
+    assert UNREFERENCED not in {row["address"] for row in made.candidates.collect()}
+
+
+def test_a_staged_list_newer_than_the_references_blocks(spark: SparkSession, warehouse: Warehouse) -> None:
+    blocked = planned(spark, warehouse, replace(WORLD, references_at=NOW - HOUR)).blocked
+    assert blocked is not None
+    assert blocked.startswith("the staged list (2026-11-01 00:00:00 UTC) is newer than the references (2026-10-31 23:")
+
+
+@pytest.mark.parametrize("older", ["listed_at", "staged_at", "references_at"])
+def test_the_oldest_input_decides_what_is_young(spark: SparkSession, warehouse: Warehouse, older: str) -> None:
+    """One second before everything's age plus the grace period: nothing is old enough."""
+    early: dict[str, Any] = {older: OLD + WORLD.grace}
+    world = replace(WORLD, **early)
+    assert world.plan(spark, warehouse).candidates.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("listed", "settles_at"),
+    [
+        pytest.param(timedelta(0), timedelta(0), id="listed_just_before"),
+        pytest.param(HOUR / 2, HOUR / 2, id="the_listing_took_half_an_hour"),
+        pytest.param(40 * HOUR, HOUR, id="an_inventory_that_was_delivered_yesterday"),
+    ],
+)
+def test_a_first_plan_deletes_nothing_however_old_its_inventory_is(
+    spark: SparkSession, warehouse: Warehouse, listed: timedelta, settles_at: timedelta
+) -> None:
+    world = replace(WORLD, listed_at=NOW - listed, settle=timedelta(hours=24))
+    first = planned(spark, warehouse, world)
+    assert first.candidates.objects == 0
+    assert first.first_wait_ends == NOW - settles_at + world.settle
+    later = {"listed_at": NOW + 23 * HOUR - listed, "staged_at": NOW + 23 * HOUR, "references_at": NOW + 23 * HOUR}
+    assert planned(spark, warehouse, replace(world, **later, made_at=NOW + HOUR)).candidates.objects == (
+        WORLD_CANDIDATES if settles_at == HOUR else 0
+    )
+
+
+def test_an_object_that_one_plan_did_not_name_waits_anew(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Between the first and the third plan something held it, so an operation that began then may still use it."""
+    hold = Policy(WORLD.policy.retention, (), (Hold("audit", "prefix", "a/5", "an audit", until=DAY),))
+    settle = timedelta(hours=24)
+    named = []
+    for hours, policy in ((0, WORLD.policy), (12, hold), (36, WORLD.policy)):
+        at = NOW + hours * HOUR
+        world = replace(
+            WORLD,
+            settle=settle,
+            policy=policy,
+            listed_at=at,
+            staged_at=at,
+            references_at=at,
+            made_at=at,
+            run_id=f"{at}",
+        )
+        named.append({row["address"] for row in world.plan(spark, warehouse).candidates.collect()})
+    assert named[:2] == [set(), set()]
+    assert ALSO_DEAD in named[2]
+    assert DEAD not in named[2]
+
+
+def test_a_plan_is_not_made_from_earlier_objects_of_which_rows_were_lost(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    first = planned(spark, warehouse, replace(WORLD, settle=timedelta(hours=24)))
+    place = Path(due_objects_location(warehouse, first))
+    next(part for part in place.glob("*.parquet") if pq.read_metadata(part).num_rows).unlink()
+    with pytest.raises(TableContractError, match=rf"{place}: has \d rows, and {WORLD_CANDIDATES} were written"):
+        WORLD.plan(spark, warehouse)
+    shutil.rmtree(place)
+    assert planned(spark, warehouse, WORLD).candidates.objects == WORLD_CANDIDATES
+
+
+def test_planned_objects_of_which_rows_were_lost_are_not_used(spark: SparkSession, warehouse: Warehouse) -> None:
+    made = planned(spark, warehouse, WORLD)
+    assert planned_of_all(spark, warehouse, [made]).count() == WORLD_CANDIDATES
+    place = Path(warehouse.location("orchard", PLANNED_OBJECTS, made.plan_hash))
+    next(part for part in place.glob("*.parquet") if pq.read_metadata(part).num_rows).unlink()
+    with pytest.raises(TableContractError, match=rf"rows, and {WORLD_CANDIDATES} were written. Nothing was deleted"):
+        planned_of_all(spark, warehouse, [made])
+
+
+def test_what_a_head_has_the_content_of_is_counted_for_itself(spark: SparkSession, warehouse: Warehouse) -> None:
+    """The branch may show it without its address in any list."""
+    etag = "0" * 32
+    alike = [replace(row, etag=etag) if row.address in (LIVE, UNREFERENCED) else row for row in LISTED]
+    pairs = [replace(pair, at_head=True, etag=etag) if pair.address == LIVE else pair for pair in PAIRS]
+    made = planned(spark, warehouse, replace(WORLD, inventory=alike, pairs=pairs))
+    assert made.totals["may_be_staged"] == Amount(1, 10)
+    assert made.candidates.objects == WORLD_CANDIDATES - 1
+
+
+def test_heads_that_only_earlier_plans_saw_are_warned_of_and_named_by_the_plan(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    gone = SeenHead("branch", "gold", "first", NOW - HOUR)
+    kept = Policy(CommittedRetention((BranchRetention("gold", "gold", None),), 10 * HOUR, has_default=True), (), ())
+    made = planned(spark, warehouse, replace(WORLD, memory=Memory((gone,)), commits=["first"], policy=kept))
+    assert made.reflog == ("branch gold",)
+    (warning,) = [one for one in made.warnings if "reflog" in one]
+    assert "1 branch heads of earlier plans are gone: gold" in warning
+    assert "gold was at first" in warning
+
+
+def test_the_policy_of_a_plan_is_stored_with_the_keys_of_earlier_versions(warehouse: Warehouse) -> None:
+    policy = Policy(CommittedRetention((BranchRetention("gold", "g*", 10 * HOUR),), None, has_default=True), (), ())
+    keep_policy(warehouse, "orchard", policy)
+    document = warehouse.read_document("orchard", "policies", f"{policy.policy_hash}.json")
+    assert document is not None
+    assert document["retention"]["rules"] == [{"rule_id": "gold", "branch": "g*", "span": "PT10H"}]
+    assert kept_policy(warehouse, "orchard", policy.policy_hash, Policy) == policy
+
+
+def test_keys_that_are_no_paths_are_warned_of(spark: SparkSession, warehouse: Warehouse) -> None:
+    made = planned(spark, warehouse, replace(WORLD, unusual="2 keys, 'a//b' first, have a name that is no path"))
+    assert "In the store 2 keys, 'a//b' first, have a name that is no path. They count as foreign and stay." in (
+        made.warnings
+    )
+
+
+def test_old_references_and_no_grace_period_are_warned_of(spark: SparkSession, warehouse: Warehouse) -> None:
+    warnings = planned(spark, warehouse, replace(WORLD, made_at=NOW + timedelta(days=2), grace=timedelta(0))).warnings
+    assert [warning.split(" ")[1] for warning in warnings] == ["references", "grace"]
+
+
+def test_a_hold_on_a_prefix_keeps_until_its_last_day(spark: SparkSession, warehouse: Warehouse) -> None:
+    hold = Hold("audit", "prefix", "a/5", "an audit", until=DAY)
+    held = replace(WORLD, policy=Policy(WORLD.policy.retention, (), (hold,)))
+    assert DEAD not in {row["address"] for row in held.plan(spark, warehouse).candidates.collect()}
+    ended = Policy(WORLD.policy.retention, (), (replace(hold, until=DAY - timedelta(days=1)),))
+    after = replace(WORLD, policy=ended).plan(spark, warehouse)
+    assert DEAD in {row["address"] for row in after.candidates.collect()}
+
+
+# ---- plans in the warehouse
+
+
+def test_a_plan_is_read_back_as_it_was_kept(warehouse: Warehouse) -> None:
+    plan = a_plan(blocked="for a reason")
+    keep_plan(warehouse, plan)
+    assert load_plan(warehouse, "orchard", DAY) == plan
+    assert last_plan(warehouse, "orchard", DAY) == plan
+
+
+def test_a_withdrawn_plan_does_not_stand_but_is_remembered(warehouse: Warehouse) -> None:
+    keep_plan(warehouse, a_plan())
+    withdraw_plan(warehouse, "orchard", DAY)
+    withdraw_plan(warehouse, "orchard", DAY)  # once more is fine
+    with pytest.raises(GuardRefused, match="retention plan orchard --as-of 2026-11-01"):
+        load_plan(warehouse, "orchard", DAY)
+    assert last_plan(warehouse, "orchard", DAY) == a_plan()
+
+
+def test_every_plan_of_a_day_is_kept_beside_the_current_one(warehouse: Warehouse) -> None:
+    keep_plan(warehouse, a_plan())
+    keep_plan(warehouse, a_plan(made_at=NOW, live=7))
+    assert load_plan(warehouse, "orchard", DAY).live == 7
+    assert len(warehouse.documents("orchard", PLANS, DAY.isoformat())) == 3
+
+
+def day(number: int) -> date:
+    return date(2026, 10, number)
+
+
+@pytest.mark.parametrize(
+    ("made", "until", "live"),
+    [
+        pytest.param({}, 5, None, id="none_was_ever_made"),
+        pytest.param({6: (1, 60)}, 5, None, id="only_one_of_a_later_day"),
+        pytest.param({4: (1, 40), 5: (2, 50)}, 5, 50, id="one_of_the_day_itself"),
+        pytest.param({3: (1, 30), 4: (2, 40), 6: (3, 60)}, 5, 40, id="one_of_the_day_before"),
+        pytest.param({3: (9, 30), 4: (2, 40)}, 5, 30, id="an_older_day_that_was_planned_again_last"),
+        pytest.param({3: (10, 30), 4: (9, 40)}, 5, 30, id="times_are_compared_as_times"),
+    ],
+)
+def test_the_last_plan_is_the_one_made_last_of_the_day_or_before_it(
+    warehouse: Warehouse, made: dict[int, tuple[int, int]], until: int, live: int | None
+) -> None:
+    for number, (hour, alive) in made.items():
+        keep_plan(warehouse, a_plan(day=day(number), made_at=NOW + hour * HOUR, live=alive))
+    keep_plan(warehouse, a_plan(repository="meadow", day=day(5), made_at=NOW + 99 * HOUR))
+    found = last_plan(warehouse, "orchard", day(until))
+    assert (found.live if found else None) == live
+
+
+def test_no_plan_is_made_behind_one_from_the_future(spark: SparkSession, warehouse: Warehouse) -> None:
+    """What it named would count as named by every plan since."""
+    planned(spark, warehouse, replace(WORLD, made_at=NOW + HOUR))
+    with pytest.raises(GuardRefused, match=r"memory/\w+-\w+ and .*due_objects/\w+-\w+ are of a plan that was made"):
+        planned(spark, warehouse, WORLD)
+    for table in ("due_objects", "memory"):
+        warehouse.remove_directory("orchard", table)
+    planned(spark, warehouse, WORLD)
+
+
+AGAIN = "lan again: `retention plan orchard --as-of 2026-11-01`."
+
+
+def test_a_plan_whose_objects_are_not_stored_any_more_is_not_carried_out(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    with pytest.raises(GuardRefused) as refused:
+        planned_objects(spark, warehouse, a_plan())
+    told = str(refused.value)
+    assert f"the stored objects of the plan {a_plan().plan_hash} are not complete. Nothing was deleted" in told
+    assert told.endswith(AGAIN)
+
+
+def test_a_plan_whose_heads_are_not_stored_any_more_is_not_carried_out(warehouse: Warehouse) -> None:
+    with pytest.raises(GuardRefused) as refused:
+        planned_heads(warehouse, a_plan())
+    told = str(refused.value)
+    assert told.startswith("orchard 2026-11-01: the heads of branches and tags at planning are no longer stored.")
+    assert "Nothing was deleted" in told
+    assert told.endswith(AGAIN)
+
+
+def test_a_plan_of_whose_objects_fewer_are_stored_does_not_stand(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Each machine of a cluster may have written its rows to a disk of its own."""
+    with pytest.raises(TableContractError) as refused:
+        keep_planned(warehouse, a_plan(), candidates(spark, Candidate(DEAD)), Heads({}, {}))
+    told = str(refused.value)
+    assert f"{warehouse.root}/orchard/planned_objects/{a_plan().plan_hash}: has 1 rows, and 2" in told
+    assert "were written. Nothing was deleted" in told
+    assert AGAIN in told
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        pytest.param({"approvals": 2}, "got an unexpected keyword argument 'approvals'", id="newer"),
+        pytest.param({"totals": None}, "has no 'totals'", id="much older"),
+        pytest.param({"live": None}, "missing 1 required positional argument: 'live'", id="older"),
+    ],
+)
+def test_a_plan_that_another_version_wrote_is_not_read(
+    warehouse: Warehouse, changes: dict[str, object], problem: str
+) -> None:
+    document = {**a_plan().document(), **changes}
+    document = {name: value for name, value in document.items() if value is not None or name not in changes}
+    warehouse.write_document(document, "orchard", PLANS, DAY.isoformat(), CURRENT)
+    with pytest.raises(TableContractError) as refused:
+        load_plan(warehouse, "orchard", DAY)
+    told = str(refused.value)
+    assert f"orchard: the plan of 2026-11-01 was written by another version: it {problem}. Nothing was deleted" in told
+    assert told.endswith(AGAIN)
+
+
+@pytest.mark.parametrize(
+    ("start", "problem"),
+    [
+        pytest.param("0" * 8, "2 plans", id="several"),
+        pytest.param("f" * 8, "no plan", id="none"),
+        pytest.param("0" * 7, "no plan", id="too_short"),
+    ],
+)
+def test_a_plan_is_found_by_the_beginning_of_its_hash_alone(warehouse: Warehouse, start: str, problem: str) -> None:
+    for number in (1, 2):
+        keep_plan(warehouse, a_plan(plan_hash=f"{number:064x}", made_at=NOW + number * HOUR))
+    with pytest.raises(GuardRefused) as refused:
+        find_plan(warehouse, "orchard", start)
+    told = str(refused.value)
+    assert f"orchard: {problem} of a hash that begins with '{start}'" in told
+    assert "Nothing was changed" in told
+    assert "`retention plan orchard`" in told
+    assert find_plan(warehouse, "orchard", f"{2:064x}").made_at == NOW + 2 * HOUR

@@ -1,0 +1,433 @@
+"""Housekeeping of the warehouse: which directories go, and that nothing goes that a run or a person still needs.
+
+The warehouses have hundreds of days. They are written as plans and sweeps write them, with files of a few bytes.
+"""
+
+import json
+import os
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+
+from retention_assets.config.configuration import Repository, load_configuration
+from retention_assets.config.limits import KeepSettings
+from retention_assets.definitions import build_definitions
+from retention_assets.errors import GuardRefused, StoreError, TableContractError
+from retention_assets.explain.plans import newest_plan
+from retention_assets.explain.status import status_of
+from retention_assets.repositories import housekeeping
+from retention_assets.repositories.housekeeping import Leftover, leftovers, remove_leftovers
+from retention_assets.state.lease import lease_in_force, take_lease
+from retention_assets.state.ledger import plans_with_ledgers
+from retention_assets.state.plan import find_plan, keep_plan, last_plan, withdraw_plan
+from retention_assets.state.records import Record, read_records, write_record
+from retention_assets.warehouse import warehouse as warehouse_module
+from retention_assets.warehouse.metadata import Details, PartitionMetadata
+from retention_assets.warehouse.warehouse import Warehouse
+from tests.clocks import GivenClock
+from tests.end_to_end.command import run
+from tests.explain.test_status import a_plan, a_record
+from tests.ledgers import write_ledger
+from tests.objectstore.s3 import Bucket
+
+NAME, TODAY = "orchard", date(2026, 11, 1)
+NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+KEEP = KeepSettings()
+OLD = 120  # days
+TABLES = ("storage_inventory", "addresses", "commit_graph", "policy_table", "deletion_report")
+
+
+class Days:
+    """A warehouse in which things happened on many days. Files get the time of their day."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        settings = {"kind": "lakefs", "namespace": "s3://lake/orchard", "source": {"dump": "d"}, "policy": ["p"]}
+        file = directory / "retention.yaml"
+        file.write_text(yaml.safe_dump({"warehouse": "w", "repositories": {NAME: settings}}), encoding="utf-8")
+        self.repository: Repository = load_configuration(file).repository(NAME)
+        self.warehouse = Warehouse(str(directory / "w"))
+        self._known: set[Path] = set()
+
+    @property
+    def root(self) -> Path:
+        return self.directory / "w" / NAME
+
+    def date_files(self, at: datetime) -> None:
+        """Give the files that were written since the last call the time `at`."""
+        fresh = {file for file in self.root.rglob("*") if file.is_file()} - self._known
+        for file in fresh:
+            os.utime(file, (at.timestamp(), at.timestamp()))
+        self._known |= fresh
+
+    def table(
+        self, table: str, day: date, at: datetime, *, refused: bool = False, taken_at: datetime | None = None
+    ) -> None:
+        folder = self.root / table / day.isoformat()
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("part-0.parquet", "_SUCCESS"):
+            (folder / name).write_text(name)
+        details = Details(refused="a guard" if refused else None)
+        self.warehouse.write_metadata(NAME, table, day, PartitionMetadata(taken_at or at, 1, "a-run", details))
+
+    def plan(self, age: int, *, swept: str = "", tables: tuple[str, ...] = TABLES, withdrawn: bool = False) -> str:
+        """Plan `age` days ago, and sweep the plan with this outcome if there is one. Return the hash."""
+        at, day = NOW - timedelta(days=age), TODAY - timedelta(days=age)
+        for table in tables:
+            self.table(table, day, at)
+        made = replace(a_plan(day), plan_hash=f"{age:08x}" * 8, made_at=at)
+        keep_plan(self.warehouse, made)
+        if withdrawn:
+            withdraw_plan(self.warehouse, NAME, day)
+        (self.root / "planned_objects" / made.plan_hash).mkdir(parents=True, exist_ok=True)
+        for name in ("part-0.parquet", "_SUCCESS"):
+            (self.root / "planned_objects" / made.plan_hash / name).touch()
+        self.warehouse.write_document({"branches": {}, "tags": {}}, NAME, "planned_heads", f"{made.plan_hash}.json")
+        self.warehouse.write_document(
+            {"plan_hash": made.plan_hash, "day": f"{day}"}, NAME, "approvals", f"{made.plan_hash}.json"
+        )
+        if swept:
+            write_ledger(self.warehouse, NAME, day, made.plan_hash, {"a": swept}, at, fence=1)
+            write_record(self.warehouse, self.record(made.plan_hash, day, **{swept: 1}))
+        self.date_files(at)
+        return made.plan_hash
+
+    def record(self, plan_hash: str, day: date, **outcomes: int) -> Record:
+        return replace(a_record(**outcomes), plan_hash=plan_hash, day=day.isoformat(), fence=1)
+
+    def leftovers(self, now: datetime = NOW, keep: KeepSettings = KEEP) -> set[str]:
+        return {one.path for one in leftovers(self.warehouse, self.repository, keep, now)}
+
+    def remove(self, now: datetime = NOW, keep: KeepSettings = KEEP) -> set[str]:
+        removed = remove_leftovers(self.warehouse, self.repository, keep, "a-run", lambda _: None, lambda: now)
+        return {one.path for one in removed}
+
+    def entries(self) -> set[str]:
+        """Return what is there: directories and documents, by table and name. Leases are left out."""
+        tables = [table for table in self.root.iterdir() if table.is_dir() and table.name != "leases"]
+        return {f"{table.name}/{one.name}" for table in tables for one in table.iterdir()}
+
+
+@pytest.fixture
+def days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Days:
+    monkeypatch.setattr(housekeeping, "_require_clock", lambda *_: None)  # files have made-up times
+    return Days(tmp_path)
+
+
+def day(age: int) -> str:
+    return (TODAY - timedelta(days=age)).isoformat()
+
+
+def partitions(age: int) -> set[str]:
+    return {f"{table}/{day(age)}" for table in TABLES if table != "policy_table"}
+
+
+def test_tables_and_objects_of_an_old_plan_that_nobody_swept_go(days: Days) -> None:
+    days.plan(1)
+    old = days.plan(OLD)
+    assert days.leftovers() == {*partitions(OLD), f"planned_objects/{old}", f"planned_heads/{old}.json"}
+    (days.root / "plans" / day(OLD) / "plan.html").touch()
+    documents = {f"plans/{day(OLD)}/{file.name}" for file in (days.root / "plans" / day(OLD)).iterdir()}
+    with_plans = days.leftovers(keep=KeepSettings(plans="100d"))
+    assert with_plans - days.leftovers() == {*documents, f"approvals/{old}.json"}
+
+
+def test_an_approval_that_was_withdrawn_stays_so_that_no_budget_approves_the_plan_again(days: Days) -> None:
+    days.plan(1)
+    old = days.plan(OLD)
+    days.warehouse.write_document(
+        {"plan_hash": old, "day": day(OLD), "withdrawn_by": "ada"}, NAME, "approvals", f"{old}.json"
+    )
+    long_ago = (NOW - timedelta(days=OLD)).timestamp()
+    os.utime(days.root / "approvals" / f"{old}.json", (long_ago, long_ago))
+    assert f"approvals/{old}.json" not in days.leftovers(keep=KeepSettings(plans="100d"))
+
+
+def test_of_a_swept_plan_only_the_tables_of_its_day_go(days: Days) -> None:
+    days.plan(1)
+    days.plan(OLD, swept="deleted")
+    assert days.leftovers(keep=KeepSettings(plans="100d")) == partitions(OLD)
+
+
+def test_nothing_goes_of_the_last_plan_however_old_it_is(days: Days) -> None:
+    days.plan(500)
+    assert days.leftovers() == set()
+    days.plan(400)
+    assert days.leftovers() & partitions(400) == set()
+    assert days.leftovers() >= partitions(500)
+
+
+def test_the_last_plan_that_stands_stays_when_newer_plans_were_withdrawn(days: Days) -> None:
+    days.plan(400)
+    for age in (300, 200, 150):
+        days.plan(age, withdrawn=True, tables=())
+    assert not days.leftovers() & partitions(400)
+
+
+def test_the_day_of_a_plan_with_objects_in_quarantine_stays_until_they_are_purged(days: Days) -> None:
+    days.plan(1)
+    held = days.plan(OLD, swept="quarantined")
+    assert days.leftovers() == set()
+    write_record(days.warehouse, days.record(held, TODAY - timedelta(days=OLD), purged=1))
+    assert days.leftovers() == partitions(OLD)
+
+
+def test_the_day_of_a_sweep_without_a_record_stays(days: Days) -> None:
+    days.plan(1)
+    begun = days.plan(OLD)
+    write_ledger(days.warehouse, NAME, TODAY - timedelta(days=OLD), begun, {"a": "attempted"}, NOW, fence=3)
+    assert days.leftovers() == set()
+
+
+def test_a_plan_that_may_still_be_swept_stays_when_approvals_last_longer_than_tables(days: Days) -> None:
+    days.plan(1)
+    days.plan(OLD)
+    approval = days.repository.settings.approval.model_copy(update={"life": timedelta(days=365)})
+    settings = days.repository.settings.model_copy(update={"approval": approval})
+    days.repository = replace(days.repository, settings=settings)
+    assert days.leftovers() == set()
+
+
+def test_an_old_day_that_was_planned_again_lately_stays(days: Days) -> None:
+    days.plan(1)
+    days.plan(OLD)
+    for file in (days.root / "addresses" / day(OLD)).iterdir():
+        os.utime(file, (NOW.timestamp(), NOW.timestamp()))
+    assert days.leftovers() & partitions(OLD) == partitions(OLD) - {f"addresses/{day(OLD)}"}
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_the_tables_with_the_newest_data_stay_on_whatever_day_they_are(days: Days, ahead: bool) -> None:
+    """A clock was wrong once: these tables say that they are of the future, so runs use the newest of the others."""
+    days.plan(OLD)
+    days.plan(OLD + 10)
+    days.table("addresses", TODAY - timedelta(days=OLD + 30), NOW, taken_at=NOW - timedelta(days=OLD + 5))
+    days.date_files(NOW - timedelta(days=OLD + 5))
+    taken_at = NOW + timedelta(days=1000) if ahead else NOW - timedelta(days=OLD - 1)
+    days.table("addresses", TODAY - timedelta(days=OLD + 20), NOW, taken_at=taken_at)
+    days.table("addresses", TODAY - timedelta(days=OLD - 1), NOW, taken_at=NOW, refused=True)
+    days.date_files(NOW - timedelta(days=OLD - 1))
+    kept = {age for age in (OLD, OLD + 10, OLD + 20, OLD + 30) if f"addresses/{day(age)}" not in days.leftovers()}
+    assert kept == {OLD, OLD + 20}
+
+
+def test_tables_of_another_location_and_unknown_directories_are_not_touched(days: Days) -> None:
+    days.plan(1)
+    days.plan(OLD)
+    for name in ("notes/2020-01-01", "addresses/readme", "memory/20200101T000000-abc", "due_objects/20200101T0-abc"):
+        (days.root / name).mkdir(parents=True)
+        (days.root / name / "file").touch()
+    days.date_files(NOW - timedelta(days=500))
+    plan_hash = f"{OLD:08x}" * 8
+    assert days.remove() == {*partitions(OLD), f"planned_objects/{plan_hash}", f"planned_heads/{plan_hash}.json"}
+    days.warehouse.write_document({"namespace": "s3://another", "storage": "s3://another"}, NAME, "place.json")
+    with pytest.raises(GuardRefused, match="belong to another location"):
+        days.remove()
+
+
+def test_no_other_run_is_beside_a_removal_and_a_failed_one_goes_on(days: Days, monkeypatch: pytest.MonkeyPatch) -> None:
+    days.plan(1)
+    days.plan(OLD)
+    expected = days.leftovers()
+    take_lease(days.warehouse, NAME, "a sweep", NOW, timedelta(minutes=30))
+    with pytest.raises(GuardRefused, match="a sweep has the lease"):
+        days.remove()
+    later = NOW + timedelta(hours=1)
+    remove_directory = Warehouse.remove_directory
+    for count in (0, 1, 1, 1):
+        steps = iter(range(count))
+
+        def interrupted(warehouse: Warehouse, *parts: str, left: Iterator[int] = steps) -> None:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            remove_directory(warehouse, *parts)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Warehouse, "remove_directory", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                days.remove(later)
+        for path in expected:  # what is left is complete, or no run takes it for complete
+            table, name = path.split("/")
+            if (days.root / path).is_dir() and table in TABLES and not days.warehouse.is_complete(NAME, table, name):
+                with pytest.raises(TableContractError, match="is missing, or was not written completely"):
+                    days.warehouse.metadata(NAME, table, date.fromisoformat(name))
+    assert lease_in_force(days.warehouse, NAME, later) is None
+    days.remove(later)
+    assert not expected & days.entries()
+
+
+def test_files_that_cannot_be_removed_are_named(days: Days, monkeypatch: pytest.MonkeyPatch) -> None:
+    days.plan(1, tables=("addresses",))
+    days.plan(OLD, tables=("addresses",))
+
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError("this user may not delete files")
+
+    monkeypatch.setattr("os.unlink", denied)
+    with pytest.raises(StoreError) as refused:
+        days.remove()
+    told = str(refused.value)
+    assert re.search(r"orchard/\S+: \d files could not be removed, \S+ first\. The other files were removed\.", told)
+    assert told.endswith("Let the credentials of the warehouse delete objects, then run the same command again.")
+
+
+def test_what_is_written_during_a_removal_stays(days: Days, monkeypatch: pytest.MonkeyPatch) -> None:
+    days.plan(1)
+    days.plan(OLD)
+    found = leftovers(days.warehouse, days.repository, KEEP, NOW)
+    monkeypatch.setattr(housekeeping, "leftovers", lambda *_: found)
+    (days.root / "addresses" / day(OLD) / "part-1.parquet").touch()  # a plan makes this day again
+    assert days.remove() == {one.path for one in found} - {f"addresses/{day(OLD)}"}
+    assert len(list((days.root / "addresses" / day(OLD)).iterdir())) == 4
+
+
+def test_links_are_not_followed(days: Days) -> None:
+    days.plan(1)
+    days.plan(OLD)
+    outside = days.directory / "outside"
+    (days.root / "addresses" / day(OLD)).rename(outside)
+    (days.root / "addresses" / day(OLD)).symlink_to(outside)
+    inside = days.root / "commit_graph" / day(OLD) / "part-1.parquet"
+    inside.symlink_to(outside / "part-0.parquet")
+    os.utime(inside, (0, 0), follow_symlinks=False)
+    assert f"addresses/{day(OLD)}" not in days.remove()
+    assert len(list(outside.iterdir())) == 3
+    assert not inside.is_symlink()
+
+
+def test_a_clock_that_differs_from_the_store_s_is_refused(tmp_path: Path) -> None:
+    days = Days(tmp_path)  # files are written now, and this run believes that it is a year later
+    days.plan(1)
+    days.plan(OLD)
+    with pytest.raises(GuardRefused, match="Set the clock"):
+        days.remove(datetime.now(UTC) + timedelta(days=365))
+    assert partitions(OLD) <= days.entries()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_runs_read_is_the_same_before_and_after(days: Days, seed: int) -> None:
+    """Random years of plans and sweeps: of what is read, nothing changes, and all that is old and unread is gone."""
+    chance = random.Random(seed)
+    ages = sorted(chance.sample(range(chance.choice((0, 100)), 400), 30), reverse=True)
+    for age in ages:
+        outcome = chance.choice(("", "", "", "deleted", "quarantined"))
+        days.plan(age, swept=outcome, withdrawn=chance.random() < 0.2)
+        if outcome == "quarantined" and chance.random() < 0.5:
+            plan_hash = f"{age:08x}" * 8
+            write_record(days.warehouse, days.record(plan_hash, TODAY - timedelta(days=age), purged=1))
+    before, there = _read(days), days.entries()
+    removed = days.remove()
+    assert days.entries() == there - removed
+    assert days.remove() == set()
+    assert _read(days) == before
+    held = {row["plan"]["day"] for row in before["quarantine"]}
+    old = {day(age) for age in ages if age > KEEP.tables.days + 1} - {before["last"], before["standing"], *held}
+    assert {path for table in TABLES if table != "policy_table" for path in _days_of(days, table)} & old == set()
+    assert {one.split("/")[1] for one in removed if one.split("/")[0] in TABLES} == old
+
+
+def _days_of(days: Days, table: str) -> set[str]:
+    return {path.name for path in (days.root / table).iterdir()}
+
+
+def _read(days: Days) -> dict[str, Any]:
+    """Return what plans, sweeps, verifications, `explain` and `status` read of earlier days."""
+    warehouse, last = days.warehouse, last_plan(days.warehouse, NAME, TODAY)
+    assert last is not None
+    try:
+        standing = newest_plan(warehouse, days.repository, None)[0]
+        needed: Any = [standing.metadata(table) for table in TABLES]
+        newest = standing.plan.day.isoformat()
+    except GuardRefused:
+        needed, newest = None, None
+    swept = plans_with_ledgers(warehouse, NAME)
+    plans = [find_plan(warehouse, NAME, plan, date.fromisoformat(of_day)) for of_day, plan in swept]
+    status = status_of(warehouse, days.repository, NOW).document()
+    held = {(row["day"], row["plan_hash"]) for row in status["quarantine"]}
+    return {
+        "last": last.day.isoformat(),
+        "standing": newest,
+        "tables": needed,
+        "plans": plans,
+        "objects": [warehouse.is_complete(NAME, "planned_objects", plan.plan_hash) for plan in plans],
+        "status": status,
+        "quarantine": [{"plan": {"day": of_day}} for of_day, _ in held],
+        "held": [
+            warehouse.metadata(NAME, table, date.fromisoformat(of_day))
+            for of_day, _ in sorted(held)
+            for table in TABLES
+        ],
+        "records": list(read_records(warehouse, NAME)),
+        "policies": _days_of(days, "policy_table"),
+    }
+
+
+def test_the_command_removes_nothing_unless_it_is_told_to(days: Days) -> None:
+    days.plan(1)
+    days.plan(OLD)
+    before = days.entries()
+    shown = run("--config", days.directory / "retention.yaml", "housekeeping", "--json")
+    assert {row["path"] for row in shown.document()} == days.leftovers(datetime.now(UTC))
+    assert days.entries() == before
+    told = run("--config", days.directory / "retention.yaml", "housekeeping", NAME)
+    assert "would be removed" in told.out
+    assert "--execute" in told.out
+
+
+def test_a_warehouse_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    Warehouse(str(tmp_path)).write_layout()
+    assert json.loads((tmp_path / "warehouse.json").read_text()) == {"layout": 1}
+    (tmp_path / "warehouse.json").write_text('{"layout": 2}')
+    warehouse_module._KNOWN_LAYOUTS.discard(str(tmp_path))  # as in another process
+    with pytest.raises(TableContractError, match="has layout 2, and this version of retention_assets reads layout 1"):
+        Warehouse(str(tmp_path))
+
+
+def test_the_job_in_dagster_removes_what_it_logs_when_it_is_told_to(days: Days) -> None:
+    days.plan(OLD)
+    days.plan(OLD + 10)
+    definitions = build_definitions(
+        load_configuration(days.directory / "retention.yaml"), clock=GivenClock(lambda: NOW)
+    )
+    job, before = definitions.resolve_job_def("orchard_housekeeping"), days.entries()
+    for execute in (False, True):
+        config = {"ops": {"housekeeping__orchard": {"config": {"execute": execute}}}}
+        assert job.execute_in_process(run_config=config).success
+        assert (days.entries() == before) is not execute
+    assert not partitions(OLD + 10) & days.entries()
+
+
+def test_leftovers_name_their_size(days: Days) -> None:
+    days.plan(1)
+    days.plan(OLD)
+    found = {one.path: one for one in leftovers(days.warehouse, days.repository, KEEP, NOW)}
+    folder = days.root / "addresses" / day(OLD)
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    at = NOW - timedelta(days=OLD)
+    assert found[f"addresses/{day(OLD)}"] == Leftover(f"addresses/{day(OLD)}", "older than 90d", 3, size, at)
+
+
+def test_a_warehouse_in_a_bucket_is_kept_alike(days: Days, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT", bucket.endpoint)
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    warehouse = days.warehouse = Warehouse(f"s3a://{bucket.name}/tables")
+    rows = pa.table({"address": ["a"]})
+    for table in ("addresses", "policy_table"):
+        for age in (1, OLD):
+            of_day = TODAY - timedelta(days=age)
+            warehouse.append_rows(rows, NAME, table, of_day.isoformat(), "part-0.parquet")
+            warehouse.mark_complete(NAME, table, of_day.isoformat())
+            warehouse.write_metadata(NAME, table, of_day, PartitionMetadata(NOW - timedelta(days=age), 1, "a-run"))
+    warehouse.append_rows(rows, NAME, f"addresses/{day(OLD)}-not-this", "part-0.parquet")
+    a_year_later = datetime.now(UTC) + timedelta(days=365)
+    assert days.remove(a_year_later) == {f"addresses/{day(OLD)}"}
+    assert warehouse.directories(NAME, "addresses") == [f"{day(OLD)}-not-this", day(1)]
+    assert warehouse.directories(NAME, "policy_table") == [day(OLD), day(1)]

@@ -1,0 +1,109 @@
+"""A frame becomes a table's, or the contract says why not."""
+
+from datetime import date
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from retention_assets.core.digest import candidates_digest
+from retention_assets.errors import ConfigurationError, TableContractError
+from retention_assets.tables import STORAGE_INVENTORY, TABLES
+from retention_assets.warehouse.table_writer import conform, write_rows
+from retention_assets.warehouse.warehouse import Warehouse
+from tests.frames import NOW, Listed, inventory
+
+_FORM = "spark.sql.parquet.outputTimestampType"
+EMPTY = STORAGE_INVENTORY.schema.empty_table()
+
+
+def test_columns_come_in_the_contracts_order_and_types(spark: SparkSession) -> None:
+    frame = inventory(spark, Listed("a")).select(
+        "source", "etag", F.col("size").cast("int"), "last_modified", "address"
+    )
+    made = conform(frame, STORAGE_INVENTORY)
+    assert made.columns == STORAGE_INVENTORY.schema.names
+    assert dict(made.dtypes)["size"] == "bigint"
+    assert made.first() == inventory(spark, Listed("a")).first()
+
+
+@pytest.mark.parametrize("form", ["INT96", "TIMESTAMP_MICROS"])
+def test_times_are_read_as_instants_whatever_form_the_session_writes(
+    spark: SparkSession, tmp_path: Path, form: str
+) -> None:
+    rows, warehouse = inventory(spark, Listed("a"), Listed("b")), Warehouse(str(tmp_path))
+    before = spark.conf.get(_FORM)
+    spark.conf.set(_FORM, form)
+    try:
+        rows.write.parquet(warehouse.location("orchard", "rows"))
+    finally:
+        spark.conf.set(_FORM, before) if before else spark.conf.unset(_FORM)
+    found = warehouse.frame(spark, "orchard", "rows")
+    assert dict(found.dtypes)["last_modified"] == "timestamp"
+    assert candidates_digest(found) == candidates_digest(rows)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_an_empty_table_of_each_contract_conforms_to_it(spark: SparkSession, name: str) -> None:
+    contract = TABLES[name]
+    made = conform(spark.createDataFrame(contract.schema.empty_table()), contract)
+    kinds = {
+        field.name: str(field.type).replace(" not null", "") for field in to_arrow_schema(made.schema, timezone="UTC")
+    }
+    assert kinds == {field.name: str(field.type).replace(" not null", "") for field in contract.schema}
+
+
+@pytest.mark.parametrize(
+    ("added", "dropped", "complaint"),
+    [
+        pytest.param({}, ["etag"], "storage_inventory: columns missing or unexpected: etag", id="missing"),
+        pytest.param({"more": "1"}, [], "storage_inventory: columns missing or unexpected: more", id="unexpected"),
+        pytest.param(
+            {"Size": "1"}, ["size"], "storage_inventory: columns missing or unexpected: Size, size", id="case"
+        ),
+        pytest.param(
+            {"size": "address"}, [], "storage_inventory: .*size", id="a_type_that_cannot_become_the_contracts"
+        ),
+    ],
+)
+def test_what_differs_is_an_error_that_names_the_table_and_the_column(
+    spark: SparkSession, added: dict[str, str], dropped: list[str], complaint: str
+) -> None:
+    frame = inventory(spark, Listed("a")).drop(*dropped)
+    frame = frame.withColumns({name: F.expr(value) for name, value in added.items()})
+    with pytest.raises(TableContractError, match=f"{complaint}.* The table was not written. .* report it"):
+        conform(frame, STORAGE_INVENTORY)
+
+
+@pytest.mark.parametrize(
+    ("rows", "differing"),
+    [
+        pytest.param(EMPTY.drop_columns(["etag"]), "etag", id="missing"),
+        pytest.param(EMPTY.append_column("more", pa.array([], pa.int8())), "more", id="unexpected"),
+        pytest.param(EMPTY.select(EMPTY.column_names[::-1]), "their order", id="another_order"),
+    ],
+)
+def test_rows_of_the_driver_that_differ_are_an_error_that_names_the_table_and_the_column(
+    tmp_path: Path, rows: pa.Table, differing: str
+) -> None:
+    warehouse = Warehouse(str(tmp_path))
+    with pytest.raises(TableContractError) as refused:
+        write_rows(rows, warehouse, "orchard", STORAGE_INVENTORY.name, date(2026, 11, 1), shared=False)
+    told = str(refused.value)
+    assert f"storage_inventory: columns other than the table's: {differing}. The table was not written." in told
+    assert "report it" in told
+    assert warehouse.directories() == []
+
+
+def test_a_session_on_other_machines_writes_no_table_to_a_directory_of_this_one(tmp_path: Path) -> None:
+    """The configuration may say `local[*]`, and the project may hand over the session of a cluster."""
+    conf = SimpleNamespace(get=lambda name, default=None: "spark://far:7077" if name == "spark.master" else default)
+    rows: Any = SimpleNamespace(sparkSession=SimpleNamespace(conf=conf))
+    with pytest.raises(ConfigurationError, match="spark://far:7077 also runs on other machines"):
+        write_rows(cast("Any", rows), Warehouse(str(tmp_path)), "orchard", "addresses", NOW.date(), shared=False)
+    assert list(tmp_path.iterdir()) == []

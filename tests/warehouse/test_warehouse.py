@@ -1,0 +1,186 @@
+"""Documents of the warehouse that only one of several writers may write, and tables that have lost rows."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from retention_assets.errors import StoreError, TableContractError
+from retention_assets.lakefs.rules.tables import commit_graph_rows, potential_commits_rows
+from retention_assets.tables import NAMES, POTENTIAL_COMMITS
+from retention_assets.warehouse import warehouse as module
+from retention_assets.warehouse.metadata import PartitionMetadata
+from retention_assets.warehouse.table_writer import write_rows
+from retention_assets.warehouse.warehouse import Warehouse
+from tests.objectstore.s3 import Bucket
+
+PLACE = ("orchard", "leases", "00000001.json")
+
+
+@pytest.fixture(params=["local", "url"])
+def warehouse(request: pytest.FixtureRequest, tmp_path: Path, bucket: Bucket) -> Iterator[Warehouse]:
+    """A warehouse in a directory, and one behind a URL, for which the environment has the options."""
+    if request.param == "local":
+        yield Warehouse(str(tmp_path))
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT", bucket.endpoint)
+        patch.setenv("AWS_ALLOW_HTTP", "true")
+        yield Warehouse(f"s3a://{bucket.name}/tables")
+
+
+def test_a_document_that_is_there_is_not_created_again(warehouse: Warehouse) -> None:
+    assert warehouse.create_document({"holder": "a"}, *PLACE) is True
+    assert warehouse.create_document({"holder": "b"}, *PLACE) is False
+    assert warehouse.create_document({"holder": "a"}, *PLACE) is False
+    assert warehouse.read_document(*PLACE) == {"holder": "a"}
+
+
+def test_of_several_writers_at_once_one_creates_it(warehouse: Warehouse) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        done = list(pool.map(lambda number: warehouse.create_document({"holder": number}, *PLACE), range(8)))
+    assert done.count(True) == 1
+    assert warehouse.read_document(*PLACE) == {"holder": done.index(True)}
+
+
+def test_where_it_cannot_be_written_nothing_is_said_to_be_there(tmp_path: Path) -> None:
+    warehouse = Warehouse(str(tmp_path))
+    (tmp_path / "orchard").write_text("no directory")
+    with pytest.raises(StoreError, match=r"cannot write 'orchard/leases/00000001\.json'"):
+        warehouse.create_document({"holder": "a"}, *PLACE)
+
+
+# A reading that leaves Python objects to Arrow's threads aborts one such process in five.
+_ENDS_RIGHT_AFTER_READING = """
+import os, sys
+import pyarrow.dataset  # once, not in each child
+from retention_assets.warehouse.warehouse import Warehouse
+for _ in range(40):  # what is not flushed is printed by each child too
+    child = os.fork()
+    if not child:
+        Warehouse(sys.argv[1]).read_rows(*sys.argv[2:])
+        sys.exit(3)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+def test_a_process_that_ends_right_after_it_read_rows_has_its_own_exit_status(tmp_path: Path) -> None:
+    rows = pa.table({name: ["x"] * 10 for name in ("address", "size", "outcome", "detail", "at", "fence")})
+    Warehouse(str(tmp_path)).append_rows(rows, "orchard", "ledgers", "part.parquet")
+    script = [sys.executable, "-c", _ENDS_RIGHT_AFTER_READING, str(tmp_path), "orchard", "ledgers", "part.parquet"]
+    done = subprocess.run(script, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["3"] * 40, done.stderr
+
+
+# ---- rows
+
+
+DAY = date(2026, 11, 1)
+TABLE = ("orchard", "addresses", DAY.isoformat())
+
+
+def write_parts(warehouse: Warehouse, *sizes: int) -> None:
+    for number, size in enumerate(sizes):
+        rows = pa.table({"address": [f"data/{row}" for row in range(size)]})
+        warehouse.append_rows(rows, *TABLE, f"part-{number:05d}.snappy.parquet")
+    warehouse.append_rows(pa.table({"address": ["hidden"]}), *TABLE, "_part.parquet")
+
+
+def test_the_rows_of_a_table_are_counted_over_all_its_files(warehouse: Warehouse) -> None:
+    assert warehouse.row_count(*TABLE) == 0
+    write_parts(warehouse, 3, 0, 40)
+    assert warehouse.row_count(*TABLE) == 43
+    warehouse.require_rows("orchard", "addresses", DAY, 43)
+
+
+def test_a_footer_that_is_longer_than_what_is_read_first_is_read_whole(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FOOTER", 16)
+    write_parts(warehouse, 3, 40)
+    assert warehouse.row_count(*TABLE) == 43
+
+
+@pytest.mark.parametrize("written", [42, 44, 0])
+def test_a_table_with_other_rows_than_were_written_is_refused(warehouse: Warehouse, written: int) -> None:
+    write_parts(warehouse, 3, 40)
+    with pytest.raises(TableContractError) as refused:
+        warehouse.require_rows("orchard", "addresses", DAY, written)
+    told = str(refused.value)
+    assert f"{warehouse.root}/orchard/addresses/2026-11-01: has 43 rows, " in told
+    assert f"and {written} were written. Nothing was deleted" in told
+    assert "`retention plan orchard --as-of 2026-11-01`" in told
+
+
+def test_a_file_that_was_cut_off_is_named(tmp_path: Path) -> None:
+    warehouse = Warehouse(str(tmp_path))
+    write_parts(warehouse, 40)
+    file = tmp_path.joinpath(*TABLE, "part-00000.snappy.parquet")
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(TableContractError, match=r"part-00000\.snappy\.parquet: is truncated, or not a Parquet file"):
+        warehouse.row_count(*TABLE)
+
+
+@pytest.mark.parametrize("kept", [0, 10, None], ids=["empty", "cut_off", "missing"])
+def test_appended_rows_that_are_missing_or_cut_off_are_named(tmp_path: Path, kept: int | None) -> None:
+    warehouse = Warehouse(str(tmp_path))
+    warehouse.append_rows(pa.table({"address": ["a"]}), "orchard", "memory", "plan", "commits.parquet")
+    file = tmp_path / "orchard" / "memory" / "plan" / "commits.parquet"
+    content = file.read_bytes()
+    file.unlink() if kept is None else file.write_bytes(content[:kept])
+    with pytest.raises(TableContractError) as refused:
+        warehouse.read_rows("orchard", "memory", "plan", "commits.parquet")
+    assert "orchard/memory/plan/commits.parquet: the file is missing or incomplete. Nothing was deleted" in str(
+        refused.value
+    )
+    assert str(refused.value).endswith("Copy it from a backup of the warehouse.")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b'{"holder": ', b"[]", b"\xff"], ids=["empty", "cut_off", "a_list", "no_text"]
+)
+def test_a_document_that_is_no_object_is_named(tmp_path: Path, content: bytes) -> None:
+    warehouse = Warehouse(str(tmp_path))
+    warehouse.write_document({"holder": "a"}, *PLACE)
+    tmp_path.joinpath(*PLACE).write_bytes(content)
+    with pytest.raises(TableContractError) as refused:
+        warehouse.read_document(*PLACE)
+    assert "orchard/leases/00000001.json: is not a JSON object. Nothing was deleted" in str(refused.value)
+    assert str(refused.value).endswith("Copy it from a backup of the warehouse.")
+
+
+def test_a_table_that_lacks_columns_is_refused_with_the_command_that_makes_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A version before wrote it: Spark alone would complain of a column that cannot be resolved."""
+    warehouse = Warehouse(str(tmp_path))
+    write_parts(warehouse, 3, 40)
+    tmp_path.joinpath(*TABLE, "_SUCCESS").touch()
+    warehouse.write_metadata("orchard", "addresses", DAY, PartitionMetadata(datetime.now(UTC), 43, "a-run"))
+    with pytest.raises(TableContractError) as refused:
+        warehouse.rows(spark, "orchard", "addresses", DAY)
+    told = str(refused.value)
+    assert (
+        "orchard: addresses of 2026-11-01 is missing the columns active, added_at, at_head, branches, due_since,"
+        in told
+    )
+    assert "another version made it. Nothing was deleted" in told
+    assert "`retention plan orchard --as-of 2026-11-01`" in told
+    assert warehouse.rows(spark, "orchard", "addresses", DAY, ["address"]).frame.count() == 43
+
+
+def test_the_files_of_lists_that_have_each_name_once_have_the_schema_of_the_table(tmp_path: Path) -> None:
+    rows = potential_commits_rows(commit_graph_rows([]), {}, {}, frozenset())
+    assert rows.schema.field("branches").type == NAMES
+    write_rows(rows, Warehouse(str(tmp_path)), "orchard", "potential_commits", DAY, shared=True)
+    stored = pq.read_schema(next(tmp_path.rglob("*.parquet")))
+    expected = POTENTIAL_COMMITS.stored
+    assert [stored.field(name).type.value_field.nullable for name in ("branches", "left_branches")] == [True, True]
+    assert stored.names == expected.names

@@ -1,1 +1,1 @@
-"""All of Icechunk: its rules, formats and source, its edits, and how a sweep of it is planned and verified."""
+"""All code that is only for Icechunk: rules, file formats, source, edits, and the planning and verifying of sweeps."""

@@ -120,7 +120,7 @@ def test_the_decision_about_each_snapshot_is_told(either: Planned) -> None:
     plan = load_plan(either.lake.warehouse, NAME, DAY)
     edits = planned_edits(either.lake.warehouse, plan)
     assert set(edits.released) == {either.ids[name] for name in gone}
-    assert set(edits.seen) == {*either.ids.values(), INITIAL}
+    assert set(edits.known) == {*either.ids.values(), INITIAL}
     assert edits.cutoff < plan.made_at - timedelta(hours=23)
 
 

@@ -60,7 +60,7 @@ def test_branches_and_tags_are_changed_and_each_change_is_recorded(tmp_path: Pat
     for arguments, kind in zip(commands, kinds, strict=True):
         answer = command(*arguments)
         assert answer.status == 0
-        assert ("let none of them commit meanwhile" in " ".join(answer.err.split())) is (spec_version == 2)
+        assert ("Let none of them commit meanwhile" in " ".join(answer.err.split())) is (spec_version == 2)
         assert answer.document() == {"repository": "field", "done": kind, "conflicts": 0}
     found = {name: line[0] for name, line in histories(command.place.open()).items()}
     assert found == {"branch dev": "y", "branch main": "f", "branch side": "b", "tag v2": "f", "tag v3": "c"}

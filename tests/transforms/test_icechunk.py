@@ -125,7 +125,7 @@ def test_a_manifest_that_lacks_refs_is_refused_where_it_stays(spark: SparkSessio
         pytest.param(
             False, CUTOFF, "1 referenced objects are missing: chunks/b. They are single objects", id="missing"
         ),
-        pytest.param(True, CUTOFF + 100_000 * DAY, "1 objects, chunks/b first, are there and old", id="overlooked"),
+        pytest.param(True, CUTOFF + 100_000 * DAY, "1 old objects, chunks/b first, exist but are not", id="overlooked"),
         pytest.param(True, OLD - 10_000 * DAY, "", id="written_after_the_listing"),
     ],
 )

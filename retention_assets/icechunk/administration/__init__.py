@@ -1,1 +1,1 @@
-"""What a person changes in an Icechunk repository: branches, tags, status, format."""
+"""The changes that a person makes to an Icechunk repository: branches, tags, status, format."""

@@ -1,6 +1,7 @@
 """Changes branches, tags and the status of a repository of either format, on behalf of a user.
 
-Every operation of a user runs under the repository's lease, so that no sweep runs, and is recorded.
+Every operation of a user runs under the repository's lease, so that no sweep runs at the same time. Each operation gets
+an audit record.
 Source: seed 003; Icechunk facts 5.
 """
 
@@ -55,47 +56,48 @@ class Operations:
     def create_branch(self, name: str, snapshot: str) -> int:
         """Create a branch on a snapshot."""
         snapshot_id = _id(snapshot)
-        return self._done(
+        return self._apply(
             lambda repo, stamp: edits.create_branch(repo, name, snapshot_id, stamp),
-            lambda: self._references.create_branch(name, self._known(snapshot)),
+            lambda: self._references.create_branch(name, self._existing(snapshot)),
         )
 
     def delete_branch(self, name: str) -> int:
         """Delete a branch; its snapshots stay until the next garbage collection."""
-        return self._done(
+        return self._apply(
             lambda repo, stamp: edits.delete_branch(repo, name, stamp), lambda: self._references.delete_branch(name)
         )
 
     def reset_branch(self, name: str, snapshot: str, expected: str | None = None) -> int:
         """Move a branch to another snapshot. If `expected` is given, the branch must be on that snapshot."""
         snapshot_id, old = _id(snapshot), None if expected is None else _id(expected)
-        return self._done(
+        return self._apply(
             lambda repo, stamp: edits.reset_branch(repo, name, snapshot_id, stamp, old),
-            lambda: self._references.reset_branch(name, self._known(snapshot), old),
+            lambda: self._references.reset_branch(name, self._existing(snapshot), old),
         )
 
     def create_tag(self, name: str, snapshot: str) -> int:
         """Create a tag on a snapshot."""
         snapshot_id = _id(snapshot)
-        return self._done(
+        return self._apply(
             lambda repo, stamp: edits.create_tag(repo, name, snapshot_id, stamp),
-            lambda: self._references.create_tag(name, self._known(snapshot)),
+            lambda: self._references.create_tag(name, self._existing(snapshot)),
         )
 
     def delete_tag(self, name: str) -> int:
         """Delete a tag; its name can never be used again."""
-        return self._done(
+        return self._apply(
             lambda repo, stamp: edits.delete_tag(repo, name, stamp), lambda: self._references.delete_tag(name)
         )
 
     def set_status(self, availability: Availability, reason: str | None = None) -> int:
         """Set whether the repository accepts writes. Errors: GuardRefused in format 1, which has no status."""
-        return self._done(
+        return self._apply(
             lambda repo, stamp: edits.set_status(repo, availability, reason, stamp),
             partial(_refuse_status, self._url),
         )
 
-    def _done(self, edit: Edit, in_format_1: Callable[[], object]) -> int:
+    def _apply(self, edit: Edit, in_format_1: Callable[[], object]) -> int:
+        """Make the `edit` in format 2, or call `in_format_1` in format 1; return the number of conflicts."""
         if self._source.repo_object() is not None:
             return self._commits.commit(edit).conflicts
         self._source.references()  # raises when there is no repository
@@ -103,7 +105,8 @@ class Operations:
         self._source.require_still_format_1()
         return 0
 
-    def _known(self, text: str) -> bytes:
+    def _existing(self, text: str) -> bytes:
+        """Return the id of the snapshot. Errors: GuardRefused when the snapshot's file does not exist."""
         path = f"{SNAPSHOTS}{text}"
         try:
             return read_snapshot(self._reader.read(path), self._reader.describe(path)).id
@@ -120,7 +123,7 @@ def _refuse_status(url: str) -> None:
 def _id(text: str) -> bytes:
     if not is_canonical(text):
         raise ConfigurationError(
-            f"{text!r} is not the id of a snapshot: 20 characters, as `log` shows. Nothing was changed."
+            f"{text!r} is not the id of a snapshot: an id has 20 characters, as `log` shows. Nothing was changed."
         )
     return decode_id(text)
 

@@ -48,15 +48,18 @@ def upgrade(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: bool
     old = _old_files(access)  # listed before any of them is read, so a later change is noticed by its ETag
     repo = IcechunkSource(access, clock).state().repo
     if repo is not None and not old:
-        raise GuardRefused(f"{access.url}: it is of format 2 already. Nothing was changed. No action is needed.")
-    made = Upgrade(repo, frozenset()) if repo else _first_part(access, clock, dry_run=dry_run)
+        raise GuardRefused(
+            f"{access.url}: the repository has format 2 already. Nothing was changed. No action is needed."
+        )
+    made = Upgrade(repo, frozenset()) if repo else _new_repo_object(access, clock, dry_run=dry_run)
     if not dry_run:
         _remove(access, old)
     counts = (len(made.repo.snapshots), len(made.repo.branches), len(made.repo.tags), len(made.left_out))
     return Upgraded(*counts, removed=tuple(one.path for one in old), was_half_done=repo is not None)
 
 
-def _first_part(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: bool) -> Upgrade:
+def _new_repo_object(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: bool) -> Upgrade:
+    """Build the repo object from the files of format 1, and write it; a dry run does not write it."""
     source = IcechunkSource(access, clock)
     references, config = source.references(), _configuration(ObjectReader(access))
     made = upgraded(_version_1(source, references, config), clock())
@@ -64,8 +67,8 @@ def _first_part(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: 
     if not dry_run:
         if not ObjectWriter(access).create(REPO, write_repo(made.repo)):
             raise GuardRefused(
-                f"{access.url}: somebody else upgraded it just now. Nothing was changed. Upgrade again to remove what "
-                "is left of format 1."
+                f"{access.url}: somebody else upgraded the repository just now. Nothing was changed. Upgrade again to "
+                "remove the files of format 1 that are left."
             )
         _require_nobody_wrote(access, source, references, config, made)
     return made
@@ -105,12 +108,13 @@ def _require_nobody_wrote(
     found = source.repo_object()
     if found is None or found.repo != made.repo or not ObjectReplacer(access).remove(REPO, found.etag):
         raise GuardRefused(
-            f"{access.url}: somebody wrote to it in format 1 during the upgrade, and somebody else already in format "
-            f"2. Its old files were left alone. Save what the old references name, then upgrade again to remove them."
+            f"{access.url}: somebody wrote to the repository in format 1 during the upgrade, and somebody else has "
+            f"already written to it in format 2. The old files were not deleted. Save the snapshots that the old "
+            f"references name, then upgrade again to remove the old files."
         )
     raise GuardRefused(
-        f"{access.url}: somebody wrote to it during the upgrade, which was taken back. Nothing was deleted. Stop all "
-        f"writers of format 1, and upgrade again."
+        f"{access.url}: somebody wrote to the repository during the upgrade, so the upgrade was undone. No old file "
+        f"was deleted. Stop all writers of format 1, and upgrade again."
     )
 
 
@@ -130,6 +134,6 @@ def _remove(access: StoreAccess, old: Sequence[DeleteTarget]) -> None:
     for one, result in left:
         why = "somebody wrote to it meanwhile" if result.outcome is Outcome.SKIPPED else result.detail
         raise StoreError(
-            f"{access.url}/{one.path}: it was not deleted: {why}. The repository is upgraded; {len(left):,} of its old "
-            f"files are left. Stop all writers of format 1, and upgrade again to remove them."
+            f"{access.url}/{one.path}: the file was not deleted: {why}. The repository is upgraded; {len(left):,} of "
+            f"its old files are left. Stop all writers of format 1, and upgrade again to remove them."
         )

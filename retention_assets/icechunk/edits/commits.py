@@ -31,7 +31,7 @@ Edit = Callable[[Repo, Stamp], Repo]  # returns the same object when there is no
 TRIES = 100
 FIRST_WAIT, LONGEST_WAIT = 0.05, 30.0  # seconds between two tries, the same as in icechunk
 _SETTING = "unsafe_use_conditional_update"
-_MOST_AHEAD = timedelta(seconds=2)  # if another writer's clock is ahead by less, the edit waits
+_MOST_AHEAD = timedelta(seconds=2)  # the edit waits if another writer's clock is ahead by less than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +103,15 @@ class RepoCommits:
             self._sleep(next(waits))
         raise StoreError(
             f"{self._reader.describe(REPO)}: other writers were quicker {TRIES} times. Nothing was changed or deleted. "
-            f"Run again when fewer write."
+            f"Run again when fewer writers are active."
         )
 
     def _read(self) -> RepoObject:
         found = self._source.repo_object()
         if found is None:
-            raise SourceError(f"{self._reader.describe(REPO)}: it is not there. Nothing was changed. Check `storage`.")
+            raise SourceError(
+                f"{self._reader.describe(REPO)}: the repo object does not exist. Nothing was changed. Check `storage`."
+            )
         return found
 
     def _stamp(self, repo: Repo) -> Stamp:
@@ -128,7 +130,9 @@ class RepoCommits:
     def _written(self, found: RepoObject, content: bytes, attempt: _Attempt) -> bool:
         backup = f"{OVERWRITTEN}{attempt.backup}"
         if not self._writer.create(backup, found.content):
-            raise GuardRefused(f"{self._reader.describe(backup)}: it is there already. Nothing was changed. Run again.")
+            raise GuardRefused(
+                f"{self._reader.describe(backup)}: this backup exists already. Nothing was changed. Run again."
+            )
         return self._replacer.replace(REPO, content, found.etag)
 
     def _was_written(self, attempt: _Attempt, now: Repo) -> bool:
@@ -140,7 +144,10 @@ class RepoCommits:
         """
         entry = next((one for one in ops_log(self._reader, now) if _same_entry(one, attempt.before)), None)
         if entry is None or entry.backup_path is None:
-            self._log(f"{OVERWRITTEN}{attempt.backup}: it stays, though perhaps nothing names it: the log is cut off")
+            self._log(
+                f"{OVERWRITTEN}{attempt.backup}: this backup stays, although it may be unneeded: the ops log no longer "
+                "shows whether our write succeeded"
+            )
             return False
         if entry.backup_path == attempt.backup:
             return True
@@ -153,7 +160,7 @@ class RepoCommits:
         except ObjectMissing:
             return
         except StoreError as error:  # an unneeded file stays, which does no harm
-            self._log(f"{address}: it stays, though nothing names it: {error}")
+            self._log(f"{address}: this backup stays, although it is unneeded: {error}")
 
 
 def _same_entry(one: Update, other: Update) -> bool:
@@ -169,12 +176,12 @@ def unconditional_writes_warning(access: StoreAccess, config: bytes | None) -> s
     Errors: CorruptFile for a configuration that cannot be read.
     """
     if access.is_local:
-        return f"{access.url}: icechunk's own writers take no lock on files: let none of them commit meanwhile"
+        return f"{access.url}: icechunk's own writers do not lock files. Let none of them commit meanwhile"
     found = {} if config is None else read_flexbuffer(config, "the configuration in the repo object")
     storage = found.get("storage") if isinstance(found, dict) else None
     if isinstance(storage, dict) and storage.get(_SETTING) is False:
         return (
-            f"{access.url}: the repository's configuration (storage.{_SETTING}) makes icechunk's own writers write "
-            f"without conditions: let none of them commit meanwhile, and take that setting out"
+            f"{access.url}: with the repository's configuration (storage.{_SETTING}), icechunk's own writers write "
+            f"unconditionally. Let none of them commit meanwhile, and remove that setting"
         )
     return None

@@ -59,7 +59,7 @@ class ReferenceFiles:
     def create_tag(self, name: str, snapshot_id: bytes) -> None:
         """Create a tag. Errors: GuardRefused as `create_branch`, and for the name of a deleted tag."""
         if self._is_deleted(name):
-            _refuse(f"the tag {name!r} was deleted, and no name is used twice", "Choose another name.")
+            _refuse(f"the tag {name!r} was deleted, and its name can never be used again", "Choose another name.")
         self._create(ReferenceFile(ReferenceKind.TAG, name), snapshot_id)
 
     def reset_branch(self, name: str, snapshot_id: bytes, expected: bytes | None = None) -> None:
@@ -74,7 +74,7 @@ class ReferenceFiles:
     def delete_branch(self, name: str, expected: bytes | None = None) -> None:
         """Delete a branch. Errors: GuardRefused for `main`, for an unknown branch, and as `reset_branch`."""
         if name == MAIN:
-            _refuse(f"the branch {MAIN!r} cannot be deleted", "Every repository has it.")
+            _refuse(f"the branch {MAIN!r} cannot be deleted", "Every repository has this branch.")
         if not self.try_delete_branch(name, self._branch(name).tip if expected is None else expected):
             _refuse(f"the branch {name!r} was moved meanwhile", "Read the repository again.")
 
@@ -138,7 +138,7 @@ def _refuse(what: str, remedy: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The result of the edits."""
+    """The result of `apply_edits_v1`."""
 
     conflicts: int  # with other writers; after each the repository was read again
     references_removed: tuple[str, ...]  # `refs/branch.NAME`, `refs/tag.NAME`
@@ -164,18 +164,18 @@ def apply_edits_v1(
     for conflicts in range(TRIES):
         state = IcechunkSource(access, clock).state()
         if state.format != 1:
-            raise GuardRefused(f"{access.url}: it is of format 2 by now. Nothing more was changed. Plan again.")
+            raise GuardRefused(f"{access.url}: the repository now has format 2. Nothing more was changed. Plan again.")
         expiration = expiration_of(state.history)
         edits = () if expiration is None else expiration.edits
         if edits and not conflicts and (warning := unconditional_writes_warning(access, None)):
             log(warning)
-        if all(rewriter.made(edit, state.history) for edit in edits):
+        if all(rewriter.apply(edit, state.history) for edit in edits):
             return Rewritten(conflicts, tuple(sorted(rewriter.removed)))
-        log(f"{access.url}: another writer was quicker; reading all again ({conflicts + 1})")
+        log(f"{access.url}: another writer was quicker; reading the repository again ({conflicts + 1})")
         sleep(next(waits))
     raise StoreError(
-        f"{access.url}: other writers were quicker {TRIES} times. Some edits of the expiration are made, no file was "
-        f"deleted. Run again when fewer write."
+        f"{access.url}: other writers were quicker {TRIES} times. Some edits of the expiration were made. No file was "
+        f"deleted. Run again when fewer writers are active."
     )
 
 
@@ -186,10 +186,10 @@ class _Rewriter:
         self._references = ReferenceFiles(access)
         self.removed: set[str] = set()
 
-    def made(self, edit: Edit, history: History) -> bool:
+    def apply(self, edit: Edit, history: History) -> bool:
         """Make one edit; return False when the snapshot or branch to change is no longer as in `history`."""
         if isinstance(edit, Reparented):
-            return self._reparented(edit, history)
+            return self._reparent(edit, history)
         if isinstance(edit, TagDeleted):
             self._references.write_tombstone(edit.name)
             self.removed.add(f"refs/tag.{edit.name}")
@@ -199,7 +199,7 @@ class _Rewriter:
             self.removed.add(f"refs/branch.{edit.name}")
         return is_gone
 
-    def _reparented(self, edit: Reparented, history: History) -> bool:
+    def _reparent(self, edit: Reparented, history: History) -> bool:
         path = f"{SNAPSHOTS}{encode_id(edit.snapshot_id)}"
         where = self._reader.describe(path)
         content, metadata = self._reader.read_with_metadata(path)

@@ -42,7 +42,7 @@ class Published:
 
 
 def publish(access: StoreAccess, planned: PlannedEdits, policy: SnapshotPolicy, clock: Clock, log: Log) -> Published:
-    """Make the planned edits on the current state of the repository. A second call makes the remaining edits.
+    """Make the planned edits on the current state of the repository. After an interruption, call this again.
 
     A snapshot or reference of the plan that is already gone is not an error. Snapshots and references that have expired
     since the plan stay for the next plan. The caller holds the repository's lease.
@@ -52,7 +52,7 @@ def publish(access: StoreAccess, planned: PlannedEdits, policy: SnapshotPolicy, 
     """
     found = IcechunkSource(access, clock).repo_object()
     if planned.format != (1 if found is None else 2):
-        raise _refusal(f"the repository is not of format {planned.format} any more")
+        raise _refusal(f"the repository no longer has format {planned.format}")
     if planned.format == 1:
         return _publish_v1(access, planned, policy, clock, log)
     commits = RepoCommits(access, clock, log)
@@ -82,12 +82,12 @@ def _expired(planned: PlannedEdits, policy: SnapshotPolicy, done: _Done, repo: R
     stays = unapproved(planned, history, partial(expiration_v2, history, policy, planned.as_of))
     after, expiration = expire_v2(repo, policy, planned.as_of, stamp, stays)
     _require_within(planned, history, expiration)
-    done.removed, done.left = tuple(references_removed(expiration)), _number(stays)
+    done.removed, done.left = tuple(references_removed(expiration)), _count(stays)
     return after
 
 
 def _dropped(planned: PlannedEdits, repo: Repo, stamp: Stamp) -> Repo:
-    return collected(repo, raw_ids(planned.seen), raw_ids(planned.dropped), stamp)
+    return collected(repo, raw_ids(planned.known), raw_ids(planned.dropped), stamp)
 
 
 def _publish_v1(
@@ -105,14 +105,14 @@ def _publish_v1(
         stays = unapproved(planned, history, partial(expire_v1, history, policy, planned.as_of))
         expiration = expire_v1(history, policy, planned.as_of, stays)
         _require_within(planned, history, expiration)
-        left = _number(stays)
+        left = _count(stays)
         return expiration
 
     done = apply_edits_v1(access, expiration_of, clock, log)
     return Published(done.conflicts, (), done.references_removed, None, left)
 
 
-def _number(stays: Unapproved) -> int:
+def _count(stays: Unapproved) -> int:
     return len(stays.snapshots) + len(stays.branches) + len(stays.tags)
 
 
@@ -136,9 +136,9 @@ def _to_delete(planned: PlannedEdits) -> frozenset[bytes]:
 
 
 def _require_no_new_child_of_removed(planned: PlannedEdits, history: History) -> None:
-    """Refuse when the parent of a new snapshot is one that the plan removes: the new one may use the same files."""
-    seen, to_delete = raw_ids(planned.seen), _to_delete(planned)
-    for snapshot_id in sorted(history.snapshots.keys() - seen):
+    """Refuse when the plan removes the parent of a new snapshot, because both may use the same files."""
+    known, to_delete = raw_ids(planned.known), _to_delete(planned)
+    for snapshot_id in sorted(history.snapshots.keys() - known):
         parent = history.snapshots[snapshot_id].parent_id
         if parent is not None and parent in to_delete:
             new, old = encode_id(snapshot_id), encode_id(parent)
@@ -150,9 +150,9 @@ def _require_within(planned: PlannedEdits, history: History, expiration: Expirat
     after, more = edited(history, expiration.edits), more_than_planned(planned, history, expiration)
     reached = reachable(after, after.tips()) & _to_delete(planned)
     for found, violation in (
-        (sorted(map(encode_id, more.snapshots)), "snapshots more than planned would be released"),
-        (sorted(more.tags), "tags more than planned would be deleted"),
-        (sorted(more.branches), "branches more than planned would be deleted"),
+        (sorted(map(encode_id, more.snapshots)), "snapshots that are not in the plan would be released"),
+        (sorted(more.tags), "tags that are not in the plan would be deleted"),
+        (sorted(more.branches), "branches that are not in the plan would be deleted"),
         (sorted(map(encode_id, reached)), "snapshots that the plan removes are reachable from a branch or tag again"),
     ):
         if found:

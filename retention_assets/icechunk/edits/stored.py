@@ -3,8 +3,8 @@
 Before a sweep applies the edits, it writes the references that it is about to remove to
 `publications/<plan hash>/begun/<fence>.json`. After the edits, and before the sweep touches any object, it writes the
 applied edits to `publications/<plan hash>/<fence>.json`.
-In format 2 references are not objects of the store and have no size. So they are in these documents and in the report,
-but not in the ledger, whose totals count objects. Source: DESIGN.md, Decisions (Plan hash).
+In format 2, references are not objects of the store and have no size. So references are in these documents and in the
+report, but not in the ledger, whose totals count objects. Source: DESIGN.md, Decisions (Plan hash).
 """
 
 import hashlib
@@ -53,7 +53,7 @@ def planned_edits(warehouse: Warehouse, plan: Plan) -> PlannedEdits:
     """
     document = warehouse.read_document(plan.repository, PLANNED_EDITS, f"{plan.plan_hash}.json")
     if document is None:
-        raise _refusal(plan, "are not there")
+        raise _refusal(plan, "are missing")
     planned = PlannedEdits.read(document["edits"])
     if hash_with_edits(document["references"], planned) != plan.references_hash or planned.cutoff > plan.made_at:
         raise _refusal(plan, "are not the approved ones")
@@ -109,10 +109,10 @@ def unexplained(warehouse: Warehouse, plan: Plan, planned: PlannedEdits, publish
     return reference_addresses(planned) - recorded - set(published.references_removed)
 
 
-def without_those_there(addresses: frozenset[str], history: History) -> frozenset[str]:
+def without_existing(addresses: frozenset[str], history: History) -> frozenset[str]:
     """Return the `addresses` whose branch or tag is no longer in `history`."""
-    there = {f"{REFERENCE_ADDRESSES}{one.kind}.{one.name}" for one in history.references()}
-    return addresses - there
+    existing = {f"{REFERENCE_ADDRESSES}{one.kind}.{one.name}" for one in history.references()}
+    return addresses - existing
 
 
 def removed_references(warehouse: Warehouse, plan: Plan) -> pa.Table:

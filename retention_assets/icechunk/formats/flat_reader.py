@@ -1,7 +1,7 @@
-"""Reads flatbuffers. All checks against crafted files are here: every step stays inside the file.
+"""Reads flatbuffers. All checks against crafted files are here: no read leaves the bytes of the file.
 
-A `Table` is one table. `TableRows` are many tables of one kind, of which one field is read at once. Fields are named by
-their slot, as Icechunk facts 2 lists them. Source: Icechunk facts 7.
+A `Table` is one table. `TableRows` are many tables of one kind, whose values of one field are read at once. A field is
+given as its slot, as listed in Icechunk facts 2. Source: Icechunk facts 7.
 """
 
 import struct
@@ -27,7 +27,7 @@ _MOST_SHARED = 64  # limit of the length of all texts, as a multiple of the file
 class FlatBuffer:
     """The bytes of one flatbuffer, and a limit on how many bytes may still be read.
 
-    Objects share no bytes, except texts, which are decoded once. So a sound file is read once or twice. A file that
+    Objects share no bytes, except texts, which are decoded once. So a valid file is read once or twice. A file that
     refers to the same objects again and again reaches the limit and is refused; otherwise reading could run for ever.
     """
 
@@ -127,7 +127,7 @@ class Table:
     def timestamp(self, slot: int, what: str) -> int:
         """Return a time in microseconds since 1970; CorruptFile when a datetime cannot hold it."""
         if (micros := self.number(slot, UINT64)) > LAST_TIMESTAMP:
-            raise corrupt(self.buffer.name, f"{what} is at a time that cannot be")
+            raise corrupt(self.buffer.name, f"{what} has an impossible time")
         return micros
 
     def inline(self, slot: int, size: int) -> bytes | None:
@@ -236,7 +236,7 @@ class TableRows:
         positions = self.field_positions(slot)
         values = np.where(positions > 0, _read(self.buffer, kind, positions), 0)
         if kind is np.uint64 and (values < 0).any():
-            raise corrupt(self.buffer.name, "a number in it is too large to be true")
+            raise corrupt(self.buffer.name, "a number in it is 2^63 or more")
         return values
 
     def inline(self, slot: int, size: int) -> Octets:

@@ -1,7 +1,7 @@
 """Writes flatbuffers front to back: each object comes before the objects that it refers to.
 
-A table is given as a mapping of its fields. The library's builder is not used: it wants inner objects first, and in a
-fixed order.
+A table is given as a mapping of its fields. The library's builder is not used, because it needs inner objects first and
+in a fixed order.
 """
 
 import struct

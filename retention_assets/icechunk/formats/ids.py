@@ -51,7 +51,7 @@ def require_named(its_id: bytes, name: str) -> bytes:
     """Return `its_id`, the id stored in the file `name`; CorruptFile when the file is named by another id."""
     stem = PurePosixPath(name).name
     if is_canonical(stem) and encode_id(its_id) != stem:
-        raise corrupt(name, f"its content has the id {encode_id(its_id)}, not the one it is named by")
+        raise corrupt(name, f"its content has the id {encode_id(its_id)}, not the id in its name")
     return its_id
 
 

@@ -14,12 +14,12 @@ from retention_assets.icechunk.formats.envelope import FileType, open_file
 from retention_assets.icechunk.formats.flat_reader import UINT8, FlatBuffer, Table, TableRows, required
 from retention_assets.icechunk.formats.ids import ids_array, require_named
 
-MAX_LOCATION = 1024  # bytes; icechunk decompresses no longer location
+MAX_LOCATION = 1024  # bytes; icechunk does not decompress longer locations
 
 _ID, _ARRAYS, _DICTIONARY, _COMPRESSION, _EXTRA = range(5)
 _REFS, _ARRAY_EXTRA = 1, 2
 _INLINE, _CHUNK, _LOCATION, _COMPRESSED, _REF_EXTRA = 1, 4, 5, 8, 9
-_ZSTD_DICTIONARY = 1  # the way of compression of a file that names none; 0: no dictionary
+_ZSTD_DICTIONARY = 1  # the default compression of locations; 0: no dictionary
 
 type Mask = npt.NDArray[np.bool_]
 
@@ -88,7 +88,7 @@ def _locations(root: Table, refs: TableRows, plain: Mask, compressed: Mask) -> p
         way = root.number(_COMPRESSION, UINT8, default=_ZSTD_DICTIONARY)
         dictionary = root.octets(_DICTIONARY)
         if way != _ZSTD_DICTIONARY or dictionary is None:
-            raise corrupt(name, "the locations in it are compressed, and what they were compressed with is missing")
+            raise corrupt(name, "the locations in it are compressed, but the dictionary for them is missing")
         unpacked = _decompressed(refs.pieces(_COMPRESSED), dictionary, compressed, name)
         locations = pc.if_else(compressed, unpacked, locations)
     return locations.filter(pa.array(compressed | plain))
@@ -112,7 +112,7 @@ def _decompressed(frames: Pieces, dictionary: bytes, wanted: Mask, name: str) ->
             frame = source[start : start + size]
             # the decompressor allocates the size that the frame states, even above `max_output_size`
             if zstandard.frame_content_size(frame) > MAX_LOCATION:
-                raise corrupt(name, f"the location of chunk ref {row:,} is too long to be true")
+                raise corrupt(name, f"the location of chunk ref {row:,} is longer than {MAX_LOCATION:,} bytes")
             texts[row] = decompressor.decompress(frame, max_output_size=MAX_LOCATION, allow_extra_data=False)
         return pa.array(texts, pa.binary()).cast(pa.string())
     except (zstandard.ZstdError, pa.ArrowInvalid) as error:

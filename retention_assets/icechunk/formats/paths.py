@@ -105,7 +105,7 @@ def read_reference(content: bytes, name: str) -> bytes:
         text = found[0][1]
         if isinstance(text, str) and is_canonical(text):
             return decode_id(text)
-    raise corrupt(name, f"it holds {content[:80]!r}, not the id of a snapshot")
+    raise corrupt(name, f"its content is {content[:80]!r}, not the id of a snapshot")
 
 
 def write_reference(snapshot_id: bytes) -> bytes:

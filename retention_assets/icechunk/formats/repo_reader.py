@@ -1,6 +1,6 @@
 """Reads the `repo` object of a repository of format 2, with its ops log. Source: Icechunk facts 2, Repo.
 
-The fields of each table, by their slots, are used by the writer too.
+The writer uses the same enumerations of the slots of each table's fields.
 """
 
 from collections.abc import Mapping, Sequence
@@ -89,7 +89,7 @@ class StatusSlot(IntEnum):
 
 
 _NAME, _PREVIOUS, _NEW = "name", "previous_snapshot_id", "new_snapshot_id"
-UPDATE_FIELDS: dict[UpdateKind, tuple[str, ...]] = {  # in the order of their slots; a kind that is not named has none
+UPDATE_FIELDS: dict[UpdateKind, tuple[str, ...]] = {  # in the order of their slots; kinds that are not here have none
     UpdateKind.REPO_MIGRATED: ("from_version", "to_version"),
     UpdateKind.TAG_CREATED: (_NAME,),
     UpdateKind.TAG_DELETED: (_NAME, _PREVIOUS),
@@ -124,7 +124,7 @@ def read_repo(content: bytes, name: str) -> Repo:
     root = FlatBuffer(body, name).root()
     root.require_known(len(RepoSlot), "the repo object")
     if not root.number(RepoSlot.SPEC_VERSION, UINT8) == header.spec_version == 2:
-        raise corrupt(name, f"it says it is of spec version {root.number(RepoSlot.SPEC_VERSION, UINT8)}, not 2")
+        raise corrupt(name, f"its content has spec version {root.number(RepoSlot.SPEC_VERSION, UINT8)}, not 2")
     snapshots = _snapshots(root)
     ids = [snapshot.id for snapshot in snapshots]
     updates = tuple(map(_update, root.tables(RepoSlot.LATEST_UPDATES) or ()))
@@ -161,7 +161,7 @@ def _snapshots(root: Table) -> list[SnapshotInfo]:
     if ((parents < ROOT_PARENT) | (parents >= len(ids))).any():
         raise corrupt(name, "the parent of a snapshot is not in it")
     if (flushed_at > LAST_TIMESTAMP).any():
-        raise corrupt(name, "a snapshot in it is from a time that cannot be")
+        raise corrupt(name, "a snapshot in it has an impossible time")
     metadata = item_maps(*rows.rows(SnapshotSlot.METADATA))
     parent_ids = [None if parent == ROOT_PARENT else ids[parent] for parent in parents.tolist()]
     columns = (ids, parent_ids, flushed_at.tolist(), rows.texts(SnapshotSlot.MESSAGE), metadata, _pruned(rows))
@@ -202,7 +202,7 @@ def _update(table: Table) -> Update:
     if code not in UpdateKind:
         raise unknown_to_us(name, f"an update in it is of the unknown kind {code}")
     kind = UpdateKind(code)
-    value = required(table.table(UpdateSlot.VALUE), name, "what an update did")
+    value = required(table.table(UpdateSlot.VALUE), name, "the value of an update")
     fields = UPDATE_FIELDS.get(kind, ())
     value.require_known(len(fields), f"an update of the kind {kind.name}")
     found = {field: _update_field(value, slot, field) for slot, field in enumerate(fields)}
@@ -260,4 +260,4 @@ def _flags(root: Table, slot: int) -> frozenset[int] | None:
 def _require_ascending(names: Sequence[str] | Sequence[bytes], name: str, what: str) -> None:
     """Raise CorruptFile unless names ascend in the order of their UTF-8 bytes; Python sorts str the same way."""
     if any(before >= after for before, after in pairwise(names)):  # type: ignore[operator]
-        raise corrupt(name, f"{what} are not in order, or one is there twice")
+        raise corrupt(name, f"{what} are not in order, or one is duplicated")

@@ -37,14 +37,14 @@ def write_repo(repo: Repo) -> bytes:
         raise ValueError(f"a number does not fit the repo object ({error})") from error
     content = seal(body, FileType.REPO, spec_version=2)
     if read_repo(content, "the repo object to be written") != repo:
-        raise ValueError("the repo object to be written would not be read as it is")
+        raise ValueError("the repo object to be written would be read back differently")
     return content
 
 
 def _require_complete(repo: Repo) -> None:
     known = repo.snapshots.keys()
     if any(its_id != snapshot.id for its_id, snapshot in repo.snapshots.items()):
-        raise ValueError("a snapshot is kept under another id than its own")
+        raise ValueError("a snapshot is listed under another id than its own")
     if not {snapshot.parent_id for snapshot in repo.snapshots.values()} - {None} <= known:
         raise ValueError("the parent of a snapshot is not in the repo object")
     if not {*repo.branches.values(), *repo.tags.values()} <= known:

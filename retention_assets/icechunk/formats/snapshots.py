@@ -43,7 +43,7 @@ def read_snapshot(content: bytes, name: str) -> Snapshot:
     return Snapshot(
         id=require_named(required(root.inline(_ID, 12), name, "its id"), name),
         parent_id=root.inline(_PARENT, 12),
-        flushed_at=root.timestamp(_FLUSHED_AT, "its writing"),
+        flushed_at=root.timestamp(_FLUSHED_AT, "the snapshot"),
         message=required(root.text(_MESSAGE), name, "its message"),
         metadata=item_maps(items, np.array([len(items)]))[0],
         manifests=manifests,

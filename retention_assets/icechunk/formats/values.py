@@ -87,8 +87,8 @@ def upgraded_configuration(content: bytes, name: str) -> bytes:
         if isinstance(found, dict):
             return write_flexbuffer(found)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise corrupt(name, f"it is no configuration ({' '.join(str(error).split())})") from error
-    raise corrupt(name, "it is no mapping")
+        raise corrupt(name, f"it is not a configuration ({' '.join(str(error).split())})") from error
+    raise corrupt(name, "it is not a mapping")
 
 
 class _Loader(yaml.SafeLoader):

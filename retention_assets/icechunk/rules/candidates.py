@@ -34,7 +34,7 @@ _HELD = ("address", "live", "expired", "rule_ids", "branches", "due_since", "fir
 
 
 def is_generated(address: Column) -> Column:
-    """Return whether Icechunk generates such names for deletable files; an object with another name is no candidate."""
+    """Return whether the address has a form that Icechunk generates for deletable files; others are no candidates."""
     return F.when(address.startswith(OVERWRITTEN), address.rlike(_BACKUP)).otherwise(address.rlike(_FILE))
 
 
@@ -87,7 +87,7 @@ def classified(
 
 
 def hold_content(objects: DataFrame) -> DataFrame:
-    """Return the objects, with candidate manifests and chunks `held`: lost files may be the ones that name them."""
+    """Return the objects, with the state `held` for candidate manifests and chunks, which lost files may reference."""
     of_content = F.col("address").startswith(MANIFESTS) | F.col("address").startswith(CHUNKS)
     state = F.when(of_content & (F.col("state") == CANDIDATE), HELD).otherwise(F.col("state"))
     return objects.withColumn("state", state)

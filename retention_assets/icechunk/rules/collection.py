@@ -23,7 +23,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The snapshots that a garbage collection keeps, with their manifests and chunks, and those that it drops.
+    """The snapshots that a garbage collection keeps, with their manifests and chunks, and the snapshots that it drops.
 
     `dropped` snapshots are removed from the repo object before any file is deleted; format 1 has none. `unlisted` are
     kept snapshots that are not in the listing. Their files must exist, or the collection stops.
@@ -56,7 +56,7 @@ def kept_v2(repo: Repo, stored: Mapping[bytes, datetime], cutoff: datetime, held
     require_complete(history)
     reached = reachable(history, history.tips())
     young = (set(stored) | set(repo.snapshots)) - _old(stored, cutoff)
-    kept = reached | young | _known(history, held)
+    kept = reached | young | _existing(history, held)
     kept |= {at for at in reachable(history, kept) if history.is_root(at)}
     return Kept(frozenset(kept), frozenset(repo.snapshots.keys() - kept), frozenset(kept - stored.keys()))
 
@@ -70,7 +70,7 @@ def kept_v1(history: History, stored: Mapping[bytes, datetime], cutoff: datetime
     `history` has every snapshot file, and the references. Errors: SourceError as `require_complete`.
     """
     require_complete(history)
-    starts = history.tips() | (history.snapshots.keys() - _old(stored, cutoff)) | _known(history, held)
+    starts = history.tips() | (history.snapshots.keys() - _old(stored, cutoff)) | _existing(history, held)
     kept = reachable(history, starts)
     return Kept(frozenset(kept), frozenset(), frozenset(kept - stored.keys()))
 
@@ -90,25 +90,25 @@ def _old(stored: Mapping[bytes, datetime], cutoff: datetime) -> set[bytes]:
     return {snapshot_id for snapshot_id, at in stored.items() if is_old(at, cutoff)}
 
 
-def _known(history: History, held: Iterable[bytes]) -> set[bytes]:
-    """Return the held snapshots. Errors: GuardRefused for an unknown id: a typo must not cause a deletion."""
+def _existing(history: History, held: Iterable[bytes]) -> set[bytes]:
+    """Return the held snapshots. Errors: GuardRefused for an unknown id, because a typo must not cause a deletion."""
     for snapshot_id in held:
         if snapshot_id not in history.snapshots:
             raise GuardRefused(
-                f"a hold names the snapshot {encode_id(snapshot_id)}, which is not there. Nothing was changed or "
+                f"a hold names the snapshot {encode_id(snapshot_id)}, which does not exist. Nothing was changed or "
                 f"deleted. Correct the id, or end the hold with `until`."
             )
     return set(held)
 
 
 def collected(repo: Repo, planned: Collection[bytes], dropped: Collection[bytes], stamp: Stamp) -> Repo:
-    """Return `repo` without the snapshots `dropped`; `repo` itself when it has none of them.
+    """Return `repo` without the `dropped` snapshots; `repo` itself when it has none of them.
 
     The caller reads `repo` again just before writing it. `planned` are the snapshots that the plan knew. A remaining
     snapshot whose parent is dropped gets its nearest remaining ancestor as parent, and takes over the transaction logs
     of the snapshots between the two.
     Errors: GuardRefused when the repository is not online; when a reference now reaches a dropped snapshot; when a
-    snapshot that the plan did not see has a dropped parent; when a remaining snapshot would have no ancestor left; and
+    snapshot that the plan did not know has a dropped parent; when a remaining snapshot would have no ancestor left; and
     as `with_update`.
     """
     require_online(repo)
@@ -125,7 +125,7 @@ def collected(repo: Repo, planned: Collection[bytes], dropped: Collection[bytes]
 
 
 def repo_without(repo: Repo, dropped: Collection[bytes]) -> Repo:
-    """Return `repo` without the snapshots `dropped`; its ops log is still the one from before.
+    """Return `repo` without the `dropped` snapshots; its ops log is still the one from before.
 
     Errors: GuardRefused when a remaining snapshot would have no ancestor left.
     """
@@ -148,4 +148,4 @@ def _nearest_remaining(history: History, snapshot_id: bytes, going: Collection[b
 
 
 def _refusal(what: str) -> GuardRefused:
-    return GuardRefused(f"{what}. Nothing more was changed, nothing deleted. Plan again, and approve that plan.")
+    return GuardRefused(f"{what}. Nothing more was changed or deleted. Plan again, and approve that plan.")

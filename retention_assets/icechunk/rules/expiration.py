@@ -88,11 +88,11 @@ def require_allowed(before: History, expiration: Expiration) -> None:
     lost = reachable(before, before.tips()) - reached - released - selection.held
     roots = {snapshot_id for snapshot_id in before.snapshots if before.is_root(snapshot_id)}
     below = {parent: descendants(before, parent) for parent in set(expiration.reparented.values())}
-    astray = {child for child, parent in expiration.reparented.items() if child not in below[parent]}
+    misplaced = {child for child, parent in expiration.reparented.items() if child not in below[parent]}
     if MAIN not in after.branches:
         raise _refusal("the branch main would be deleted")
     for wrong, violation in (
-        (astray, "would get a parent that is no ancestor of it"),
+        (misplaced, "would get a parent that is not its ancestor"),
         (lost - roots, "would be lost, but rules keep it"),
         (released & roots, "would be released, but it is a root"),
         (released - selection.expired, "would be released, but rules keep it"),
@@ -104,5 +104,5 @@ def require_allowed(before: History, expiration: Expiration) -> None:
 
 def _refusal(violation: str) -> GuardRefused:
     return GuardRefused(
-        f"{violation}. Nothing was changed or deleted. Plan the expiration again; if it stays so, report it as a fault."
+        f"{violation}. Nothing was changed or deleted. Plan again. If this happens again, report it as a bug."
     )

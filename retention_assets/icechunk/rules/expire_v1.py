@@ -53,23 +53,23 @@ def expire_v1(
 
 
 class _Walk:
-    """Cuts the histories of several starts, one after the other.
+    """Cuts the histories of several starting snapshots, one after the other.
 
-    No snapshot is walked twice. Below a kept snapshot that was walked, the history is cut already; below an expired
-    one, all expired snapshots are in `passed` already. So many references on one long history cost one walk, and no
-    snapshot is rewritten twice.
+    No snapshot is walked twice. Below a kept snapshot that was walked, the history is already cut. Below an expired
+    snapshot that was walked, `passed` already contains all expired snapshots. So many references on one long history
+    cost one walk, and no snapshot is rewritten twice.
     """
 
     def __init__(self, history: History, expired: frozenset[bytes], anchor: dict[bytes, bytes]) -> None:
         self._parents = {snapshot_id: one.parent_id for snapshot_id, one in history.snapshots.items()}
         self._expired = expired
         self._anchor = anchor
-        self._settled: set[bytes] = set()
+        self._walked: set[bytes] = set()
         self.edits: list[Edit] = []
         self.passed: set[bytes] = set()
 
     def cut(self, start: bytes) -> None:
-        """Give its anchor as parent to the last snapshot before the first expired one, or to an expired `start`."""
+        """Make its anchor the parent of the last snapshot before the first expired one, or of an expired `start`."""
         editable = self._last_kept(start)
         if editable is None or self._parents[editable] not in self._expired:
             return
@@ -89,8 +89,8 @@ class _Walk:
     def _last_kept(self, start: bytes) -> bytes | None:
         """Return the first snapshot from `start` on that is a root or has an expired parent; None if walked before."""
         at = start
-        while at not in self._settled:
-            self._settled.add(at)
+        while at not in self._walked:
+            self._walked.add(at)
             parent = self._parents[at]
             if parent is None or parent in self._expired:
                 return at

@@ -24,7 +24,7 @@ from retention_assets.policy.snapshots import SnapshotPolicy
 def expiration_v2(
     history: History, policy: SnapshotPolicy, as_of: datetime, unapproved: Unapproved = NOTHING_UNAPPROVED
 ) -> Expiration:
-    """Return the expiration of `history` under `policy` at `as_of` (UTC); snapshots and references `unapproved` stay.
+    """Return the expiration of `history` under `policy` at `as_of` (UTC); `unapproved` snapshots and references stay.
 
     A snapshot is released when it has expired and no remaining reference points at it, whether it is reachable or not.
     A remaining snapshot whose parent is released gets a new parent: the nearest held ancestor, or the root of its

@@ -2,7 +2,7 @@
 
 Each edit takes the current repo object and returns the edited one. The caller writes it with a conditional write. An
 edit that is not allowed raises GuardRefused, and every edit but `set_status` requires a repository that is online.
-Source: seed 003; where icechunk shipped something else, the edits do as icechunk does: Icechunk facts 2 (Design doc
+Source: seed 003. Where the shipped icechunk differs from it, the edits follow icechunk: Icechunk facts 2 (Design doc
 011) and 5.
 """
 
@@ -32,9 +32,9 @@ from retention_assets.icechunk.rules.updates import (
 
 
 def create_branch(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp) -> Repo:
-    """Return `repo` with a new branch. Errors: GuardRefused for a name in use or an unknown snapshot."""
+    """Return `repo` with a new branch. Errors: GuardRefused for a name that is in use, and for an unknown snapshot."""
     require_online(repo)
-    _known(repo, snapshot_id)
+    _require_snapshot(repo, snapshot_id)
     if name in repo.branches:
         _refuse(f"there is a branch {name!r} already, on {encode_id(repo.branches[name])}", "Choose another name.")
     new = replace(repo, branches={**repo.branches, name: snapshot_id})
@@ -48,7 +48,7 @@ def delete_branch(repo: Repo, name: str, stamp: Stamp) -> Repo:
     """
     require_online(repo)
     if name == MAIN:
-        _refuse(f"the branch {MAIN!r} cannot be deleted", "Every repository has it.")
+        _refuse(f"the branch {MAIN!r} cannot be deleted", "Every repository has this branch.")
     tip = _tip(repo, name)
     new = replace(repo, branches={other: one for other, one in repo.branches.items() if other != name})
     return with_update(new, Update(UpdateKind.BRANCH_DELETED, 0, name=name, previous_snapshot_id=tip), stamp)
@@ -63,7 +63,7 @@ def reset_branch(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp, expect
     tip = _tip(repo, name)
     if expected is not None:
         _require_tip(name, tip, expected)
-    _known(repo, snapshot_id)
+    _require_snapshot(repo, snapshot_id)
     new = replace(repo, branches={**repo.branches, name: snapshot_id})
     return with_update(new, Update(UpdateKind.BRANCH_RESET, 0, name=name, previous_snapshot_id=tip), stamp)
 
@@ -71,16 +71,16 @@ def reset_branch(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp, expect
 def create_tag(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp) -> Repo:
     """Return `repo` with a new tag.
 
-    Errors: GuardRefused for a name in use or of a deleted tag, for an unknown snapshot, and when the flag create_tag is
-    off.
+    Errors: GuardRefused for a name that is in use or was the name of a deleted tag, for an unknown snapshot, and when
+    the flag create_tag is off.
     """
     require_online(repo)
-    _known(repo, snapshot_id)
+    _require_snapshot(repo, snapshot_id)
     _require_flag(repo, CREATE_TAG, "create_tag")
     if name in repo.tags:
         _refuse(f"there is a tag {name!r} already, on {encode_id(repo.tags[name])}", "Choose another name.")
     if name in repo.deleted_tags:
-        _refuse(f"the tag {name!r} was deleted, and no name is used twice", "Choose another name.")
+        _refuse(f"the tag {name!r} was deleted, and its name can never be used again", "Choose another name.")
     new = replace(repo, tags={**repo.tags, name: snapshot_id})
     return with_update(new, Update(UpdateKind.TAG_CREATED, 0, name=name), stamp)
 
@@ -148,10 +148,9 @@ def _with_tip(repo: Repo, branch: str, snapshot: SnapshotInfo) -> Repo:
     return replace(repo, snapshots=snapshots, branches={**repo.branches, branch: snapshot.id})
 
 
-def _known(repo: Repo, snapshot_id: bytes) -> SnapshotInfo:
+def _require_snapshot(repo: Repo, snapshot_id: bytes) -> None:
     if snapshot_id not in repo.snapshots:
         _refuse(f"there is no snapshot {encode_id(snapshot_id)}", "Correct the id.")
-    return repo.snapshots[snapshot_id]
 
 
 def _tip(repo: Repo, branch: str) -> bytes:

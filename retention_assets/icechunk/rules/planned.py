@@ -1,4 +1,4 @@
-"""The edits in a plan: they are approved with the plan, and made before any file is deleted."""
+"""The edits in a plan. They are approved with the plan, and applied before any file is deleted."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -12,8 +12,9 @@ from retention_assets.icechunk.rules.retention import NOTHING_UNAPPROVED, Unappr
 from retention_assets.icechunk.rules.snapshots import History
 
 _TIMESTAMPS = ("as_of", "cutoff")
-_IDS = ("seen", "released", "dropped")
+_IDS = ("known", "released", "dropped")
 _NAMES = ("deleted_branches", "deleted_tags")
+_KEYS = {"known": "seen"}  # the key in the document, where it is not the name of the field
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class PlannedEdits:
     format: int
     as_of: datetime  # aware, UTC: the time at which the policy is applied
     cutoff: datetime  # aware, UTC: files that the store wrote earlier may be deleted
-    seen: tuple[str, ...]  # every snapshot that was known when the plan was made
+    known: tuple[str, ...]  # every snapshot that existed when the plan was made
     released: tuple[str, ...]  # snapshots that the expiration releases
     dropped: tuple[str, ...]  # snapshots that the collection removes from the repo object
     deleted_branches: tuple[str, ...]
@@ -31,7 +32,7 @@ class PlannedEdits:
 
     def document(self) -> dict[str, Any]:
         """Return the edits as a document for JSON."""
-        lists = {name: list(getattr(self, name)) for name in (*_IDS, *_NAMES)}
+        lists = {_KEYS.get(name, name): list(getattr(self, name)) for name in (*_IDS, *_NAMES)}
         timestamps = {name: getattr(self, name).isoformat() for name in _TIMESTAMPS}
         return {"format": self.format, **timestamps, **lists}
 
@@ -40,15 +41,15 @@ class PlannedEdits:
         """Return the edits in `document`. Errors: GuardRefused unless the method `document` could have written it."""
         try:
             values: dict[str, Any] = {name: datetime.fromisoformat(document[name]) for name in _TIMESTAMPS}
-            values |= {name: tuple(document[name]) for name in (*_IDS, *_NAMES)}
+            values |= {name: tuple(document[_KEYS.get(name, name)]) for name in (*_IDS, *_NAMES)}
             planned = cls(format=document["format"], **values)
         except (KeyError, TypeError, ValueError) as error:
-            raise _damaged(f"{type(error).__name__}: {error}") from None
-        texts = (*planned.seen, *planned.released, *planned.dropped)
+            raise _corrupt(f"{type(error).__name__}: {error}") from None
+        texts = (*planned.known, *planned.released, *planned.dropped)
         if planned.format not in (1, 2) or planned.as_of.tzinfo is None or planned.cutoff.tzinfo is None:
-            raise _damaged("its format or a time is not valid")
+            raise _corrupt("its format or a time is not valid")
         if not all(map(is_canonical, texts)) or planned.document() != document:
-            raise _damaged("no plan writes such a document")
+            raise _corrupt("no plan writes such a document")
         return planned
 
 
@@ -65,16 +66,16 @@ def more_than_planned(planned: PlannedEdits, history: History, expiration: Expir
 def unapproved(planned: PlannedEdits, history: History, expire: Callable[[Unapproved], Expiration]) -> Unapproved:
     """Return the snapshots and references that must stay so that the expiration of `history` is within the plan.
 
-    A commit made after the plan may push another snapshot out of the newest N; only the next plan may release it. A
-    snapshot that stays may keep others reachable or let others go, so the expiration is computed again until it is
-    within the plan.
+    A commit made after the plan may push another snapshot out of the newest N; only the next plan may release that
+    snapshot. A snapshot that stays may change whether other snapshots are reachable, so the expiration is computed
+    again until it is within the plan.
     Errors: as `expire`.
     """
     found = NOTHING_UNAPPROVED
     while True:
         more = more_than_planned(planned, history, expire(found))
         grown = found.with_more(more)
-        if grown == found:  # nothing more, or only edits that no hold prevents: `publish` refuses those
+        if grown == found:  # nothing was added, or only edits that no hold prevents, which `publish` refuses
             return found
         found = grown
 
@@ -84,5 +85,5 @@ def raw_ids(texts: Collection[str]) -> frozenset[bytes]:
     return frozenset(map(decode_id, texts))
 
 
-def _damaged(what: str) -> GuardRefused:
-    return GuardRefused(f"the plan's document of edits is damaged: {what}. Nothing was changed. Plan again.")
+def _corrupt(what: str) -> GuardRefused:
+    return GuardRefused(f"the plan's document of edits is corrupt: {what}. Nothing was changed. Plan again.")

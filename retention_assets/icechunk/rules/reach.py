@@ -1,6 +1,6 @@
 """Finds the manifests of snapshots and the chunks of manifests, and whether each is live. Source: Icechunk facts 4.
 
-Every step keeps the columns of `reachable_chunks` that name the rules and branches of a row. No step loses `live`: a
+Every step keeps the columns of `reachable_chunks` that list the rules and branches of a row. Every step keeps `live`: a
 chunk in a manifest of a live snapshot is live, however many expired snapshots share the chunk.
 """
 

@@ -1,8 +1,8 @@
-"""Decides which snapshots and references a policy lets expire, since when, and by which rule.
+"""Decides which snapshots and references have expired under a policy, since when, and by which rule.
 
 Each reference keeps a part of its history: the snapshots that are not older than its rule's duration, or that are among
-the newest N. A snapshot has expired when every reference that reaches it lets it go. A snapshot that no reference
-reaches has expired when the default lets it go.
+the newest N. A snapshot has expired when no reference that reaches it keeps it any more. A snapshot that no reference
+reaches has expired when the default does not keep it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,9 +29,9 @@ from retention_assets.policy.snapshots import (
 class Decision:
     """Whether a snapshot has expired, and why.
 
-    `due_since` is the time (UTC) after which the last reference lets the snapshot go; None means never, or not by time
-    alone. `rule_id` is the rule that lets the snapshot go last. `reference` is the branch or tag to whose history that
-    rule applies; None means that no reference reaches the snapshot.
+    `due_since` is the time (UTC) until which a reference keeps the snapshot; None means for ever, or that time alone
+    does not decide. `rule_id` is the rule that keeps the snapshot longest. `reference` is the branch or tag to whose
+    history that rule applies; None means that no reference reaches the snapshot.
     """
 
     expired: bool
@@ -49,14 +49,14 @@ class Selection:
     """The decision of a policy on every snapshot, the references to delete, and the snapshots that a hold names."""
 
     decisions: Mapping[bytes, Decision]
-    expired: frozenset[bytes]  # by age and number; never a root or a held one. A reference may still point at one
+    expired: frozenset[bytes]  # by age and number, never roots or held snapshots; a reference may still point at one
     deleted: tuple[Reference, ...]  # expired references that the policy deletes, in icechunk's order
     held: frozenset[bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Unapproved:
-    """Snapshots and references that the policy expires and the approved plan does not name. They stay, as if held."""
+    """Snapshots and references that have expired but are not in the approved plan. They stay, as if held."""
 
     snapshots: frozenset[bytes] = frozenset()
     branches: frozenset[str] = frozenset()
@@ -66,8 +66,8 @@ class Unapproved:
         """Return the union of both."""
         return Unapproved(self.snapshots | other.snapshots, self.branches | other.branches, self.tags | other.tags)
 
-    def names(self, reference: Reference) -> bool:
-        """Return whether the reference is among these, and so stays."""
+    def includes(self, reference: Reference) -> bool:
+        """Return whether the reference is one of these references, which stay."""
         return reference.name in (self.branches if reference.kind == "branch" else self.tags)
 
 
@@ -89,7 +89,7 @@ class _Due(NamedTuple):
     reach: _Reach
 
     def outlasts(self, other: "_Due") -> bool:
-        """Return whether this rule lets go later; at equal times the lower rule and reference win, so runs agree."""
+        """Return whether this rule keeps longer; at equal times the lower rule and reference win, so runs agree."""
         if self.since == other.since:
             return self._order < other._order
         return other.since is not None and (self.since is None or self.since > other.since)
@@ -107,7 +107,7 @@ def select(
     on_roots: bool,
     unapproved: Unapproved = NOTHING_UNAPPROVED,
 ) -> Selection:
-    """Return the snapshots and references that `policy` expires at `as_of` (UTC), without those `unapproved`.
+    """Return the snapshots and references that have expired under `policy` at `as_of` (UTC), except `unapproved` ones.
 
     With one rule for all references, the expired snapshots are those of icechunk's `expire_snapshots`: flushed before
     `as_of` minus the rule's duration. A snapshot flushed exactly then is kept. `on_roots`: whether a reference on
@@ -128,8 +128,8 @@ def select(
         and policy.deletes(reference.kind)
         and not reference.is_main
         and reference.name not in holds_by_name(holds, reference.kind)
-        and not unapproved.names(reference)
-        and _lets_tip_go(policy, reference, flushed[reference.tip], as_of)
+        and not unapproved.includes(reference)
+        and _tip_has_expired(policy, reference, flushed[reference.tip], as_of)
     )
     return Selection(decisions, expired, deleted, frozenset(held) | (unapproved.snapshots & history.snapshots.keys()))
 
@@ -211,7 +211,7 @@ def _one_further(history: History, keep: Keep, reach: _Reach) -> _Reach:
 
 
 def _due(keep: Keep, reach: _Reach, snapshot_id: bytes, flushed: Mapping[bytes, datetime], as_of: datetime) -> _Due:
-    """Return when `keep` lets the snapshot go: when it is too old and enough newer snapshots exist."""
+    """Return when the snapshot expires under `keep`: when it is too old and enough newer snapshots exist."""
     by_age = later(flushed[snapshot_id], keep.newer)
     if by_age is None or reach.distance < keep.last:
         return _Due(None, False, keep, reach)
@@ -220,7 +220,7 @@ def _due(keep: Keep, reach: _Reach, snapshot_id: bytes, flushed: Mapping[bytes, 
 
 
 def _longest(dues: Iterable[_Due]) -> _Due:
-    """Return the entry that keeps a snapshot longest: one that still keeps it, else the one that let it go last."""
+    """Return the entry that keeps a snapshot longest: one that still keeps it, else the one that expired last."""
     found = list(dues)
     longest, *others = [due for due in found if not due.expired] or found
     for due in others:
@@ -232,15 +232,15 @@ def _longest(dues: Iterable[_Due]) -> _Due:
 def _reached(due: _Due) -> Decision:
     reference = str(due.reach.reference)
     if due.expired:
-        reason = f"expired: {reference}, the last to keep it, let it go after {due.since} (rule {due.keep.rule_id})"
+        reason = f"expired: {reference} kept it longest, until {due.since} (rule {due.keep.rule_id})"
     elif due.keep.rule_id is None:
         reason = f"kept: {reference} has no rule"
     elif due.since is not None:
-        reason = f"kept: {reference} lets it go after {due.since} (rule {due.keep.rule_id})"
+        reason = f"kept: {reference} keeps it until {due.since} (rule {due.keep.rule_id})"
     elif due.keep.newer is None:
         reason = f"kept: {reference} keeps its history for ever (rule {due.keep.rule_id})"
     else:
-        reason = f"kept: among the {due.keep.last} newest of {reference} (rule {due.keep.rule_id})"
+        reason = f"kept: it is among the {due.keep.last} newest of {reference} (rule {due.keep.rule_id})"
     return Decision(due.expired, due.since, due.keep.rule_id, reference, reason)
 
 
@@ -257,7 +257,7 @@ def _unreached(policy: SnapshotPolicy, flushed: datetime, as_of: datetime) -> De
     return Decision(expired, since, keep.rule_id, None, f"{verb}: no branch or tag reaches it, the default counts")
 
 
-def _lets_tip_go(policy: SnapshotPolicy, reference: Reference, flushed: datetime, as_of: datetime) -> bool:
+def _tip_has_expired(policy: SnapshotPolicy, reference: Reference, flushed: datetime, as_of: datetime) -> bool:
     keeps = policy.keeps_for(reference.kind, reference.name)
     due_times = [later(flushed, keep.newer) for keep in keeps if not keep.keeps_tip]
     return len(due_times) == len(keeps) and all(due is not None and due < as_of for due in due_times)
@@ -283,10 +283,12 @@ def held_snapshots(history: History, policy: SnapshotPolicy, as_of: datetime) ->
 def _require_held_exist(history: History, holds: Iterable[Hold]) -> None:
     unknown = [hold for hold in holds if not _exists(history, hold)]
     if unknown:
-        named = "; ".join(f"hold {hold.hold_id!r} names the {hold.kind} {hold.value!r}" for hold in unknown)
+        named = "; ".join(
+            f"hold {hold.hold_id!r} names the {hold.kind} {hold.value!r}, which does not exist" for hold in unknown
+        )
         raise GuardRefused(
-            f"{named}: the repository has none of that name. Nothing was changed or deleted. Correct the name (a "
-            f"snapshot's full id), or end the hold with `until`."
+            f"{named}. Nothing was changed or deleted. Correct the name (for a snapshot: its full id), or end the hold "
+            f"with `until`."
         )
 
 

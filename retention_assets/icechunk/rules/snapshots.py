@@ -13,8 +13,8 @@ from retention_assets.policy.snapshots import RefKind
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _REMEDY = (
-    "Nothing was changed or deleted. Read the repository again; if it stays so, restore the file of that snapshot, "
-    "or delete the branches and tags that lead to it."
+    "Nothing was changed or deleted. Run again. If the error persists, restore the file of that snapshot, or delete "
+    "the branches and tags that lead to it."
 )
 
 
@@ -79,7 +79,9 @@ def datetime_of(micros: int, snapshot_id: bytes) -> datetime:
     try:
         return _EPOCH + timedelta(microseconds=micros)
     except OverflowError:
-        raise SourceError(f"snapshot {encode_id(snapshot_id)}: flushed {micros} µs after 1970. {_REMEDY}") from None
+        raise SourceError(
+            f"snapshot {encode_id(snapshot_id)}: its time, {micros} µs after 1970, is out of range. {_REMEDY}"
+        ) from None
 
 
 def micros_of(time: datetime) -> int:
@@ -90,19 +92,20 @@ def micros_of(time: datetime) -> int:
 def require_complete(history: History) -> None:
     """Raise SourceError when a reference leads to a missing snapshot, or a snapshot is its own ancestor.
 
-    A snapshot that no reference reaches may be without its parent: in format 1, a collection can leave a young snapshot
-    this way. The error names both ends of the broken link. A repository without a branch `main` is refused too.
+    The parent of a snapshot that no reference reaches may be missing: in format 1, a collection can leave a young
+    snapshot without its parent. The error names both ends of the broken link. A repository without a branch `main` is
+    refused too.
     """
     if MAIN not in history.branches:
         raise SourceError(f"the repository has no branch {MAIN!r}. {_REMEDY}")
     for reference in history.references():
         if reference.tip not in history.snapshots:
-            raise SourceError(f"{reference}: its snapshot {encode_id(reference.tip)} is not there. {_REMEDY}")
+            raise SourceError(f"{reference}: its snapshot {encode_id(reference.tip)} is missing. {_REMEDY}")
     for snapshot_id in reachable(history, history.tips()):
         parent = history.snapshots[snapshot_id].parent_id
         if parent is not None and parent not in history.snapshots:
             child = encode_id(snapshot_id)
-            raise SourceError(f"snapshot {child}: its parent {encode_id(parent)} is not there. {_REMEDY}")
+            raise SourceError(f"snapshot {child}: its parent {encode_id(parent)} is missing. {_REMEDY}")
     children_first(history)
 
 
@@ -136,7 +139,7 @@ def ancestry(history: History, snapshot_id: bytes) -> list[Snapshot]:
     at: bytes | None = snapshot_id
     while at is not None:
         if at not in history.snapshots:
-            raise SourceError(f"snapshot {encode_id(at)} is not there. {_REMEDY}")
+            raise SourceError(f"snapshot {encode_id(at)} is missing. {_REMEDY}")
         if at in line:
             raise SourceError(f"snapshot {encode_id(at)} is its own ancestor. {_REMEDY}")
         line[at] = history.snapshots[at]
@@ -163,7 +166,9 @@ def children_first(history: History) -> list[Snapshot]:
                 ordered.append(snapshots[parent])
     if len(ordered) < len(snapshots):
         in_cycle = min(snapshot_id for snapshot_id, waiting in children.items() if waiting)
-        raise SourceError(f"snapshot {encode_id(in_cycle)} is its own ancestor, or of one that is. {_REMEDY}")
+        raise SourceError(
+            f"snapshot {encode_id(in_cycle)} is its own ancestor, or the ancestor of such a snapshot. {_REMEDY}"
+        )
     return ordered
 
 
@@ -177,7 +182,7 @@ def descendants(history: History, snapshot_id: bytes) -> set[bytes]:
 
 
 def anchors(history: History, held: Iterable[bytes] = ()) -> dict[bytes, bytes]:
-    """Return for each snapshot except roots its nearest ancestor that is never released: a held one, or its own root.
+    """Return for each snapshot except roots its nearest ancestor that is never released: a held one, or the root.
 
     Snapshots whose root is missing are left out.
     """

@@ -38,8 +38,8 @@ def with_update(edited: Repo, update: Update, stamp: Stamp) -> Repo:
     now = micros_of(stamp.at)
     if top.updated_at >= now:
         raise GuardRefused(
-            f"the last update of the repository is dated {top.updated_at - now} µs after {stamp.at}, the time here. "
-            f"Nothing was changed or deleted. Compare the clocks, and try again when that time has passed."
+            f"the last update of the repository is dated {top.updated_at - now} µs after {stamp.at}, the time of this "
+            f"machine. Nothing was changed or deleted. Compare the clocks, and try again when that time has passed."
         )
     updates = [replace(update, updated_at=now, backup_path=None), replace(top, backup_path=stamp.backup), *older]
     most = updates_per_file(edited)
@@ -56,7 +56,7 @@ def updates_per_file(repo: Repo) -> int:
     """
     configuration = {} if repo.config is None else read_flexbuffer(repo.config, "the configuration in the repo object")
     if not isinstance(configuration, dict):
-        raise corrupt("the configuration in the repo object", "it is no mapping")
+        raise corrupt("the configuration in the repo object", "it is not a mapping")
     most = configuration.get(_SETTING)
     if most is None:
         return UPDATES_PER_FILE

@@ -72,8 +72,8 @@ def upgraded(old: Version1, at: datetime) -> Upgrade:
     now = micros_of(at)
     if log[-1].updated_at >= now:
         raise GuardRefused(
-            f"the newest snapshot, branch or tag is dated {log[-1].updated_at - now} µs after {at}, the time here. "
-            f"Nothing was changed. Compare the clocks, and try again when that time has passed."
+            f"the newest snapshot, branch or tag is dated {log[-1].updated_at - now} µs after {at}, the time of this "
+            f"machine. Nothing was changed. Compare the clocks, and try again when that time has passed."
         )
     log.append(Update(UpdateKind.REPO_MIGRATED, now, from_version=1, to_version=2))
     repo = Repo(

@@ -1,6 +1,6 @@
 """Converts the state of an Icechunk repository to rows and details of `repository_history`, and back.
 
-So every step of a plan uses the same state, which was read once, whatever writers do meanwhile.
+The state is read once, so every step of a plan uses the same state, whatever writers do meanwhile.
 """
 
 import hashlib

@@ -16,7 +16,7 @@ from retention_assets.objectstore.objects import ObjectMetadata, ObjectReader
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """The snapshots that branches, live tags and deleted tags name; None for a deleted tag without a readable file."""
+    """The snapshots that branches, live tags and deleted tags name; None if a deleted tag has no readable file."""
 
     branches: Mapping[str, bytes]
     tags: Mapping[str, bytes]
@@ -29,8 +29,8 @@ def read_references(reader: ObjectReader) -> References:
 
     Icechunk skips a tag that it cannot read, and its garbage collection then deletes the snapshots that only this
     tag reaches. Here an unreadable tag is an error that ends the run. Source: Icechunk facts 1, v1 hazard.
-    Errors: CorruptFile for a file that holds no id, or that does not belong below `refs/`; SourceError for a reference
-    that disappears while it is read.
+    Errors: CorruptFile for a file that contains no id, or that does not belong below `refs/`; SourceError for a
+    reference that disappears while it is read.
     """
     paths = tuple(sorted(one.path for one in reference_files(reader)))
     files = [reference_file(path) for path in paths]
@@ -61,13 +61,13 @@ def _named(reader: ObjectReader, file: ReferenceFile, path: str) -> bytes:
         return read_reference(reader.read(path), reader.describe(path))
     except ObjectMissing:
         raise SourceError(
-            f"{reader.describe(path)}: the {file.kind.value} {file.name} was listed, and is not there any more. "
+            f"{reader.describe(path)}: the {file.kind.value} {file.name} was listed, but its file no longer exists. "
             f"Nothing was changed or deleted. Run again."
         ) from None
 
 
 def _named_once(reader: ObjectReader, path: str) -> bytes | None:
-    """Return the snapshot that a deleted tag named; None if its file is missing or corrupt: it retains nothing."""
+    """Return the snapshot that a deleted tag named; None if the file is missing or corrupt. The tag retains nothing."""
     try:
         return read_reference(reader.read(path), reader.describe(path))
     except (CorruptFile, ObjectMissing):

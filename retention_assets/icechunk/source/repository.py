@@ -1,7 +1,7 @@
 """Reads the current state of an Icechunk repository: its format, references, snapshots, and when each was stored.
 
-The ops log of format 2 is read from the repo object and its backups. This module only reads. Everything that it cannot
-read is an error: if a reference were skipped, the snapshots that only this reference reaches would be deleted.
+The ops log of format 2 is read from the repo object and its backups. This module changes nothing. Every unreadable file
+is an error: if a reference were skipped, the snapshots that only this reference reaches would be deleted.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -113,8 +113,8 @@ class IcechunkSource:
         where = self._reader.describe(REPO)
         if not metadata.e_tag:
             raise SourceError(
-                f"{where}: the store gives it no ETag. Nothing was changed. Copy the repository to a store that "
-                "gives ETags."
+                f"{where}: the store returns no ETag for this object. Nothing was changed. Copy the repository to a "
+                "store that returns ETags."
             )
         return RepoObject(content, metadata.e_tag, read_repo(content, where))
 
@@ -126,7 +126,7 @@ class IcechunkSource:
         seen = [*self._reader.prefixes(), *(row for batch in self._reader.list_direct() for row in _paths(batch))]
         raise SourceError(
             f"{self._url}: there is no Icechunk repository: neither `repo` (format 2) nor refs/branch.main/ref.json "
-            f"(format 1) is there. Seen: {', '.join(seen[:10]) or 'nothing'}. Nothing was changed. Check `storage`."
+            f"(format 1) exists. Found: {', '.join(seen[:10]) or 'nothing'}. Nothing was changed. Check `storage`."
         )
 
     def require_still_format_1(self) -> None:
@@ -168,7 +168,7 @@ class IcechunkSource:
         return found
 
     def _snapshots(self, listed: Mapping[bytes, _Listed], references: References) -> dict[bytes, Snapshot]:
-        """Return every listed snapshot, and every snapshot that is reachable but was written after the listing."""
+        """Return every listed snapshot, and every reachable snapshot that was written after the listing."""
         self._known = {
             snapshot_id: (etag, snapshot)
             for snapshot_id, (etag, snapshot) in self._known.items()
@@ -194,8 +194,9 @@ class IcechunkSource:
     def _checked(self, file: SnapshotFile) -> Snapshot:
         if file.spec_version != 1:
             raise SourceError(
-                f"{self._url}: snapshot {encode_id(file.id)} is of format {file.spec_version}, and does not name "
-                f"its parent, in a repository of format 1. Nothing was changed or deleted. Upgrade the repository."
+                f"{self._url}: the repository has format 1, but snapshot {encode_id(file.id)} has format "
+                f"{file.spec_version}, which does not name its parent. Nothing was changed or deleted. Upgrade the "
+                f"repository."
             )
         return Snapshot(file.id, file.parent_id, datetime_of(file.flushed_at, file.id))
 
@@ -212,13 +213,17 @@ class IcechunkSource:
                 continue
             tip = read_reference(self._reader.read(metadata.path), self._reader.describe(metadata.path))
             if tip not in repo.snapshots and tip in stored:
-                was = "it was written after the upgrade to format 2"
+                was = "this file was written after the upgrade to format 2"
                 if since is None:
-                    was = "it may have been written after the upgrade to format 2, which the log does not reach"
+                    was = (
+                        "this file may have been written after the upgrade to format 2, which the ops log no longer "
+                        "contains"
+                    )
                 raise SourceError(
-                    f"{self._reader.describe(metadata.path)}: {was}, and the repo object does not know its snapshot "
-                    f"{encode_id(tip)}: somebody writes with an old version. Nothing was changed or deleted. Stop that "
-                    f"writer, save what it wrote, and remove this file, as also where there is no such writer."
+                    f"{self._reader.describe(metadata.path)}: {was}, and the repo object does not list its snapshot "
+                    f"{encode_id(tip)}. Somebody may be writing with an old icechunk version. Nothing was changed or "
+                    f"deleted. Stop that writer and save its snapshots, then remove this file. If there is no such "
+                    f"writer, just remove this file."
                 )
 
 

@@ -1,6 +1,6 @@
 """Decodes snapshot files and manifests of Icechunk into rows for `TableCache`. Source: Icechunk facts 2.
 
-Of a snapshot file only its list of manifests is used. This list never changes, even when format 1 rewrites the file.
+From a snapshot file only the list of manifests is used. This list never changes, even when format 1 rewrites the file.
 """
 
 import numpy as np
@@ -22,8 +22,8 @@ SNAPSHOT_MANIFESTS = pa.schema(
         FILE_BYTES,
     ]
 )
-# One row for each chunk and each location that a manifest names. A manifest that names none has one row without either.
-# The first row of a file has the counts; they are 0 on its other rows.
+# One row for each chunk and each location that a manifest names. For a manifest that names none, one row has null in
+# both columns. The first row of a file has the counts, which are 0 on its other rows.
 MANIFEST_CHUNKS = pa.schema(
     [
         ("manifest_id", pa.string()),

@@ -1,6 +1,6 @@
-"""Says on which day an Icechunk repository will no longer need a file, if nothing changes. Pure: from a state.
+"""Computes the day from which an Icechunk repository no longer needs a file, if nobody writes to the repository.
 
-Every day is computed with `retained_set_of`, the function that plans, sweeps and verifications use.
+The functions are pure. They use `retained_set_of` for every day, as plans, sweeps and verifications do.
 """
 
 import re
@@ -16,14 +16,14 @@ from retention_assets.icechunk.sweep.retained_set import RetainedSet, retained_s
 from retention_assets.policy.snapshots import SnapshotPolicy
 
 _REFERENCE = re.compile(r"refs/(branch|tag)\.(.+)/[^/]+", re.DOTALL)
-_LONGEST = 366 * 1000  # days: what is needed for a thousand years is needed for ever
+_LONGEST = 366 * 1000  # days: a file that is needed for a thousand years counts as needed for ever
 
 Needs = Callable[[RetainedSet], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The retained sets of a repository on the days from `today`, if nobody writes to it. `cutoff` is that of today."""
+    """The retained sets of a repository on the days from `today`, if nobody writes to it. `cutoff`: today's cutoff."""
 
     state: IcechunkState
     policy: SnapshotPolicy
@@ -42,7 +42,7 @@ class Forecast:
         return self._retained_sets[days]
 
     def released_on(self, needs: Needs) -> date | None:
-        """Return the first day on which `needs` is false of the retained set; None: it is true for ever."""
+        """Return the first day on which `needs` is false for the retained set; None: `needs` is true for ever."""
         if not needs(self.retained()):
             return self.today
         last, first = 0, 1  # needed after `last` days; not needed after `first` days
@@ -57,7 +57,7 @@ class Forecast:
 
 
 def needs_reference(address: str) -> Needs:
-    """Return whether a retained set needs this file of a branch or tag: it does unless the reference is deleted."""
+    """Return a function: whether a retained set needs this file of a branch or tag, which is not deleted in it."""
     named = _REFERENCE.match(address)
 
     def needed(retained: RetainedSet) -> bool:
@@ -70,7 +70,10 @@ def needs_reference(address: str) -> Needs:
 
 
 def needs_file(address: str, snapshots: Collection[bytes]) -> Needs:
-    """Return whether a retained set needs the file. `snapshots`: the snapshots that reference a manifest or chunk."""
+    """Return a function: whether a retained set needs the file.
+
+    `snapshots`: for a manifest or chunk, the snapshots that reference this file.
+    """
     if address.startswith(SNAPSHOTS):
         snapshot_id = decode_id(address.removeprefix(SNAPSHOTS))
         return lambda retained: snapshot_id in retained.snapshots

@@ -15,7 +15,7 @@ from retention_assets.core.guards import CheckResult, hole
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.listing import presence
 
-_MOST_ASKED = 100_000  # most unlisted objects that are checked one by one, which takes some minutes
+_MOST_CHECKED = 100_000  # most unlisted objects that are checked one by one, which takes some minutes
 _NAMED = 3  # missing objects that the detail names
 _COUNT = 2**32  # a snapshot file stores the number of chunk refs modulo this number
 
@@ -25,7 +25,7 @@ class Referenced:
     """The result of `referenced_exist`.
 
     `missing`: the addresses of missing objects. When too many objects are unlisted to check each, the first
-    `_MOST_ASKED` of the unlisted ones.
+    `_MOST_CHECKED` unlisted objects.
     """
 
     check_result: CheckResult
@@ -43,8 +43,8 @@ def referenced_exist(
 ) -> Referenced:
     """Check that every object of `live` is in the listing, or was written after it and exists in the store.
 
-    An existing object that is older than the listing's age cutoff but unlisted shows that the listing is incomplete:
-    other objects may be missing from it too. The check then fails.
+    If an existing object is older than the listing's age cutoff but unlisted, the check fails: the listing is
+    incomplete, so other objects may be missing from it too.
     `acknowledged`: the addresses that a person acknowledged as lost; they need not exist.
     Source: DESIGN.md, invariant 7.
     """
@@ -52,15 +52,15 @@ def referenced_exist(
     is_lost = acknowledged.select("address", F.lit(True).alias("is_lost"))
     marked = absent_of_all.join(is_lost, on="address", how="left").cache()
     unlisted = marked.where("is_lost IS NULL").select("address")
-    counted = marked.agg(F.count("is_lost").alias("lost"), F.count_if(F.col("is_lost").isNull()).alias("asked")).first()
+    counted = marked.agg(F.count("is_lost").alias("lost"), F.count_if(F.col("is_lost").isNull()).alias("count")).first()
     assert counted is not None
-    lost, asked = counted["lost"], counted["asked"]
-    if asked > _MOST_ASKED:
-        detail = f"{asked:,} referenced objects are not in the listing, too many to ask for each"
-        first = tuple(row["address"] for row in unlisted.orderBy("address").limit(_MOST_ASKED).collect())
+    lost, count = counted["lost"], counted["count"]
+    if count > _MOST_CHECKED:
+        detail = f"{count:,} referenced objects are not in the listing, too many to check each one in the store"
+        first = tuple(row["address"] for row in unlisted.orderBy("address").limit(_MOST_CHECKED).collect())
         marked.unpersist()
-        return Referenced(CheckResult(guard, False, detail, asked), lost, first)
-    if not asked:
+        return Referenced(CheckResult(guard, False, detail, count), lost, first)
+    if not count:
         marked.unpersist()
         detail = "every referenced object is in the listing"
         return Referenced(CheckResult(guard, True, f"{detail}; {lost:,} are lost" if lost else detail), lost)
@@ -82,14 +82,16 @@ def referenced_exist(
         detail = f"{len(names):,} referenced objects are missing: {', '.join(names[:_NAMED])}{more}. {where}"
         return Referenced(CheckResult(guard, False, detail, len(names)), lost, tuple(names))
     if row["overlooked"]:
-        detail = f"{row['overlooked']:,} objects, {row['first']} first, are there and old, and were not listed"
+        detail = f"{row['overlooked']:,} old objects, {row['first']} first, exist but are not in the listing"
         return Referenced(CheckResult(guard, False, detail, row["overlooked"]), lost)
-    detail = f"every referenced object is there; {asked:,} came after the listing"
+    detail = f"every referenced object exists; {count:,} were written after the listing"
     return Referenced(CheckResult(guard, True, f"{detail}; {lost:,} are lost" if lost else detail), lost)
 
 
 def incomplete_manifests(manifests: DataFrame, refs: DataFrame) -> DataFrame:
-    """Return one row: how many live manifests have other chunk refs than their snapshots say, and the first of them.
+    """Return one row: how many live manifests do not have the number of chunk refs that their snapshots state.
+
+    The row also names the first of them.
 
     `refs`: the result of `refs_of` for the manifests.
     """
@@ -104,8 +106,14 @@ def incomplete_manifests(manifests: DataFrame, refs: DataFrame) -> DataFrame:
 
 
 def manifests_complete(row: Mapping[str, Any]) -> CheckResult:
-    """Check that every live manifest is complete; else chunks are missing here. `row`: of `incomplete_manifests`."""
+    """Check that no live manifest has lost chunk refs, whose chunks would seem unreferenced.
+
+    `row`: the row of `incomplete_manifests`.
+    """
     detail = "every manifest has all its chunk refs"
     if row["short"]:
-        detail = f"{row['short']:,} manifests, {row['first']} first, have other chunk refs than their snapshots say"
+        detail = (
+            f"{row['short']:,} manifests, {row['first']} first, do not have the number of chunk refs that their "
+            "snapshots state"
+        )
     return CheckResult("manifests_whole", not row["short"], detail, row["short"])

@@ -58,23 +58,23 @@ class IcechunkLiveness:
         return self._of(retained_set_of(state, query.policy, planned.as_of, planned.cutoff, planned), checked_at)
 
     def require_same(self, plan: Plan, heads: Heads) -> None:
-        """Refuse a repository that has another format than the planned one, was created again, or was rolled back.
+        """Refuse a repository that has another format than planned, was created again, or was rolled back.
 
         Every snapshot that a branch or tag named at planning must still be known, unless the plan itself releases or
         drops it.
         """
         planned, state = self._query.planned, self._state()
         if state.format != planned.format:
-            raise _another(plan, f"it has format {state.format}, and had {planned.format}")
+            raise _another(plan, f"it has format {state.format}, and the plan is for format {planned.format}")
         known = {encode_id(snapshot_id) for snapshot_id in state.history.snapshots}
         going = {*planned.released, *planned.dropped}
         named = {**{f"tag {name}": tip for name, tip in heads.tags.items()}, **heads.branches}
         gone = sorted(f"{name} named {tip}" for name, tip in named.items() if tip not in known | going)
         if gone:
-            raise _another(plan, f"{gone[0]}, which is not known any more")
+            raise _another(plan, f"{gone[0]}, which no longer exists")
 
     def release(self) -> None:
-        """Release everything that was read. The rows that any check returned must not be used any more."""
+        """Release the cached rows. The rows that any check returned must not be used any more."""
         if self._last:
             self._last[1].live.unpersist()
             self._last = None

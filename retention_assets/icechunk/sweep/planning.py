@@ -58,7 +58,7 @@ GUARDS = (
     "only_listed",
     "totals_balance",
 )
-_NOT_ASKED = "nothing_unknown"  # does not apply: Icechunk stages nothing, and age protects uncommitted files
+_NOT_ASKED = "nothing_unknown"  # does not apply: Icechunk has no staging area, and age protects uncommitted files
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class IcechunkTerms:
     now: datetime
     run_id: str
     settle: timedelta
-    settings: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; without them no plan is approved
+    settings: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; an approval needs them
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class PlanBasis:
 
     @property
     def blocked(self) -> str | None:
-        """Why a sweep would refuse the edits although they can be planned; None: it would not."""
+        """Why a sweep would refuse the edits although they can be planned; None: a sweep would apply them."""
         details = self.history.details
         if details.availability != "online":
             return f"the repository is {details.availability} (reason: {details.limits or 'none given'})."
@@ -288,11 +288,11 @@ def _warnings(terms: IcechunkTerms, basis: PlanBasis, unread: int) -> list[str]:
     warnings = []
     if unread:
         warnings.append(
-            f"{unread:,} snapshots or manifests that must stay are lost and were never read. What they name is not "
-            "known, so no manifest and no chunk is deleted."
+            f"{unread:,} snapshots or manifests that must stay are lost and were never read. The files that they "
+            "reference are unknown, so no manifest and no chunk is deleted."
         )
     if basis.blocked:
-        warnings.append(f"This plan cannot be carried out: {basis.blocked}")
+        warnings.append(f"This plan cannot be executed: {basis.blocked}")
     if not terms.grace:
-        warnings.append("The grace period is zero: what an open session has written and not yet committed can go.")
+        warnings.append("The grace period is zero: files that an open session has not yet committed can be deleted.")
     return warnings

@@ -1,4 +1,4 @@
-"""Finds the files that retained snapshots reach, on executors and through the cache.
+"""Finds the files that retained snapshots reach. Executors read the files that are not in the cache yet.
 
 Plan, sweep and verification all find these files in this way.
 Source: Icechunk facts 4; DESIGN.md, invariants 1 and 5.
@@ -55,7 +55,7 @@ class Reach:
 
 
 def reach_of(spark: SparkSession, cache: TableCache, retained: RetainedSet) -> Reach:
-    """Return the files that the retained set `retained` reaches; executors fetch files that no earlier run has read.
+    """Return the files that the set `retained` reaches; executors fetch files that no earlier run has read.
 
     Errors: errors of the files and the store, as executors raise them, also for a missing snapshot or manifest.
     """

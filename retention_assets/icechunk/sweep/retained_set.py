@@ -26,15 +26,15 @@ from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.tables import EXPIRED_SNAPSHOTS
 
 KEPT, RELEASED, DROPPED = "kept", "released", "dropped"
-_UNKNOWN = Decision(False, None, None, None, "only its file is there: no history knows it")
-_YOUNG = "; its file is younger than the grace period, and stays"
+_UNKNOWN = Decision(False, None, None, None, "only its file exists: the repository's history does not contain it")
+_YOUNG = "; its file stays because it is younger than the grace period"
 _NAMED = "; it stays as long as a branch or tag, or a younger snapshot, needs it"
-_UNREACHED = "; it goes since nothing reaches it and its file is old"
+_UNREACHED = "; it is removed because nothing reaches it and its file is older than the grace period"
 
 
 @dataclass(frozen=True, slots=True)
 class RetainedSet:
-    """The retained set of a repository.
+    """The snapshots and transaction logs that stay, and the histories before and after the expiration.
 
     `before` is the current history, `after` the history after the expiration. The `snapshots` stay with everything that
     they reference. The `transaction_logs` stay too, but need not exist. `expiration` has the edits that are still to be
@@ -49,7 +49,7 @@ class RetainedSet:
     expiration: Expiration | None
 
     def leaving(self, state: IcechunkState) -> frozenset[bytes]:
-        """Return the released snapshots whose files exist and do not stay; they explain why their chunks go."""
+        """Return the released snapshots whose files exist and do not stay; they explain why chunks are deleted."""
         released = self.expiration.released if self.expiration else frozenset()
         return frozenset(released & state.stored.keys()) - self.snapshots
 
@@ -115,14 +115,14 @@ def _retained(
 
 
 def edits_of(state: IcechunkState, retained: RetainedSet, as_of: datetime, cutoff: datetime) -> PlannedEdits:
-    """Return the edits that lead from `state` to the retained set `retained`."""
+    """Return the edits that lead from `state` to the set `retained`."""
     expiration = retained.expiration
     edits = expiration.edits if expiration else ()
     return PlannedEdits(
         format=state.format,
         as_of=as_of,
         cutoff=cutoff,
-        seen=_texts(state.history.snapshots),
+        known=_texts(state.history.snapshots),
         released=_texts(expiration.released if expiration else ()),
         dropped=_texts(retained.kept.dropped),
         deleted_branches=tuple(sorted(edit.name for edit in edits if isinstance(edit, BranchDeleted))),
@@ -153,14 +153,14 @@ def _row(retained: RetainedSet, snapshot_id: bytes) -> dict[str, Any]:
         "rule_id": decision.rule_id,
         "reference": decision.reference,
         "due_since": decision.due_since,
-        "reason": decision.reason + _but(decision, released=released, stays=stays),
+        "reason": decision.reason + _addition(decision, released=released, stays=stays),
         "new_parent_id": None if parent is None else encode_id(parent),
         "deleted_references": [str(one) for one in expiration.selection.deleted if one.tip == snapshot_id],
     }
 
 
-def _but(decision: Decision, *, released: bool, stays: bool) -> str:
-    """Return the second part of the reason: why the snapshot stays or goes, if the policy's reason is not enough."""
+def _addition(decision: Decision, *, released: bool, stays: bool) -> str:
+    """Return the second part of the reason: why the snapshot stays or not, if the policy's reason is not enough."""
     if released:
         return _YOUNG if stays else ""
     if stays:

@@ -18,7 +18,7 @@ from retention_assets.icechunk.edits.stored import (
     planned_edits,
     removed_references,
     unexplained,
-    without_those_there,
+    without_existing,
 )
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.source.opening import OpenIcechunk
@@ -41,7 +41,7 @@ def report(sweep: IcechunkSweep, *, execute: bool = True, plan_hash: str = "") -
     """Return the report of the day's plan, with the removed references.
 
     With `execute`, the plan is swept first, unless the repository's mode is `plan`.
-    Errors: GuardRefused if the plan does not have the hash `plan_hash`. Empty: any.
+    Errors: GuardRefused if the plan does not have the hash `plan_hash`. An empty `plan_hash` allows any plan.
     """
     mode = sweep.opened.repository.settings.mode
     plan = chosen_plan(sweep, plan_hash)
@@ -100,23 +100,23 @@ class IcechunkRepositorySweep(RepositorySweep):
         )
         if published.left:
             sweep.log(
-                f"{sweep.name} {sweep.day}: since the plan, the policy lets go of {published.left:,} more snapshots "
-                "and references. They stay until a plan that names them is approved."
+                f"{sweep.name} {sweep.day}: {published.left:,} more snapshots and references have expired since the "
+                "plan. They stay until a plan that contains them is approved."
             )
         gone = unexplained(sweep.warehouse, plan, edits, published)
         if gone:
-            gone = without_those_there(gone, sweep.opened.source.state().history)
+            gone = without_existing(gone, sweep.opened.source.state().history)
         return keep_publication(sweep.warehouse, plan, published, gone, lease, sweep.clock())
 
     def finish(self, outcomes: Mapping[str, Amount], ledger: DataFrame) -> None:
-        """See `RepositorySweep`. Logs how many objects were not tried, because objects that name them failed."""
+        """See `RepositorySweep`. Logs how many objects were not tried because objects that reference them failed."""
         sweep = self._sweep
         left = self.plan.candidates.objects - sum(amount.objects for amount in outcomes.values())
         if left and Outcome.FAILED in outcomes:
             failed = outcomes[Outcome.FAILED].objects
             sweep.log(
-                f"{sweep.name} {sweep.day}: {failed:,} objects failed, so the {left:,} that they name or may name were "
-                f"not tried. Try again: `retention sweep {sweep.name} --as-of {sweep.day}`."
+                f"{sweep.name} {sweep.day}: {failed:,} objects failed, so {left:,} objects that they may reference "
+                f"were not tried. Try again: `retention sweep {sweep.name} --as-of {sweep.day}`."
             )
 
     def release(self) -> None:
@@ -125,6 +125,6 @@ class IcechunkRepositorySweep(RepositorySweep):
 
 
 def changes_beside(edits: PlannedEdits) -> int:
-    """Return the number of snapshots and references that the plan removes; a budget counts them beside objects."""
+    """Return the number of snapshots and references that the plan removes; a budget counts them like objects."""
     snapshots = {*edits.released, *edits.dropped}
     return len(snapshots) + len(edits.deleted_branches) + len(edits.deleted_tags)

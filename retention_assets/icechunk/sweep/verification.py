@@ -73,10 +73,10 @@ def files_kept(sweep: IcechunkSweep, state: IcechunkState, lost: DataFrame) -> D
 
 
 def files_to_spare(sweep: IcechunkSweep) -> DataFrame:
-    """Return the addresses of all files that references and holds keep now, also if they need not exist.
+    """Return the addresses of all files that references and holds keep now, also of files that need not exist.
 
-    Snapshots and manifests that earlier runs read are not read again. What an acknowledged, lost one of them names is
-    known from such a run. Errors: GuardRefused if no run ever read it.
+    Snapshots and manifests that earlier runs read are not read again. The content of an acknowledged, lost file is
+    known from such a run. Errors: GuardRefused if no run ever read the lost file.
     """
     access = sweep.opened.access
     acknowledged = acknowledged_addresses(sweep.spark, sweep.warehouse, sweep.name)
@@ -92,9 +92,9 @@ def files_to_spare(sweep: IcechunkSweep) -> DataFrame:
             unread = cache.unread(ids, kind).first()
             if unread is not None:
                 raise GuardRefused(
-                    f"{sweep.name}: {kind.folder}/{unread[0]} is needed and lost, and no run ever read it: which files "
-                    "it names is not known. Nothing was deleted. Put it back, or delete the branches and tags that "
-                    "need it. Then run this again."
+                    f"{sweep.name}: {kind.folder}/{unread[0]} is needed but lost, and no run ever read it, so the "
+                    "files that it references are unknown. Nothing was deleted. Restore this file, or delete the "
+                    "branches and tags that need it. Then run this again."
                 )
     finally:
         lost.unpersist()
@@ -107,9 +107,9 @@ def _current_set_of(sweep: IcechunkSweep, state: IcechunkState) -> RetainedSet:
 
 
 def _references_resolve(state: IcechunkState) -> CheckResult:
-    """Return a passed check: reading the state fails if a branch or live tag does not have its whole history."""
+    """Return a passed check, because reading the state fails if the history of a branch or live tag is incomplete."""
     history = state.history
-    detail = f"{len(history.branches):,} branches and {len(history.tags):,} tags, each with its whole history"
+    detail = f"{len(history.branches):,} branches and {len(history.tags):,} tags have their complete history"
     return CheckResult("references_resolve", True, detail)
 
 
@@ -122,7 +122,7 @@ def kept_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame, lost: Dat
         f"; {known:,} are lost, as acknowledged" if known else ""
     )
     if row["lost"]:
-        detail = f"{row['lost']:,} kept files are not in the store, first {row['first']}; from quarantine, restore them"
+        detail = f"{row['lost']:,} kept files are not in the store, first {row['first']}; restore quarantined files"
     return CheckResult("kept_exist", not row["lost"], detail, row["lost"])
 
 
@@ -132,7 +132,7 @@ def logs_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame) -> CheckR
     Other logs may be missing: root snapshots have none, and other tools may have collected some.
     """
     row = _absent(kept.where(F.col("address").startswith(TRANSACTIONS)), listing, ledger)
-    detail = f"every kept transaction log exists, but for {row['lost']:,} that no sweep took"
+    detail = f"every kept transaction log exists, except {row['lost']:,} that no sweep deleted"
     if row["ours"]:
         detail = f"{row['ours']:,} kept transaction logs are not in the store, first {row['first_of_ours']}"
     return CheckResult("logs_exist", not row["ours"], detail, row["ours"])

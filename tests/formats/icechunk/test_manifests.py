@@ -182,12 +182,12 @@ def test_an_empty_manifest_has_no_chunks() -> None:
         pytest.param(manifest_file({}, s1=[{0: Scalar("8s", b"a" * 8)}]), "list of an array's refs", id="no_refs"),
         pytest.param(
             manifest_file({b"a" * 8: [ref(s8=compressed(b"x", DICTIONARY))]}, s2=DICTIONARY),
-            "what they were compressed with is missing",
+            "the dictionary for them is missing",
             id="compressed_though_it_says_it_is_not",
         ),
         pytest.param(
             manifest_file({b"a" * 8: [ref(s8=compressed(b"x", DICTIONARY))]}, s3=None),
-            "what they were compressed with is missing",
+            "the dictionary for them is missing",
             id="no_dictionary",
         ),
         pytest.param(
@@ -207,7 +207,7 @@ def test_an_empty_manifest_has_no_chunks() -> None:
         ),
         pytest.param(
             manifest_file({b"a" * 8: [ref(s8=compressed(bytes(1025)))]}, s2=DICTIONARY, s3=None),
-            "too long to be true",
+            "is longer than 1,024 bytes",
             id="a_location_that_promises_too_much",
         ),
         pytest.param(
@@ -232,7 +232,7 @@ def test_a_location_that_is_not_text_is_refused() -> None:
 
 def test_a_file_under_the_name_of_another_is_refused(varied: Varied) -> None:
     (_, content), (other, _) = list(varied.files("manifests").items())[:2]
-    with pytest.raises(CorruptFile, match="not the one it is named by"):
+    with pytest.raises(CorruptFile, match="not the id in its name"):
         read_manifest_chunks(content, other)
 
 

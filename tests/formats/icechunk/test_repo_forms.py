@@ -103,7 +103,7 @@ NO_NAME: list[dict[int, Value]] = [{}]
     ("content", "what"),
     [
         pytest.param(repo_file(spec_version=1), "spec version 2, not 2|it says it is", id="a_header_of_format_1"),
-        pytest.param(repo_file(s0=Scalar("B", 1)), "it says it is of spec version 1", id="spec_version_1"),
+        pytest.param(repo_file(s0=Scalar("B", 1)), "its content has spec version 1", id="spec_version_1"),
         pytest.param(repo_file(s13="new"), "the repo object in it has fields", id="a_field_of_the_future"),
         pytest.param(repo_file(s1=None), "list of its branches or tags is missing", id="no_tags"),
         pytest.param(repo_file(s2=None), "list of its branches or tags is missing", id="no_branches"),
@@ -127,7 +127,7 @@ NO_NAME: list[dict[int, Value]] = [{}]
             repo_file(s4=[snapshot("a", s1=Scalar("i", -2))]), "parent of a snapshot is not in it", id="no_such_parent"
         ),
         pytest.param(
-            repo_file(s4=[snapshot("a", s2=Scalar("Q", 10**18))]), "a time that cannot be", id="a_far_future_snapshot"
+            repo_file(s4=[snapshot("a", s2=Scalar("Q", 10**18))]), "an impossible time", id="a_far_future_snapshot"
         ),
         pytest.param(repo_file(s4=[snapshot("a", s6="new")]), "a snapshot in it has fields", id="a_newer_snapshot"),
         pytest.param(repo_file(s4=[{3: "no id"}]), "the id of a snapshot is missing", id="a_snapshot_without_id"),
@@ -136,19 +136,21 @@ NO_NAME: list[dict[int, Value]] = [{}]
         ),
         pytest.param(repo_file(s5=None), "its status is missing", id="no_status"),
         pytest.param(repo_file(s5={0: Scalar("B", 3)}), "its availability is the unknown 3", id="a_new_availability"),
-        pytest.param(repo_file(s5={1: Scalar("Q", 10**18)}), "its status is at a time", id="a_far_future_status"),
+        pytest.param(repo_file(s5={1: Scalar("Q", 10**18)}), "its status has an impossible", id="a_far_future_status"),
         pytest.param(repo_file(s5={3: "new"}), "the status in it has fields", id="a_newer_status"),
         pytest.param(repo_file(s7=[]), "or no ops log", id="an_empty_ops_log"),
         pytest.param(repo_file(s7=update(17, {})), "an update in it is of the unknown kind 17", id="a_new_kind"),
         pytest.param(repo_file(s7=update(0, {})), "an update in it is of the unknown kind 0", id="no_kind"),
-        pytest.param(repo_file(s7=update(13, None)), "what an update did is missing", id="an_update_of_nothing"),
+        pytest.param(repo_file(s7=update(13, None)), "the value of an update is missing", id="an_update_of_nothing"),
         pytest.param(repo_file(s7=update(13, {0: "new"})), "an update of the kind GC_RAN in", id="more_of_a_kind"),
         pytest.param(repo_file(s7=update(13, {}, s4="new")), "an update in it has fields", id="a_newer_update"),
         pytest.param(repo_file(s7=update(5, {})), "the name in an update is missing", id="a_tag_without_a_name"),
         pytest.param(repo_file(s7=update(12, {})), "the snapshot in an update", id="a_flush_without_a_snapshot"),
         pytest.param(repo_file(s7=update(16, {})), "the status in an update", id="a_change_to_no_status"),
         pytest.param(
-            repo_file(s7=update(13, {}, s2=Scalar("Q", 10**18))), "an update is at a time", id="a_far_future_update"
+            repo_file(s7=update(13, {}, s2=Scalar("Q", 10**18))),
+            "an update has an impossible time",
+            id="a_far_future_update",
         ),
     ],
 )
@@ -179,11 +181,11 @@ def lost_parent(repo: Repo) -> Repo:
             lambda repo: replace(repo, enabled_feature_flags=frozenset({1 << 16})), "does not fit", id="a_giant_flag"
         ),
         pytest.param(
-            lambda repo: replace(repo, spec_version=1), "it says it is of spec version 1", id="another_spec_version"
+            lambda repo: replace(repo, spec_version=1), "its content has spec version 1", id="another_spec_version"
         ),
         pytest.param(
             lambda repo: replace(repo, latest_updates=(Update(UpdateKind.GC_RAN, 5, name="lost"),)),
-            "would not be read as it is",
+            "would be read back differently",
             id="an_update_with_what_its_kind_has_not",
         ),
         pytest.param(

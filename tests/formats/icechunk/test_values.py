@@ -264,5 +264,5 @@ def test_what_is_no_configuration_is_refused(text: str) -> None:
 
 
 def test_a_configuration_that_is_not_text_is_refused() -> None:
-    with pytest.raises(CorruptFile, match=r"config\.yaml: it is no configuration"):
+    with pytest.raises(CorruptFile, match=r"config\.yaml: it is not a configuration"):
         upgraded_configuration(b"\xff\xfe", "config.yaml")

@@ -95,6 +95,6 @@ def moved(branches: dict[str, str], tags: dict[str, str] | None = None) -> Histo
     ],
 )
 def test_what_changed_since_the_plan_is_refused(now, planned, dropped, complaint):
-    nothing = "Nothing (was changed or deleted|more was changed, nothing deleted)"
+    nothing = "Nothing (more )?was changed or deleted"
     with pytest.raises(GuardRefused, match=f"{complaint}.*{nothing}"):
         collected(now, planned, ids(dropped), STAMP)

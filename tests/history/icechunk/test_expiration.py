@@ -48,17 +48,17 @@ def test_what_is_right_passes():
         pytest.param(replace(RIGHT, edits=(*RIGHT.edits, BranchDeleted("main"))), "the branch main would", id="main"),
         pytest.param(
             replace(RIGHT, edits=(*RIGHT.edits, Reparented(snapshot_id(14), snapshot_id(11)))),
-            "would get a parent that is no ancestor",
+            "would get a parent that is not its ancestor",
             id="another_history",
         ),
         pytest.param(
             replace(RIGHT, edits=(*RIGHT.edits, Reparented(snapshot_id(0), snapshot_id(14)))),
-            "would get a parent that is no ancestor",
+            "would get a parent that is not its ancestor",
             id="a_root_gets_a_parent",
         ),
         pytest.param(
             replace(RIGHT, edits=(*RIGHT.edits, Reparented(snapshot_id(13), snapshot_id(13)))),
-            "would get a parent that is no ancestor",
+            "would get a parent that is not its ancestor",
             id="its_own_parent",
         ),
     ],

@@ -15,7 +15,7 @@ PLANNED = PlannedEdits(
     format=2,
     as_of=datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC),
     cutoff=datetime(2026, 1, 1, tzinfo=UTC),
-    seen=IDS,
+    known=IDS,
     released=IDS[:2],
     dropped=IDS[3:],
     deleted_branches=("a/b",),
@@ -42,7 +42,7 @@ def test_what_is_written_is_read():
     ids=lambda changes: next(iter(changes)),
 )
 def test_anything_else_is_refused(changes: dict[str, Any]):
-    with pytest.raises(GuardRefused, match=r"is damaged.*Plan again"):
+    with pytest.raises(GuardRefused, match=r"is corrupt.*Plan again"):
         PlannedEdits.read({**PLANNED.document(), **changes})
 
 

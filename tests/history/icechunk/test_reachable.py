@@ -77,7 +77,7 @@ def test_held_snapshots_are_kept():
 
 @pytest.mark.parametrize("kept", [kept_v1, lambda one, *more: kept_v2(repo_of(one), *more)], ids=("v1", "v2"))
 def test_a_hold_on_what_is_not_there_is_refused(kept):
-    with pytest.raises(GuardRefused, match=r"a hold names the snapshot .* which is not there"):
+    with pytest.raises(GuardRefused, match=r"a hold names the snapshot .* which does not exist"):
         kept(HISTORY, OLD, CUTOFF, [snapshot_id("gone")])
 
 

@@ -65,22 +65,22 @@ def test_the_longest_of_the_references_that_reach_a_snapshot_counts():
     policy = SnapshotPolicy((branch_rule("main", 100), branch_rule("dev", 1)))
     assert expired(LINES, policy, at(110)) == {"x", "y"}
     assert decided(LINES, policy, "b", at(110)) == Decision(
-        False, at(120), "main", "branch main", f"kept: branch main lets it go after {at(120)} (rule main)"
+        False, at(120), "main", "branch main", f"kept: branch main keeps it until {at(120)} (rule main)"
     )
     assert decided(LINES, policy, "x", at(110)) == Decision(
         True,
         at(36),
         "dev",
         "branch dev",
-        f"expired: branch dev, the last to keep it, let it go after {at(36)} (rule dev)",
+        f"expired: branch dev kept it longest, until {at(36)} (rule dev)",
     )
 
 
 def test_the_newest_so_many_of_a_history_are_kept_whatever_their_age():
     policy = SnapshotPolicy((branch_rule("main", 0, 2), branch_rule("dev", 0, 3)))
     assert expired(LINES, policy) == {"a"}
-    assert decided(LINES, policy, "c").reason == "kept: among the 2 newest of branch main (rule main)"
-    assert decided(LINES, policy, "b").reason == "kept: among the 3 newest of branch dev (rule dev)"
+    assert decided(LINES, policy, "c").reason == "kept: it is among the 2 newest of branch main (rule main)"
+    assert decided(LINES, policy, "b").reason == "kept: it is among the 3 newest of branch dev (rule dev)"
 
 
 def test_one_that_others_pushed_out_went_when_the_last_of_them_came():
@@ -90,7 +90,7 @@ def test_one_that_others_pushed_out_went_when_the_last_of_them_came():
         at(30),
         "main",
         "branch main",
-        f"expired: branch main, the last to keep it, let it go after {at(30)} (rule main)",
+        f"expired: branch main kept it longest, until {at(30)} (rule main)",
     )
 
 

@@ -122,7 +122,7 @@ def test_a_dangling_snapshot_may_lack_its_parent():
     [
         pytest.param(without(FORKED, "x"), f"branch dev: its snapshot {encode_id(snapshot_id('x'))}", id="tip_missing"),
         pytest.param(without(FORKED, "b"), f"tag v1: its snapshot {encode_id(snapshot_id('b'))}", id="tag_missing"),
-        pytest.param(without(FORKED, "a"), f"its parent {encode_id(snapshot_id('a'))} is not", id="parent_missing"),
+        pytest.param(without(FORKED, "a"), f"its parent {encode_id(snapshot_id('a'))} is missing", id="parent_missing"),
         pytest.param(with_parent(FORKED, "a", "c"), "is its own ancestor", id="cycle"),
         pytest.param(with_parent(FORKED, "root", "root"), "is its own ancestor", id="own_parent"),
         pytest.param(with_parent(FORKED, "x", "lost"), "is its own ancestor", id="cycle_at_a_branch"),
@@ -144,7 +144,7 @@ def test_a_cycle_that_no_reference_reaches_is_refused_too():
 def test_a_walk_ends_on_a_cycle_and_on_a_missing_parent():
     with pytest.raises(SourceError, match="is its own ancestor"):
         ancestry(with_parent(FORKED, "a", "c"), snapshot_id("c"))
-    with pytest.raises(SourceError, match=f"snapshot {encode_id(snapshot_id('a'))} is not there"):
+    with pytest.raises(SourceError, match=f"snapshot {encode_id(snapshot_id('a'))} is missing"):
         ancestry(without(FORKED, "a"), snapshot_id("c"))
 
 

@@ -89,5 +89,5 @@ def test_a_strange_number_of_entries_is_refused(strange):
 
 
 def test_a_configuration_that_is_no_mapping_is_refused():
-    with pytest.raises(CorruptFile, match="it is no mapping"):
+    with pytest.raises(CorruptFile, match="it is not a mapping"):
         updates_per_file(replace(EMPTY, config=write_flexbuffer([1])))

@@ -136,5 +136,5 @@ def test_a_history_that_ends_after_the_upgrade_is_refused():
 
 
 def test_a_history_with_a_gap_is_refused():
-    with pytest.raises(SourceError, match=r"its snapshot .* is not there"):
+    with pytest.raises(SourceError, match=r"its snapshot .* is missing"):
         upgraded(old_one(tags={"v1": snapshot_id("gone")}), NOW)

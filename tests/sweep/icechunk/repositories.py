@@ -91,7 +91,7 @@ def planned(
         format=state.format,
         as_of=as_of,
         cutoff=now(),
-        seen=tuple(sorted(map(encode_id, state.history.snapshots))),
+        known=tuple(sorted(map(encode_id, state.history.snapshots))),
         released=tuple(sorted(map(encode_id, found.released))),
         dropped=tuple(sorted(dropped)),
         deleted_branches=tuple(sorted(one.name for one in deleted if one.kind == "branch")),

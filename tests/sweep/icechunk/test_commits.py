@@ -145,7 +145,7 @@ def test_a_write_whose_answer_is_lost_is_ours_though_others_have_built_on_it(wor
 
 
 def test_an_edit_of_nothing_is_refused(tmp_path: Path):
-    with pytest.raises(SourceError, match=r"repo: it is not there. Nothing was changed"):
+    with pytest.raises(SourceError, match=r"repo: the repo object does not exist. Nothing was changed"):
         RepoCommits(StoreAccess(f"file://{tmp_path}"), now, print).commit(tagging)
 
 
@@ -159,7 +159,7 @@ def test_a_backup_of_somebody_else_is_not_written_over(tmp_path: Path):
         laid[0].write_bytes(b"theirs")
         return tagging(repo, stamp)
 
-    with pytest.raises(GuardRefused, match=r"overwritten/repo.*: it is there already\. Nothing was changed\. Run"):
+    with pytest.raises(GuardRefused, match=r"overwritten/repo.*: this backup exists already\. Nothing was changed"):
         RepoCommits(StoreAccess(f"file://{tmp_path}"), now, print).commit(edit)
     assert laid[0].read_bytes() == b"theirs"
     assert open_repository(tmp_path).list_tags() == set()

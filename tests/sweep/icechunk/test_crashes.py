@@ -53,7 +53,7 @@ STORIES = {  # in format 2 all are one write of the repo object
     "branch_deleted_2": operation(2, "no branch 'dev'", "delete_branch", "dev"),
     "tag_deleted_2": operation(2, "no tag 'v1'", "delete_tag", "v1"),
     "online_2": operation(2, None, "set_status", Availability.ONLINE, "as ever"),
-    "upgrade": Story(1, upgraded, "of format 2 already"),
+    "upgrade": Story(1, upgraded, "has format 2 already"),
 }
 
 

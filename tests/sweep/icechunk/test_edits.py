@@ -19,7 +19,7 @@ EDITS = PlannedEdits(
     format=2,
     as_of=datetime(2026, 11, 21, tzinfo=UTC),
     cutoff=MADE - timedelta(days=1),
-    seen=(OTHER, ONE),
+    known=(OTHER, ONE),
     released=(OTHER,),
     dropped=(),
     deleted_branches=("dev",),
@@ -64,7 +64,7 @@ def test_what_was_kept_is_read_again(tmp_path: Path) -> None:
         pytest.param(replace(EDITS, dropped=(ONE,)), id="one_more_is_dropped"),
         pytest.param(replace(EDITS, deleted_tags=("v1",)), id="a_tag_goes"),
         pytest.param(replace(EDITS, deleted_branches=()), id="a_branch_stays"),
-        pytest.param(replace(EDITS, seen=(ONE,)), id="another_history"),
+        pytest.param(replace(EDITS, known=(ONE,)), id="another_history"),
         pytest.param(replace(EDITS, as_of=EDITS.as_of + timedelta(days=1)), id="another_day"),
         pytest.param(replace(EDITS, format=1), id="another_format"),
         pytest.param(replace(EDITS, cutoff=MADE + timedelta(seconds=1)), id="a_cutoff_after_the_plan"),
@@ -81,7 +81,7 @@ def test_edits_of_another_history_are_refused(tmp_path: Path) -> None:
 
 
 def test_edits_that_are_gone_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(GuardRefused, match="are not there"):
+    with pytest.raises(GuardRefused, match="are missing"):
         planned_edits(Warehouse(str(tmp_path)), plan_of(EDITS))
 
 

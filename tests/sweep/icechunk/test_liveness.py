@@ -61,10 +61,10 @@ def test_what_a_repository_may_become_is_no_reason_to_refuse(now: History) -> No
 @pytest.mark.parametrize(
     ("state", "why"),
     [
-        pytest.param(state_of(PLANNED, format=1), "it has format 1, and had 2", id="another_format"),
+        pytest.param(state_of(PLANNED, format=1), "it has format 1, and the plan is for format 2", id="another_format"),
         pytest.param(
             state_of(history({0: (None, 0), 1: (0, 1)}, {"main": 1}, {"v1": 1})),
-            f"main named {encode_id(snapshot_id(2))}, which is not known any more",
+            f"main named {encode_id(snapshot_id(2))}, which no longer exists",
             id="gone_back",
         ),
         pytest.param(state_of(history({0: (None, 0)}, {"main": 0})), "main named", id="created_again"),

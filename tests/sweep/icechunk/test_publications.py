@@ -11,7 +11,7 @@ from retention_assets.icechunk.edits.stored import (
     keep_publication,
     removed_references,
     unexplained,
-    without_those_there,
+    without_existing,
 )
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.state.lease import Lease
@@ -56,8 +56,8 @@ def test_what_an_attempt_removed_that_was_cut_off_is_found_by_the_next(warehouse
     keep(warehouse, 1, (EXP,))
     left = unexplained(warehouse, PLAN, EDITS, Published(0, (), (V1,), None))
     assert left == {OLD}
-    assert without_those_there(left, history({0: (None, 0)}, {"main": 0})) == {OLD}
-    assert without_those_there(left, history({0: (None, 0)}, {"main": 0, "dev": 0})) == frozenset()
+    assert without_existing(left, history({0: (None, 0)}, {"main": 0})) == {OLD}
+    assert without_existing(left, history({0: (None, 0)}, {"main": 0, "dev": 0})) == frozenset()
 
 
 def test_what_a_sweep_is_about_to_remove_is_noted_before_and_tells_nothing_of_what_it_did(warehouse: Warehouse) -> None:

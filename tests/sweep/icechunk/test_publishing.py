@@ -244,7 +244,7 @@ def test_a_plan_of_another_format_is_refused(tmp_path):
     plan = place.plan()
     upgrade(place.access, now, dry_run=False)
     before = place.files()
-    with pytest.raises(GuardRefused, match=r"not of format 1 any more.*Plan again"):
+    with pytest.raises(GuardRefused, match=r"no longer has format 1.*Plan again"):
         place.publish(plan)
     assert place.files() == before
 
@@ -257,7 +257,7 @@ def test_an_upgrade_while_the_edits_begin_is_refused(tmp_path):
         upgrade(place.access, now, dry_run=False)
         return now()
 
-    refused = rf"{place.directory}: it is of format 2 by now\. Nothing more was changed\. Plan again"
+    refused = rf"{place.directory}: the repository now has format 2\. Nothing more was changed\. Plan again"
     with pytest.raises(GuardRefused, match=refused):
         publish(place.access, plan, POLICY, upgraded_meanwhile, print)
     assert histories(place.open()).keys() == {"branch main", "branch dev", "branch old", "tag v1", "tag v2"}
@@ -273,7 +273,7 @@ def test_the_edits_of_format_1_give_up_after_too_many_conflicts(tmp_path, monkey
         commit_to(place.open(), "old")
         return replace(whole, edits=(BranchDeleted("old"),))
 
-    said = r"other writers were quicker 3 times\. .*no file was deleted\. Run again"
+    said = r"other writers were quicker 3 times\. .*No file was deleted\. Run again"
     with pytest.raises(StoreError, match=rf"{place.directory}: {said}"):
         format_1.apply_edits_v1(place.access, while_another_commits, now, print, sleep=waits.append)
     assert len(waits) == 3

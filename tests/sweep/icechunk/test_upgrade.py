@@ -130,7 +130,7 @@ def test_an_old_file_that_stays_is_named_and_the_next_upgrade_deletes_it(
     with faulty_s3(bucket.endpoint) as proxy:
         proxy.faults = faults
         access = bucket.access("repository", endpoint=proxy.endpoint)
-        with pytest.raises(StoreError, match=f"{OLD_TAG}: it was not deleted: .*{why}.* {left}"):
+        with pytest.raises(StoreError, match=f"{OLD_TAG}: the file was not deleted: .*{why}.* {left}"):
             upgrade(access, another_writes, dry_run=False)
     assert upgrade(bucket.access("repository"), now, dry_run=False).removed == ("refs/tag.v1/ref.json",)
 
@@ -151,7 +151,7 @@ def test_a_commit_in_format_1_during_the_upgrade_takes_it_back(tmp_path: Path, m
     place = tree(tmp_path / "r", 1)
     session = place.open().writable_session("main")  # opened before: it knows format 1 only
     acting_after_creation(monkeypatch, lambda: session.commit("late", allow_empty=True))
-    with pytest.raises(GuardRefused, match=r"wrote to it during the upgrade, which was taken back.*Stop all writers"):
+    with pytest.raises(GuardRefused, match=r"during the upgrade, so the upgrade was undone.*Stop all writers"):
         upgrade(place.access, now, dry_run=False)
     assert not (place.directory / "repo").exists()
     assert histories(place.open())["branch main"][0] == "late"
@@ -169,7 +169,7 @@ def test_an_upgrade_that_others_build_on_already_is_not_taken_back(tmp_path: Pat
         place.open().create_tag("early", place.ids["a"])
 
     acting_after_creation(monkeypatch, both_write)
-    with pytest.raises(GuardRefused, match=r"in format 1 during the upgrade, and somebody else already in format 2"):
+    with pytest.raises(GuardRefused, match=r"in format 1 during the upgrade, and somebody else has already written"):
         upgrade(place.access, now, dry_run=False)
     assert "early" in place.open().list_tags()
     assert (place.directory / "refs/branch.main/ref.json").is_file()
@@ -184,7 +184,7 @@ def test_of_two_upgrades_at_once_one_ends_it(tmp_path: Path, monkeypatch: pytest
         return create(self, path, content)
 
     monkeypatch.setattr(ObjectWriter, "create", another_first)
-    with pytest.raises(GuardRefused, match=r"somebody else upgraded it just now. Nothing was changed"):
+    with pytest.raises(GuardRefused, match=r"somebody else upgraded the repository just now. Nothing was changed"):
         upgrade(place.access, now, dry_run=False)
     assert len(histories(place.open())) == 5
 

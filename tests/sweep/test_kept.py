@@ -85,7 +85,7 @@ def test_what_a_lost_manifest_of_icechunk_names_is_known_from_an_earlier_run_or_
     for place in (warehouse, Warehouse(str(tmp_path / "another"))):
         write_acknowledgement(place, repository.name, [manifest], LOST, "anna", utc_now())
     assert live(warehouse, "second") == before
-    with pytest.raises(GuardRefused, match=rf"{manifest} is needed and lost, and no run ever read it"):
+    with pytest.raises(GuardRefused, match=rf"{manifest} is needed but lost, and no run ever read it"):
         live(Warehouse(str(tmp_path / "another")), "third")
 
 

@@ -190,7 +190,7 @@ def _quarantined(context: dg.OpExecutionContext, resource: RepositoryResource, p
     with undo.frames:
         copies = undo.copies()
         plans, unknown = copies.by_plan(), copies.unknown()
-    held = sum_of(one.held for one in plans)
+    held = sum_of(one.moved for one in plans)
     told = f"In quarantine: {human_amount(held)}."
     _report(context, told, {"quarantined": held}, {"plans": quarantine_table(plans, unknown)})
 
@@ -217,7 +217,7 @@ def _purge(
     if not config.digest:
         with undo.frames:
             due = due_for_purge(undo, versions=config.versions)
-        told = f"Delete it with `digest: {due.digest}`." if due.is_anything else "Nothing is due."
+        told = f"Delete it with `digest: {due.digest}`." if due.has_any else "Nothing is due."
         _report(context, told, {"due": due.amount, "surplus": due.surplus})
         return
     others = resource.configuration.others(resource.name)

@@ -37,7 +37,7 @@ from retention_assets.state.plan import PLANNED_OBJECTS, Planned
 from retention_assets.state.table_cache import TableCache
 from retention_assets.state.table_writer import write_rows
 from retention_assets.state.warehouse import METADATA, Rows, Warehouse, Written
-from retention_assets.sweep.sweep_run import Opened, Sweep
+from retention_assets.sweep.sweep_run import AnyRepository, Sweep
 from retention_assets.tables import DELETION_CANDIDATES, STORAGE_INVENTORY
 
 # The keys of the resources. A project's own resources have other keys, such as `warehouse` and `io_manager`.
@@ -210,7 +210,7 @@ class RepositoryResource(dg.ConfigurableResource):
         spark, others = session(pyspark), self.configuration.others(self.name)
         return OtherRepositories(spark, self.warehouse, self.repository, others, context.run_id, self.clock.now)
 
-    def sweep[Kind: Opened](
+    def sweep[Kind: AnyRepository](
         self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, opened: Kind
     ) -> Sweep[Kind]:
         """Return what a sweep or a verification of the partition works with."""

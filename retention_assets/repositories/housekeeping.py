@@ -16,7 +16,7 @@ from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import APPROVALS
 from retention_assets.state.binding import is_bound_elsewhere
-from retention_assets.state.cache_batches import are_many, cache_batches, ids_of, merge_batches, replaced_batches
+from retention_assets.state.cache_batches import cache_batches, ids_of, merge_batches, need_merge, replaced_batches
 from retention_assets.state.lease import MARGIN, held_lease, renew_lease
 from retention_assets.state.ledger import LEDGERS, SURPLUS_LEDGERS
 from retention_assets.state.plan import CURRENT, PLANNED_HEADS, PLANNED_OBJECTS, PLANS, made_at_name
@@ -277,7 +277,7 @@ def remove_leftovers(
     something cannot be removed.
     """
     name = repository.name
-    many = [kind for kind in _CACHES if are_many(cache_batches(warehouse, name, kind))]
+    many = [kind for kind in _CACHES if need_merge(cache_batches(warehouse, name, kind))]
     if not many and not leftovers(warehouse, repository, keep, clock()):
         return []
     removed = []

@@ -138,16 +138,21 @@ def _send_if_plan_waits(context: dg.RunStatusSensorContext, resource: Repository
 
 
 def _waits(resource: RepositoryResource, plan: Plan) -> bool:
-    settings, beside = resource.repository.settings, 0
+    settings, history_changes = resource.repository.settings, 0
     if settings.mode == "plan":
         return False
     if resource.repository.is_icechunk:
         from retention_assets.icechunk.edits.stored import planned_edits  # most projects have no Icechunk repository
-        from retention_assets.icechunk.sweep.sweeping import changes_beside
+        from retention_assets.icechunk.sweep.sweeping import count_history_changes
 
-        beside = changes_beside(planned_edits(resource.warehouse, plan))
+        history_changes = count_history_changes(planned_edits(resource.warehouse, plan))
     return waits_for_person(
-        resource.warehouse, plan, settings.approval, settings.budget, resource.clock.now(), beside=beside
+        resource.warehouse,
+        plan,
+        settings.approval,
+        settings.budget,
+        resource.clock.now(),
+        history_changes=history_changes,
     )
 
 

@@ -44,7 +44,7 @@ from retention_assets.policy.table import snapshot_policy_rows
 from retention_assets.spark.frames import collect_together
 from retention_assets.state.approval import planned_terms
 from retention_assets.state.binding import require_same_location
-from retention_assets.state.memory import require_past
+from retention_assets.state.memory import require_no_future_plan
 from retention_assets.state.plan import withdraw_plan
 from retention_assets.state.policies import with_earlier_runs
 from retention_assets.sweep.sweep_run import clocks
@@ -56,7 +56,7 @@ from retention_assets.warehouse.warehouse import Rows
 def policy_table(context: dg.AssetExecutionContext, resource: RepositoryResource) -> Made:
     """Every version of the policy that a run of this day read, by `policy_hash` and run."""
     require_same_location(resource.warehouse, resource.repository)
-    require_past(resource.warehouse, resource.name, resource.clock.now())
+    require_no_future_plan(resource.warehouse, resource.name, resource.clock.now())
     withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
     day, policy, run_id = day_of(context), resource.open_icechunk().policy(), context.run_id
     rows = snapshot_policy_rows(policy, day, run_id)

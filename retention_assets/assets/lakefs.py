@@ -40,7 +40,7 @@ from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.repositories.other_repositories import not_configured
 from retention_assets.state.approval import planned_terms
 from retention_assets.state.binding import require_same_location
-from retention_assets.state.memory import require_past
+from retention_assets.state.memory import require_no_future_plan
 from retention_assets.state.plan import withdraw_plan
 from retention_assets.state.policies import current_rules_of, policy_versions, rules_in_force
 from retention_assets.sweep.sweep_run import clocks, verification_inputs
@@ -64,7 +64,7 @@ PLAN_GUARDS = (
 def policy_table(context: dg.AssetExecutionContext, resource: RepositoryResource) -> Made:
     """Every version of the policy that a run of this day read, by `policy_hash` and run."""
     require_same_location(resource.warehouse, resource.repository)
-    require_past(resource.warehouse, resource.name, resource.clock.now())
+    require_no_future_plan(resource.warehouse, resource.name, resource.clock.now())
     withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
     day, policy = day_of(context), resource.open().policy()
     rows = policy_versions(resource.warehouse, resource.name, day, policy, context.run_id)
@@ -181,7 +181,7 @@ def addresses(
     entries, reading = cache.rows(active_ranges.frame, ranges())
     commits = potential_commits.frame.where("metarange_id != ''")
     known = resource.cache(context, pyspark, ReadOptions()) if config.full else cache
-    of_commits = known.known_rows(commits, metaranges())  # `active_ranges` was made of these metaranges
+    of_commits = known.cached_rows(commits, metaranges())  # `active_ranges` was made of these metaranges
     check_result = ranges_complete(of_commits, entries, active_ranges.frame)
     names = NameSets.of_commits(potential_commits.columns(*OF_COMMITS))
     pairs = pairs_of(active_ranges.frame, canonical(entries, resource.open().namespace_urls), names)

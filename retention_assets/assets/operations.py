@@ -192,7 +192,7 @@ def _quarantined(context: dg.OpExecutionContext, resource: RepositoryResource, p
     with undo.frames:
         copies = undo.copies()
         plans, unknown = copies.by_plan(), copies.unknown()
-    held = sum_of(one.held for one in plans)
+    held = sum_of(one.moved for one in plans)
     message = f"In quarantine: {human_amount(held)}."
     _report(context, message, {"quarantined": held}, {"plans": quarantine_table(plans, unknown)})
 
@@ -219,7 +219,7 @@ def _purge(
     if not config.digest:
         with undo.frames:
             due = due_for_purge(undo, versions=config.versions)
-        message = f"Purge these objects with `digest: {due.digest}`." if due.is_anything else "No objects are due."
+        message = f"Purge these objects with `digest: {due.digest}`." if due.has_any else "No objects are due."
         _report(context, message, {"due": due.amount, "surplus": due.surplus})
         return
     others = resource.configuration.others(resource.name)

@@ -16,7 +16,7 @@ from retention_assets.core.states import CANDIDATE, STATES
 from retention_assets.report.figures import figures_of
 from retention_assets.report.page import page_of, page_of_plan
 from retention_assets.state.plan import Plan, Planned
-from retention_assets.sweep.copies import OfPlan
+from retention_assets.sweep.copies import PlanCopies
 from retention_assets.tables import DELETION_CANDIDATES
 from retention_assets.warehouse.reading import first_rows
 from retention_assets.warehouse.warehouse import Warehouse
@@ -63,10 +63,10 @@ def _cell(value: object) -> str | int:
     return value if isinstance(value, int | str) else ""
 
 
-def quarantine_table(plans: Sequence[OfPlan], unknown: Sequence[tuple[str, Amount]]) -> dg.MetadataValue:
+def quarantine_table(plans: Sequence[PlanCopies], unknown: Sequence[tuple[str, Amount]]) -> dg.MetadataValue:
     """Return the contents of a quarantine by plan, then the folders that no ledger lists."""
     rows = [
-        f"| {one.plan.day} {one.plan.plan_hash} | {human_amount(one.held)} | {human_amount(one.surplus)} |"
+        f"| {one.plan.day} {one.plan.plan_hash} | {human_amount(one.moved)} | {human_amount(one.surplus)} |"
         for one in plans
     ]
     others = [f"- {folder}: {human_amount(amount)}. No ledger lists them." for folder, amount in unknown]

@@ -39,7 +39,7 @@ from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.spark.sessions import SparkSettings, fit_to, prepared, reporting_out_of_memory, spark_settings
 from retention_assets.state.acknowledged import acknowledged_addresses, record_missing
 from retention_assets.state.plan import PLANNED_OBJECTS, Planned
-from retention_assets.sweep.sweep_run import Opened, Sweep
+from retention_assets.sweep.sweep_run import AnyRepository, Sweep
 from retention_assets.tables import DELETION_CANDIDATES, STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import PartitionMetadata
 from retention_assets.warehouse.table_cache import TableCache
@@ -216,7 +216,7 @@ class RepositoryResource(dg.ConfigurableResource):
         spark, others = session(pyspark), self.configuration.others(self.name)
         return OtherRepositories(spark, self.warehouse, self.repository, others, context.run_id, self.clock.now)
 
-    def sweep[Kind: Opened](
+    def sweep[Kind: AnyRepository](
         self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, opened: Kind
     ) -> Sweep[Kind]:
         """Return the context of a sweep or a verification of the partition."""

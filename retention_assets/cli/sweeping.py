@@ -30,7 +30,7 @@ from retention_assets.errors import ConfigurationError, StoreError, TableContrac
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import approve as approve_plan
 from retention_assets.state.approval import approved_terms, person, withdraw_approval
-from retention_assets.state.ledger import a_failure, results_of, sweeps_of
+from retention_assets.state.ledger import first_failure, results_of, sweeps_of
 from retention_assets.state.plan import Plan, load_plan
 from retention_assets.state.records import newest_of_plan
 from retention_assets.tables import DELETION_REPORT
@@ -245,7 +245,7 @@ def _report(configuration: Configuration, repository: str, day: date, *, json_wa
     ended_early = newest.get("ended_early") if newest else None
     was_cut_off = max(sweeps_of(warehouse, *plan), default=0) > (newest["fence"] if newest else 0)
     failed = amounts.get(Outcome.FAILED, Amount()).objects
-    failure = a_failure(warehouse, *plan) if failed else None
+    failure = first_failure(warehouse, *plan) if failed else None
     if json_wanted:
         outcomes = {str(outcome): asdict(amount) for outcome, amount in amounts.items()}
         ending = {"ended_early": ended_early, "was_cut_off": was_cut_off, "a_failure": failure}

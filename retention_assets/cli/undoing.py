@@ -33,7 +33,7 @@ from retention_assets.state.approval import person
 from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from retention_assets.sweep.undo import Undo, Undone
+    from retention_assets.sweep.undo import Undo, UndoResult
 
 _SHOWN = 20  # how many addresses are printed
 
@@ -85,7 +85,7 @@ def quarantined(context: click.Context, repository: str, json_wanted: bool) -> N
     with undo.frames, working(f"{repository}: comparing the quarantine with the ledgers"):
         copies = undo.copies()
         plans, unknown = copies.by_plan(), copies.unknown()
-    in_quarantine = [(f"{one.plan.day} {one.plan.plan_hash}", one.held) for one in plans if one.held.objects]
+    in_quarantine = [(f"{one.plan.day} {one.plan.plan_hash}", one.moved) for one in plans if one.moved.objects]
     surplus = [(f"{one.plan.day} {one.plan.plan_hash}", one.surplus) for one in plans if one.surplus.objects]
     if json_wanted:
         kinds: list[tuple[Sequence[tuple[str, Amount]], Mapping[str, bool]]] = [
@@ -199,7 +199,7 @@ def purge(context: click.Context, repository: str, versions: bool, approved: str
             "surplus": asdict(due.surplus),
             "plans_without_copies": len(due.manifests),
         }
-        digest = due.digest if due.is_anything else None
+        digest = due.digest if due.has_any else None
         print_json({"repository": repository, **amounts, "approve": digest, "keeps_versions": due.keeps_versions})
         return
     what = "deleted, but the bucket may keep versions" if versions else "due: their time in quarantine is over"
@@ -208,7 +208,7 @@ def purge(context: click.Context, repository: str, versions: bool, approved: str
         say(f"{repository}: {human_amount(due.surplus)}, surplus: their originals are still in the repository.")
     if due.manifests:
         say(f"{repository}: {len(due.manifests):,} plans have manifests and no copies.")
-    if due.is_anything:
+    if due.has_any:
         option = " --versions" if versions else ""
         again = f"{program()} purge {repository}{option} --approve {due.digest}"
         known = due.keeps_versions is not None
@@ -231,7 +231,7 @@ def _undo(configuration: Configuration, repository: str) -> "Undo":
     return Undo(spark, Warehouse(configuration.warehouse), configured, str(uuid4()), person(), log_line, utc_now)
 
 
-def _show_undone(repository: str, done: str, undone: "Undone", *, json_wanted: bool) -> None:
+def _show_undone(repository: str, done: str, undone: "UndoResult", *, json_wanted: bool) -> None:
     if json_wanted:
         ledgers = {str(outcome): asdict(amount) for outcome, amount in sorted(undone.ledgers.items())}
         print_json({"repository": repository, "done": done, "failed": undone.failed, "outcomes": ledgers})

@@ -135,7 +135,7 @@ def removals(warehouse: Warehouse, repository: Repository, addresses: Collection
 def deciding_row(rows: Collection[Row]) -> Row | None:
     """Return the newest row of an address that shows whether the object is gone, else the newest row of any kind.
 
-    The rule is that of `ledger.newest_of`: finished outcomes count, and attempts with an unknown result.
+    The rule is that of `ledger.newest_conclusive`: finished outcomes count, and attempts with an unknown result.
     """
     tried = Counter(row["fence"] for row in rows if row["outcome"] == Outcome.ATTEMPTED)
     answered = Counter(row["fence"] for row in rows if row["outcome"] != Outcome.ATTEMPTED)

@@ -31,7 +31,13 @@ from retention_assets.tables import (
     STORAGE_INVENTORY,
     TABLES,
 )
-from retention_assets.warehouse.cache_batches import are_many, cache_batches, ids_of, merge_batches, replaced_batches
+from retention_assets.warehouse.cache_batches import (
+    cache_batches,
+    ids_of,
+    merge_batches,
+    need_merge,
+    replaced_batches,
+)
 from retention_assets.warehouse.warehouse import METADATA, SUCCESS, StoredFile, Warehouse
 
 _CACHES = (CACHED_METARANGES, CACHED_RANGES, CACHED_SNAPSHOTS, CACHED_MANIFESTS)
@@ -279,7 +285,7 @@ def remove_leftovers(
     something cannot be removed.
     """
     name = repository.name
-    many = [kind for kind in _CACHES if are_many(cache_batches(warehouse, name, kind))]
+    many = [kind for kind in _CACHES if need_merge(cache_batches(warehouse, name, kind))]
     if not many and not leftovers(warehouse, repository, keep, clock()):
         return []
     removed = []

@@ -1,8 +1,8 @@
 """Live objects that a person acknowledged as lost. A plan accepts that these objects are missing, and counts them.
 
-Each file below `acknowledged/` is one entry: the person, the time and the addresses. If a plan finds such an object in
-the listing again, it adds an entry too. The object then counts like any other: if it is missing again later, plans are
-refused until a person acknowledges it.
+Each file below `acknowledged/` is one entry: the person, the time and the addresses. If a plan finds an acknowledged
+object in the listing again, the plan adds an entry too. The object is then treated like any other: if it is missing
+again later, plans are refused until a person acknowledges it again.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from retention_assets.state.records import NO_SEAL, Seal, record_without_plan, w
 from retention_assets.tables import TIMESTAMP
 from retention_assets.warehouse.warehouse import Warehouse
 
-if TYPE_CHECKING:  # Spark is imported where it works: commands that only read the warehouse do without
+if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands without Spark start faster
     from pyspark.sql import DataFrame, SparkSession
 
 ACKNOWLEDGED, MISSING = "acknowledged", "missing_live.json"
@@ -32,7 +32,7 @@ _TRIES = 10
 _AT_ONCE = 16  # concurrent requests to the store
 _SCHEMA = pa.schema(
     [
-        pa.field("number", pa.int64(), nullable=False),  # of the entry; of an address, the highest counts
+        pa.field("number", pa.int64(), nullable=False),  # of the entry; an address has the kind of its newest entry
         pa.field("address", pa.string(), nullable=False),
         pa.field("kind", pa.string(), nullable=False),  # lost or found
         pa.field("acknowledged_by", pa.string(), nullable=False),
@@ -127,9 +127,10 @@ def missing_addresses(warehouse: Warehouse, repository: str) -> list[str]:
 def require_lost(repository: Repository, addresses: Sequence[str], *, whole_slices: bool) -> None:
     """Require that these are addresses of objects that are not in the store.
 
-    Several addresses of one directory in which nothing is left need `whole_slices`: the storage may be the wrong one.
+    Several addresses of one directory that is empty now need `whole_slices`: the storage may be the wrong one.
 
-    Errors: ConfigurationError for other addresses; GuardRefused for objects that are there, and for whole directories.
+    Errors: ConfigurationError for text that is not an address; GuardRefused for objects that exist, and for directories
+    that are missing as a whole.
     """
     reader = ObjectReader(open_store(repository))
     _require_missing(repository, reader, addresses)
@@ -143,7 +144,7 @@ def _require_missing(repository: Repository, reader: ObjectReader, addresses: Se
         if "://" in address or address.startswith(("/", "_lakefs/")) or ".." in address.split("/"):
             raise ConfigurationError(
                 f"{address}: is not the address of an object of {repository.name}. Nothing was acknowledged. Addresses "
-                f"are relative to the namespace: `retention show {repository.name} addresses` has them."
+                f"are relative to the namespace: `retention show {repository.name} addresses` lists them."
             )
 
     def is_there(address: str) -> bool:
@@ -164,7 +165,7 @@ def _require_missing(repository: Repository, reader: ObjectReader, addresses: Se
 
 
 def _require_single(repository: Repository, reader: ObjectReader, addresses: Sequence[str]) -> None:
-    """Reject several addresses of one directory in which nothing is left."""
+    """Reject several addresses of one directory that is empty now."""
     directories = Counter(address[: address.rfind("/") + 1] for address in addresses)
     several = sorted(name for name, objects in directories.items() if name and objects > 1)
     empty = [name for name in several if next(iter(reader.list(name)), None) is None]

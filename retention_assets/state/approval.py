@@ -26,8 +26,8 @@ APPROVALS = "approvals"
 APPROVER = "RETENTION_APPROVER"  # environment variable: the person who approves, if not the system user
 BUDGET = "the budget in the configuration"
 
-# The settings that decide, together with the policy, which objects a plan names. A kind of repository has some of them.
-_PLANNED_UNDER = (
+# With the policy, these settings determine the candidates of a plan. A kind of repository has only some of them.
+_PLAN_SETTINGS = (
     "grace",
     "settle",
     "settle_expired",
@@ -37,7 +37,7 @@ _PLANNED_UNDER = (
     "legacy_names",
     "collect_overwritten",
 )
-_SWEPT_UNDER = ("mode", "quarantine.url")  # terms of an approval that a plan does not have
+_SWEEP_SETTINGS = ("mode", "quarantine.url")  # terms of an approval that are not terms of a plan
 
 Terms = Mapping[str, str]  # settings as text, by their keys in `retention.yaml`
 
@@ -54,11 +54,11 @@ class Approval:
 
 
 def planned_terms(repository: Repository) -> Terms:
-    """Return the settings that decide which objects a plan of the repository names. `Plan.terms` stores them."""
+    """Return the settings that determine the candidates of a plan of the repository. `Plan.terms` stores them."""
     namespace = {} if repository.is_icechunk else {"namespace": repository.namespace}
     known = type(repository.settings).model_fields
-    named = {name: getattr(repository.settings, name) for name in _PLANNED_UNDER if name in known}
-    return {**namespace, "storage": repository.storage, **{name: _written(value) for name, value in named.items()}}
+    values = {name: getattr(repository.settings, name) for name in _PLAN_SETTINGS if name in known}
+    return {**namespace, "storage": repository.storage, **{name: _as_text(value) for name, value in values.items()}}
 
 
 def approved_terms(repository: Repository) -> Terms:
@@ -70,7 +70,7 @@ def approved_terms(repository: Repository) -> Terms:
     return {"mode": mode, **quarantine, **planned_terms(repository)}
 
 
-def _written(value: object) -> str:
+def _as_text(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -107,11 +107,12 @@ def approve(
         )
     if terms["mode"] == "plan":
         raise GuardRefused(
-            f"{repository}: its mode is `plan`, in which no sweep deletes anything, and an approval is for one mode. "
-            f"Nothing was approved. Set `mode: quarantine` or `mode: delete` in the configuration, then approve again."
+            f"{repository}: its mode is `plan`, in which no sweep deletes anything. Nothing was approved, because an "
+            f"approval is for one mode. Set `mode: quarantine` or `mode: delete` in the configuration, then approve "
+            f"again."
         )
     _require_recent(plan, "was made", plan.made_at, life, now)
-    _require_planned_under(plan, terms, "approved")
+    _require_settings_of_plan(plan, terms, "approved")
     _write(warehouse, plan, by, now, terms)
     return plan
 
@@ -119,7 +120,7 @@ def approve(
 def person_approval(warehouse: Warehouse, plan: Plan) -> Approval | None:
     """Return the approval of the plan by a person; None if there is none, or if it was withdrawn.
 
-    Errors: GuardRefused when the stored approval is not one that this version wrote.
+    Errors: GuardRefused when this version cannot read the stored approval.
     """
     document = warehouse.read_document(plan.repository, APPROVALS, f"{plan.plan_hash}.json")
     if document is None or "withdrawn_by" in document or document.get("day") != plan.day.isoformat():
@@ -129,15 +130,20 @@ def person_approval(warehouse: Warehouse, plan: Plan) -> Approval | None:
 
 
 def waits_for_person(
-    warehouse: Warehouse, plan: Plan, approval: ApprovalSettings, budget: BudgetSettings, now: datetime, beside: int = 0
+    warehouse: Warehouse,
+    plan: Plan,
+    approval: ApprovalSettings,
+    budget: BudgetSettings,
+    now: datetime,
+    history_changes: int = 0,
 ) -> bool:
-    """Return whether a sweep of the plan needs an approval that nobody gave yet. `beside`: see `beyond_budget`."""
-    if plan.blocked or not is_recent(plan.made_at, approval.life, now) or not plan.candidates.objects + beside:
+    """Return whether a sweep of the plan still needs a person's approval. `history_changes`: see `beyond_budget`."""
+    if plan.blocked or not is_recent(plan.made_at, approval.life, now) or not plan.candidates.objects + history_changes:
         return False
     document = warehouse.read_document(plan.repository, APPROVALS, f"{plan.plan_hash}.json")
     if document is not None and "withdrawn_by" in document:
         return True
-    return person_approval(warehouse, plan) is None and beyond_budget(plan, budget, beside) is not None
+    return person_approval(warehouse, plan) is None and beyond_budget(plan, budget, history_changes) is not None
 
 
 def withdraw_approval(warehouse: Warehouse, repository: str, day: date, by: str, now: datetime) -> Plan:
@@ -165,17 +171,17 @@ def require_approval(
     now: datetime,
     *,
     terms: Terms,
-    beside: int = 0,
+    history_changes: int = 0,
 ) -> Approval:
     """Return the approval of the plan for a sweep with the settings `terms`.
 
-    A plan within the budget is approved now. A person's approval with other settings is refused, even if the plan is
-    within the budget. `beside`: the number of changes that are not objects; see `beyond_budget`.
+    A plan within the budget is approved now, by the budget. A person's approval with other settings is refused, even if
+    the plan is within the budget. `history_changes`: the number of changes that are not objects; see `beyond_budget`.
     Errors: GuardRefused when the plan is not approved, when the plan or its approval is too old, or when the plan or
     its approval has other settings.
     """
     _require_recent(plan, "was made", plan.made_at, settings.life, now)
-    _require_planned_under(plan, terms, "deleted")
+    _require_settings_of_plan(plan, terms, "deleted")
     document, known = warehouse.read_document(plan.repository, APPROVALS, f"{plan.plan_hash}.json"), None
     if document is not None and "withdrawn_by" in document:
         raise _withdrawn(document, plan)
@@ -183,9 +189,9 @@ def require_approval(
         known = _read(document, plan)
         if known.approved_by != BUDGET:  # a new plan with the same hash keeps the approval and its age
             _require_recent(plan, "was approved", datetime.fromisoformat(known.approved_at), settings.life, now)
-            _require_approved_for(known, plan, terms)
+            _require_settings_of_approval(known, plan, terms)
             return known
-    excess = beyond_budget(plan, budget, beside)
+    excess = beyond_budget(plan, budget, history_changes)
     if excess is None:
         is_same = known is not None and known.terms == terms
         return known if known and is_same else _write(warehouse, plan, BUDGET, now, terms)
@@ -198,7 +204,7 @@ def require_approval(
 def is_recent(at: datetime, life: timedelta, now: datetime) -> bool:
     """Return whether a plan or approval of the time `at` still counts.
 
-    A time in the future does not count: a clock is or was wrong, and the plan or approval would lapse too late.
+    A time in the future does not count: a clock is or was wrong, so the plan or approval would lapse too late.
     """
     return -MARGIN <= now - at <= life
 
@@ -210,8 +216,8 @@ def _require_recent(plan: Plan, what: str, at: datetime, life: timedelta, now: d
     if at > now:
         raise GuardRefused(
             f"{plan.repository}: the plan of {plan.day} {what} at {at:%Y-%m-%d %H:%M} UTC, which is later than now, "
-            f"{now:%Y-%m-%d %H:%M} UTC. Nothing was deleted. Set this machine's clock if it is wrong. If a clock was "
-            f"wrong then, plan and approve again: {again}."
+            f"{now:%Y-%m-%d %H:%M} UTC. Nothing was deleted. If this machine's clock is wrong, set it. If a clock was "
+            f"wrong at that time, plan and approve again: {again}."
         )
     raise GuardRefused(
         f"{plan.repository}: the plan of {plan.day} {what} at {at:%Y-%m-%d %H:%M} UTC, longer ago than "
@@ -220,20 +226,19 @@ def _require_recent(plan: Plan, what: str, at: datetime, life: timedelta, now: d
     )
 
 
-def beyond_budget(plan: Plan, budget: BudgetSettings, beside: int = 0) -> str | None:
+def beyond_budget(plan: Plan, budget: BudgetSettings, history_changes: int = 0) -> str | None:
     """Return the reason why the budget does not approve the plan; None if it does. Empty text: no budget is set.
 
-    `beside`: the number of snapshots that the plan releases plus references that it deletes. Each counts as one object.
-    A budget that only limits bytes does not cover them.
+    `history_changes`: the number of snapshots that the plan releases plus references that it deletes. Each counts as
+    one object. A budget that only limits bytes does not cover them.
     """
     if not budget.is_set:
         return ""
-    if beside and budget.objects is None and budget.share is None:
-        return (
-            f", and the budget does not cover the {beside:,} snapshots and references that it removes from the history"
-        )
+    if history_changes and budget.objects is None and budget.share is None:
+        removed = f"{history_changes:,} snapshots and references"
+        return f", and the budget does not cover the {removed} that the plan removes from the history"
     listed = sum_of(plan.totals.values())
-    planned = Amount(plan.candidates.objects + beside, plan.candidates.bytes)
+    planned = Amount(plan.candidates.objects + history_changes, plan.candidates.bytes)
     if budget.objects is not None and planned.objects > budget.objects:
         return f", and its {planned.objects:,} objects are more than the budget's {budget.objects:,}"
     if budget.bytes is not None and planned.bytes > budget.bytes:
@@ -244,7 +249,7 @@ def beyond_budget(plan: Plan, budget: BudgetSettings, beside: int = 0) -> str | 
     return None
 
 
-def require_same_world(plan: Plan, resurrected: int, settings: ApprovalSettings) -> None:
+def require_few_resurrected(plan: Plan, resurrected: int, settings: ApprovalSettings) -> None:
     """Raise GuardRefused when the share of planned objects that are live again exceeds `approval.max_revived`."""
     share = resurrected / max(1, plan.candidates.objects)
     if share > settings.max_revived:
@@ -256,7 +261,7 @@ def require_same_world(plan: Plan, resurrected: int, settings: ApprovalSettings)
         )
 
 
-def _require_planned_under(plan: Plan, terms: Terms, undone: str) -> None:
+def _require_settings_of_plan(plan: Plan, terms: Terms, undone: str) -> None:
     """Raise GuardRefused when the plan was made with other settings than the current ones.
 
     A new approval of the same plan does not help: a new plan is needed.
@@ -266,14 +271,14 @@ def _require_planned_under(plan: Plan, terms: Terms, undone: str) -> None:
         raise GuardRefused(
             f"{plan.repository} {plan.day}: the plan has no settings, because an earlier version made it. {remedy}"
         )
-    now = {name: value for name, value in terms.items() if name not in _SWEPT_UNDER}
+    now = {name: value for name, value in terms.items() if name not in _SWEEP_SETTINGS}
     if differing := _differences(plan.terms, now):
         raise GuardRefused(
             f"{plan.repository} {plan.day}: settings were changed since the plan was made: {differing}. {remedy}"
         )
 
 
-def _require_approved_for(approval: Approval, plan: Plan, terms: Terms) -> None:
+def _require_settings_of_approval(approval: Approval, plan: Plan, terms: Terms) -> None:
     again = f"`retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`"
     if not approval.terms:
         raise GuardRefused(
@@ -316,7 +321,8 @@ def _read(document: Mapping[str, Any], plan: Plan) -> Approval:
         approval = found if isinstance(found.terms, dict) else None
     if approval is None or approval.plan_hash != plan.plan_hash:
         raise GuardRefused(
-            f"{plan.repository}: the approval of {plan.plan_hash} is not one that this version wrote. Nothing was "
-            f"deleted. Approve it: `retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`."
+            f"{plan.repository}: the stored approval of {plan.plan_hash} cannot be read: it was changed, or another "
+            f"version wrote it. Nothing was deleted. Approve the plan again: `retention approve {plan.repository} "
+            f"{plan.plan_hash} --as-of {plan.day}`."
         )
     return approval

@@ -1,7 +1,8 @@
 """Binds the ledgers and the memory of a repository to one location: its namespace and its storage URL.
 
-The warehouse stores them under the name of the repository in `retention.yaml`. If the configuration gives this name to
-another location, they do not apply to it: an object deleted in the old location may be live in the new one.
+The warehouse stores ledgers and memory under the name of the repository in `retention.yaml`. If the configuration gives
+this name to another location, they do not apply: an object that was deleted in the old location may be live in the new
+one.
 """
 
 from collections.abc import Mapping
@@ -16,10 +17,10 @@ _LOCATION = "place.json"
 
 
 def require_same_location(warehouse: Warehouse, repository: Repository) -> None:
-    """Bind the tables of the repository to its location. Raise GuardRefused if they belong to another, swept location.
+    """Bind the tables of the repository to its location. Raise GuardRefused if a sweep bound them to another location.
 
     Before the first sweep, the location may be changed. The memory of earlier plans is then removed. A location that
-    has tables under another name, too, is refused.
+    has tables under another name is refused, too.
     """
     warehouse.write_layout()
     location, bound = _location(repository), warehouse.read_document(repository.name, _LOCATION)
@@ -27,8 +28,8 @@ def require_same_location(warehouse: Warehouse, repository: Repository) -> None:
         raise GuardRefused(
             f"{repository.name}: its ledgers in the warehouse belong to namespace {bound.get('namespace')}, storage "
             f"{bound.get('storage')}; {repository.file} says {location['namespace']}, {location['storage']}. Nothing "
-            f"was deleted. Give this repository another name in that file. If all its objects were moved there, remove "
-            f"{warehouse.location(repository.name, _LOCATION)}."
+            f"was deleted. Give this repository another name in that file. If all objects were moved to the new "
+            f"location, remove {warehouse.location(repository.name, _LOCATION)}."
         )
     _require_one_name(warehouse, repository, location)
     if bound == location:
@@ -48,14 +49,14 @@ def _require_one_name(warehouse: Warehouse, repository: Repository, location: Ma
         if bound and any(bound.get(key) == value for key, value in location.items()):
             raise GuardRefused(
                 f"{repository.name}: the warehouse has tables of {bound.get('namespace')}, {bound.get('storage')} "
-                f"under the name {name}. The memory and the ledgers under that name would not count. Nothing "
-                f"was planned or deleted. Give the repository its name {name} again in {repository.file}. Or, to begin "
-                f"without its tables, move {warehouse.location(name)} out of the warehouse."
+                f"under the name {name}. The memory and the ledgers under that name would not be used. Nothing "
+                f"was planned or deleted. Name the repository {name} again in {repository.file}. Or, to start "
+                f"without these tables, move {warehouse.location(name)} out of the warehouse."
             )
 
 
 def is_bound_elsewhere(warehouse: Warehouse, repository: Repository) -> bool:
-    """Return whether the tables of the repository belong to another location than the configuration names."""
+    """Return whether the tables of the repository belong to another location than the configured one."""
     bound = warehouse.read_document(repository.name, _LOCATION)
     return bound is not None and bound != _location(repository)
 

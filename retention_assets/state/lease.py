@@ -4,8 +4,8 @@
 document with the highest number is the lease in force. A lease has an end: its holder stops at the end, and no other
 sweep starts before the end. `retention stop` writes the next document too, so that workers lose their lease.
 
-Each document stores the fingerprint of the newest audit record at that time. No later record protects the newest one,
-so this fingerprint shows whether it was changed or removed. Source: DESIGN.md, invariants 5 and 8.
+Each document stores the fingerprint of the newest audit record at that time. The newest record has no later record
+that protects it, so this fingerprint shows whether it was changed or removed. Source: DESIGN.md, invariants 5 and 8.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def take_lease(warehouse: Warehouse, repository: str, holder: str, now: datetime
     number, document = _newest(warehouse, repository)
     if document and not document["released"]:
         _require_over(repository, document, now)
-    return _written(warehouse, Lease(repository, holder, number + 1, number + 1, now + life, life), now)
+    return _write(warehouse, Lease(repository, holder, number + 1, number + 1, now + life, life), now)
 
 
 @contextmanager
@@ -64,15 +64,16 @@ def held_lease(warehouse: Warehouse, repository: str, holder: str, clock: Clock,
 def require_seen_by_all(warehouse: Warehouse, repository: str, access: StoreAccess, *, single_machine: bool) -> None:
     """Raise GuardRefused if sweeps on other machines cannot see the lease.
 
-    This is so when the warehouse is on a disk of this machine, and the repository is in a bucket. `single_machine`: the
-    configuration says that no other machine sweeps the repository.
+    Other machines cannot see the lease if the warehouse is on a disk of this machine and the repository is in a bucket.
+    `single_machine`: the configuration says that no other machine sweeps the repository.
     """
     if single_machine or not warehouse.is_local or access.is_local:
         return
     raise GuardRefused(
-        f"{repository}: the warehouse {warehouse.root} is on this machine, the repository {access.url} is not: a sweep "
-        f"on another machine would not see this one's lease. Nothing was deleted. Put the warehouse into a store that "
-        f"all machines reach. If no other machine ever sweeps this repository, set sweep.single_machine to true."
+        f"{repository}: the warehouse {warehouse.root} is on this machine, and the repository {access.url} is not. A "
+        f"sweep on another machine would not see the lease of this sweep. Nothing was deleted. Put the warehouse into "
+        f"a store that all machines reach. If no other machine ever sweeps this repository, set sweep.single_machine "
+        f"to true."
     )
 
 
@@ -81,13 +82,13 @@ def renew_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> Lease:
     require_lease(warehouse, lease, now)
     if lease.until - now > lease.life * 3 / 4:
         return lease
-    return _written(warehouse, replace(lease, number=lease.number + 1, until=now + lease.life), now)
+    return _write(warehouse, replace(lease, number=lease.number + 1, until=now + lease.life), now)
 
 
 def require_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> None:
     """Raise GuardRefused when the lease has expired, or when another holder has written a newer document."""
     if not holds(warehouse, lease, now):
-        raise _lost(lease)
+        raise _lease_lost(lease)
 
 
 def holds(warehouse: Warehouse, lease: Lease, now: datetime) -> bool:
@@ -113,9 +114,9 @@ def release_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> None:
 
 
 def stop_sweeps(warehouse: Warehouse, repository: str, person: str, now: datetime) -> str | None:
-    """Stop all sweeps of the repository until `resume_sweeps`; return the holder of the lease, None if there was none.
+    """Stop all sweeps of the repository until `resume_sweeps`. Workers stop after their current chunk.
 
-    Workers stop after their current chunk.
+    Return the holder of the lease that was in force; None if there was none.
     """
     for _ in range(_TRIES):
         number, document = _newest(warehouse, repository)
@@ -123,8 +124,8 @@ def stop_sweeps(warehouse: Warehouse, repository: str, person: str, now: datetim
         if _create(warehouse, stop, now, released=False):
             return None if document is None or document["released"] else str(document["holder"])
     raise GuardRefused(
-        f"{repository}: its sweeps are not stopped: others wrote a lease {_TRIES} times meanwhile. Nothing was "
-        f"changed. Try again: `retention stop {repository}`."
+        f"{repository}: the sweeps were not stopped: other processes wrote a lease at each of {_TRIES} attempts. "
+        f"Nothing was changed. Try again: `retention stop {repository}`."
     )
 
 
@@ -135,11 +136,11 @@ def resume_sweeps(warehouse: Warehouse, repository: str, now: datetime) -> None:
         raise GuardRefused(f"{repository}: its sweeps are not stopped. Nothing was changed. No action is needed.")
     stop = Lease(repository, document["holder"], document["fence"], number + 1, _NO_END, timedelta(0))
     if not _create(warehouse, stop, now, released=True):
-        raise _lost(stop)
+        raise _lease_lost(stop)
 
 
 def lease_in_force(warehouse: Warehouse, repository: str, now: datetime) -> tuple[str, bool] | None:
-    """Return who holds the lease, and whether sweeps are stopped until `resume`; None: a sweep may begin."""
+    """Return the holder of the lease, and whether sweeps are stopped until `resume_sweeps`; None: a sweep may start."""
     _, document = _newest(warehouse, repository)
     if document is None or document["released"]:
         return None
@@ -156,20 +157,20 @@ def _require_over(repository: str, document: dict[str, Any], now: datetime) -> N
         )
     if now < until + MARGIN:
         raise GuardRefused(
-            f"{repository}: {document['holder']} has the lease since {document['at']}. Nothing was deleted. Wait until "
-            f"that sweep ends. If it died, the lease is free at {until + MARGIN:%Y-%m-%d %H:%M:%S} UTC, or at once "
-            f"after `retention stop {repository}` and `retention resume {repository}`."
+            f"{repository}: {document['holder']} has held the lease since {document['at']}. Nothing was deleted. Wait "
+            f"until that sweep ends. If it died, the lease is free at {until + MARGIN:%Y-%m-%d %H:%M:%S} UTC, or at "
+            f"once after `retention stop {repository}` and `retention resume {repository}`."
         )
 
 
-def _written(warehouse: Warehouse, lease: Lease, now: datetime) -> Lease:
+def _write(warehouse: Warehouse, lease: Lease, now: datetime) -> Lease:
     """Write the document of the lease, read it back, and return the lease.
 
     Reading it back detects that the store accepted the documents of two writers. Errors: GuardRefused when the lease is
     lost.
     """
     if not _create(warehouse, lease, now, released=False) or not _is_newest(warehouse, lease):
-        raise _lost(lease)
+        raise _lease_lost(lease)
     return lease
 
 
@@ -186,7 +187,7 @@ def _create(warehouse: Warehouse, lease: Lease, now: datetime, *, released: bool
 
 
 def witnessed_record(warehouse: Warehouse, repository: str) -> str | None:
-    """Return the fingerprint of the audit record that was newest when the last lease document was written; or None."""
+    """Return the fingerprint of the audit record that was the newest when the last lease was written; or None."""
     _, document = _newest(warehouse, repository)
     return document.get("record") if document else None
 
@@ -198,7 +199,7 @@ def _newest(warehouse: Warehouse, repository: str) -> tuple[int, dict[str, Any] 
     return int(names[-1].removesuffix(".json")), warehouse.read_document(repository, LEASES, names[-1])
 
 
-def _lost(lease: Lease) -> GuardRefused:
+def _lease_lost(lease: Lease) -> GuardRefused:
     return GuardRefused(
         f"{lease.repository}: the lease is lost: another sweep or a person took it, or it expired. Nothing more was "
         f"deleted. The ledger has what was done. Run the same command again later: the sweep continues. If a liveness "

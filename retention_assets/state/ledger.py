@@ -1,6 +1,6 @@
 """The ledger: the results for each object, by plan and sweep. Rows are only added. Source: DESIGN.md, Decisions.
 
-Each file holds the rows of one chunk and is written atomically. Before the sweep applies an action, it writes an
+Each file has the rows of one chunk and is written atomically. Before the sweep applies an action, it writes an
 `attempted` row for each object. If only this row exists after a crash, the result for the object is unknown: the object
 is not finished, and it may be gone.
 """
@@ -20,11 +20,11 @@ from retention_assets.tables import DELETION_REPORT, LEDGER, TIMESTAMP
 from retention_assets.warehouse.reading import one_of, read_files
 from retention_assets.warehouse.warehouse import Warehouse
 
-if TYPE_CHECKING:  # Spark is imported where it works: commands that only read the warehouse do without
+if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands without Spark start faster
     from pyspark.sql import Column, DataFrame, SparkSession
 
 LEDGERS = "ledger"
-SURPLUS_LEDGERS = "surplus_ledger"  # ledgers of purged surplus copies, which no plan's totals count
+SURPLUS_LEDGERS = "surplus_ledger"  # ledgers of purged surplus copies, which the totals of plans do not include
 OUTCOMES = tuple(one for one in Outcome if one is not Outcome.ATTEMPTED)
 FINISHED = (  # finished: a later sweep of the same plan skips these
     Outcome.DELETED,
@@ -48,7 +48,7 @@ ABSENT = (  # the object is not at its path, or may not be
 
 
 def results_of(planned: Amount, outcomes: Mapping[str, Amount]) -> dict[str, Amount]:
-    """Return objects and bytes by outcome, and as `unattempted` those that no sweep tried.
+    """Return objects and bytes by outcome. The objects that no sweep has tried are `unattempted`.
 
     The terminal and Dagster both show these figures. An object whose last outcome is `attempted` counts as unattempted.
     """
@@ -87,7 +87,7 @@ class LedgerLocation:
         Warehouse(self.warehouse).append_rows(rows.cast(LEDGER), *self._folder, file)
 
     def objects_recorded(self) -> int:
-        """Return the number of objects for which this sweep has written results, as its file names say."""
+        """Return the number of objects for which this sweep has written results. Only file names are read."""
         names = (name.removesuffix(".parquet").split("-") for name in Warehouse(self.warehouse).files(*self._folder))
         return sum(int(parts[-2]) for parts in names if parts[-1] != Outcome.ATTEMPTED)
 
@@ -100,7 +100,7 @@ class LedgerLocation:
 def ledger_of_plan(
     spark: "SparkSession", warehouse: Warehouse, repository: str, day: date, plan_hash: str
 ) -> "DataFrame":
-    """Return the latest known outcome of each address over all sweeps of one plan; `attempted` if none is known."""
+    """Return the latest known outcome of each address over all sweeps of one plan; `attempted` if it is unknown."""
     return latest_of(read_ledgers(spark, warehouse, repository, [(day.isoformat(), plan_hash)]))
 
 
@@ -120,12 +120,12 @@ def collected_addresses(
     """
     from retention_assets.spark.frames import from_arrow
 
-    asked = [row["address"] for row in addresses.select("address").limit(_FEW + 1).collect()]
-    files = warehouse.tree(repository, LEDGERS) if asked else {}
-    if len(asked) <= _FEW and sum(file.size for file in files.values()) <= _SMALL:
+    looked_up = [row["address"] for row in addresses.select("address").limit(_FEW + 1).collect()]
+    files = warehouse.tree(repository, LEDGERS) if looked_up else {}
+    if len(looked_up) <= _FEW and sum(file.size for file in files.values()) <= _SMALL:
         # Spark needs many seconds to open a thousand small files.
-        named = [path for path in files if path.endswith(_ROWS)]
-        rows = from_arrow(spark, read_files(warehouse, named, LEDGER, one_of("address", asked)))
+        ledger_files = [path for path in files if path.endswith(_ROWS)]
+        rows = from_arrow(spark, read_files(warehouse, ledger_files, LEDGER, one_of("address", looked_up)))
     else:
         every = read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
         rows = every.join(addresses, on="address", how="left_semi")
@@ -144,7 +144,7 @@ def collected_since(spark: "SparkSession", warehouse: Warehouse, repository: str
 def _absent(rows: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as F
 
-    return newest_of(rows).where(F.col("outcome").isin(*ABSENT))
+    return newest_conclusive(rows).where(F.col("outcome").isin(*ABSENT))
 
 
 def plans_with_ledgers(warehouse: Warehouse, repository: str) -> list[tuple[str, str]]:
@@ -167,8 +167,8 @@ def sweeps_of(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -
     return sorted({int(name.partition("-")[0]) for name in warehouse.directories(repository, LEDGERS, day, plan_hash)})
 
 
-def a_failure(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -> tuple[str, str | None] | None:
-    """Return (address, detail) of an object that failed, from the newest sweep of the plan with failures; or None."""
+def first_failure(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -> tuple[str, str | None] | None:
+    """Return (address, detail) of an object that failed in the newest sweep with failures; None if none failed."""
     for sweep in reversed(warehouse.directories(repository, LEDGERS, day, plan_hash)):
         parts = (repository, LEDGERS, day, plan_hash, sweep)
         for name in warehouse.files(*parts):
@@ -200,15 +200,15 @@ def read_ledgers(
         return from_arrow(spark, LEDGER.empty_table()).withColumn("plan_hash", F.lit(None).cast("string"))
     # An interrupted local write leaves a partial file with another ending beside the ledger files.
     files = spark.read.option("pathGlobFilter", f"*{_ROWS}").option("recursiveFileLookup", "true")
-    # Spark would take an earlier reading that is still cached for this one, and miss what sweeps wrote since.
+    # Spark would use cached rows of an earlier, equal query, without the rows written since. This option differs.
     files = files.option("retention.listed", hashlib.sha256("\n".join(paths).encode()).hexdigest())
     rows = files.schema(from_arrow_schema(LEDGER)).parquet(warehouse.location(*parts))
     folders = F.split("_metadata.file_path", "/")
     day, plan = F.element_at(folders, -4), F.element_at(folders, -3)
-    named = rows.select(*rows.columns, plan.alias("plan_hash"), F.concat_ws("/", day, plan).alias("plan"))
+    with_plan = rows.select(*rows.columns, plan.alias("plan_hash"), F.concat_ws("/", day, plan).alias("plan"))
     if set(_plans_of(paths)) - set(plans):
-        named = named.where(F.col("plan").isin(*("/".join(one) for one in plans)))
-    return named.drop("plan")
+        with_plan = with_plan.where(F.col("plan").isin(*("/".join(one) for one in plans)))
+    return with_plan.drop("plan")
 
 
 def amounts_of(ledger: "DataFrame") -> dict[str, Amount]:
@@ -261,7 +261,7 @@ def _latest() -> Sequence["Column"]:
     return F.desc("fence"), is_deleted.desc(), is_finished.desc(), F.desc("at")
 
 
-def newest_of(rows: "DataFrame") -> "DataFrame":
+def newest_conclusive(rows: "DataFrame") -> "DataFrame":
     """Return, for each address, the newest row that shows whether the object is gone.
 
     Such a row has a finished outcome, or is an attempt with an unknown result. Failed and skipped rows are ignored: an

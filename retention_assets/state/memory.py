@@ -1,6 +1,6 @@
-"""Stores what a plan leaves for later plans: the heads and commits that it read, and the objects that it named.
+"""Stores data of a plan for later plans: the heads and commits that it read, and the objects that it found due.
 
-The directories are `memory/<plan>` and `due_objects/<plan>` of a repository. Later plans use those of the newest plan.
+The directories are `memory/<plan>` and `due_objects/<plan>` of a repository. A plan reads those of the newest plan.
 Source: DESIGN.md, invariants 5 and 11.
 """
 
@@ -13,12 +13,12 @@ from retention_assets.state.plan import Plan, made_at_name, made_name
 from retention_assets.tables import DUE_OBJECTS
 from retention_assets.warehouse.warehouse import Warehouse
 
-if TYPE_CHECKING:  # Spark is imported where it works: commands that only read the warehouse do without
+if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands without Spark start faster
     from pyspark.sql import DataFrame, SparkSession
 
 MEMORY = "memory"
-_ROWS = "_rows.json"  # how many rows were written
-_STAY = 2  # plans whose data is kept: the newest, and one that another run may still read
+_ROWS = "_rows.json"  # document with the number of rows that were written
+PLANS_STORED = 2  # the number of plans whose data is stored: the newest, and one that another run may still read
 
 
 def forget(warehouse: Warehouse, repository: str) -> None:
@@ -27,11 +27,11 @@ def forget(warehouse: Warehouse, repository: str) -> None:
         warehouse.remove_directory(repository, table)
 
 
-def require_past(warehouse: Warehouse, repository: str, now: datetime) -> None:
-    """Raise GuardRefused when a plan from the future left a memory or due objects: a clock is or was wrong.
+def require_no_future_plan(warehouse: Warehouse, repository: str, now: datetime) -> None:
+    """Raise GuardRefused when a plan from the future stored a memory or due objects: a clock is or was wrong.
 
-    Later plans would use this plan as the newest one: they would not store what they read themselves, and objects that
-    they did not name would count as named by every plan.
+    Later plans would use this plan as the newest one. They would remove the data that they store themselves, and
+    objects that they did not find due would count as due in every plan.
     """
     latest = made_at_name(now + MARGIN)
     found = [(table, name) for table in (MEMORY, DUE_OBJECTS.name) for name in warehouse.directories(repository, table)]
@@ -39,13 +39,13 @@ def require_past(warehouse: Warehouse, repository: str, now: datetime) -> None:
     if ahead:
         raise GuardRefused(
             f"{repository}: {' and '.join(ahead)} are of a plan that was made later than now, {now:%Y-%m-%d %H:%M} "
-            "UTC. No plan was made, nothing was deleted. Set this machine's clock if it is wrong. If a clock was wrong "
-            "then, remove these directories. Later plans then use the data of the plan before."
+            "UTC. No plan was made, nothing was deleted. If this machine's clock is wrong, set it. If a clock was "
+            "wrong at that time, remove these directories. Later plans then use the data of the plan before."
         )
 
 
 def due_objects(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":
-    """Return the objects that the newest plan named, with waiting objects; empty when no plan has stored them."""
+    """Return the objects that the newest plan found due, with waiting objects; empty if no plan has stored them."""
     from retention_assets.spark.frames import from_arrow
 
     for name in reversed(warehouse.directories(repository, DUE_OBJECTS.name)):
@@ -55,12 +55,12 @@ def due_objects(spark: "SparkSession", warehouse: Warehouse, repository: str) ->
 
 
 def due_objects_of(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame":
-    """Return the objects that a plan named. Errors: TableContractError when they no longer exist."""
+    """Return the objects that a plan found due. Errors: TableContractError when they are no longer stored."""
     return _read(spark, warehouse, plan.repository, _due_of(warehouse, plan))
 
 
 def due_objects_location(warehouse: Warehouse, plan: Plan) -> str:
-    """Return the directory of the objects that a plan named. Errors: as `due_objects_of`."""
+    """Return the directory of the objects that a plan found due. Errors: as `due_objects_of`."""
     return warehouse.location(plan.repository, DUE_OBJECTS.name, _due_of(warehouse, plan))
 
 
@@ -86,14 +86,14 @@ def _read(spark: "SparkSession", warehouse: Warehouse, repository: str, name: st
 
 def _require_due(warehouse: Warehouse, repository: str, name: str, written: int) -> None:
     remedy = (
-        "Copy this directory from a backup of the warehouse, or remove it: the objects that the plan before it named "
-        "then count."
+        "Copy this directory from a backup of the warehouse, or remove it. If you remove it, the due objects of the "
+        "plan before are used."
     )
     warehouse.require_row_count(written, repository, DUE_OBJECTS.name, name, remedy=remedy)
 
 
 def keep_due(warehouse: Warehouse, plan: Plan, due: "DataFrame") -> None:
-    """Store the objects that a plan named, and remove those of plans that are no longer read.
+    """Store the objects that a plan found due, and remove those of plans that are no longer read.
 
     `due`: rows of `DUE_OBJECTS`. Errors: TableContractError when not all rows can be read back.
     """
@@ -105,5 +105,5 @@ def keep_due(warehouse: Warehouse, plan: Plan, due: "DataFrame") -> None:
         written = write_counted(rows, warehouse.location(*parts)).rows
         warehouse.write_document({"rows": written}, *parts, _ROWS)
         _require_due(warehouse, plan.repository, parts[-1], written)
-    for old in warehouse.directories(plan.repository, DUE_OBJECTS.name)[:-_STAY]:
+    for old in warehouse.directories(plan.repository, DUE_OBJECTS.name)[:-PLANS_STORED]:
         warehouse.remove_directory(plan.repository, DUE_OBJECTS.name, old)

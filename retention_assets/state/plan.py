@@ -18,7 +18,7 @@ from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.tables import DELETION_CANDIDATES
 from retention_assets.warehouse.warehouse import Warehouse
 
-if TYPE_CHECKING:  # Spark is imported where it works: commands that only read the warehouse do without
+if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands without Spark start faster
     from pyspark.sql import DataFrame, SparkSession
 
     from retention_assets.core.guards import CheckResult
@@ -45,18 +45,18 @@ class Plan:
     collected: int  # live addresses that our sweeps deleted before, according to the ledger
     warnings: tuple[str, ...]
     blocked: str | None  # the reason why no sweep may execute the plan; None: there is none
-    instance: str | None  # identifies the repository, if its source knows that; see `References`
+    instance: str | None  # the id of the repository, if its source has one; see `References`
     made_at: datetime
     run_id: str
     first_wait_ends: datetime | None = None  # when the first waiting object has settled; None: no object waits
     last_wait_ends: datetime | None = None  # when the last waiting object has settled
-    reflog: tuple[str, ...] = ()  # heads of earlier plans that no longer exist and still count, each as `kind name`
+    reflog: tuple[str, ...] = ()  # heads of earlier plans that no longer exist but still keep objects, as `kind name`
     terms: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; empty: an earlier version made the plan
     lost: int = 0  # live addresses that are missing and that a person acknowledged as lost
 
     @property
     def key(self) -> tuple[str, str]:
-        """The day and the hash, as they name the ledger of the plan."""
+        """The day and the hash, which identify the ledger of the plan."""
         return self.day.isoformat(), self.plan_hash
 
     def document(self) -> dict[str, Any]:
@@ -73,13 +73,13 @@ class Plan:
 
 
 def plan_hash(repository: str, policy_hash: str, references_hash: str, digest: str) -> str:
-    """Return the hash of a plan, made from its policy, references and candidates. Run id and time are not included."""
+    """Return the hash of a plan over its policy, references and candidates. Run id and time are not included."""
     parts = {"repository": repository, "policy": policy_hash, "references": references_hash, "candidates": digest}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def hash_of_plan(repository: str, policy_hash: str, references_hash: str, candidates: "DataFrame") -> str:
-    """Return the hash of a plan with these candidates. ETags are not included: an inventory may lack them."""
+    """Return the hash of a plan with these candidates. ETags are not included, because an inventory may have none."""
     from retention_assets.core.digest import candidates_digest
 
     return plan_hash(repository, policy_hash, references_hash, candidates_digest(candidates.drop("etag")))
@@ -129,13 +129,13 @@ def planned_objects(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> 
     rows = warehouse.frame(spark, plan.repository, PLANNED_OBJECTS, plan.plan_hash)
     if hash_of_plan(plan.repository, plan.policy_hash, plan.references_hash, rows) != plan.plan_hash:
         raise GuardRefused(
-            f"{plan.repository} {plan.day}: the stored deletion_candidates are not those of the plan's hash. {again}"
+            f"{plan.repository} {plan.day}: the stored deletion_candidates do not match the hash of the plan. {again}"
         )
     return rows
 
 
 def planned_of_all(spark: "SparkSession", warehouse: Warehouse, plans: Sequence[Plan]) -> "DataFrame":
-    """Return the candidates of all `plans`, with the `plan_hash` of each. A plan that no longer has rows adds none.
+    """Return the candidates of all `plans`, with the `plan_hash` of each. Plans whose rows were removed are left out.
 
     Errors: TableContractError when the stored rows of a plan are not as many as it has candidates.
     """
@@ -183,19 +183,19 @@ def find_plan(warehouse: Warehouse, repository: str, start_of_hash: str, day: da
         return next(iter(found.values()))
     problem = f"{len(found)} plans" if found else "no plan"
     raise GuardRefused(
-        f"{repository}: {problem} of a hash that begins with {start_of_hash!r} (at least {_SHORTEST_HASH} digits). "
-        f"Nothing was changed. `retention plan {repository}` prints the hash of the plan that it makes."
+        f"{repository}: {problem} with a hash that begins with {start_of_hash!r} (at least {_SHORTEST_HASH} digits). "
+        f"Nothing was changed. `retention plan {repository}` prints the hash of its plan."
     )
 
 
 def _may_name(name: str, wanted: str) -> bool:
-    """Return whether the plan in this document can have the wanted hash, as far as the document's name shows."""
+    """Return whether the name of a plan's document allows the wanted hash. The name has the first digits only."""
     digits = name.removesuffix(".json").rpartition("-")[2]
     return digits.startswith(wanted) or wanted.startswith(digits)
 
 
 def withdraw_plan(warehouse: Warehouse, repository: str, day: date) -> None:
-    """Remove the current plan of the day with its page, so that no sweep executes it. Plans are made after this."""
+    """Remove the current plan of the day and its page, so that no sweep executes it. Planning begins with this."""
     for name in (CURRENT, PAGE):
         warehouse.remove_document(repository, PLANS, day.isoformat(), name)
 
@@ -206,7 +206,7 @@ def made_name(plan: Plan) -> str:
 
 
 def made_at_name(at: datetime) -> str:
-    """Return the beginning of the names of plans that were made at this time (UTC)."""
+    """Return the first part of the names of plans that were made at this time (UTC)."""
     return f"{at:%Y%m%dT%H%M%S%f}"
 
 
@@ -229,18 +229,22 @@ def load_plan(warehouse: Warehouse, repository: str, day: date) -> Plan:
 
 
 def require_plan(warehouse: Warehouse, repository: str, day: date, plan_hash: str, *, undone: str = "changed") -> Plan:
-    """Return the current plan of the day. Errors: GuardRefused when it has another hash; nothing was `undone` then."""
+    """Return the current plan of the day. Errors: GuardRefused if it has another hash.
+
+    `undone`: completes the message "Nothing was ...", such as `approved`.
+    """
     plan = load_plan(warehouse, repository, day)
     if plan.plan_hash != plan_hash.strip().lower():
         raise GuardRefused(
-            f"{repository}: {plan_hash} is not the plan of {day}, which is {plan.plan_hash}. Nothing was {undone}. "
-            f"See what it would delete: `retention show {repository} deletion_candidates --as-of {day}`."
+            f"{repository}: {plan_hash} is not the current plan of {day}. The current plan is {plan.plan_hash}. "
+            f"Nothing was {undone}. See what the current plan would delete: `retention show {repository} "
+            f"deletion_candidates --as-of {day}`."
         )
     return plan
 
 
 def last_plan(warehouse: Warehouse, repository: str, until: date) -> Plan | None:
-    """Return the plan that was made last for the day `until` or an earlier day; None when there is none."""
+    """Return the newest plan of the day `until` or an earlier day, by the time it was made; None if there is none."""
     files = (path.split("/")[-2:] for path in warehouse.tree(repository, PLANS) if path.endswith(".json"))
     newest = max(((name, day) for day, name in files if name != CURRENT and day <= until.isoformat()), default=None)
     if newest is None:
@@ -278,7 +282,7 @@ def _timestamp(text: str | None) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The result of planning: candidates, plan and check results. If a guard refused, no candidates and no plan."""
+    """The result of planning. If a guard refused, there are no candidates and no plan."""
 
     candidates: "DataFrame"
     plan: Plan | None
@@ -292,7 +296,7 @@ class Planned:
     def numbers(self) -> dict[str, float | str]:
         """Return the numbers of the plan that Dagster plots, by name. Bytes are as listed.
 
-        Every state has a number, also without objects: a plot has no gaps.
+        A state without objects has the number 0, so that plots have no gaps.
         """
         if self.plan is None:
             return {"plan_hash": "none: a guard refused"}

@@ -1,7 +1,7 @@
 """Stores the policy in the warehouse: the rules that each run read, and the plans that were completed under them.
 
-These rows pass through the driver. Their number depends on rules and runs, not on objects. The policy of each plan is
-stored by its hash, so that a plan can be explained after the policy changed.
+The rows are on the driver: their number depends on rules and runs, not on objects. The policy of each plan is stored by
+its hash, so that a plan can be explained after the policy has changed.
 """
 
 from collections.abc import Iterable
@@ -90,7 +90,7 @@ def keep_policy(warehouse: Warehouse, repository: str, policy: Policy | Snapshot
 def kept_policy[P: (Policy, SnapshotPolicy)](
     warehouse: Warehouse, repository: str, policy_hash: str, kind: type[P]
 ) -> P | None:
-    """Return the policy with this hash. None: an earlier version made the plan, or the stored text has another hash."""
+    """Return the policy with this hash; None if an earlier version made the plan, or the stored text was changed."""
     document = warehouse.read_document(repository, POLICIES, f"{policy_hash}.json")
     policy = None if document is None else TypeAdapter(kind).validate_python(document)
     return policy if policy is not None and policy.policy_hash == policy_hash else None

@@ -6,8 +6,8 @@ The folder of a plan contains:
 - `manifest/<name>.json`: the objects to move, written before they are moved.
 - `manifest/<name>-copied.json`: verified copies whose originals could not be deleted yet.
 
-The quarantine is beside the repository or in another bucket. It must not be inside a namespace, because the listing of
-the namespace would include it.
+The quarantine is beside the repository or in another bucket. The quarantine must not be inside a namespace, because the
+listing of the namespace would include it.
 """
 
 import json
@@ -80,7 +80,7 @@ class QuarantineLocation:
         found: dict[str, VerifiedCopy] = {}
         names = [path for page in reader.list(f"{self.folder}/{MANIFESTS}") for path in page["path"].to_pylist()]
         for path in sorted(name for name in names if name.endswith(_VERIFIED)):  # the newest attempt comes last
-            with suppress(ValueError, KeyError, TypeError):  # its objects are copied again
+            with suppress(ValueError, KeyError, TypeError):  # the objects of a damaged manifest are copied again
                 rows = json.loads(reader.read(path))["objects"]
                 found |= {row["address"]: VerifiedCopy(row["size"], row["e_tag"], row["copy_e_tag"]) for row in rows}
         return found
@@ -103,7 +103,7 @@ def quarantine_url(repository: Repository) -> str:
     if inside or bucket_only:
         raise ConfigurationError(
             f"{repository.file}: repositories.{repository.name}.quarantine.url: {url} is not outside of "
-            f"{repository.storage}. Nothing was moved. Name a URL outside of the storage, such as another bucket."
+            f"{repository.storage}. Nothing was moved. Set a URL outside of the storage, such as another bucket."
         )
     return url
 

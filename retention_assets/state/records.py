@@ -26,8 +26,8 @@ from retention_assets.warehouse.warehouse import Warehouse
 RECORDS = "records"
 SIGNATURE = "signature"  # of a record's document: over all its other fields
 _ALGORITHM = "hmac-sha256"
-_SHORTEST_KEY = 32  # characters: 128 bits as `openssl rand -hex 16` prints them
-_OF_RECORDS = b"retention record\n"  # prefix of the signed bytes: other uses of the key give no valid signature
+_SHORTEST_KEY = 32  # characters: 128 bits in hexadecimal, as printed by `openssl rand -hex 16`
+_SIGNED_PREFIX = b"retention record\n"  # prefix of the signed bytes: other uses of the key give no valid signature
 _FIRST = "0" * 64  # `previous` in the first record
 _TRIES = 100  # attempts to append a record while other runs append records
 
@@ -95,7 +95,7 @@ def record_without_plan(
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredRecord:
     """An audit record as stored in the warehouse."""
 
     name: str
@@ -173,7 +173,7 @@ def _make_directory(access: StoreAccess) -> None:
             Path(access.url.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(
-                f"{access.url}: no directory can be made there: {error}. The record was not copied. "
+                f"{access.url}: the directory cannot be created: {error}. The record was not copied. "
                 "Check `records.witness`."
             ) from error
 
@@ -182,15 +182,15 @@ def _key(variable: FromEnvironment, where: str) -> bytes:
     value = variable.resolve(where)
     if len(value) < _SHORTEST_KEY:
         raise ConfigurationError(
-            f"{where}: the value of {variable.env} has {len(value)} characters, and a key has at least "
-            f"{_SHORTEST_KEY}. Nothing was read or deleted. Make one: `openssl rand -hex 32`."
+            f"{where}: the value of {variable.env} has {len(value)} characters, and a key needs at least "
+            f"{_SHORTEST_KEY}. Nothing was read or deleted. Make a key: `openssl rand -hex 32`."
         )
     return value.encode()
 
 
 def _signature(key: bytes, document: Mapping[str, Any]) -> Mapping[str, str]:
     rest = {name: value for name, value in document.items() if name != SIGNATURE}
-    value = hmac.new(key, _OF_RECORDS + _bytes(rest), hashlib.sha256).hexdigest()
+    value = hmac.new(key, _SIGNED_PREFIX + _bytes(rest), hashlib.sha256).hexdigest()
     return {"algorithm": _ALGORITHM, "value": value}
 
 
@@ -210,17 +210,17 @@ def write_record(warehouse: Warehouse, record: Record, seal: Seal = NO_SEAL) -> 
             return name
     raise GuardRefused(
         f"{record.repository}: the audit record was not written, because other runs wrote records at each of {_TRIES} "
-        "attempts. The ledger has what was done. Run again when fewer runs write."
+        "attempts. The ledger has what was done. Run the same command again when fewer runs are active."
     )
 
 
-def read_records(warehouse: Warehouse, repository: str) -> Iterator[Kept]:
-    """Yield all records, in order. After a removed record, the next record has `follows` false."""
+def read_records(warehouse: Warehouse, repository: str) -> Iterator[StoredRecord]:
+    """Yield all records, in order. If a record was removed, `follows` of the next record is false."""
     previous = _FIRST
     for number, name in enumerate(warehouse.documents(repository, RECORDS), start=1):
         document = warehouse.read_document(repository, RECORDS, name)
         assert document is not None
-        yield Kept(name, document, document.get("previous") == previous and name == f"{number:08d}.json")
+        yield StoredRecord(name, document, document.get("previous") == previous and name == f"{number:08d}.json")
         previous = fingerprint(document)
 
 

@@ -1,1 +1,1 @@
-"""Contains the only code that changes a store: plan, guards, approval, deletion, ledger."""
+"""Executes plans: approval, liveness checks, deletion, ledger; and undoes sweeps: restore, purge, verification."""

@@ -1,7 +1,7 @@
 """The actions of a sweep: delete, quarantine, restore, purge, remove versions.
 
 An action processes one chunk of objects on an executor, and returns a result for each object. An action can be repeated
-after a crash at any point: it completes objects that are half done. Source: DESIGN.md, invariant 8.
+after a crash at any point: it completes partly processed objects. Source: DESIGN.md, invariant 8.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,15 +26,15 @@ from retention_assets.objectstore.versions import all_versions, noncurrent_versi
 from retention_assets.state.quarantine import MANIFESTS, QuarantineLocation
 from retention_assets.sweep.worker import BeforeDeadline
 
-OF_COPY = "its copy in quarantine"  # what was purged; the bucket may keep versions of the original
+OF_COPY = "its copy in quarantine"  # detail in the ledger: the purged copy; the bucket may keep the original's versions
 _OF_COPY_VERSIONS_UNKNOWN = f"{OF_COPY}; whether the store keeps versions of the copy is unknown"
 _OF_VERSIONS = "its versions"
 _AT_ONCE = 10  # objects that one worker copies or restores at the same time
-_OTHER = "is another object than was planned"
-_LEFT = ObjectResult(Outcome.ATTEMPTED)  # the next pass checks the liveness of the object again, and continues
+_OTHER_OBJECT = "is another object than was planned"
+_NOT_DONE = ObjectResult(Outcome.ATTEMPTED)  # the next pass checks the liveness of the object again, and continues
 _MOST_COPIED = 10 * 1024**3  # bytes of a chunk: about 90 s at 1 Gbit/s, well within a window
-_EVERY = 2.0  # seconds between two checks of the deadline: each check may cost a request
-_STEP_OBJECTS, _STEP_BYTES = 1_000, 1024**3  # of a step; its originals are deleted in one bulk request
+_POLL_SECONDS = 2.0  # seconds between two checks of the deadline: each check may cost a request
+_STEP_OBJECTS, _STEP_BYTES = 1_000, 1024**3  # limits of a step, whose originals are deleted in one bulk request
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,43 +98,43 @@ class Quarantining:
             self.location.write_manifest(objects, name)
         except StoreError as error:
             return [ObjectResult(Outcome.FAILED, f"no manifest could be written: {error}")] * objects.num_rows
-        ended: list[ObjectResult] = []
-        goes_on = _asked_rarely(before_deadline)
+        results: list[ObjectResult] = []
+        deadline_poll = _polled_rarely(before_deadline)
         for start, length in _steps(objects["size"].to_pylist()):
             step = objects.slice(start, length)
-            copies = self._copied(step, goes_on)
+            copies = self._copied(step, deadline_poll)
             moved = self._moved(step, copies, before_deadline)
             self._write_copies(step, copies, moved, f"{name}-{start:07d}")
-            ended += moved
-        return ended
+            results += moved
+        return results
 
-    def _copied(self, objects: pa.Table, goes_on: BeforeDeadline) -> Sequence[VerifiedCopy | ObjectResult]:
+    def _copied(self, objects: pa.Table, deadline_poll: BeforeDeadline) -> Sequence[VerifiedCopy | ObjectResult]:
         wanted = [
             Copy(address, self.location.path(address), size, e_tag)
             for address, size, e_tag in _rows(objects, "address", "size", "etag")
         ]
-        return self.copier.copy_all(wanted, goes_on, self.earlier)
+        return self.copier.copy_all(wanted, deadline_poll, self.earlier)
 
     def _moved(
         self, objects: pa.Table, copies: Sequence[VerifiedCopy | ObjectResult], before_deadline: BeforeDeadline
     ) -> list[ObjectResult]:
         """Delete the originals of the copied objects, and return a result for each object."""
         rows = zip(_rows(objects, "address", "size"), copies, strict=True)
-        ended = {
+        results = {
             address: None if isinstance(copy, VerifiedCopy) else self._not_copied(copy, address, size)
             for (address, size), copy in rows
         }
-        copied = [one for one in _to_delete(objects) if ended[one.path] is None]
+        copied = [one for one in _to_delete(objects) if results[one.path] is None]
         if copied and before_deadline():
             for one, done in zip(copied, self.deleter.delete_all(copied, before_deadline), strict=True):
-                ended[one.path] = self._moved_away(one.path, done)
-        return [one or _LEFT for one in ended.values()]
+                results[one.path] = self._moved_away(one.path, done)
+        return [one or _NOT_DONE for one in results.values()]
 
     def _write_copies(
         self,
         objects: pa.Table,
         copies: Sequence[VerifiedCopy | ObjectResult],
-        ended: Sequence[ObjectResult],
+        results: Sequence[ObjectResult],
         name: str,
     ) -> None:
         """Write a manifest of verified copies whose originals are still there.
@@ -143,7 +143,7 @@ class Quarantining:
         """
         verified = {
             address: copy
-            for address, copy, one in zip(objects["address"].to_pylist(), copies, ended, strict=True)
+            for address, copy, one in zip(objects["address"].to_pylist(), copies, results, strict=True)
             if one.outcome in (Outcome.ATTEMPTED, Outcome.FAILED) and isinstance(copy, VerifiedCopy)
             if copy.verified_by == SIZE and copy.e_tag and copy.copy_e_tag
         }
@@ -155,7 +155,7 @@ class Quarantining:
         """Return the result of an object that was not copied."""
         if done.outcome is not Outcome.MISSING:
             return _as_planned(done)
-        try:  # the original is missing: an interrupted attempt moved it, or someone deleted it before
+        try:  # the original is missing: an interrupted attempt moved it, or somebody deleted it
             moved = _size_at(self.copies, self.location.path(address)) == size
         except StoreError as error:
             return ObjectResult(Outcome.FAILED, str(error))
@@ -206,17 +206,18 @@ class Restoring:
         """See `OpenAction`."""
         rows = _rows(objects, "address", "size")
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            ended = dict(zip((address for address, _ in rows), pool.map(self._back, rows), strict=True))
-        back = [address for address, one in ended.items() if one.outcome == Outcome.RESTORED]
+            results = dict(zip((address for address, _ in rows), pool.map(self._restored, rows), strict=True))
+        back = [address for address, one in results.items() if one.outcome == Outcome.RESTORED]
         done = self.deleter.delete_all([DeleteTarget(self.location.path(address)) for address in back], before_deadline)
         for address, copy in zip(back, done, strict=True):
             if copy.outcome is Outcome.ATTEMPTED:
-                ended[address] = copy  # the next pass sees the object restored and removes the copy
+                results[address] = copy  # the next pass finds the object restored and removes the copy
             elif copy.outcome is Outcome.FAILED:
-                ended[address] = ObjectResult(Outcome.RESTORED, f"its copy in quarantine stays: {copy.detail}")
-        return list(ended.values())
+                results[address] = ObjectResult(Outcome.RESTORED, f"its copy in quarantine stays: {copy.detail}")
+        return list(results.values())
 
-    def _back(self, row: tuple[str, int]) -> ObjectResult:
+    def _restored(self, row: tuple[str, int]) -> ObjectResult:
+        """Copy one object back to its path, unless it is there already, and return the result."""
         address, size = row
         try:
             there = _size_at(self.reader, address)
@@ -225,7 +226,7 @@ class Restoring:
                 return (
                     ObjectResult(Outcome.RESTORED)
                     if is_back
-                    else ObjectResult(Outcome.SKIPPED, "another object took its place")
+                    else ObjectResult(Outcome.SKIPPED, "another object is at its path")
                 )
             (done,) = self.copier.copy_all([Copy(self.location.path(address), address, size, None)])
         except StoreError as error:
@@ -351,9 +352,9 @@ def _versions(
         by_directory.setdefault(f"{path.rpartition('/')[0]}/", []).append(path)
     return [
         DeleteTarget(path, version_id=version)
-        for directory, named in sorted(by_directory.items())
-        for wanted in [set(named)]
-        for page in listed(directory, (min(named), max(named)))
+        for directory, in_directory in sorted(by_directory.items())
+        for wanted in [set(in_directory)]
+        for page in listed(directory, (min(in_directory), max(in_directory)))
         for path, version in zip(page["path"].to_pylist(), page["version_id"].to_pylist(), strict=True)
         if path in wanted
     ]
@@ -365,20 +366,20 @@ def _not_gone(to_delete: Sequence[DeleteTarget], done: Sequence[ObjectResult]) -
     return {one.path: result for one, result in results if result.outcome not in (Outcome.DELETED, Outcome.MISSING)}
 
 
-def _asked_rarely(before_deadline: BeforeDeadline) -> BeforeDeadline:
+def _polled_rarely(before_deadline: BeforeDeadline) -> BeforeDeadline:
     """Return `before_deadline` with a cached result, for callers that call it often.
 
-    `before_deadline` itself is called at most every `_EVERY` seconds, and never again after it returned false.
+    `before_deadline` itself is called at most every `_POLL_SECONDS` seconds, and never again after it returned false.
     """
-    asked_at, is_before = -inf, True
+    polled_at, is_before = -inf, True
 
-    def goes_on() -> bool:
-        nonlocal asked_at, is_before
-        if is_before and monotonic() - asked_at > _EVERY:
-            asked_at, is_before = monotonic(), before_deadline()
+    def deadline_poll() -> bool:
+        nonlocal polled_at, is_before
+        if is_before and monotonic() - polled_at > _POLL_SECONDS:
+            polled_at, is_before = monotonic(), before_deadline()
         return is_before
 
-    return goes_on
+    return deadline_poll
 
 
 def _verified_copies(location: QuarantineLocation) -> Mapping[str, VerifiedCopy]:
@@ -414,7 +415,7 @@ def _to_delete(objects: pa.Table) -> list[DeleteTarget]:
 
 def _as_planned(done: ObjectResult) -> ObjectResult:
     """Return the store's result with the ledger's detail for an object that is not the planned one."""
-    return ObjectResult(Outcome.SKIPPED, _OTHER) if done.outcome is Outcome.SKIPPED else done
+    return ObjectResult(Outcome.SKIPPED, _OTHER_OBJECT) if done.outcome is Outcome.SKIPPED else done
 
 
 def _size_at(reader: ObjectReader, path: str) -> int | None:

@@ -1,7 +1,7 @@
-"""Lists the quarantine of a repository and compares it with the ledgers. Changes nothing.
+"""Lists the quarantine of a repository and compares the listing with the ledgers. This module changes nothing.
 
 A sweep that was interrupted, or that could not delete an original, leaves copies that no ledger calls `quarantined`.
-Only the listing finds them.
+Only the listing shows these copies.
 """
 
 import re
@@ -44,18 +44,18 @@ class QuarantineListing:
     """The listing of a quarantine, with the old versions in its bucket if these were listed.
 
     `copies`: folder, address, current_size (bytes; null: only versions and delete markers are left of the copy).
-    `manifests`: folder, files. `strangers`: folder, objects, bytes; these folders belong to no known plan.
+    `manifests`: folder, files. `unknown_folders`: folder, objects, bytes; these folders belong to no known plan.
     """
 
     copies: DataFrame
     manifests: DataFrame
-    strangers: DataFrame
+    unknown_folders: DataFrame
 
 
 def list_quarantine(
     spark: SparkSession, locations: Sequence[QuarantineLocation], frames: CachedFrames, *, versions: bool = False
 ) -> QuarantineListing:
-    """List a quarantine: the folders of `locations`, and folders of unknown plans. Errors: of the store.
+    """List a quarantine: the folders in `locations`, and folders of unknown plans. Errors: of the store.
 
     The listing is in Spark's cache until the block of `frames` ends.
     """
@@ -65,7 +65,7 @@ def list_quarantine(
         access = locations[0].access  # all are in the same quarantine
         stored = _stored(spark, access, sorted({*known, *_folders(access)}), versions=versions)
     parts = F.split("path", "/", _FOLDER_PARTS + 2)
-    named = frames.cache(
+    files = frames.cache(
         stored.select(
             F.concat_ws("/", parts[0], parts[1]).alias("folder"),
             parts[2].alias("kind"),
@@ -74,19 +74,19 @@ def list_quarantine(
             "is_current",
         )
     )
-    ours = named.where(F.col("folder").isin(known))
+    ours = files.where(F.col("folder").isin(known))
     copies = ours.where(F.col("kind") == OBJECTS).groupBy("folder", "address")
     return QuarantineListing(
         copies.agg(F.max(F.when(F.col("is_current"), F.col("size"))).alias("current_size")),
         ours.where(F.col("kind") == MANIFESTS).groupBy("folder").agg(F.count_distinct("address").alias("files")),
-        named.where(~F.col("folder").isin(known) & F.col("is_current"))
+        files.where(~F.col("folder").isin(known) & F.col("is_current"))
         .groupBy("folder")
         .agg(F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes")),
     )
 
 
 def _folders(access: StoreAccess) -> list[str]:
-    """Return the folders that are named like folders of plans. Everything else at the URL is ignored."""
+    """Return the folders whose names look like folders of plans. Everything else at the URL is ignored."""
     if _is_absent(access):
         return []
     reader = ObjectReader(access)
@@ -115,79 +115,54 @@ def _stored(spark: SparkSession, access: StoreAccess, folders: Sequence[str], *,
                     current = pc.and_not(page["is_current"], page["is_delete_marker"])
                     yield pa.record_batch([page["path"], page["size"], current], schema=_STORED)
 
-    named = from_arrow(spark, pa.table({"folder": pa.array(folders, pa.string())}))
-    spread = named.repartition(read_tasks(spark))
-    return on_workers(spread, list_versions, _STORED)
+    frame = from_arrow(spark, pa.table({"folder": pa.array(folders, pa.string())}))
+    return on_workers(frame.repartition(read_tasks(spark)), list_versions, _STORED)
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
     """Two limits of age (UTC), computed from the same current time."""
 
-    kept_until: datetime  # copies of objects that were moved after this time are not due yet
-    quiet_since: datetime  # a worker of an interrupted sweep may still process objects that it touched since then
+    due_before: datetime  # copies of objects that were moved after this time are not due yet
+    idle_since: datetime  # workers of interrupted sweeps may still process objects with newer ledger rows
 
 
-def held_and_surplus(
+def moved_and_surplus(
     rows: DataFrame, copies: DataFrame, repository: StoreAccess, times: Times, frames: CachedFrames
 ) -> DataFrame:
-    """Return the objects that the ledgers or the listing place in quarantine, one row for each folder and address.
+    """Return the objects that are in quarantine by the ledgers or by the listing, one row for each folder and address.
 
     A row is one of two kinds:
 
-        held     according to the ledger the object was moved; or the object is missing from the repository, and its
+        moved    according to the ledger the object was moved; or the object is missing from the repository, and its
                  copy is in quarantine
         surplus  a copy is in quarantine, and the object is still at its path
 
     The columns are those of `LEDGER` and others. `at` is the time from which the age of the copy counts. `fence` is the
-    fence of the newest ledger row. `recorded`: the ledger says that the object was moved. `lies`: the copy is in
+    fence of the newest ledger row. `recorded`: the ledger says that the object was moved. `has_copy`: the copy is in
     quarantine. `is_due`: the copy may be purged.
 
     Copies of one object under several plans become due together, so that a purged object has no copy left. A copy is
     not due while a worker of an interrupted sweep may still process its object. Copies that no ledger names are not
-    returned: see `unnamed`.
+    returned: see `not_in_ledgers`.
 
     Args:
         rows: the ledgers of all plans, with the `folder` of the plan.
         copies: see `QuarantineListing`.
         repository: the store in which the originals are looked up.
         times: the limits of age.
-        frames: keeps what is read more than once in Spark's cache.
+        frames: caches the rows that are read more than once.
     """
-    key = ["folder", "address"]
-    latest = F.struct(
-        "fence", (F.col("outcome") == Outcome.DELETED).cast("int"), "at", "outcome"
-    )  # ordered as in `finished_of`
-    is_end = F.col("outcome").isin(*FINISHED)
-    ended = F.max_by(F.struct("outcome", "detail", "at"), F.when(is_end, latest))
-    known = rows.groupBy(*key).agg(
-        F.max("size").alias("size"),
-        F.max("at").alias("touched_at"),
-        F.max("fence").alias("fence"),
-        F.when(F.max(is_end), ended).alias("end"),
-    )
-    found = frames.cache(
-        known.join(copies.withColumn("lies", F.lit(True)), on=key, how="left")
-        .withColumn("recorded", F.coalesce(F.col("end.outcome") == Outcome.QUARANTINED, F.lit(False)))
-        .where("recorded OR lies")
-    )
-    unrecorded = found.where("NOT recorded")
-    if unrecorded.isEmpty():
-        known_now = found.withColumn("surplus", F.lit(False))
-    else:
-        there = presence(unrecorded.select("address").distinct(), repository).where(F.col("size").isNotNull())
-        present = there.select("address", F.col("size").alias("size_there"))
-        is_there = F.coalesce(F.col("size_there") == F.col("size"), F.lit(False))
-        known_now = found.join(present, on="address", how="left").withColumn("surplus", ~F.col("recorded") & is_there)
-    # The ledger calls these objects purged, but a copy is still there. Such a copy is due at once.
+    known_now = _with_surplus(frames.cache(_recorded_or_copied(rows, copies)), repository)
+    # The ledger calls these objects purged, but a copy is still there. The copy is due at once.
     is_left = F.coalesce(F.col("end.outcome") == Outcome.PURGED, F.lit(False)) & ~F.col("surplus")
     since = F.when(F.col("recorded"), F.col("end.at")).when(~is_left, F.col("touched_at"))
     of_object = Window.partitionBy("address")
     kept = F.max(F.when(~F.col("surplus"), F.col("since"))).over(of_object)
     touched = F.max(F.when(~F.col("recorded"), F.col("touched_at"))).over(of_object)
-    is_kept_no_more = F.col("surplus") | F.coalesce(kept <= F.lit(times.kept_until), F.lit(True))
-    is_quiet = F.col("recorded") | (touched <= F.lit(times.quiet_since))
-    dated = known_now.withColumn("since", since).withColumn("is_due", is_kept_no_more & is_quiet)
+    is_kept_no_more = F.col("surplus") | F.coalesce(kept <= F.lit(times.due_before), F.lit(True))
+    is_idle = F.col("recorded") | (touched <= F.lit(times.idle_since))
+    dated = known_now.withColumn("since", since).withColumn("is_due", is_kept_no_more & is_idle)
     return dated.select(
         "folder",
         "address",
@@ -199,22 +174,57 @@ def held_and_surplus(
         "fence",
         "recorded",
         "surplus",
-        F.coalesce("lies", F.lit(False)).alias("lies"),
+        F.coalesce("has_copy", F.lit(False)).alias("has_copy"),
         "current_size",
         "is_due",
     )
 
 
-def unnamed(rows: DataFrame, copies: DataFrame) -> DataFrame:
-    """Return the copies in folders of known plans that no ledger names. Whether they are needed is unknown."""
+def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
+    """Return the objects that were moved according to the ledger, or have a copy: one row for each folder and address.
+
+    `end` is the latest finished outcome of the object, with its detail and time; null if it has none.
+    """
+    key = ["folder", "address"]
+    latest = F.struct(
+        "fence", (F.col("outcome") == Outcome.DELETED).cast("int"), "at", "outcome"
+    )  # ordered as in `finished_of`
+    is_finished = F.col("outcome").isin(*FINISHED)
+    end = F.max_by(F.struct("outcome", "detail", "at"), F.when(is_finished, latest))
+    known = rows.groupBy(*key).agg(
+        F.max("size").alias("size"),
+        F.max("at").alias("touched_at"),
+        F.max("fence").alias("fence"),
+        F.when(F.max(is_finished), end).alias("end"),
+    )
+    return (
+        known.join(copies.withColumn("has_copy", F.lit(True)), on=key, how="left")
+        .withColumn("recorded", F.coalesce(F.col("end.outcome") == Outcome.QUARANTINED, F.lit(False)))
+        .where("recorded OR has_copy")
+    )
+
+
+def _with_surplus(found: DataFrame, repository: StoreAccess) -> DataFrame:
+    """Return `found` with `surplus`: whether the ledger has not recorded a move and the object is still at its path."""
+    unrecorded = found.where("NOT recorded")
+    if unrecorded.isEmpty():
+        return found.withColumn("surplus", F.lit(False))
+    there = presence(unrecorded.select("address").distinct(), repository).where(F.col("size").isNotNull())
+    present = there.select("address", F.col("size").alias("size_there"))
+    is_there = F.coalesce(F.col("size_there") == F.col("size"), F.lit(False))
+    return found.join(present, on="address", how="left").withColumn("surplus", ~F.col("recorded") & is_there)
+
+
+def not_in_ledgers(rows: DataFrame, copies: DataFrame) -> DataFrame:
+    """Return the copies in folders of known plans that are in no ledger. It is unknown whether they are needed."""
     key = ["folder", "address"]
     return copies.join(rows.select(*key).distinct(), on=key, how="left_anti")
 
 
 def in_folders(ledgers: Mapping[str, DataFrame], empty: DataFrame) -> DataFrame:
     """Return the rows of all ledgers, with the folder of the plan in the column `folder`."""
-    named = [rows.withColumn("folder", F.lit(folder)) for folder, rows in ledgers.items()]
-    return reduce(DataFrame.unionByName, named, empty.withColumn("folder", F.lit("")))
+    with_folder = [rows.withColumn("folder", F.lit(folder)) for folder, rows in ledgers.items()]
+    return reduce(DataFrame.unionByName, with_folder, empty.withColumn("folder", F.lit("")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,14 +238,14 @@ class Undo:
     person: str
     log: Log
     clock: Clock
-    frames: CachedFrames = field(default_factory=CachedFrames, repr=False)  # a restore or purge ends by releasing these
+    frames: CachedFrames = field(default_factory=CachedFrames, repr=False)  # released at the end of a restore or purge
 
     def access(self) -> StoreAccess:
         """Return access to the object store of the repository."""
         return StoreAccess(self.repository.storage, self.repository.storage_options())
 
     def copies(self, *, versions: bool = False) -> "Copies":
-        """Return the contents of the quarantine, by the ledgers and by its listing. Errors: of the store."""
+        """Return the contents of the quarantine, from the ledgers and from its listing. Errors: of the store."""
         ledgers = self.ledgers()
         locations = self._locations(ledgers)
         empty = read_ledgers(self.spark, self.warehouse, self.repository.name, [])
@@ -248,14 +258,14 @@ class Undo:
         found = list_quarantine(self.spark, locations, self.frames, versions=versions)
         return Copies(
             plans,
-            self.frames.cache(held_and_surplus(rows, found.copies, self.access(), times, self.frames)),
+            self.frames.cache(moved_and_surplus(rows, found.copies, self.access(), times, self.frames)),
             found,
-            unnamed(rows, found.copies),
+            not_in_ledgers(rows, found.copies),
             rows.groupBy("folder").agg(F.max("at").alias("touched_at")),
             times,
         )
 
-    def _locations(self, ledgers: "Chosen") -> list[QuarantineLocation]:
+    def _locations(self, ledgers: "PlanLedgers") -> list[QuarantineLocation]:
         """Return the quarantine folders of the plans; empty if no quarantine is configured and no object was moved."""
         try:
             return [quarantine_of_plan(self.repository, plan) for plan, _ in ledgers]
@@ -264,18 +274,18 @@ class Undo:
                 raise
             return []
 
-    def with_versions(self) -> "Chosen":
+    def with_versions(self) -> "PlanLedgers":
         """Return, by plan, the deleted objects whose old versions may still be in the bucket.
 
-        Objects that are in quarantine are excluded: their versions stay, in case the copy is lost. An object named by
-        several plans belongs to the newest of them.
+        Objects that are in quarantine are excluded: their versions stay, in case the copy is lost. An object of several
+        plans belongs to the newest of them.
         """
         ledgers = self.ledgers()
         if not ledgers:
             return []
         newest = F.max("fence").over(Window.partitionBy("address"))
         ended = [
-            finished_of(rows.withColumn("seen", newest)).withColumn("ledger", F.lit(number))
+            finished_of(rows.withColumn("last_fence", newest)).withColumn("ledger", F.lit(number))
             for number, (_, rows) in enumerate(ledgers)
         ]
         everywhere = reduce(DataFrame.unionByName, ended)
@@ -287,19 +297,19 @@ class Undo:
             (plan, gone.where(F.col("ledger") == number).drop("ledger")) for number, (plan, _) in enumerate(ledgers)
         ]
 
-    def restorable(self) -> "list[OfPlan]":
+    def restorable(self) -> "list[PlanCopies]":
         """Return, by plan, the objects in quarantine that can be restored.
 
         An interrupted sweep may have moved objects without recording it; only the copies show this. A worker of that
         sweep may still be running until its window ends, and could delete both the restored object and its copy. Such
-        objects are not restored before the window ends. The log names their number and the time.
+        objects are not restored before the window ends. A log line has their number and the time.
         """
         found = self.copies()
         is_complete = F.col("current_size") == F.col("size")
         unrecorded = ~F.col("recorded") & ~F.col("surplus") & F.coalesce(is_complete, F.lit(False))
-        is_quiet = F.col("touched_at") <= F.lit(found.times.quiet_since)
-        self._log_recent(found.rows.where(unrecorded & ~is_quiet))
-        return found.by_plan(found.rows.where(F.col("recorded") | (unrecorded & is_quiet)))
+        is_idle = F.col("touched_at") <= F.lit(found.times.idle_since)
+        self._log_recent(found.rows.where(unrecorded & ~is_idle))
+        return found.by_plan(found.rows.where(F.col("recorded") | (unrecorded & is_idle)))
 
     def _log_recent(self, rows: DataFrame) -> None:
         row = rows.agg(F.count(F.lit(1)), F.max(F.unix_micros("touched_at"))).first()
@@ -311,7 +321,7 @@ class Undo:
                 f"not restored. Those that it moved can be restored after {free:%Y-%m-%d %H:%M:%S} UTC."
             )
 
-    def ledgers(self) -> "Chosen":
+    def ledgers(self) -> "PlanLedgers":
         """Return each plan that has a ledger, with all rows of the ledger."""
         found = []
         for day, plan_hash in plans_with_ledgers(self.warehouse, self.repository.name):
@@ -321,15 +331,15 @@ class Undo:
         return found
 
 
-Chosen = list[tuple[Plan, DataFrame]]
+PlanLedgers = list[tuple[Plan, DataFrame]]
 
 
 @dataclass(frozen=True, slots=True)
-class OfPlan:
+class PlanCopies:
     """The objects of one plan that are in quarantine or deleted."""
 
     plan: Plan
-    held: Amount  # copies of objects that are missing from their path, or that were moved according to the ledger
+    moved: Amount  # copies of objects that are missing from their path, or that were moved according to the ledger
     surplus: Amount  # copies of objects that are still at their path
     rows: DataFrame = field(repr=False)  # see `UndoEngine`
 
@@ -339,44 +349,42 @@ class Copies:
     """The contents of the quarantine of a repository."""
 
     plans: Mapping[str, tuple[Plan, QuarantineLocation]]  # by folder
-    rows: DataFrame  # see `held_and_surplus`
+    rows: DataFrame  # see `moved_and_surplus`
     listing: QuarantineListing  # the listing of the quarantine
-    unnamed: DataFrame  # copies that no ledger names: folder, address, current_size
+    not_in_ledgers: DataFrame  # copies that are in no ledger: folder, address, current_size
     touched: DataFrame  # folder, and touched_at: the time of the newest row of its ledger
     times: Times
 
-    def by_plan(self, rows: DataFrame | None = None) -> list[OfPlan]:
+    def by_plan(self, rows: DataFrame | None = None) -> list[PlanCopies]:
         """Return the copies by plan, all of them or only those in `rows`. Plans without copies are left out."""
         chosen = self.rows if rows is None else rows
         found = chosen.groupBy("folder", "surplus").agg(F.count(F.lit(1)), F.sum("size")).collect()
         amounts = {(folder, surplus): Amount(objects, size) for folder, surplus, objects, size in found}
-        with_seen = chosen.withColumn("seen", F.col("fence"))
+        with_fence = chosen.withColumn("last_fence", F.col("fence"))
         return [
-            OfPlan(
+            PlanCopies(
                 self.plans[folder][0],
                 amounts.get((folder, False), Amount()),
                 amounts.get((folder, True), Amount()),
-                with_seen.where(F.col("folder") == folder),
+                with_fence.where(F.col("folder") == folder),
             )
             for folder in sorted({folder for folder, _ in amounts})
         ]
 
     def unknown(self) -> list[tuple[str, Amount]]:
-        """Return, by folder, the amount of copies that no ledger of this warehouse names.
+        """Return, by folder, the amount of copies that are in no ledger of this warehouse.
 
-        They may belong to another repository.
+        These copies may belong to another repository.
         """
-        named = self.unnamed.groupBy("folder").agg(F.count(F.lit(1)), F.sum("current_size")).collect()
-        rows = [*self.listing.strangers.select("folder", "objects", "bytes").collect(), *named]
+        untracked = self.not_in_ledgers.groupBy("folder").agg(F.count(F.lit(1)), F.sum("current_size")).collect()
+        rows = [*self.listing.unknown_folders.select("folder", "objects", "bytes").collect(), *untracked]
         return sorted((folder, Amount(objects, size or 0)) for folder, objects, size in rows)
 
     def with_only_manifests(self) -> list[Plan]:
-        """Return the plans that have manifests in quarantine but no copies any more."""
+        """Return the plans that have manifests but no copies in quarantine."""
         gone = (
             self.listing.manifests.join(self.listing.copies, on="folder", how="left_anti")
             .join(self.rows, on="folder", how="left_anti")
-            .join(
-                self.touched.where(F.col("touched_at") <= F.lit(self.times.quiet_since)), on="folder", how="left_semi"
-            )
+            .join(self.touched.where(F.col("touched_at") <= F.lit(self.times.idle_since)), on="folder", how="left_semi")
         )
         return [self.plans[folder][0] for (folder,) in gone.select("folder").sort("folder").collect()]

@@ -1,6 +1,6 @@
-"""The objects of a sweep: what a system says about them, and how Spark executors process them batch by batch.
+"""Processes the objects of a sweep on Spark executors, batch by batch, and defines what a sweep needs from a system.
 
-The objects stay with Spark. Only counts, prefixes and batch numbers pass through the driver.
+The rows of objects stay in Spark. The driver gets only counts, prefixes and batch numbers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from retention_assets.sweep.preconditions import Preconditions
 from retention_assets.sweep.worker import OBJECTS, TALLY, TaskSpec, work
 from retention_assets.warehouse.warehouse import Warehouse
 
-_REVIVED = "is live again since it was planned"
+_LIVE_AGAIN = "is live again since it was planned"
 _COMMITTED = "was committed since it was planned"
 
 
@@ -61,7 +61,7 @@ class Directories:
 
 
 class RepositorySweep(Protocol):
-    """One sweep of a plan, as its system knows it: what is live, whether the repository is the planned one, its edits.
+    """The part of a sweep that depends on the system: liveness checks, the repository's identity, and edits.
 
     Implemented in `lakefs/sweep/sweeping.py` and in `icechunk/sweep/sweeping.py`.
     """
@@ -70,7 +70,7 @@ class RepositorySweep(Protocol):
     candidates: DataFrame  # the objects of the plan
     access: StoreAccess  # to the store of the objects
     layout: Layout
-    beside: int  # changes of the plan that are not objects: snapshots it releases plus references it deletes
+    history_changes: int  # changes that are not objects: snapshots to release plus references to delete
     publishes: bool  # whether `publish` may change the repository
     dump: Mapping[str, str] | None  # for the audit record: see `Record`
 
@@ -109,8 +109,8 @@ class RepositorySweep(Protocol):
 class BatchResult:
     """The result of a batch: objects and bytes by outcome.
 
-    `until`: the time at which the last object was processed; None: no object was processed. `reached`: the rate of one
-    worker in objects per second, measured when the store throttled; None: the store did not throttle.
+    `until`: the time at which the last object was processed; None: no object was processed. `reached`: the rate that
+    the store accepts from one worker, in objects per second; None: the store did not throttle.
     """
 
     amounts: Mapping[str, Amount]
@@ -120,14 +120,14 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True)
 class Batch[Objects]:
-    """A batch of objects checked together: the outcomes that the liveness check decided, and its start time (UTC)."""
+    """Objects that one liveness check covers, with the outcomes that the check decided, and its start time (UTC)."""
 
     objects: Objects
     checked_at: datetime
 
 
 class Engine[Objects](Protocol):
-    """Holds the remaining objects of a plan, and processes them batch by batch."""
+    """Divides the remaining objects of a plan into batches, and processes them batch by batch."""
 
     def remaining(self, fence: int) -> Sequence[int]:
         """Divide the remaining objects into batches, and return the number of objects in each batch.
@@ -165,7 +165,7 @@ class Engine[Objects](Protocol):
 
 
 class SparkEngine:
-    """The engine of a sweep; see `Engine`. The end of its `with` block releases what it has in Spark's cache.
+    """The engine of a sweep; see `Engine`. The end of its `with` block releases the rows in Spark's cache.
 
     With `keeps_missing`, missing objects are passed on to the action, which also checks the quarantine.
     """
@@ -210,8 +210,8 @@ class SparkEngine:
         layout = self._repository.layout
         if self._kept is not None:  # the cached rows were read before the ledger grew
             self._frames.release(self._kept)
-        named = {"prefix": layout.prefix(F.col("address")), "phase": layout.phase(F.col("address"))}
-        self._kept = rest = self._frames.cache(self._unfinished(fence).withColumns(named))
+        columns = {"prefix": layout.prefix(F.col("address")), "phase": layout.phase(F.col("address"))}
+        self._kept = rest = self._frames.cache(self._unfinished(fence).withColumns(columns))
         counted = rest.groupBy("phase", "prefix").agg(F.count(F.lit(1))).collect()
         phase = min((row[0] for row in counted), default=0)
         if phase and self._failed_before(phase, fence):
@@ -227,7 +227,7 @@ class SparkEngine:
         return [objects for _, objects in packed]
 
     def resurrected(self) -> int:
-        """See `Engine`. A projected liveness check describes the state after the edits; batches must not use it."""
+        """See `Engine`. The check projects the state after the plan's edits, so batches must not use its result."""
         assert self._kept is not None
         liveness = self._repository.live_after_edits()
         if liveness is None:
@@ -243,7 +243,7 @@ class SparkEngine:
         objects = self._rest.where(F.col("batch") == number)
         if self._checked is not None:
             self._frames.release(self._checked)
-        self._checked = self._frames.cache(with_results(objects, liveness))
+        self._checked = self._frames.cache(with_outcomes(objects, liveness))
         return Batch(self._checked, liveness.checked_at)
 
     def run(self, objects: Batch[DataFrame], task: TaskSpec) -> BatchResult:
@@ -307,16 +307,16 @@ def _worker(task: TaskSpec):  # type: ignore[no-untyped-def]  # a closure that S
     return run
 
 
-def with_results(objects: DataFrame, now: Liveness) -> DataFrame:
+def with_outcomes(objects: DataFrame, now: Liveness) -> DataFrame:
     """Return `objects` as `OBJECTS`: outcome `skipped` for live objects, null for objects to delete.
 
-    An object that was planned as unreferenced is also skipped when a commit has it now.
+    An object that was planned as unreferenced is also skipped if a commit references it now.
     """
-    committed = (F.col("reason") == UNREFERENCED) & F.col("is_held").isNotNull()
-    detail = F.when(F.col("is_live").isNotNull(), F.lit(_REVIVED)).when(committed, F.lit(_COMMITTED))
+    committed = (F.col("reason") == UNREFERENCED) & F.col("is_committed").isNotNull()
+    detail = F.when(F.col("is_live").isNotNull(), F.lit(_LIVE_AGAIN)).when(committed, F.lit(_COMMITTED))
     return (
         objects.join(now.live.withColumn("is_live", F.lit(True)), on="address", how="left")
-        .join(now.committed.withColumn("is_held", F.lit(True)), on="address", how="left")
+        .join(now.committed.withColumn("is_committed", F.lit(True)), on="address", how="left")
         .withColumn("detail", detail)
         .withColumn("outcome", F.when(F.col("detail").isNotNull(), F.lit(Outcome.SKIPPED)))
         .select(*OBJECTS.names)
@@ -331,7 +331,7 @@ def directory_of(address: Column) -> Column:
 def pack(prefixes: Sequence[tuple[str, int]], most: int) -> list[tuple[tuple[str, ...], int]]:
     """Return the prefixes in batches of at most `most` objects, in order, with the number of objects of each batch.
 
-    A prefix that has more objects is a batch of its own.
+    A prefix with more than `most` objects is a batch of its own.
     """
     batches: list[tuple[tuple[str, ...], int]] = []
     names: list[str] = []

@@ -1,7 +1,7 @@
 """Executes a plan: requires the approval, takes the lease, then processes the objects batch by batch.
 
-For each batch the sweep runs a liveness check, applies the action to the objects that are still unreferenced, and
-writes the ledger. The engine holds the objects. This module decides whether the sweep starts, whether it continues, and
+For each batch, the sweep runs a liveness check, applies the action to the objects that are still unreferenced, and
+writes the ledger. The engine has the objects. This module decides whether the sweep starts and continues, and records
 how it ended.
 """
 
@@ -19,7 +19,7 @@ from retention_assets.config.timestamps import Clock, utc_now
 from retention_assets.core.amounts import Amount, sum_of
 from retention_assets.errors import GuardRefused, RetentionError, StoreError, brief
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.state.approval import Approval, Terms, require_approval, require_same_world
+from retention_assets.state.approval import Approval, Terms, require_approval, require_few_resurrected
 from retention_assets.state.lease import Lease, held_lease, renew_lease, require_lease
 from retention_assets.state.ledger import OUTCOMES, LedgerLocation, sweeps_of
 from retention_assets.state.plan import Plan, load_plan
@@ -29,7 +29,7 @@ from retention_assets.sweep.engine import BatchResult, Engine, RepositorySweep
 from retention_assets.sweep.worker import Action, TaskSpec
 from retention_assets.warehouse.warehouse import Warehouse
 
-_EVERY = 10.0  # seconds between two log lines
+_LOG_SECONDS = 10.0  # seconds between two log lines
 Log = Callable[[str], None]
 
 
@@ -60,7 +60,7 @@ class Progress:
         before, ended = location.objects_recorded(), threading.Event()
 
         def watch() -> None:
-            while not ended.wait(_EVERY):
+            while not ended.wait(_LOG_SECONDS):
                 self._log(self._line(self.done + location.objects_recorded() - before))
 
         watcher = threading.Thread(target=watch, daemon=True, name="sweep-progress")
@@ -69,7 +69,7 @@ class Progress:
             yield
         finally:
             ended.set()
-            watcher.join(_EVERY)  # it may be reading the warehouse, and must not do so while the process exits
+            watcher.join(_LOG_SECONDS)  # the thread must not read the warehouse while the process exits
 
     def _line(self, done: int) -> str:
         seconds = (self._clock() - self._began).total_seconds()
@@ -83,15 +83,15 @@ _SUCCESS = {
     Outcome.QUARANTINED,
     Outcome.PURGED,
     Outcome.RESTORED,
-}  # the liveness check alone can also report missing or skipped
+}  # outcomes that show that the store executed the action; the check before it can also report missing or skipped
 
 
 @dataclass(frozen=True, slots=True)
 class SweepRun:
-    """One attempt to execute a plan: the action for its objects, the person or run, and the limits.
+    """One attempt to execute a plan: the action for its objects, the run, and the limits.
 
     `kind`: sweep, restore or purge. `workers`: the number of workers that share the rate. `beyond_plan`: for the audit
-    record, what a purge deletes that no plan names.
+    record, the copies that a purge deletes although no plan contains them.
     """
 
     warehouse: Warehouse
@@ -132,22 +132,28 @@ class SweepResult:
 def execute(run: SweepRun, engine: Engine[Any], repository: RepositorySweep) -> SweepResult:
     """Delete or quarantine the objects of the approved plan that are still unreferenced.
 
-    Objects finished by an earlier attempt are skipped. The edits of the plan are published before any object is
+    Objects that an earlier attempt finished are skipped. The edits of the plan are published before any object is
     deleted. Source: DESIGN.md, invariant 4.
     Errors: GuardRefused before any change, or later when the lease is lost or the plan was withdrawn or replaced.
     """
     started = run.clock()
     limits, plan = run.limits, run.plan
     approval = require_approval(
-        run.warehouse, plan, limits.approval, limits.budget, started, terms=run.terms, beside=repository.beside
+        run.warehouse,
+        plan,
+        limits.approval,
+        limits.budget,
+        started,
+        terms=run.terms,
+        history_changes=repository.history_changes,
     )
     run.seal.copy_records(run.warehouse, plan.repository)  # a sweep that cannot copy its record must not start
     with held_lease(run.warehouse, plan.repository, run.run_id, run.clock, limits.sweep.lease) as lease:
         remaining = sum(engine.remaining(lease.fence))
-        if remaining or repository.beside:
+        if remaining or repository.history_changes:
             repository.require_same()
         if remaining:
-            require_same_world(plan, engine.resurrected(), limits.approval)
+            require_few_resurrected(plan, engine.resurrected(), limits.approval)
         if repository.publishes:
             lease = renew_lease(run.warehouse, lease, run.clock())
             require_current_plan(run)
@@ -175,7 +181,7 @@ def work_and_conclude(
             published = repository.publish(lease)
         lease, window = work_through(run, engine, lease)
     except Exception as error:
-        with suppress(Exception):  # the record may fail for the same reason; raise the first error
+        with suppress(Exception):  # writing the record may fail for the same reason; the first error is raised
             if may_publish or run.beyond_plan or _has_rows(run, lease):
                 # After Spark aborts a job, its other workers may still write rows: a digest would be wrong soon.
                 digest = engine.ledger_digest(lease.fence) if isinstance(error, RetentionError) else None
@@ -198,7 +204,7 @@ def work_through(run: SweepRun, engine: Engine[Any], lease: Lease) -> tuple[Leas
     leaves at its deadline are checked again in the next pass. Two passes in a row without progress are an error.
     """
     window, reached = 0.0, None
-    turns = count()
+    batch_numbers = count()
     batches = engine.remaining(lease.fence)
     progress = Progress(run.name, sum(batches), run.clock, run.log)
     is_second = False
@@ -211,7 +217,7 @@ def work_through(run: SweepRun, engine: Engine[Any], lease: Lease) -> tuple[Leas
             lease = renew_lease(run.warehouse, lease, run.clock())
             run.log(f"{run.name}: {run.mode} {objects:,} objects, checked at {batch.checked_at:%H:%M:%S} UTC")
             deadline = min(lease.until, batch.checked_at + run.limits.sweep.window)
-            task = _task_of(run, lease, deadline, next(turns), reached)
+            task = _task_of(run, lease, deadline, next(batch_numbers), reached)
             with progress.watched(task.ledger):
                 done = engine.run(batch, task)
             window = max(window, (done.until - batch.checked_at).total_seconds() if done.until else 0.0)
@@ -222,7 +228,7 @@ def work_through(run: SweepRun, engine: Engine[Any], lease: Lease) -> tuple[Leas
             require_lease(run.warehouse, lease, run.clock())  # a lost lease also explains a pass without progress
             if is_second:
                 raise _window_too_short(run, sum(batches))
-        is_second = progress.done == before  # the first check fills the cache, so the second decides
+        is_second = progress.done == before  # the first pass fills the cache, so only the second shows the true time
         batches = engine.remaining(lease.fence)
         progress.expect(sum(batches))
     return lease, window
@@ -232,7 +238,7 @@ def require_current_plan(run: SweepRun) -> None:
     """Raise GuardRefused when another process withdrew or replaced the plan."""
     if run.kind == "sweep" and load_plan(run.warehouse, run.plan.repository, run.plan.day) != run.plan:
         raise GuardRefused(
-            f"{run.name}: another process has made a new plan of the day. Nothing more was deleted. The ledger has "
+            f"{run.name}: another process made a new plan of the day. Nothing more was deleted. The ledger has "
             f"what was done. Approve the new plan: `retention approve {run.plan.repository} HASH --as-of "
             f"{run.plan.day}`."
         )
@@ -318,13 +324,13 @@ def require_balance(plan: Plan, outcomes: Mapping[str, Amount]) -> None:
         )
 
 
-def _task_of(run: SweepRun, lease: Lease, deadline: datetime, turn: int, reached: float | None) -> TaskSpec:
+def _task_of(run: SweepRun, lease: Lease, deadline: datetime, batch_number: int, reached: float | None) -> TaskSpec:
     plan = run.plan
     location = LedgerLocation(
         run.warehouse.root, plan.repository, plan.day, plan.plan_hash, lease.fence, f"{run.run_id}-{lease.number}"
     )
     ahead = run.clock() - utc_now()
-    return TaskSpec(run.action, location, lease, deadline, turn, run.share_of_rate, reached, ahead, run.workers)
+    return TaskSpec(run.action, location, lease, deadline, batch_number, run.share_of_rate, reached, ahead, run.workers)
 
 
 def _window_too_short(run: SweepRun, left: int) -> GuardRefused:

@@ -1,6 +1,6 @@
-"""Checks planned objects against the store just before the action is applied.
+"""Checks planned objects against the store just before the action: missing or changed objects are not processed.
 
-A missing or changed object is not processed. Source: DESIGN.md, invariant 5.
+Source: DESIGN.md, invariant 5.
 """
 
 from collections.abc import Iterator, Sequence
@@ -92,8 +92,8 @@ def _between(reader: ObjectReader, keys: _KeyRange) -> Sequence[pa.RecordBatch]:
 def compared(objects: pa.Table, listed: pa.Table, *, keeps_missing: bool) -> pa.Table:
     """Return `objects` with an outcome for those that are missing from `listed` or differ from it.
 
-    `objects` has rows of `OBJECTS`, `listed` has rows of `LISTING`. Size, modification time or ETag that is null on one
-    side is not compared. If a store lists an object twice with different values, the object counts as changed.
+    `objects` has rows of `OBJECTS`, `listed` has rows of `LISTING`. A size, modification time or ETag that is null on
+    one side is not compared. If a store lists an object twice with different values, the object counts as changed.
     """
     number = pc.index_in(listed["path"], value_set=objects["address"].combine_chunks())
     rows = listed.filter(pc.is_valid(number))

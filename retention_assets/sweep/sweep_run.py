@@ -52,8 +52,8 @@ _VERSIONS = {
 }
 
 
-class Opened(Protocol):
-    """An open repository of any kind."""
+class AnyRepository(Protocol):
+    """An open lakeFS or Icechunk repository."""
 
     @property
     def repository(self) -> Repository:
@@ -67,14 +67,14 @@ class Opened(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep[Kind: Opened]:
+class Sweep[Kind: AnyRepository]:
     """One attempt to execute the plan of one day."""
 
     spark: SparkSession
     warehouse: Warehouse
     opened: Kind
     day: date
-    attempt: str  # the run id
+    run_id: str
     log: Log
     clock: Clock
     others: OtherRepositories = field(default_factory=NoOtherRepositories)  # references of other repositories
@@ -99,9 +99,9 @@ class Report:
     ledger: DataFrame
 
     def numbers(self) -> dict[str, float | str]:
-        """Return the numbers that Dagster plots: the totals of the plan, its candidates by outcome, and what is freed.
+        """Return the numbers that Dagster plots: the plan's totals, its candidates by outcome, and the freed amount.
 
-        Every outcome has a number, also without objects: a plot has no gaps.
+        An outcome without objects has the number 0, so that plots have no gaps.
         """
         objects = self.ledger.where(~F.col("address").startswith(REFERENCE_ADDRESSES))
         outcomes = {str(outcome): Amount() for outcome in OUTCOMES} | amounts_of(objects)
@@ -110,7 +110,7 @@ class Report:
         return {"mode": self.mode, "plan_hash": self.plan.plan_hash, **plot_numbers(amounts)}
 
 
-def sweep_plan(sweep: Sweep[Opened], mode: str, repository: RepositorySweep) -> None:
+def sweep_plan(sweep: Sweep[AnyRepository], mode: str, repository: RepositorySweep) -> None:
     """Execute the plan. Errors: GuardRefused before anything is deleted or moved; later errors: see `execute`."""
     settings = sweep.limits.sweep
     try:
@@ -131,7 +131,7 @@ def sweep_plan(sweep: Sweep[Opened], mode: str, repository: RepositorySweep) -> 
         sweep.others.release()
 
 
-def sweep_run_of(sweep: Sweep[Opened], repository: RepositorySweep, mode: str) -> SweepRun:
+def sweep_run_of(sweep: Sweep[AnyRepository], repository: RepositorySweep, mode: str) -> SweepRun:
     """Return the `SweepRun` of the plan, with the settings of the repository.
 
     Errors: GuardRefused when other machines would not see the lease of the sweep.
@@ -145,7 +145,7 @@ def sweep_run_of(sweep: Sweep[Opened], repository: RepositorySweep, mode: str) -
         mode=mode,
         action=action_of(sweep, repository.plan, mode),
         limits=sweep.limits,
-        run_id=sweep.attempt,
+        run_id=sweep.run_id,
         clock=sweep.clock,
         log=sweep.log,
         workers=sweep_workers(sweep.spark),
@@ -155,7 +155,7 @@ def sweep_run_of(sweep: Sweep[Opened], repository: RepositorySweep, mode: str) -
     )
 
 
-def action_of(sweep: Sweep[Opened], plan: Plan, mode: str) -> Action:
+def action_of(sweep: Sweep[AnyRepository], plan: Plan, mode: str) -> Action:
     """Return the action of a mode: quarantine or delete."""
     access = sweep.opened.access
     if mode == "quarantine":
@@ -163,14 +163,17 @@ def action_of(sweep: Sweep[Opened], plan: Plan, mode: str) -> Action:
     return Delete(access)
 
 
-def chosen_plan(sweep: Sweep[Opened], plan_hash: str) -> Plan:
-    """Return the day's plan. Errors: GuardRefused if there is none, or if it does not have the hash; empty: any."""
+def chosen_plan(sweep: Sweep[AnyRepository], plan_hash: str) -> Plan:
+    """Return the current plan of the day. Errors: GuardRefused if there is none, or if it has another hash.
+
+    `plan_hash`: the hash that the plan must have; empty: any hash.
+    """
     if plan_hash:
         return require_plan(sweep.warehouse, sweep.name, sweep.day, plan_hash, undone="deleted")
     return load_plan(sweep.warehouse, sweep.name, sweep.day)
 
 
-def planned_as_approved(sweep: Sweep[Opened], plan: Plan, policy_hash: str) -> DataFrame:
+def planned_as_approved(sweep: Sweep[AnyRepository], plan: Plan, policy_hash: str) -> DataFrame:
     """Return the candidates of the plan. The candidates, the policy and the storage location must be as approved.
 
     Errors: GuardRefused when one of them differs, or when the plan is blocked.
@@ -183,7 +186,7 @@ def planned_as_approved(sweep: Sweep[Opened], plan: Plan, policy_hash: str) -> D
         )
     if policy_hash != plan.policy_hash:
         raise GuardRefused(
-            f"{plan.repository} {plan.day}: the policy has changed since the plan. Nothing was deleted. "
+            f"{plan.repository} {plan.day}: the policy was changed after the plan was made. Nothing was deleted. "
             f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
         )
     return planned_objects(sweep.spark, sweep.warehouse, plan)
@@ -208,7 +211,7 @@ def require_clock(repository: Repository, access: StoreAccess, clock: Clock) -> 
         )
 
 
-def warn_of_versions(sweep: Sweep[Opened], mode: str, sweep_result: SweepResult) -> None:
+def warn_of_versions(sweep: Sweep[AnyRepository], mode: str, sweep_result: SweepResult) -> None:
     """Log a warning if the bucket keeps versions of deleted or moved objects.
 
     After a deletion, also log a warning if the versioning status of the bucket cannot be read.
@@ -220,7 +223,7 @@ def warn_of_versions(sweep: Sweep[Opened], mode: str, sweep_result: SweepResult)
         sweep.log(warning.format(name=sweep.name))
 
 
-def verification_inputs(sweep: Sweep[Opened]) -> VerificationInputs:
+def verification_inputs(sweep: Sweep[AnyRepository]) -> VerificationInputs:
     """Return the inputs that `retention verify` checks, of every plan that has a ledger."""
     name, warehouse = sweep.name, sweep.warehouse
     tried = [

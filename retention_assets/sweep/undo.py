@@ -40,7 +40,7 @@ from retention_assets.state.quarantine import OBJECTS as COPIES
 from retention_assets.state.quarantine import quarantine_access, quarantine_of_plan
 from retention_assets.state.records import seal_of
 from retention_assets.sweep.actions import Purge, RemoveVersions, Restore, remove_manifests
-from retention_assets.sweep.copies import Copies, OfPlan, Undo
+from retention_assets.sweep.copies import Copies, PlanCopies, Undo
 from retention_assets.sweep.engine import Batch, BatchResult, run_on_spark
 from retention_assets.sweep.execute import SweepResult, SweepRun, work_and_conclude
 from retention_assets.sweep.sweep_run import require_clock
@@ -48,14 +48,12 @@ from retention_assets.sweep.worker import OBJECTS, Action, TaskSpec
 
 _IS_LAST = "is live again but missing from its path: this copy may be the last"
 _MAY_BE_LAST = "the object is missing from its path: this copy may be the last"
-
-
-_NONE = Amount()
+_ZERO = Amount()
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Selects quarantined objects by plan, by path in the repository, or by address. Empty: all objects."""
+    """Selects quarantined objects by plan, by path in the repository, or by address. None: no condition."""
 
     plan_hash: str | None = None
     path: str | None = None
@@ -63,27 +61,27 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueForPurge:
     """Objects that may be purged, by plan, with their total amount and the hash that approves the purge.
 
     `keeps_versions`: whether the bucket of the quarantine keeps versions of deleted objects; None: unknown.
     """
 
-    rows: Sequence[OfPlan]
+    rows: Sequence[PlanCopies]
     amount: Amount
     digest: str
-    surplus: Amount = _NONE
-    manifests: Sequence[Plan] = ()  # plans that have manifests but no copies any more
+    surplus: Amount = _ZERO
+    manifests: Sequence[Plan] = ()  # plans that have manifests but no copies in quarantine
     keeps_versions: bool | None = False
 
     @property
-    def is_anything(self) -> bool:
+    def has_any(self) -> bool:
         """Whether there is anything to purge."""
         return bool(self.rows or self.manifests)
 
 
 @dataclass(frozen=True, slots=True)
-class Undone:
+class UndoResult:
     """The current totals of the ledgers by outcome, and the number of objects that failed in this run."""
 
     ledgers: Mapping[str, Amount]
@@ -94,11 +92,12 @@ class Undone:
         if self.failed:
             raise StoreError(
                 f"{repository}: {self.failed:,} objects could not be {done}; the others were. See why: "
-                f"`retention report {repository} --as-of DAY`, of the plan's day. Then run the same command again."
+                f"`retention report {repository} --as-of DAY`, with the day of the plan. Then run the same command "
+                "again."
             )
 
 
-def restore(undo: Undo, selection: Selection) -> Undone:
+def restore(undo: Undo, selection: Selection) -> UndoResult:
     """Restore the selected objects, and return the results.
 
     Errors: GuardRefused when no object is selected, when another sweep of the repository is running, or when the
@@ -106,41 +105,41 @@ def restore(undo: Undo, selection: Selection) -> Undone:
     """
     require_same_location(undo.warehouse, undo.repository)
     with undo.frames:
-        chosen = _chosen(undo, selection)
-        if not chosen:
+        selected = _selected(undo, selection)
+        if not selected:
             raise GuardRefused(
                 f"{undo.repository.name}: no such object is in quarantine. Nothing was changed. See what is there: "
                 f"`retention quarantined {undo.repository.name}`."
             )
         access = undo.access()
         location_of = partial(quarantine_of_plan, undo.repository)
-        return _executed(undo, "restore", chosen, lambda plan: Restore(access, location_of(plan)))
+        return _execute_each(undo, "restore", selected, lambda plan: Restore(access, location_of(plan)))
 
 
-def due_for_purge(undo: Undo, *, versions: bool = False) -> Due:
+def due_for_purge(undo: Undo, *, versions: bool = False) -> DueForPurge:
     """Return what may be purged: copies older than `quarantine.keep`, surplus copies, and manifests without copies.
 
     With `versions`, return instead the deleted objects whose old versions may still be in the bucket of the repository.
     The rows stay in Spark's cache until the `with` block of `undo.frames` ends.
     """
     if versions:
-        gone = [OfPlan(plan, sum_of(amounts_of(rows).values()), _NONE, rows) for plan, rows in undo.with_versions()]
-        due = [one for one in gone if one.held.objects]
-        return Due(due, sum_of(one.held for one in due), _digest([_digest_of(one) for one in due]))
+        gone = [PlanCopies(plan, sum_of(amounts_of(rows).values()), _ZERO, rows) for plan, rows in undo.with_versions()]
+        due = [one for one in gone if one.moved.objects]
+        return DueForPurge(due, sum_of(one.moved for one in due), _digest([_digest_of(one) for one in due]))
     keeps = _keeps_versions(undo)
     found = undo.copies(versions=keeps is True)
     over = undo.frames.cache(_in_current_quarantine(undo, found, found.rows.where("is_due")))
     due, manifests = found.by_plan(over), found.with_only_manifests()
     parts = [candidates_digest(over.select("folder", "address", "size", "surplus"))]
     parts += [f"manifests {plan.day} {plan.plan_hash}" for plan in manifests]
-    held, surplus = sum_of(one.held for one in due), sum_of(one.surplus for one in due)
-    return Due(due, held, _digest(parts), surplus, manifests, keeps)
+    moved, surplus = sum_of(one.moved for one in due), sum_of(one.surplus for one in due)
+    return DueForPurge(due, moved, _digest(parts), surplus, manifests, keeps)
 
 
 def _keeps_versions(undo: Undo) -> bool | None:
     """Return whether the store of the quarantine keeps versions of deleted objects; None: unknown.
 
-    Errors: of the store, when it keeps versions and does not let us list them.
+    Errors: of the store, when it keeps versions and denies listing them.
     """
     try:
         access = quarantine_access(undo.repository)
@@ -154,11 +153,11 @@ def _keeps_versions(undo: Undo) -> bool | None:
     return (lists_versions(access) or None) if keeps is None else keeps
 
 
-def _digest_of(found: OfPlan) -> str:
+def _digest_of(found: PlanCopies) -> str:
     return f"{found.plan.plan_hash}:{candidates_digest(found.rows.select('address', 'size'))}"
 
 
-def purge(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool = False) -> Undone:
+def purge(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool = False) -> UndoResult:
     """Delete the copies that are due, and their manifests. With `versions`, delete old versions of deleted objects.
 
     Before each pass, `live` returns the live addresses. A quarantined object that is live again but missing from its
@@ -175,27 +174,28 @@ def purge(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool = Fa
         return _purged(undo, approved, live, versions=versions)
 
 
-def _purged(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool) -> Undone:
+def _purged(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool) -> UndoResult:
     with _leased(undo):
         due = due_for_purge(undo, versions=versions)
-    if not due.is_anything or due.digest != approved.lower():
+    if not due.has_any or due.digest != approved.lower():
         raise GuardRefused(
-            f"{undo.repository.name}: {approved} is not the hash of what may be purged now. Nothing was deleted. "
-            f"See it: `retention purge {undo.repository.name}{' --versions' if versions else ''}`."
+            f"{undo.repository.name}: {approved} is not the hash of the objects that may be purged now. Nothing was "
+            f"deleted. See the objects and their hash: `retention purge {undo.repository.name}"
+            f"{' --versions' if versions else ''}`."
         )
     if versions:
         access = undo.access()
-        return _executed(undo, "purge", due.rows, lambda _: RemoveVersions(access), live)
+        return _execute_each(undo, "purge", due.rows, lambda _: RemoveVersions(access), live)
 
     def action(plan: Plan) -> Purge:
         return Purge(quarantine_of_plan(undo.repository, plan), due.keeps_versions)
 
-    done = _executed(undo, "purge", due.rows, action, live)
+    done = _execute_each(undo, "purge", due.rows, action, live)
     manifests = [*(one.plan for one in due.rows), *due.manifests]
-    return replace(done, failed=done.failed + _clear(undo, [action(plan) for plan in manifests]))
+    return replace(done, failed=done.failed + _delete_manifests(undo, [action(plan) for plan in manifests]))
 
 
-def _clear(undo: Undo, actions: Sequence[Purge]) -> int:
+def _delete_manifests(undo: Undo, actions: Sequence[Purge]) -> int:
     """Delete the manifests of plans that have no copies left. Return how many manifests could not be deleted."""
     with ExitStack() as stack:
         try:
@@ -209,8 +209,8 @@ def _clear(undo: Undo, actions: Sequence[Purge]) -> int:
 def _in_current_quarantine(undo: Undo, found: Copies, rows: DataFrame) -> DataFrame:
     """Return `rows` without the copies that were moved to another quarantine location and are not in the current one.
 
-    Deleting an object that does not exist succeeds, so the ledger would call such copies purged while they still exist
-    elsewhere. The log names them.
+    Deleting an object that does not exist succeeds. So the ledger would call these copies purged while they still exist
+    in the other location. A log line has their number.
     """
     if not found.plans:
         return rows
@@ -239,18 +239,18 @@ def _digest(parts: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()
 
 
-def _chosen(undo: Undo, selection: Selection) -> list[OfPlan]:
+def _selected(undo: Undo, selection: Selection) -> list[PlanCopies]:
     """Return, by plan, the selected objects that can be restored."""
-    chosen: list[OfPlan] = []
+    selected: list[PlanCopies] = []
     for found in undo.restorable():
         if selection.plan_hash is None or found.plan.plan_hash.startswith(selection.plan_hash.lower()):
-            picked = undo.frames.cache(_picked(undo, found.plan, found.rows, selection))
-            if picked.count():
-                chosen.append(replace(found, rows=picked))
-    return chosen
+            matching = undo.frames.cache(_matching(undo, found.plan, found.rows, selection))
+            if matching.count():
+                selected.append(replace(found, rows=matching))
+    return selected
 
 
-def _picked(undo: Undo, plan: Plan, rows: DataFrame, selection: Selection) -> DataFrame:
+def _matching(undo: Undo, plan: Plan, rows: DataFrame, selection: Selection) -> DataFrame:
     if selection.address is not None:
         rows = rows.where(F.col("address") == selection.address)
     if selection.path is not None:
@@ -261,18 +261,18 @@ def _picked(undo: Undo, plan: Plan, rows: DataFrame, selection: Selection) -> Da
     return rows
 
 
-def _executed(
+def _execute_each(
     undo: Undo,
     kind: str,
-    chosen: Sequence[OfPlan],
+    selected: Sequence[PlanCopies],
     action: Callable[[Plan], Action],
     live: LiveAddresses | None = None,
-) -> Undone:
-    ended: dict[str, Amount] = {}
+) -> UndoResult:
+    outcomes: dict[str, Amount] = {}
     single_machine = undo.repository.settings.sweep.single_machine
     require_seen_by_all(undo.warehouse, undo.repository.name, undo.access(), single_machine=single_machine)
     failed = 0
-    for one in chosen:
+    for one in selected:
         engine = UndoEngine(undo, one, live)
         run = SweepRun(
             warehouse=undo.warehouse,
@@ -289,9 +289,9 @@ def _executed(
             beyond_plan=engine.surplus() if one.surplus.objects else None,
         )
         for name, amount in _execute(undo, run, engine).outcomes.items():
-            ended[name] = sum_of([ended.get(name, Amount()), amount])
+            outcomes[name] = sum_of([outcomes.get(name, Amount()), amount])
         failed += engine.failed
-    return Undone(ended, failed)
+    return UndoResult(outcomes, failed)
 
 
 def _leased(undo: Undo) -> AbstractContextManager[Lease]:
@@ -311,14 +311,14 @@ def _execute(undo: Undo, run: SweepRun, engine: "UndoEngine") -> SweepResult:
 class UndoEngine:
     """The engine of a restore or purge: copies or versions of the objects of one plan. See `Engine`.
 
-    Each row has an address, its size, and `seen`: the fence of the newest ledger row when the copies were listed.
-    Objects that another run changed after that are skipped. `surplus` copies have a ledger of their own, because the
-    totals of the plan count its objects, and the objects of surplus copies are still at their path.
+    Each row has an address, its size, and `last_fence`: the fence of the newest ledger row when the copies were listed.
+    Objects that another run changed after that are skipped. `surplus` copies have a ledger of their own: the objects of
+    these copies are still at their path, so the totals of the plan's ledger must not include them.
 
-    `live` knows the live addresses; None for a restore, which cannot lose data.
+    `live` determines the live addresses; None for a restore, which cannot lose data.
     """
 
-    def __init__(self, undo: Undo, found: OfPlan, live: LiveAddresses | None = None) -> None:
+    def __init__(self, undo: Undo, found: PlanCopies, live: LiveAddresses | None = None) -> None:
         self._undo = undo
         self._live = live
         self._plan = found.plan
@@ -337,8 +337,10 @@ class UndoEngine:
         """See `Engine`. All objects are one batch: nothing has to be checked between batches."""
         ledger = self._ledger()
         known = (F.col("fence") == fence) & (F.col("outcome") != Outcome.ATTEMPTED)
-        is_others = (F.col("fence") != fence) & (F.col("fence") > F.col("seen"))
-        touched = ledger.join(self._rows.select("address", "seen"), on="address").where(is_others).select("address")
+        is_others = (F.col("fence") != fence) & (F.col("fence") > F.col("last_fence"))
+        touched = (
+            ledger.join(self._rows.select("address", "last_fence"), on="address").where(is_others).select("address")
+        )
         done = ledger.where(known).select("address").unionByName(touched)
         if self._surplus.objects:
             done = done.unionByName(self._ledger(SURPLUS_LEDGERS).where(known).select("address"))
@@ -358,12 +360,12 @@ class UndoEngine:
         undecided = {"outcome": F.lit(None).cast("string"), "detail": F.lit(None).cast("string")}
         objects = self._rest.withColumns({**empty, **undecided})
         if self._live:
-            objects = self._sparing(objects, self._live.now())
+            objects = self._skip_missing_live(objects, self._live.now())
         if self._surplus.objects:
-            objects = _left(objects, self._without_object(objects), _MAY_BE_LAST)
+            objects = _with_skipped(objects, self._without_object(objects), _MAY_BE_LAST)
         return Batch(objects.select(*OBJECTS.names, "surplus"), checked_at)
 
-    def _sparing(self, objects: DataFrame, live: DataFrame) -> DataFrame:
+    def _skip_missing_live(self, objects: DataFrame, live: DataFrame) -> DataFrame:
         """Skip objects that are live again but missing from their path: the copy may be the last one."""
         again = objects.join(live, on="address", how="left_semi").select("address")
         absent = presence(again, self._undo.access()).where(F.col("last_modified").isNull())
@@ -377,7 +379,7 @@ class UndoEngine:
             f"purged. Restore them from quarantine: `retention restore {name} --address {first}`, or from the bucket's "
             "versions."
         )
-        return _left(objects, missing, _IS_LAST)
+        return _with_skipped(objects, missing, _IS_LAST)
 
     def _without_object(self, objects: DataFrame) -> DataFrame:
         """Return the addresses of surplus copies whose objects are no longer at their path."""
@@ -391,7 +393,7 @@ class UndoEngine:
         done = run_on_spark(objects.objects.where("NOT surplus"), task)
         if self._surplus.objects:
             beside = replace(task, ledger=replace(task.ledger, tree=SURPLUS_LEDGERS))
-            done = _both(done, run_on_spark(objects.objects.where("surplus"), beside))
+            done = _combined(done, run_on_spark(objects.objects.where("surplus"), beside))
         self.failed += done.amounts.get(Outcome.FAILED, Amount()).objects
         return done
 
@@ -407,15 +409,15 @@ class UndoEngine:
         return read_ledgers(self._undo.spark, self._undo.warehouse, self._plan.repository, [self._plan.key], tree)
 
 
-def _left(objects: DataFrame, addresses: DataFrame, why: str) -> DataFrame:
+def _with_skipped(objects: DataFrame, addresses: DataFrame, why: str) -> DataFrame:
     """Return `objects` with the outcome `skipped` and the detail `why` for those at `addresses`."""
     spared = addresses.select("address", F.lit(Outcome.SKIPPED).alias("left"), F.lit(why).alias("why"))
     decided = {"outcome": F.coalesce("outcome", "left"), "detail": F.coalesce("detail", "why")}
     return objects.join(spared, on="address", how="left").withColumns(decided).drop("left", "why")
 
 
-def _both(one: BatchResult, other: BatchResult) -> BatchResult:
+def _combined(one: BatchResult, other: BatchResult) -> BatchResult:
     names = one.amounts.keys() | other.amounts.keys()
-    amounts = {name: sum_of([one.amounts.get(name, _NONE), other.amounts.get(name, _NONE)]) for name in names}
+    amounts = {name: sum_of([one.amounts.get(name, _ZERO), other.amounts.get(name, _ZERO)]) for name in names}
     until = max((at for at in (one.until, other.until) if at), default=None)
     return BatchResult(amounts, until, other.reached or one.reached)

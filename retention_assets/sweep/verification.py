@@ -16,26 +16,26 @@ from retention_assets.state.ledger import (
     finished_of,
     latest_of,
     ledger_digest,
-    newest_of,
+    newest_conclusive,
     read_ledgers,
     sweeps_of,
 )
 from retention_assets.state.plan import Plan, planned_objects
 from retention_assets.state.quarantine import QuarantineLocation
-from retention_assets.state.records import NO_SEAL, SIGNATURE, Kept, Seal, copy_name, fingerprint
+from retention_assets.state.records import NO_SEAL, SIGNATURE, Seal, StoredRecord, copy_name, fingerprint
 from retention_assets.sweep.copies import in_folders, list_quarantine
 from retention_assets.warehouse.warehouse import Warehouse
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationInputs:
-    """Inputs of a verification."""
+    """The plans, audit records and quarantine folders that a verification compares with the store."""
 
     spark: SparkSession
     warehouse: Warehouse
     name: str  # of the repository
     plans: Sequence[Plan]  # the plans that have a ledger
-    records: Sequence[Kept]  # the audit records
+    records: Sequence[StoredRecord]  # the audit records
     locations: Sequence[tuple[Plan, QuarantineLocation]]  # of all plans; empty: the repository never used a quarantine
     witnessed: str | None  # fingerprint of the record that was the newest when a lease was written
     seal: Seal = NO_SEAL  # how records are signed, and where their copies are stored
@@ -43,12 +43,12 @@ class VerificationInputs:
     def ledger(self) -> DataFrame:
         """Return the newest row of each address over all plans, with the hash of the plan.
 
-        `went_at` is the last time at which the object was deleted, moved or found missing; null: never.
+        `went_at` is the last time at which the object was deleted, moved or found missing; null if it never was.
         """
         plans = [plan.key for plan in self.plans]
         rows = read_ledgers(self.spark, self.warehouse, self.name, plans)
         left = F.when(F.col("outcome").isin(Outcome.DELETED, Outcome.MISSING, Outcome.QUARANTINED), F.col("at"))
-        return newest_of(rows.withColumn("went_at", F.max(left).over(Window.partitionBy("address"))))
+        return newest_conclusive(rows.withColumn("went_at", F.max(left).over(Window.partitionBy("address"))))
 
 
 def what_was_done(inputs: VerificationInputs, listing: DataFrame, ledger: DataFrame) -> list[CheckResult]:
@@ -78,7 +78,7 @@ def deleted_are_gone(ledger: DataFrame, listing: DataFrame) -> CheckResult:
     assert row is not None
     detail = "no object that the ledger calls gone is in the listing"
     if row["still"]:
-        detail = f"{row['still']:,} objects that the ledger calls gone are in the listing, first {row['first']}"
+        detail = f"{row['still']:,} objects that the ledger calls gone are in the listing, {row['first']} first"
     return CheckResult("deleted_are_gone", not row["still"], detail, row["still"])
 
 
@@ -127,10 +127,10 @@ def _copies_agree(check: str, inputs: VerificationInputs, ledger: DataFrame, fra
             f"{more:,} copies ({size:,} bytes) that the ledgers do not call quarantined are in {access.url}"
         )
     if purged_objects:
-        problems.append(f"{purged_objects:,} objects are called purged and have a copy, first {first}")
+        problems.append(f"{purged_objects:,} objects that the ledger calls purged still have a copy, {first} first")
     if missing:
         problems.append(f"{missing:,} quarantined objects are not in {access.url}; the first was moved to {moved_to}")
-    detail = "; ".join(problems) or f"{access.url} has all its copies"
+    detail = "; ".join(problems) or f"{access.url} has all copies"
     return CheckResult(check, not (purged_objects or missing), detail, purged_objects + missing)
 
 
@@ -146,16 +146,16 @@ def _totals_hold(inputs: VerificationInputs, plan: Plan) -> CheckResult:
         return CheckResult(check, False, str(error))
     rows = read_ledgers(inputs.spark, inputs.warehouse, plan.repository, [plan.key])
     latest = latest_of(rows)
-    strangers = latest.join(planned.select("address", "size"), on=["address", "size"], how="left_anti").count()
+    not_planned = latest.join(planned.select("address", "size"), on=["address", "size"], how="left_anti").count()
     known = {row["outcome"]: row["count"] for row in latest.groupBy("outcome").count().collect()}
     attempted = known.pop(Outcome.ATTEMPTED, 0)
     count = planned.count()
-    passed = not strangers and count == plan.candidates.objects and set(known) <= set(OUTCOMES)
+    passed = not not_planned and count == plan.candidates.objects and set(known) <= set(OUTCOMES)
     counts = " + ".join(f"{objects:,} {outcome}" for outcome, objects in sorted(known.items())) or "0 tried"
-    left = count - sum(known.values())
-    detail = f"{plan.candidates.objects:,} planned = {counts} + {left:,} unattempted ({attempted:,} of unknown end)"
+    left = f"{count - sum(known.values()):,} unattempted ({attempted:,} with an unknown result)"
+    detail = f"{plan.candidates.objects:,} planned = {counts} + {left}"
     return CheckResult(
-        check, passed, detail if passed else f"{detail} does not hold: {strangers:,} rows name no planned object"
+        check, passed, detail if passed else f"{detail} does not hold: {not_planned:,} rows are of no planned object"
     )
 
 
@@ -168,7 +168,7 @@ def _records_follow(inputs: VerificationInputs) -> CheckResult:
         record, document = f"{inputs.name}/records/{kept.name}", kept.document
         if not kept.follows:
             return CheckResult("records_follow", False, f"{record} does not follow the one before it")
-        if document["ledger_digest"] is None:  # no ledger, or its workers might still write rows
+        if document["ledger_digest"] is None:  # there was no ledger, or workers might still have written rows
             continue
         plan = document["day"], document["plan_hash"]
         digest = ledger_digest(inputs.spark, inputs.warehouse, inputs.name, plan, document["fence"])
@@ -182,7 +182,7 @@ def _records_follow(inputs: VerificationInputs) -> CheckResult:
     unrecorded = [plan for plan in inputs.plans if _is_unrecorded(inputs, plan)]
     if unrecorded:
         first = f"{unrecorded[0].day} {unrecorded[0].plan_hash}"
-        detail += f"; of {len(unrecorded):,} plans, {first} first, the last sweep was cut off before it wrote one"
+        detail += f"; the last sweeps of {len(unrecorded):,} plans, {first} first, ended without a record"
     return CheckResult("records_follow", True, detail)
 
 
@@ -196,7 +196,7 @@ def records_signed(inputs: VerificationInputs) -> CheckResult:
     if not seal.keys:
         detail = "records.signing_key is not configured: anyone who can write to the warehouse can rewrite all records"
         if signed:
-            detail = f"{signed:,} records are signed, and records.signing_key is not configured: they were not checked"
+            detail = f"{signed:,} records are signed, but records.signing_key is not configured: they were not checked"
         return CheckResult(check, not signed, detail)
     is_before_key = seal.signed_since is not None
     for kept in inputs.records:
@@ -252,13 +252,14 @@ def _of(check: str, plan: Plan) -> str:
 def by_check(check_results: Sequence[CheckResult], checks: Sequence[str]) -> list[CheckResult]:
     """Return one check result for each of `checks`.
 
-    Results of a check that runs once for each plan are merged: into the failed ones, or into the number of plans.
+    Results of a check that runs once for each plan are merged. The detail has the failed results, or else the number of
+    plans.
     """
     merged = []
     for check in checks:
         of_check = [check_result for check_result in check_results if check_result.guard.partition(" ")[0] == check]
-        named = [(check_result.guard.removeprefix(check).strip(), check_result) for check_result in of_check]
-        failed = [f"{plan}: {one.detail}" if plan else one.detail for plan, one in named if not one.passed]
+        by_plan = [(check_result.guard.removeprefix(check).strip(), check_result) for check_result in of_check]
+        failed = [f"{plan}: {one.detail}" if plan else one.detail for plan, one in by_plan if not one.passed]
         detail = of_check[0].detail if len(of_check) == 1 else f"{len(of_check):,} plans"
         values = [check_result.value for check_result in of_check if check_result.value is not None]
         merged.append(CheckResult(check, not failed, "; ".join(failed) or detail, sum(values) if values else None))

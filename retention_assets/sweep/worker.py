@@ -25,10 +25,10 @@ from retention_assets.sweep.preconditions import Preconditions
 from retention_assets.tables import LEDGER, TIMESTAMP
 from retention_assets.warehouse.warehouse import Warehouse
 
-_MOST_IN_CHUNK = 10_000  # objects in a chunk: a crash leaves at most so many results unknown; ten bulk requests at once
-_FIRST_CHUNK = 1_000  # objects: a small first chunk is checked quickly; the next one is checked while it is processed
+_MOST_IN_CHUNK = 10_000  # objects in a chunk: ten bulk requests; after a crash, at most so many results are unknown
+_FIRST_CHUNK = 1_000  # objects: a small first chunk is checked quickly; the next is checked while this is processed
 _GROWTH = 4  # factor by which chunks of the first record batch grow
-_SECONDS_PER_CHUNK = 10  # at a low rate chunks are smaller, so that the deadline is checked this often
+_SECONDS_PER_CHUNK = 10  # at a low rate, chunks are smaller, so that the deadline is checked every 10 seconds
 
 OBJECTS = pa.schema(
     [
@@ -76,8 +76,9 @@ class OpenAction(Protocol):
         Args:
             objects: one chunk, as rows of `OBJECTS`.
             name: unique to this chunk among all sweeps of the repository.
-            before_deadline: was true when the chunk was started. A slow action must call it again before each delete:
-                the liveness check allows deletes only until the deadline.
+            before_deadline: returns whether the deadline is not exceeded. It returned true when the chunk was started.
+                A slow action must call it again before each delete: the liveness check allows deletes only until the
+                deadline.
         """
         ...
 
@@ -94,16 +95,16 @@ class TaskSpec:
     ledger: LedgerLocation
     lease: Lease
     deadline: datetime
-    turn: int  # the number of the batch in this sweep, counted over all passes
+    batch_number: int  # counted over all passes of this sweep
     rate: float | None = None
     reached: float | None = None
     ahead: timedelta = timedelta(0)  # how far the clock that set the deadline is ahead of this machine's clock
-    workers: int = 1  # they share the rate of the sweep
+    workers: int = 1  # the number of workers that share the rate of the sweep
     preconditions: Preconditions | None = None  # checked just before the action; None: the action checks by itself
 
     @property
     def chunk_size(self) -> int:
-        """Return the most objects in a chunk: the worker checks the deadline and the lease before each chunk."""
+        """The most objects in a chunk. The worker checks the deadline and the lease before each chunk."""
         return _MOST_IN_CHUNK if self.rate is None else max(1, min(_MOST_IN_CHUNK, int(self.rate * _SECONDS_PER_CHUNK)))
 
 
@@ -136,17 +137,17 @@ def work(
                 yield _tally(rows, until=clock(), reached=rate_limiter.reached)
 
 
-_Named = tuple[str, pa.Table]
+_NamedChunk = tuple[str, pa.Table]
 
 
-def _chunks_of(task: TaskSpec, batches: Iterable[pa.RecordBatch], worker: str) -> Iterator[_Named]:
+def _chunks_of(task: TaskSpec, batches: Iterable[pa.RecordBatch], worker: str) -> Iterator[_NamedChunk]:
     """Yield, for each record batch, the objects that the liveness check decided, then the other objects in chunks.
 
     Each chunk has a name of its own.
     """
     for number, batch in enumerate(batches):
         objects = pa.Table.from_batches([batch]).cast(OBJECTS)
-        name = f"{task.turn:05d}-{worker}-{number:05d}"
+        name = f"{task.batch_number:05d}-{worker}-{number:05d}"
         decided = objects.filter(pc.is_valid(objects["outcome"]))
         if decided.num_rows:
             yield name, decided
@@ -156,13 +157,13 @@ def _chunks_of(task: TaskSpec, batches: Iterable[pa.RecordBatch], worker: str) -
             yield f"{name}-{start:07d}", to_delete.slice(start, length)
 
 
-def _classified(preconditions: Preconditions | None, named: Iterable[_Named]) -> Iterator[_Named]:
+def _classified(preconditions: Preconditions | None, named_chunks: Iterable[_NamedChunk]) -> Iterator[_NamedChunk]:
     """Yield each chunk with the outcomes of the precondition check.
 
     The next chunk is checked while the caller processes the current one.
     """
     if preconditions is None:
-        yield from named
+        yield from named_chunks
         return
     reader = preconditions.open()
 
@@ -170,14 +171,14 @@ def _classified(preconditions: Preconditions | None, named: Iterable[_Named]) ->
         return preconditions.classified(objects, reader) if objects["outcome"].null_count else objects
 
     with ThreadPoolExecutor(1) as pool:
-        asked: tuple[str, Future[pa.Table]] | None = None
-        for name, objects in named:
+        pending: tuple[str, Future[pa.Table]] | None = None
+        for name, objects in named_chunks:
             following = name, pool.submit(classified, objects)
-            if asked:
-                yield asked[0], asked[1].result()
-            asked = following
-        if asked:
-            yield asked[0], asked[1].result()
+            if pending:
+                yield pending[0], pending[1].result()
+            pending = following
+        if pending:
+            yield pending[0], pending[1].result()
 
 
 def chunks(sizes: Sequence[int], most: int, most_bytes: int | None, first: int) -> Iterator[tuple[int, int]]:
@@ -203,21 +204,21 @@ def _processed(
     """Write `attempted` rows for a chunk, apply the action, write the results, and return the rows of the results."""
     attempted = [ObjectResult(Outcome.ATTEMPTED)] * chunk.num_rows
     _recorded(task, chunk, attempted, name, clock(), "attempted")
-    ended = open_action.do(
+    results = open_action.do(
         chunk, f"{task.ledger.fence:08d}-{name}", before_deadline
     )  # the fence makes the name unique: every sweep numbers its chunks from the first
-    known = [one for one in ended if one.outcome != Outcome.ATTEMPTED]
+    known = [one for one in results if one.outcome != Outcome.ATTEMPTED]
     if not known:
         return LEDGER.empty_table()
-    is_known = pa.array([one.outcome != Outcome.ATTEMPTED for one in ended])
+    is_known = pa.array([one.outcome != Outcome.ATTEMPTED for one in results])
     return _recorded(task, chunk.filter(is_known), known, name, clock(), DONE)
 
 
 def _recorded(
-    task: TaskSpec, objects: pa.Table, ended: Sequence[ObjectResult], name: str, at: datetime, stage: str
+    task: TaskSpec, objects: pa.Table, results: Sequence[ObjectResult], name: str, at: datetime, stage: str
 ) -> pa.Table:
     """Append the results of the objects to the ledger, and return the rows."""
-    rows = task.ledger.rows(objects, ended, at)
+    rows = task.ledger.rows(objects, results, at)
     task.ledger.append(rows, name, stage)
     return rows
 

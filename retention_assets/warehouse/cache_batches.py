@@ -1,7 +1,8 @@
-"""The batches of a table cache: which of them can be read, and how small ones are merged. Works without Spark.
+"""Lists the batches of a table cache that can be read, and merges small batches, without Spark.
 
 The rows of a batch are in `<kind>/<batch>`, the ids of its files in `<kind>_ids/<batch>`. Beside the ids, a manifest
-names all files of the batch with their sizes. It is written last. So one listing shows whether a batch is complete.
+lists all files of the batch with their sizes. The manifest is written last. So one listing shows whether a batch is
+complete.
 """
 
 import tempfile
@@ -20,12 +21,12 @@ import pyarrow.parquet as pq
 from retention_assets.errors import TableContractError
 from retention_assets.warehouse.warehouse import SUCCESS, StoredFile, Warehouse, in_utc
 
-BATCH = pa.field("batch", pa.string())  # name of the batch: the files of one fetch; ends with the run id
+BATCH = pa.field("batch", pa.string())  # name of a batch (the files of one fetch); it ends with the run id
 ROWS = pa.field("rows", pa.int64())  # number of rows of the file
 MANIFEST = "_batch.json"  # Spark ignores names that begin with an underscore
 _SMALL = 2**25  # bytes of a batch that is merged with others
-_MOST = 24  # small batches that are read one by one: more of them make each reading slower
-_TOTAL = 2**28  # bytes that one merge reads
+_MOST_SMALL = 24  # more small batches than this are merged, because many batches are slow to read
+_MOST_MERGED = 2**28  # bytes that one merge reads
 _ROW_GROUP = 2**18  # rows of a row group
 _MERGED = "-merged"
 _PART = "part-00000.parquet"
@@ -33,7 +34,7 @@ _PART = "part-00000.parquet"
 
 @dataclass(frozen=True, slots=True)
 class CacheBatch:
-    """A complete batch. `has_manifest`: all its files have the sizes that its manifest names."""
+    """A complete batch. `has_manifest`: all files of the batch have the sizes in its manifest."""
 
     name: str
     size: int  # bytes of the files with its rows
@@ -42,7 +43,7 @@ class CacheBatch:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A batch whose rows a merged batch has. `since`: when it was merged (UTC)."""
+    """A batch whose rows are in a merged batch. `since`: when the batches were merged (UTC)."""
 
     name: str
     since: datetime
@@ -60,12 +61,12 @@ def cache_batches(warehouse: Warehouse, repository: str, kind: str, of_run: str 
     manifest was written by an earlier version or an interrupted run: only its rows show whether it is complete.
     """
     complete, replaced = _read(warehouse, repository, kind)
-    gone = {one.name for one in replaced if not of_run or not one.name.endswith(of_run)}
-    return [batch for batch in complete if batch.name not in gone]
+    replaced_names = {one.name for one in replaced if not of_run or not one.name.endswith(of_run)}
+    return [batch for batch in complete if batch.name not in replaced_names]
 
 
 def replaced_batches(warehouse: Warehouse, repository: str, kind: str) -> list[Replaced]:
-    """Return the batches that are no longer read, because a complete batch has their rows."""
+    """Return the batches that are no longer read, because a complete merged batch has their rows."""
     return _read(warehouse, repository, kind)[1]
 
 
@@ -81,15 +82,15 @@ def _read(warehouse: Warehouse, repository: str, kind: str) -> tuple[list[CacheB
             manifest = warehouse.read_document(repository, ids_of(kind), name, MANIFEST)
         if manifest is not None:
             if not _has_all(manifest["rows"], rows[name]) or not _has_all(manifest["ids"], ids[name]):
-                continue  # it lost files: what they had is fetched again
+                continue  # files of the batch are missing: their rows are fetched again
             replaced |= dict.fromkeys(manifest["replaces"], ids[name][MANIFEST].written_at)
         complete.append(CacheBatch(name, sum(file.size for file in rows[name].values()), manifest is not None))
     there = rows.keys() | ids.keys()
     return complete, [Replaced(name, since) for name, since in sorted(replaced.items()) if name in there]
 
 
-def _has_all(named: Mapping[str, int], there: Mapping[str, StoredFile]) -> bool:
-    return all(name in there and there[name].size == size for name, size in named.items())
+def _has_all(manifest: Mapping[str, int], there: Mapping[str, StoredFile]) -> bool:
+    return all(name in there and there[name].size == size for name, size in manifest.items())
 
 
 def _by_batch(warehouse: Warehouse, repository: str, table: str) -> dict[str, dict[str, StoredFile]]:
@@ -102,7 +103,7 @@ def _by_batch(warehouse: Warehouse, repository: str, table: str) -> dict[str, di
 
 
 def write_manifest(warehouse: Warehouse, repository: str, kind: str, name: str, replaces: Sequence[str] = ()) -> None:
-    """Write the manifest of a batch whose rows and ids are written and were compared with what was decoded."""
+    """Write the manifest of a batch. Its rows and ids must be written and compared with the decoded rows before."""
     document: dict[str, object] = {"replaces": list(replaces)}
     for part, table in (("rows", kind), ("ids", ids_of(kind))):
         files = {path.rpartition("/")[2]: file.size for path, file in warehouse.tree(repository, table, name).items()}
@@ -114,25 +115,25 @@ def _has_rows(file: str) -> bool:
     return file.endswith(".parquet") and file[0] not in "._"
 
 
-def are_many(batches: Sequence[CacheBatch]) -> bool:
-    """Return whether `merge_batches` has anything to merge: so many small batches make each reading slower."""
-    return sum(batch.size <= _SMALL for batch in batches) > _MOST
+def need_merge(batches: Sequence[CacheBatch]) -> bool:
+    """Return whether there are so many small batches that `merge_batches` merges them."""
+    return sum(batch.size <= _SMALL for batch in batches) > _MOST_SMALL
 
 
 def merge_batches(warehouse: Warehouse, repository: str, kind: str, run_id: str) -> int:
-    """Merge small batches if there are many (see `are_many`), and return how many were merged.
+    """Merge small batches if there are many (see `need_merge`), and return how many were merged.
 
-    Only neighbours are merged, so that the newest batch of a file stays the newest. The merged batches are no longer
-    read. They are not removed: another run may still read them.
+    Only neighbours are merged, so that the newest batch of a file stays the newest. Later runs do not read the batches
+    that were merged. They are not removed, because a running process may still read them.
     """
     batches = cache_batches(warehouse, repository, kind)
-    if not are_many(batches):
+    if not need_merge(batches):
         return 0
     merged = 0
     for is_small, run in groupby(batches, key=lambda batch: batch.size <= _SMALL):
         small = list(run) if is_small else []
         totals = accumulate(batch.size for batch in small)
-        chosen = [batch for batch, total in zip(small, totals, strict=True) if total <= _TOTAL]
+        chosen = [batch for batch, total in zip(small, totals, strict=True) if total <= _MOST_MERGED]
         if len(chosen) > 1:
             _merge(warehouse, repository, kind, chosen, f"{chosen[-1].name.partition('-')[0]}-{run_id}{_MERGED}")
             merged += len(chosen)
@@ -156,7 +157,7 @@ def _merge(warehouse: Warehouse, repository: str, kind: str, batches: Sequence[C
     counted = Counter[str]()
     with tempfile.TemporaryDirectory(prefix="retention-merge-") as directory:
         file = Path(directory) / "rows.parquet"
-        with closing(_Rows(file, id_column, target)) as writer:
+        with closing(_RowWriter(file, id_column, target)) as writer:
             for batch in batches:
                 ids_of_batch = pa.array(wanted.get(batch, []), pa.string())
                 for table in _tables(warehouse, repository, kind, batch.name):
@@ -165,7 +166,8 @@ def _merge(warehouse: Warehouse, repository: str, kind: str, batches: Sequence[C
             if batch.has_manifest and counted[one] != count:
                 raise TableContractError(
                     f"{warehouse.location(repository, kind, batch.name)}: {counted[one]:,} rows of {one} can be read, "
-                    f"and {count:,} were written. Nothing was deleted. Remove this directory, then run the same again."
+                    f"and {count:,} were written. Nothing was deleted. Remove this directory, then run the same "
+                    "command again."
                 )
         warehouse.write_file(file, repository, kind, target, _PART)
     warehouse.mark_complete(repository, kind, target)
@@ -178,7 +180,7 @@ def _merge(warehouse: Warehouse, repository: str, kind: str, batches: Sequence[C
     write_manifest(warehouse, repository, kind, target, [batch.name for batch in batches])
 
 
-class _Rows:
+class _RowWriter:
     """Writes the rows of a merged batch to one file."""
 
     def __init__(self, file: Path, id_column: str, batch: str) -> None:
@@ -198,7 +200,7 @@ class _Rows:
         return found
 
     def close(self) -> None:
-        """End the file."""
+        """Close the file, so that it is complete."""
         if self._writer is not None:
             self._writer.close()
 

@@ -1,4 +1,4 @@
-"""The metadata of a partition, and how its document has them. Older warehouses are read as they are."""
+"""The metadata of a partition, and their JSON document. Documents of earlier versions can be read."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from retention_assets.errors import TableContractError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Details:
-    """What a table's rows were made from, and what was counted beside them. None: not known, and not stored."""
+    """The inputs of a table's rows, and figures about the rows. None: the detail is not known, and is not stored."""
 
     refused: str | None = None  # the guards that refused the rows; they are still written, for inspection
     check_results: tuple[CheckResult, ...] | None = None  # of the table's guards
@@ -24,9 +24,9 @@ class Details:
     known: bool | None = None  # of `uncommitted_objects`: whether there is a staged list
     legacy_kinds: frozenset[str] | None = None  # of `addresses`: the kinds of old names that they have
     # Of `storage_inventory`:
-    unusual_names: str | None = None  # keys that are no paths
+    unusual_names: str | None = None  # keys that are not valid paths
     fell_back: str | None = None  # why the whole store was listed although an optimized run was configured
-    clean_at: datetime | None = None  # when the whole store was last listed
+    clean_at: datetime | None = None  # when the whole store was last listed (UTC)
     storage: str | None = None  # the URL of the listed store
     # Of `repository_history`:
     cutoff: datetime | None = None  # files that the store wrote before this time may be deleted
@@ -37,13 +37,13 @@ class Details:
     tags_deletable: bool | None = None  # the feature flag `delete_tag`
     # Of `reachable_manifests` and `reachable_chunks`:
     lost: int | None = None  # files that must stay but are acknowledged as lost
-    unread: int | None = None  # those of them that no run ever read
+    unread: int | None = None  # lost files that no run has ever read
 
     @classmethod
     def of_texts(cls, texts: Mapping[str, str]) -> "Details":
-        """Return the details that a document has as texts. Details that only other versions know are left out."""
+        """Return the details from their texts in a document. Details that only other versions know are ignored."""
         known = (one.name for one in fields(cls) if one.name in texts)
-        return cls(**{name: _FORMS.get(name, _TEXT).read(texts[name]) for name in known})
+        return cls(**{name: _CODECS.get(name, _TEXT).read(texts[name]) for name in known})
 
     def differing(self, origin: "Details") -> list[str]:
         """Return the names of the details of `origin` that are not the same here, sorted."""
@@ -51,14 +51,14 @@ class Details:
         return sorted(name for name in known if getattr(self, name) != getattr(origin, name))
 
     def texts(self) -> dict[str, str]:
-        """Return the details as texts: a document has them as `notes`, and Dagster shows them."""
+        """Return the details as texts, for the key `notes` of a document and for Dagster."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {name: _FORMS.get(name, _TEXT).write(value) for name, value in values.items() if value is not None}
+        return {name: _CODECS.get(name, _TEXT).write(value) for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """The metadata of a partition. Timestamps are UTC, by the clock of this machine unless stated otherwise."""
+    """The metadata of a partition. Timestamps are UTC, from this machine's clock unless stated otherwise."""
 
     taken_at: datetime  # the data in the table are not older than this
     rows: int
@@ -67,12 +67,12 @@ class PartitionMetadata:
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> "PartitionMetadata":
-        """Return the metadata that `document` wrote, also those of older versions."""
+        """Return the metadata in a document that this version or an earlier version wrote."""
         taken_at = datetime.fromisoformat(document["taken_at"]).astimezone(UTC)
         return cls(taken_at, document["rows"], document["run_id"], Details.of_texts(document["notes"]))
 
     def document(self) -> dict[str, Any]:
-        """Return the metadata as a partition stores them."""
+        """Return the metadata as the JSON document of a partition."""
         written = {"taken_at": self.taken_at.isoformat(), "rows": self.rows, "run_id": self.run_id}
         return {**written, "notes": self.details.texts()}
 
@@ -81,15 +81,15 @@ def needed[Value](value: Value | None, name: str) -> Value:
     """Return a detail that the table must have. Errors: TableContractError if it is not known."""
     if value is None:
         raise TableContractError(
-            f"The metadata of a table have no {name}: another version made the table, or its metadata were changed. "
+            f"The metadata of a table has no {name}: another version made the table, or its metadata was changed. "
             "Nothing was deleted. Plan again."
         )
     return value
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
-    """How the values of one type are written and read."""
+class _Codec:
+    """Writes and reads the values of one type as text."""
 
     write: Callable[[Any], str] = str
     read: Callable[[str], Any] = str
@@ -100,19 +100,19 @@ def _read_checks(text: str) -> tuple[CheckResult, ...]:
     return tuple(CheckResult(**{name: one[name] for name in names & one.keys()}) for one in json.loads(text))
 
 
-_FLAG = _Form(lambda value: str(value).lower(), lambda text: text == "true")
-_NUMBER = _Form(read=int)
-_TIME = _Form(datetime.isoformat, datetime.fromisoformat)
-_TEXT = _Form()
-_FORMS: Mapping[str, _Form] = {  # of the details that are no texts
-    "check_results": _Form(lambda results: json.dumps([asdict(one) for one in results]), _read_checks),
+_FLAG = _Codec(lambda value: str(value).lower(), lambda text: text == "true")
+_NUMBER = _Codec(read=int)
+_TIME = _Codec(datetime.isoformat, datetime.fromisoformat)
+_TEXT = _Codec()
+_CODECS: Mapping[str, _Codec] = {  # of the details that are not texts
+    "check_results": _Codec(lambda results: json.dumps([asdict(one) for one in results]), _read_checks),
     "known": _FLAG,
     "tags_deletable": _FLAG,
-    "legacy_kinds": _Form(lambda kinds: " ".join(sorted(kinds)), lambda text: frozenset(text.split())),
+    "legacy_kinds": _Codec(lambda kinds: " ".join(sorted(kinds)), lambda text: frozenset(text.split())),
     "clean_at": _TIME,
     "cutoff": _TIME,
     "format": _NUMBER,
     "lost": _NUMBER,
     "unread": _NUMBER,
-    "deleted_tags": _Form(json.dumps, lambda text: tuple(json.loads(text))),
+    "deleted_tags": _Codec(json.dumps, lambda text: tuple(json.loads(text))),
 }

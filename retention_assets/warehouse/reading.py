@@ -1,4 +1,4 @@
-"""Reads tables of the warehouse with pyarrow, without Spark: only the rows and columns that are asked for."""
+"""Reads tables of the warehouse with pyarrow, without Spark: only the requested rows and columns."""
 
 import os
 from collections.abc import Collection, Iterator, Sequence
@@ -14,6 +14,9 @@ import pyarrow.fs as fs
 from retention_assets.warehouse.cache_batches import cache_batches
 from retention_assets.warehouse.warehouse import Warehouse
 
+_FEW_VALUES = 16  # values for which a condition is written as comparisons
+_READ_AHEAD = 2  # batches
+
 
 def read_directory(
     warehouse: Warehouse,
@@ -22,11 +25,11 @@ def read_directory(
     where: pc.Expression | None = None,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Return rows of the Parquet files in a directory, and below it. A column that a file lacks is null.
+    """Return rows of the Parquet files in a directory and below it. A column that is missing from a file is null.
 
     Args:
-        warehouse: holds the directory.
-        parts: the names of the directory, below the root of the warehouse.
+        warehouse: the warehouse that contains the directory.
+        parts: the names in the path of the directory, below the root of the warehouse.
         schema: the columns of the files.
         where: the condition on rows; files and row groups whose statistics exclude it are not read.
         columns: the columns to return; None: all.
@@ -46,7 +49,7 @@ def scan_directory(
 def first_rows(
     warehouse: Warehouse, *parts: str, schema: pa.Schema, columns: Sequence[str], most: int
 ) -> list[dict[str, Any]]:
-    """Return at most `most` rows of the Parquet files in a directory: those that are read first."""
+    """Return the first rows of the Parquet files in a directory, at most `most`."""
     return _files_below(warehouse, *parts, schema=schema).head(most, columns=list(columns)).to_pylist()
 
 
@@ -68,7 +71,7 @@ def _files_below(warehouse: Warehouse, *parts: str, schema: pa.Schema) -> ds.Dat
 def _store(warehouse: Warehouse) -> tuple[fs.FileSystem, str]:
     """Return Arrow's file system for a warehouse, and the root of the warehouse in it.
 
-    The environment names an endpoint of S3 as for obstore, which reads variables that Arrow does not know.
+    The S3 endpoint is read from the same environment variables as in obstore, because Arrow does not know all of them.
     """
     root = warehouse.root.replace("s3a://", "s3://", 1)
     if "://" not in root:
@@ -84,7 +87,7 @@ def _store(warehouse: Warehouse) -> tuple[fs.FileSystem, str]:
 def read_batches(
     warehouse: Warehouse, repository: str, kind: str, schema: pa.Schema, where: pc.Expression, columns: Sequence[str]
 ) -> pa.Table:
-    """Return rows that `TableCache` stored, of its complete batches. A file that was read twice has its rows twice."""
+    """Return rows from the complete batches of a `TableCache`. The rows of a file in two batches are returned twice."""
     found = [
         read_directory(warehouse, repository, kind, batch.name, schema=schema, where=where, columns=columns)
         for batch in cache_batches(warehouse, repository, kind)
@@ -96,13 +99,9 @@ def read_batches(
 def one_of(column: str, values: Collection[str]) -> pc.Expression:
     """Return the condition that a text column has one of the values.
 
-    For few values it is written as comparisons, because Arrow excludes row groups by these and not by `isin`.
+    For few values, the condition is a list of comparisons: with comparisons Arrow skips row groups, with `isin` not.
     """
-    few = sorted(values)
-    if len(few) > _FEW or not few:
-        return pc.field(column).isin(pa.array(few, pa.string()))
-    return reduce(or_, (pc.field(column) == value for value in few))
-
-
-_FEW = 16
-_READ_AHEAD = 2  # batches
+    ordered = sorted(values)
+    if len(ordered) > _FEW_VALUES or not ordered:
+        return pc.field(column).isin(pa.array(ordered, pa.string()))
+    return reduce(or_, (pc.field(column) == value for value in ordered))

@@ -1,4 +1,4 @@
-"""Caches the rows of immutable table files. Executors read each file once; later runs find its rows by its id."""
+"""Caches the rows of immutable table files. Executors read each file once. Later runs look up its rows by its id."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,21 +19,18 @@ from retention_assets.warehouse.cache_batches import (
     BATCH,
     ROWS,
     CacheBatch,
-    are_many,
     cache_batches,
     ids_of,
     merge_batches,
+    need_merge,
     write_manifest,
 )
 from retention_assets.warehouse.warehouse import Warehouse
 
 _AGAIN = "Run the same command again: it reads the files again."
-_AT_ONCE = 8  # files that one task fetches at once: hides the store's latency, bounds memory to a few hundred MB
+_AT_ONCE = 8  # files that one task fetches at once: this hides the store's latency, and takes at most a few hundred MB
 
-
-FILE_BYTES = pa.field("file_bytes", pa.int64())  # size of the file on its first row, 0 on others: sums to bytes read
-
-
+FILE_BYTES = pa.field("file_bytes", pa.int64())  # the file's size on its first row, 0 on others; the sum is bytes read
 Decode = Callable[[bytes, str, str], pa.RecordBatch]  # arguments: content, file name for messages, id
 
 
@@ -41,7 +38,7 @@ Decode = Callable[[bytes, str, str], pa.RecordBatch]  # arguments: content, file
 class Kind:
     """One kind of table file: its id column, the schema of its rows, its decoder, and its folder in the cache.
 
-    `name` is the folder in the cache. The name has a version, so that rows decoded by other rules are not read.
+    `name` is the folder in the cache. The name contains a version, so that rows decoded by other rules are not read.
     """
 
     name: str
@@ -57,7 +54,7 @@ def on_first_row(value: int, rows: int) -> pa.Array:
 
 
 def read_tables(ids: DataFrame, kind: Kind, access: StoreAccess) -> DataFrame:
-    """Return the rows of the table files named in `ids` (one column, distinct). Executors read the files."""
+    """Return the rows of the table files with these ids (one column, distinct). Executors read the files."""
     decode, folder = kind.decode, kind.folder
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -73,7 +70,7 @@ def read_tables(ids: DataFrame, kind: Kind, access: StoreAccess) -> DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Fetched:
     """The number and size of the files that a run fetched because they were not in the cache."""
 
     files: int
@@ -85,10 +82,10 @@ class TableCache:
 
     Args:
         spark: the Spark session.
-        warehouse: holds the cache.
+        warehouse: the warehouse that contains the cache.
         repository: name of the repository.
         access: the store of the repository, which has the table files.
-        run_id: names the batches that this run adds.
+        run_id: the end of the names of the batches that this run adds.
         full: use only rows that this run reads itself. Later runs then use these rows: if a file was read more than
             once, its newest batch counts.
         lost: addresses of files that no longer exist (column `address`). They are not fetched, and have rows only if an
@@ -112,58 +109,58 @@ class TableCache:
         self._access = access
         self._run_id = run_id
         self._full = full
-        self._gone = lost
+        self._lost = lost
 
     @property
     def url(self) -> str:
         """The URL of the repository that has the files."""
         return self._access.url
 
-    def rows(self, ids: DataFrame, kind: Kind) -> tuple[DataFrame, Reading]:
-        """Return the rows of all files in `ids` (column `kind.id_column`). Files that are not cached are fetched.
+    def rows(self, ids: DataFrame, kind: Kind) -> tuple[DataFrame, Fetched]:
+        """Return the rows of all files in `ids` (column `kind.id_column`), and how many files were fetched.
 
-        Errors: of the files and the store, raised on executors.
+        Files that are not cached are fetched. Errors: of the files and the store, raised on executors.
         """
-        if are_many(self._batches(kind)) and not self._full:  # a full run reads its own batches only
+        if need_merge(self._batches(kind)) and not self._full:  # a full run reads its own batches only
             merge_batches(self._warehouse, self._repository, kind.name, self._run_id)
         is_empty = not self._batches(kind)
-        missing = ids.select(kind.id_column).distinct() if is_empty else self.unread(ids, kind)
-        if self._gone is not None:
+        missing = ids.select(kind.id_column).distinct() if is_empty else self.uncached(ids, kind)
+        if self._lost is not None:
             name = F.substring_index("address", "/", -1).alias(kind.id_column)
-            lost = self._gone.where(F.col("address").startswith(f"{kind.folder}/")).select(name)
+            lost = self._lost.where(F.col("address").startswith(f"{kind.folder}/")).select(name)
             missing = missing.join(lost, on=kind.id_column, how="left_anti")
         with CachedFrames() as frames:
             frames.cache(missing)
             width = read_tasks(self._spark)
-            files = width if is_empty else missing.count()  # all are missing: they are counted when they are fetched
-            reading = self._fetch(missing, kind, min(files, width)) if files else Reading(0, 0)
-        return self.known_rows(ids, kind), reading
+            files = width if is_empty else missing.count()  # if all files are missing, the fetch counts them
+            reading = self._fetch(missing, kind, min(files, width)) if files else Fetched(0, 0)
+        return self.cached_rows(ids, kind), reading
 
-    def unread(self, ids: DataFrame, kind: Kind) -> DataFrame:
+    def uncached(self, ids: DataFrame, kind: Kind) -> DataFrame:
         """Return those of `ids` (column `kind.id_column`, distinct) whose files are not in the cache."""
         wanted = ids.select(kind.id_column).distinct()
-        return wanted.join(self._kept(kind, self._batches(kind)), on=kind.id_column, how="left_anti")
+        return wanted.join(self._complete_files(kind, self._batches(kind)), on=kind.id_column, how="left_anti")
 
-    def known_rows(self, ids: DataFrame, kind: Kind) -> DataFrame:
+    def cached_rows(self, ids: DataFrame, kind: Kind) -> DataFrame:
         """Return the cached rows of the files in `ids`. Nothing is fetched; files that are not cached have no rows."""
         wanted = ids.select(kind.id_column).distinct()
         batches = self._batches(kind)
-        read = self._known(kind, batches).join(wanted, on=kind.id_column, how="left_semi")
+        read = self._newest_batches(kind, batches).join(wanted, on=kind.id_column, how="left_semi")
         rows = self._read(kind.name, [*kind.schema, BATCH], [batch.name for batch in batches])
         return rows.join(read, on=[kind.id_column, BATCH.name], how="left_semi")
 
-    def _fetch(self, missing: DataFrame, kind: Kind, width: int) -> Reading:
-        """Fetch the files named in `missing` in `width` tasks, and store their rows as a new batch.
+    def _fetch(self, missing: DataFrame, kind: Kind, width: int) -> Fetched:
+        """Fetch the files in `missing` in `width` tasks, and store their rows as a new batch.
 
         The rows are counted when they are decoded, in the footers of the files written, and again as they are read
         back. Errors: TableContractError when the counts differ. The batch is then not used, and later runs fetch the
         files again.
         """
         batch = F.lit(name := self._next_batch(kind)).alias(BATCH.name)
-        decoded, named = Observation(), Observation()
+        decoded, read_back = Observation(), Observation()
         rows = read_tables(missing.repartition(width), kind, self._access).select("*", batch)
         size = F.coalesce(F.sum(FILE_BYTES.name), F.lit(0)).alias("bytes")
-        counts = F.count(F.lit(1)).alias(ROWS.name), F.coalesce(F.sum(_share(kind)), F.lit(0)).alias("shares")
+        counts = F.count(F.lit(1)).alias(ROWS.name), F.coalesce(F.sum(_checksum_share(kind)), F.lit(0)).alias("shares")
         rows.observe(decoded, size, *counts).write.mode("error").parquet(self._location(kind.name, name))
         written = decoded.get[ROWS.name]
         self._require_rows(written, kind.name, name)
@@ -171,36 +168,36 @@ class TableCache:
         ids = there.select(kind.id_column, batch, F.coalesce(ROWS.name, F.lit(0)).alias(ROWS.name)).coalesce(1)
         files = F.count(F.lit(1)).alias("files")
         read = F.coalesce(F.sum(ROWS.name), F.lit(0)).alias(ROWS.name)
-        shares = F.coalesce(F.sum(F.col(ROWS.name) * _share(kind)), F.lit(0)).alias("shares")
+        shares = F.coalesce(F.sum(F.col(ROWS.name) * _checksum_share(kind)), F.lit(0)).alias("shares")
         target = self._location(ids_of(kind.name), name)
-        ids.observe(named, files, read, shares).write.mode("error").parquet(target)
-        if any(decoded.get[one] != named.get[one] for one in (ROWS.name, "shares")):
+        ids.observe(read_back, files, read, shares).write.mode("error").parquet(target)
+        if any(decoded.get[one] != read_back.get[one] for one in (ROWS.name, "shares")):
             self._warehouse.remove_directory(self._repository, ids_of(kind.name), name)
             raise TableContractError(
-                f"{self._location(kind.name, name)}: {written:,} rows were written, and {named.get[ROWS.name]:,} can "
-                f"be read, or rows of other files. Nothing was deleted. {_AGAIN}"
+                f"{self._location(kind.name, name)}: {written:,} rows were written, and {read_back.get[ROWS.name]:,} "
+                f"can be read, or the rows of a file differ. Nothing was deleted. {_AGAIN}"
             )
-        self._require_rows(named.get["files"], ids_of(kind.name), name)
+        self._require_rows(read_back.get["files"], ids_of(kind.name), name)
         write_manifest(self._warehouse, self._repository, kind.name, name)
-        return Reading(named.get["files"], decoded.get["bytes"])
+        return Fetched(read_back.get["files"], decoded.get["bytes"])
 
     def _require_rows(self, written: int, table: str, batch: str) -> None:
         self._warehouse.require_row_count(written, self._repository, table, batch, remedy=_AGAIN)
 
-    def _known(self, kind: Kind, batches: Sequence[CacheBatch]) -> DataFrame:
+    def _newest_batches(self, kind: Kind, batches: Sequence[CacheBatch]) -> DataFrame:
         """Return (id, batch, rows) of each cached file, from its newest batch."""
         names = [batch.name for batch in batches if not self._full or batch.name.endswith(self._run_id)]
         ids = self._read(ids_of(kind.name), [pa.field(kind.id_column, pa.string()), BATCH, ROWS], names)
         newest = F.max(F.struct(BATCH.name, ROWS.name)).alias("newest")
         return ids.groupBy(kind.id_column).agg(newest).select(kind.id_column, "newest.*")
 
-    def _kept(self, kind: Kind, batches: Sequence[CacheBatch]) -> DataFrame:
+    def _complete_files(self, kind: Kind, batches: Sequence[CacheBatch]) -> DataFrame:
         """Return the cached files whose rows are all still in the cache.
 
-        If the cache lost rows of a metarange, the sweep would not know its ranges, and would take their objects for
-        objects that no commit has. A batch with a manifest has all its files. The rows of other batches are counted.
+        If rows of a metarange were missing from the cache, its ranges would be unknown, and their objects would look
+        unreferenced. A batch with a manifest has all its files. The rows of other batches are counted.
         """
-        known = self._known(kind, batches)
+        known = self._newest_batches(kind, batches)
         uncounted = [batch.name for batch in batches if not batch.has_manifest]
         if not uncounted:
             return known
@@ -215,7 +212,7 @@ class TableCache:
         return rows.groupBy(kind.id_column, BATCH.name).agg(F.count(F.lit(1)).alias(ROWS.name))
 
     def _batches(self, kind: Kind) -> list[CacheBatch]:
-        """Return the batches that can be read. A full run's own batches can be, also after another run merged them."""
+        """Return the batches that can be read. A full run also reads its own batches that another run has merged."""
         return cache_batches(self._warehouse, self._repository, kind.name, self._run_id if self._full else "")
 
     def _next_batch(self, kind: Kind) -> str:
@@ -235,6 +232,6 @@ class TableCache:
         return self._warehouse.location(self._repository, name, batch)
 
 
-def _share(kind: Kind) -> Column:
+def _checksum_share(kind: Kind) -> Column:
     """Return a number that each row adds to a checksum. Equal sums mean equal numbers of rows for each file."""
     return F.pmod(F.xxhash64(kind.id_column), F.lit(2**20))

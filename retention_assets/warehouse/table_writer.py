@@ -16,7 +16,7 @@ from retention_assets.spark.frames import is_connect
 from retention_assets.tables import NAMES, TABLES, Table, plain, with_names
 from retention_assets.warehouse.warehouse import Warehouse, Written
 
-_FAULT = "This is a fault of retention_assets: report it with the policy and the log of the run."
+_FAULT = "This is a bug of retention_assets: report it with the policy and the log of the run."
 
 
 def write_rows(
@@ -29,12 +29,12 @@ def write_rows(
     shared: bool,
     observe: Sequence[Column] = (),
 ) -> Written:
-    """Overwrite a partition with `rows`. It is complete when its metadata (`PartitionMetadata`) are written too.
+    """Overwrite a partition with `rows`. The partition is complete when its `PartitionMetadata` is written too.
 
-    The driver writes the rows of an Arrow table itself, so these tables cost no Spark job.
+    The driver writes an Arrow table itself, without a Spark job.
 
     `shared`: whether all machines see a warehouse that is a directory (`shared_warehouse` of the configuration).
-    `observe`: aggregates, with names, that Spark computes of a frame's rows while it writes them.
+    `observe`: named aggregates that Spark computes while it writes the rows of a frame.
     Errors: TableContractError when the rows do not fit the table, or when not all of them can be read back.
     """
     if isinstance(rows, pa.Table):
@@ -51,7 +51,7 @@ def write_rows(
 
 
 def write_counted(rows: DataFrame, target: str, observe: Sequence[Column] = ()) -> Written:
-    """Overwrite a directory with `rows`, and return what Spark counted of them while it wrote them."""
+    """Overwrite a directory with `rows`, and return the figures that Spark counted while it wrote them."""
     observed = Observation()
     size = F.sum("size") if "size" in rows.columns else F.lit(None).cast("long")
     counted = rows.observe(observed, F.count(F.lit(1)).alias("rows"), size.alias("bytes"), *observe)
@@ -60,7 +60,7 @@ def write_counted(rows: DataFrame, target: str, observe: Sequence[Column] = ()) 
 
 
 def _stored(rows: pa.Table, table: Table) -> pa.Table:
-    """Return rows of the schema of `table` with the schema of its files. Errors: TableContractError."""
+    """Return `rows` with the schema of the table's files. Errors: TableContractError if the rows do not fit `table`."""
     if not plain(rows.schema).equals(table.schema):
         differing = ", ".join(sorted({field.name for field in {*rows.schema} ^ {*table.schema}})) or "their order"
         raise TableContractError(

@@ -26,25 +26,25 @@ from retention_assets.objectstore.failures import WRITE, Failure
 from retention_assets.tables import DELETION_PROOF, DELETION_REPORT, TABLES, TIMESTAMP
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
 
-if TYPE_CHECKING:  # Spark is imported where it works: commands that only read the warehouse do without
+if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands without Spark start faster
     from pyspark.sql import DataFrame, SparkSession
 
-LAYOUT = 1  # of the directories; a warehouse without the document has this one
+LAYOUT = 1  # version of the directory layout; a warehouse without the document `warehouse.json` has version 1
 _LAYOUT = "warehouse.json"
 _KNOWN_LAYOUTS: set[str] = set()  # the roots whose layout this process has read
 METADATA = "_facts.json"  # Spark ignores names that begin with an underscore
-SUCCESS = "_SUCCESS"  # the marker with which Spark ends a table
+SUCCESS = "_SUCCESS"  # the marker file that Spark writes after all rows of a table
 _PART = "part-00000.parquet"  # the file of a table that the driver writes
-_FOOTER = 2**16  # bytes read from the end of a Parquet file: our footers are smaller; a longer one takes a second read
+_FOOTER = 2**16  # bytes read from the end of a Parquet file; a longer footer takes a second read
 _AT_ONCE = 16  # footers or documents read at the same time
 _CONDITIONS = "_conditions"  # scratch file that tests whether the store honours conditional writes
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """How much was written: rows, and bytes of the objects that they name.
+    """The number of rows that were written, and the total size in bytes of the objects in the rows.
 
-    `observed`: further figures of these rows by name, which Spark counted while it wrote them.
+    `observed`: further figures of these rows by name, which Spark counted while it wrote the rows.
     """
 
     rows: int
@@ -64,7 +64,8 @@ class StoredFile:
 class Rows:
     """The rows of one partition, with the time of the data (UTC) and the details of its `PartitionMetadata`.
 
-    Spark has the rows that grow with the objects. The driver makes and reads the few rows of policies and commits.
+    Tables that grow with the number of objects are Spark frames. The driver makes and reads the small tables of
+    policies and commits.
     """
 
     data: "DataFrame | pa.Table"
@@ -93,7 +94,7 @@ class Rows:
         return self.read(None) if self.read else self.data.toArrow()
 
     def columns(self, *names: str) -> pa.Table:
-        """Return some columns of the rows for the driver. The lists of names in a long history are large."""
+        """Return some columns of the rows for the driver. This saves memory: lists of names can be large."""
         return self.read(names) if self.read else self.table.select(names)
 
 
@@ -118,12 +119,13 @@ class Warehouse:
         if document is not None and document.get("layout") != LAYOUT:
             raise TableContractError(
                 f"{self.location(_LAYOUT)}: the warehouse has layout {document.get('layout')!r}, and this version of "
-                f"retention_assets reads layout {LAYOUT}. Nothing was read or deleted. Use the version that wrote it."
+                f"retention_assets reads layout {LAYOUT}. Nothing was read or deleted. Use the version of "
+                "retention_assets that wrote the warehouse."
             )
         _KNOWN_LAYOUTS.add(self._root)
 
     def write_layout(self) -> None:
-        """Write the layout of the directories, if the warehouse does not have it yet. Earlier versions did not."""
+        """Write the version of the directory layout, if it is not in the warehouse yet. Earlier versions did not."""
         if self.read_document(_LAYOUT) is None:
             self.write_document({"layout": LAYOUT}, _LAYOUT)
 
@@ -141,7 +143,7 @@ class Warehouse:
         return self.location(repository, table, day.isoformat())
 
     def is_complete(self, *parts: str) -> bool:
-        """Return whether Spark finished writing the directory."""
+        """Return whether all rows of the directory were written."""
         return self._exists("/".join((*parts, SUCCESS)))
 
     def require(self, repository: str, table: str, day: date) -> str:
@@ -196,7 +198,7 @@ class Warehouse:
         return self._frame(spark, self._footers(*parts), *parts)
 
     def _frame(self, spark: "SparkSession", files: Sequence[pq.FileMetaData], *parts: str) -> "DataFrame":
-        """Read a directory with the schema of its files' footers. Spark would start a job to infer the schema."""
+        """Read a directory with the schema in its files' footers, because Spark would start a job to infer it."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
         reader = spark.read
@@ -223,13 +225,13 @@ class Warehouse:
         """Require that the files of a directory have as many rows as were written, and return their footers.
 
         If executors write to their own local disks, the directory looks complete but some files are not visible here.
-        Errors: TableContractError, which says what helps: `remedy`.
+        Errors: TableContractError; its message ends with `remedy`.
         """
         files = self._footers(*parts)
         if (found := sum(file.num_rows for file in files)) != written:
             raise TableContractError(
                 f"{self.location(*parts)}: has {found:,} rows, and {written:,} were written. Nothing was deleted. "
-                f"{remedy} If that does not help, the cluster's machines do not see one warehouse."
+                f"{remedy} If this fails again, the machines of the cluster do not see the same warehouse."
             )
         return files
 
@@ -289,13 +291,13 @@ class Warehouse:
             return PartitionMetadata.of_document(document)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise TableContractError(
-                f"{repository}: the metadata of {table} of {day} are damaged: {error!r}. Nothing was deleted. "
+                f"{repository}: the metadata of {table} of {day} is damaged: {error!r}. Nothing was deleted. "
                 f"Make it again: `retention {_maker(table)} {repository} --as-of {day}`."
             ) from error
 
     def write_document(self, document: Mapping[str, Any], *parts: str) -> None:
         """Write a small JSON document atomically."""
-        self._store.put("/".join(parts), _text(document))
+        self._store.put("/".join(parts), _encoded(document))
 
     def write_text(self, text: str, *parts: str) -> str:
         """Write a text atomically. Return its path or URL."""
@@ -309,7 +311,7 @@ class Warehouse:
         Errors: AccessDenied or StoreError, also when it is unknown whether the document was written.
         """
         path = "/".join(parts)
-        return require_known(self._conditional.create(path, _text(document)), self._root, path)
+        return require_known(self._conditional.create(path, _encoded(document)), self._root, path)
 
     @property
     def is_local(self) -> bool:
@@ -319,7 +321,7 @@ class Warehouse:
     def require_conditions(self) -> None:
         """Raise GuardRefused if the store ignores conditional writes: two sweeps could then hold the same lease.
 
-        See `Conditional`. Errors: GuardRefused; AccessDenied or StoreError when the test fails to give a result.
+        See `Conditional`. Errors: GuardRefused; AccessDenied or StoreError when the test could not run.
         """
         self._conditional.require_honoured(_CONDITIONS, self._root, with_replace=not self.is_local)
 
@@ -334,7 +336,9 @@ class Warehouse:
         if isinstance(created, Failure):
             raise created.as_error(self._root, path, WRITE)
         if not created:
-            raise TableContractError(f"{self.location(*parts)}: exists already. It was not overwritten. Run again.")
+            raise TableContractError(
+                f"{self.location(*parts)}: the file exists already. It was not overwritten. Run the same command again."
+            )
 
     def write_file(self, source: Path, *parts: str) -> None:
         """Copy a file of this machine into the warehouse."""
@@ -356,14 +360,14 @@ class Warehouse:
         self.mark_complete(*parts)
 
     def copy_table(self, source: Sequence[str], target: Sequence[str]) -> None:
-        """Replace the directory `target` with a copy of the table files in `source`. A store copies its objects itself.
+        """Replace the directory `target` with a copy of the table files in `source`. An object store copies by itself.
 
-        Errors: of the store. The target is then not complete.
+        Errors: of the store. The target is then not marked as complete.
         """
         self.remove_directory(*target)
         for path, _ in self._table_files(*source):
             copy = "/".join((*target, path.rpartition("/")[2]))
-            if self.is_local:  # obstore would make a link, and both tables would share one file
+            if self.is_local:  # obstore would make a hard link, so both tables would share one file
                 Path(self._local(*target)).mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(self._local(path), self._local(copy))
             else:
@@ -441,7 +445,7 @@ class Warehouse:
             self._store.delete([entry["path"] for entry in entries])
 
     def is_link(self, *parts: str) -> bool:
-        """Return whether a directory or file is a symbolic link: what it names may be outside the warehouse."""
+        """Return whether a directory or file is a symbolic link, whose target may be outside the warehouse."""
         return self.is_local and Path(self._local(*parts)).is_symlink()
 
     def _exists(self, path: str) -> bool:
@@ -453,12 +457,12 @@ class Warehouse:
 
 
 def in_utc(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with times in UTC. A session of another project may write them without their zone."""
+    """Return the schema with all times in UTC. Sessions of other projects may write times without a time zone."""
     fields = [field.with_type(TIMESTAMP) if pa.types.is_timestamp(field.type) else field for field in schema]
     return pa.schema(fields)
 
 
-def _text(document: Mapping[str, Any]) -> bytes:
+def _encoded(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False).encode()
 
 
@@ -474,5 +478,5 @@ def _of_arrow(content: bytes) -> pa.BufferReader:
 
 
 def _maker(table: str) -> str:
-    """Return the command that makes a table."""
+    """Return the name of the command that makes a table."""
     return {DELETION_REPORT.name: "sweep", DELETION_PROOF.name: "verify"}.get(table, "plan")

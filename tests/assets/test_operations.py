@@ -363,7 +363,7 @@ def test_a_run_that_fails_is_told_with_the_error_of_the_terminal(place: Place, w
     (message,) = webhook.messages
     assert message["kind"] == "refused"
     assert message["job"] == "orchard_approve"
-    assert "no plan of a hash that begins with" in message["text"]
+    assert "no plan with a hash that begins with" in message["text"]
     assert run_id in message["text"]
 
 

@@ -109,7 +109,7 @@ def test_a_sweep_of_another_plan_than_the_named_one_is_refused(ui: Ui, planned: 
     config = {"ops": {"orchard__deletion_report": {"config": {"plan_hash": "f" * 64, "execute": True}}}}
     ended = ui.run("orchard_sweep", config)
     assert not ended.success
-    assert "is not the plan of 2026-11-01" in str(failure_of(ended.all_events, "orchard_sweep", ended.run_id))
+    assert "is not the current plan of 2026-11-01" in str(failure_of(ended.all_events, "orchard_sweep", ended.run_id))
 
 
 def test_a_full_run_reads_the_tables_again(ui: Ui, planned: dict[str, Any]) -> None:

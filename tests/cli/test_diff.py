@@ -312,4 +312,4 @@ def test_a_beginning_that_two_hashes_share_is_ambiguous(world: World, tmp_path: 
     change_document(file, lambda plan: {**plan, "plan_hash": twin})
     answer = copy.diff(world.first[:8], world.second)
     assert (answer.status, answer.out) == (1, "")
-    assert "2 plans of a hash that begins with" in answer.err
+    assert "2 plans with a hash that begins with" in answer.err

@@ -324,7 +324,7 @@ def test_the_proof_finds_that_a_live_object_is_gone(tampered: Tampered) -> None:
 
 
 def test_the_proof_finds_that_an_object_is_back(tampered: Tampered) -> None:
-    assert f"1 objects that the ledger calls gone are in the listing, first {tampered.back}" in tampered.complaint(
+    assert f"1 objects that the ledger calls gone are in the listing, {tampered.back} first" in tampered.complaint(
         "deleted_are_gone"
     )
 

@@ -234,7 +234,7 @@ def test_a_sweep_of_what_another_process_sweeps_is_refused(world: World) -> None
     now, life = datetime.now(UTC), timedelta(minutes=30)
     take_lease(Warehouse(str(world.place.warehouse)), "orchard", "another-run", now, life)
     refused = world.place.run("sweep")
-    require_refused(world, refused, "another-run has the lease since", "retention stop orchard", "Nothing was deleted")
+    require_refused(world, refused, "another-run has held the lease", "retention stop orchard", "Nothing was deleted")
 
 
 def test_a_repository_that_was_created_again_under_its_name_is_not_swept(world: World) -> None:
@@ -293,7 +293,7 @@ def created_again(world: World) -> None:
 @pytest.mark.parametrize(
     ("act", "words"),
     [
-        pytest.param(made_anew, "has made a new plan", id="the plan is made anew"),
+        pytest.param(made_anew, "made a new plan", id="the plan is made anew"),
         pytest.param(withdrawn, "no current plan of 2026-11-01", id="a plan is begun", marks=pytest.mark.slow),
         pytest.param(created_again, "created again under its name", id="the repository is created again"),
     ],

@@ -354,7 +354,9 @@ SWEEPING = (
         name="what lives again is not looked at",
         breaks="liveness is checked again just before deleting (invariant 5)",
         file="retention_assets/sweep/engine.py",
-        old='    detail = F.when(F.col("is_live").isNotNull(), F.lit(_REVIVED)).when(committed, F.lit(_COMMITTED))\n',
+        old=(
+            '    detail = F.when(F.col("is_live").isNotNull(), F.lit(_LIVE_AGAIN)).when(committed, F.lit(_COMMITTED))\n'
+        ),
         new="    detail = F.when(committed, F.lit(_COMMITTED))\n",
         caught_by=(
             f"{_LEFT_ALONE}[it is live again]",
@@ -511,7 +513,7 @@ KEEPING_BOOKS = (
         name="only what a ledger calls quarantined is in quarantine",
         breaks="every copy in quarantine is shown, restored or purged",
         file="retention_assets/sweep/copies.py",
-        old='        .where("recorded OR lies")\n',
+        old='        .where("recorded OR has_copy")\n',
         new='        .where("recorded")\n',
         caught_by=(
             f"{_COPIES}::test_copies_of_one_object_under_two_plans_go_together_and_none_is_left",
@@ -578,7 +580,7 @@ KEEPING_BOOKS = (
         name="the cache counts the rows of a file as it reads them back",
         breaks="a file in the cache has as many rows as were decoded (invariant 3)",
         file="retention_assets/warehouse/table_cache.py",
-        old='        if any(decoded.get[one] != named.get[one] for one in (ROWS.name, "shares")):\n',
+        old='        if any(decoded.get[one] != read_back.get[one] for one in (ROWS.name, "shares")):\n',
         new="        if named.get is None:\n",
         caught_by=(
             "tests/warehouse/test_table_cache.py"

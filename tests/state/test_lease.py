@@ -154,7 +154,7 @@ def test_while_one_holds_it_nobody_else_may_begin(warehouse: Warehouse) -> None:
     lease = take(warehouse)
     assert holds(warehouse, lease, NOW)
     with pytest.raises(
-        GuardRefused, match=r"orchard: a-run has the lease since .* Nothing was deleted. .* 00:35:00 UTC"
+        GuardRefused, match=r"orchard: a-run has held the lease since .* Nothing was deleted. .* 00:35:00 UTC"
     ):
         take(warehouse, "another-run")
     assert holds(warehouse, lease, NOW)
@@ -301,7 +301,10 @@ def test_a_stop_that_others_are_always_quicker_than_gives_up(warehouse: Warehous
     with pytest.raises(GuardRefused) as refused:
         stop_sweeps(Interrupted(warehouse.root, [overtake] * 100), "orchard", "ada", NOW)
     told = str(refused.value)
-    assert "orchard: its sweeps are not stopped: others wrote a lease 100 times meanwhile. Nothing was changed" in told
+    assert (
+        "the sweeps were not stopped: other processes wrote a lease at each of 100 attempts. Nothing was changed"
+        in told
+    )
     assert told.endswith("Try again: `retention stop orchard`.")
 
 

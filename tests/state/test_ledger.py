@@ -13,9 +13,9 @@ from retention_assets.state import ledger
 from retention_assets.state.ledger import (
     DONE,
     LedgerLocation,
-    a_failure,
     collected_addresses,
     collected_since,
+    first_failure,
     ledger_of_plan,
     plans_with_ledgers,
     read_ledgers,
@@ -180,11 +180,11 @@ def test_rows_are_never_written_over(warehouse: Warehouse) -> None:
 
 
 def test_one_that_failed_in_the_last_sweep_that_wrote_is_found(warehouse: Warehouse) -> None:
-    assert a_failure(warehouse, "orchard", DAY.isoformat(), HASH) is None
+    assert first_failure(warehouse, "orchard", DAY.isoformat(), HASH) is None
     place = LedgerLocation(warehouse.root, "orchard", DAY, HASH, 1, "a-run")
     row = {"address": "b", "size": 10, "outcome": "failed", "detail": "denied", "at": NOW, "fence": 1}
     rows = pa.Table.from_pylist([{**row, "address": "a", "outcome": "deleted", "detail": None}, row], schema=LEDGER)
     place.append(rows, "one", "attempted")
-    assert a_failure(warehouse, "orchard", DAY.isoformat(), HASH) is None
+    assert first_failure(warehouse, "orchard", DAY.isoformat(), HASH) is None
     place.append(rows, "one", DONE)
-    assert a_failure(warehouse, "orchard", DAY.isoformat(), HASH) == ("b", "denied")
+    assert first_failure(warehouse, "orchard", DAY.isoformat(), HASH) == ("b", "denied")

@@ -12,7 +12,7 @@ from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.sweep.memory import keep_memory, read_memory
 from retention_assets.policy.rules import BranchRetention, CommittedRetention, Policy
-from retention_assets.state.memory import MEMORY, due_objects_location, require_past
+from retention_assets.state.memory import MEMORY, due_objects_location, require_no_future_plan
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.frames import DAY, NOW, OLD
 from tests.sweep.small_world import a_plan
@@ -77,9 +77,9 @@ def test_the_memory_of_the_last_two_plans_stays(warehouse: Warehouse) -> None:
 def test_no_plan_is_made_behind_one_from_the_future(warehouse: Warehouse) -> None:
     """It would stay the newest: what the plans after it see would not be remembered."""
     plan(warehouse, NOW, main="first", gold="second")
-    require_past(warehouse, "orchard", NOW - timedelta(minutes=5))  # as the clocks of two machines may differ
+    require_no_future_plan(warehouse, "orchard", NOW - timedelta(minutes=5))  # as the clocks of two machines may differ
     with pytest.raises(GuardRefused, match=r"memory/20\d+T\d+-\w+ are of a plan that was made later than now"):
-        require_past(warehouse, "orchard", NOW - timedelta(hours=1))
+        require_no_future_plan(warehouse, "orchard", NOW - timedelta(hours=1))
 
 
 def test_the_due_objects_of_an_old_plan_are_not_there(warehouse: Warehouse) -> None:

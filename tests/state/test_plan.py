@@ -389,7 +389,7 @@ def test_a_plan_is_found_by_the_beginning_of_its_hash_alone(warehouse: Warehouse
     with pytest.raises(GuardRefused) as refused:
         find_plan(warehouse, "orchard", start)
     told = str(refused.value)
-    assert f"orchard: {problem} of a hash that begins with '{start}'" in told
+    assert f"orchard: {problem} with a hash that begins with '{start}'" in told
     assert "Nothing was changed" in told
     assert "`retention plan orchard`" in told
     assert find_plan(warehouse, "orchard", f"{2:064x}").made_at == NOW + 2 * HOUR

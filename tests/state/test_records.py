@@ -219,7 +219,7 @@ def test_signed_records_are_not_believed_without_a_key(warehouse: Warehouse) -> 
     check_result = signed(warehouse, NO_SEAL)
     assert not check_result.passed
     assert (
-        "2 records are signed, and records.signing_key is not configured: they were not checked" in check_result.detail
+        "2 records are signed, but records.signing_key is not configured: they were not checked" in check_result.detail
     )
 
 
@@ -333,7 +333,7 @@ def test_a_sweep_whose_record_could_not_be_copied_does_not_begin(tmp_path: Path)
     sealed = replace(
         sweep_run(world, "sweep", "delete", "a-run"), seal=Seal(witness=StoreAccess(f"file://{tmp_path}/witness"))
     )
-    with pytest.raises(StoreError, match=r"witness: no directory can be made there"):
+    with pytest.raises(StoreError, match=r"witness: the directory cannot be created"):
         execute(sealed, EngineHere(world), RepositoryHere())
     assert world.stored() == before
     assert world.warehouse.documents(REPOSITORY, "leases") == []

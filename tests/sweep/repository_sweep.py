@@ -26,7 +26,7 @@ class RepositoryHere(RepositorySweep):
 
     same: Callable[[], object] = lambda: None  # raises where the repository is another one
     edits: Callable[[Lease], Mapping[str, Any]] | None = None  # published before any object is deleted
-    beside: int = 0
+    history_changes: int = 0
     plan: Plan = field(default_factory=a_plan)
     candidates: DataFrame = None  # type: ignore[assignment]  # an engine without Spark has its own
     access: StoreAccess = None  # type: ignore[assignment]

@@ -93,13 +93,13 @@ def moved(world: World, plan: Plan, fence: int = 3) -> Path:
 def purged(spark: SparkSession, world: World, *live: str) -> Mapping[str, Amount]:
     """Purge what is due, if anything is."""
     due = due_for_purge(undo(spark, world))
-    return purge(undo(spark, world), due.digest, kept(spark, *live)).ledgers if due.is_anything else {}
+    return purge(undo(spark, world), due.digest, kept(spark, *live)).ledgers if due.has_any else {}
 
 
 def shown(spark: SparkSession, world: World) -> dict[str, tuple[int, int]]:
     """Return by plan how many copies are held and how many are surplus."""
     return {
-        one.plan.plan_hash: (one.held.objects, one.surplus.objects) for one in undo(spark, world).copies().by_plan()
+        one.plan.plan_hash: (one.moved.objects, one.surplus.objects) for one in undo(spark, world).copies().by_plan()
     }
 
 
@@ -117,7 +117,7 @@ def test_copies_of_one_object_under_two_plans_go_together_and_none_is_left(spark
     moved(world, second)
     assert shown(spark, world) == {first.plan_hash: (1, 0), second.plan_hash: (1, 0)}
     world.wait(days=29)  # the first copy is older than quarantine.keep, the second is not
-    assert not due_for_purge(undo(spark, world)).is_anything
+    assert not due_for_purge(undo(spark, world)).has_any
     world.wait(days=1)
     assert purged(spark, world) == {Outcome.PURGED: Amount(2, 2 * len(content("a")))}
     assert files(world) == set()
@@ -131,7 +131,7 @@ def test_a_copy_whose_object_is_in_its_place_is_surplus_and_goes_once_no_sweep_i
     plan = another_plan(world, 1)
     copied_not_deleted(world, plan)
     assert shown(spark, world) == {plan.plan_hash: (0, 1)}
-    assert not due_for_purge(undo(spark, world)).is_anything  # a worker may be about to delete the original
+    assert not due_for_purge(undo(spark, world)).has_any  # a worker may be about to delete the original
     world.wait(minutes=21)  # sweep.window and five minutes
     due = due_for_purge(undo(spark, world))
     assert (due.amount, due.surplus) == (Amount(), Amount(1, len(content("a"))))
@@ -188,7 +188,7 @@ def test_while_a_sweep_has_the_lease_nothing_is_purged(spark: SparkSession, tmp_
     world = a_world(tmp_path)
     copy = copied_not_deleted(world, another_plan(world, 1))
     take_lease(world.warehouse, REPOSITORY, "a-sweep", world.now, timedelta(minutes=30))
-    with pytest.raises(GuardRefused, match="a-sweep has the lease since"):
+    with pytest.raises(GuardRefused, match="a-sweep has held the lease since"):
         purge(undo(spark, world), "any hash", kept(spark))
     assert copy.is_file()
 
@@ -206,7 +206,7 @@ def test_a_copy_that_holds_the_last_bytes_can_be_brought_back_whatever_the_ledge
     world.remove("a")
     assert shown(spark, world) == {plan.plan_hash: (1, 0)}
     world.wait(hours=1)
-    assert not due_for_purge(undo(spark, world)).is_anything
+    assert not due_for_purge(undo(spark, world)).has_any
     assert restore(undo(spark, world), selected("a")).ledgers[Outcome.RESTORED].objects == 1
     assert world.stored()["a"] == content("a")
     assert shown(spark, world) == {}
@@ -265,7 +265,7 @@ def test_manifests_that_a_purge_left_when_it_died_go_with_the_next_one(spark: Sp
     world = quarantined_world(tmp_path / "world")
     world.wait(days=31)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(undoing, "_clear", lambda *_: 0)
+        patch.setattr(undoing, "_delete_manifests", lambda *_: 0)
         purged(spark, world)
     assert all("/manifest/" in file for file in files(world))
     world.wait(hours=1)
@@ -353,7 +353,7 @@ def test_the_proof_fails_where_something_is_called_purged_and_has_a_copy(spark: 
     note(world, second, 5, Outcome.PURGED)
     found = check_result(spark, world, first, second)
     assert not found.passed
-    assert f"1 objects are called purged and have a copy, first {address('a')}" in found.detail
+    assert f"1 objects that the ledger calls purged still have a copy, {address('a')} first" in found.detail
 
 
 # ---- buckets that keep versions
@@ -443,7 +443,7 @@ def test_versions_that_the_purge_of_an_older_version_left_are_found_and_go(versi
     world.wait(days=31)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(undoing, "_keeps_versions", lambda _: False)
-        patch.setattr(undoing, "_clear", lambda *_: 0)
+        patch.setattr(undoing, "_delete_manifests", lambda *_: 0)
         versioned.purge()
     assert len(versioned.stored("lake.quarantine/")) >= 2 * len(DEAD)
     world.wait(hours=1)

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.core.liveness import Liveness
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.sweep.engine import SparkEngine, directory_of, pack, with_results
+from retention_assets.sweep.engine import SparkEngine, directory_of, pack, with_outcomes
 from retention_assets.sweep.worker import OBJECTS
 from retention_assets.tables import DELETION_CANDIDATES
 from retention_assets.warehouse.warehouse import Warehouse
@@ -56,7 +56,7 @@ def looked(spark: SparkSession) -> dict[str, dict[str, Any]]:
     live = [{"address": ADDRESSES[name]} for name, case in CASES.items() if case.is_live]
     committed = [{"address": ADDRESSES[name]} for name, case in CASES.items() if case.is_committed]
     now = Liveness(frame(spark, live, names), frame(spark, committed, names), NOW)
-    made = with_results(frame(spark, planned, DELETION_CANDIDATES.schema), now)
+    made = with_outcomes(frame(spark, planned, DELETION_CANDIDATES.schema), now)
     assert made.columns == OBJECTS.names
     rows: list[dict[str, Any]] = made.toArrow().to_pylist()
     assert len(rows) == len(CASES)

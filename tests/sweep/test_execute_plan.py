@@ -282,7 +282,7 @@ def published(world: World, told: list[str], budget: int = len(PLANNED) + 2) -> 
         told.append(f"published under {lease.fence}, {len(world.ledger())} objects tried")
         return {"conflicts": 3}
 
-    repository = RepositoryHere(lambda: told.append("the same repository"), publish, beside=2)
+    repository = RepositoryHere(lambda: told.append("the same repository"), publish, history_changes=2)
     return execute(sweep_run(world, "sweep", "delete", "a-run"), EngineHere(world), repository)
 
 
@@ -307,7 +307,7 @@ def test_edits_of_a_plan_without_objects_are_published_too(world: World) -> None
     told: list[str] = []
     given = replace(sweep_run(world, "sweep", "delete", "a-run"), plan=plan)
     repository = RepositoryHere(
-        lambda: told.append("the same repository"), lambda _: told.append("published") or {}, beside=1
+        lambda: told.append("the same repository"), lambda _: told.append("published") or {}, history_changes=1
     )
     ended = execute(given, NothingRemains(world), repository)
     assert told == ["the same repository", "published"]

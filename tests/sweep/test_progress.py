@@ -59,7 +59,7 @@ def test_what_cannot_be_known_yet_is_not_guessed(seconds: int, round_: BatchResu
 
 
 def test_while_workers_are_at_it_their_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execute, "_EVERY", 0.01)
+    monkeypatch.setattr(execute, "_LOG_SECONDS", 0.01)
     place = LedgerLocation(str(tmp_path), "orchard", DAY, HASH, 1, "a-run")
     seen, lines = threading.Event(), list[str]()
 

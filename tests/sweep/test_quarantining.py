@@ -120,7 +120,7 @@ def test_what_was_copied_in_time_is_moved_though_the_rest_of_the_group_is_late(
 ) -> None:
     """Else a group that takes longer than the window would be copied and never moved."""
     monkeypatch.setattr(actions, "_STEP_OBJECTS", 1)
-    monkeypatch.setattr(actions, "_EVERY", -1)
+    monkeypatch.setattr(actions, "_POLL_SECONDS", -1)
     rows = objects(on_disk.access, "data/a", "data/b", "data/c")
     before_deadline = asked(True, True, True, True, True, False)
     assert move(on_disk, rows, "1", before_deadline) == ["quarantined", "attempted", "attempted"]
@@ -204,4 +204,4 @@ def test_a_quarantine_that_is_not_beside_the_repository_is_refused(
         quarantine_url(load_configuration(file).repository("orchard"))
     told = str(refused.value)
     assert f"repositories.orchard.quarantine.url: {named} is not outside of {storage}. Nothing was moved" in told
-    assert told.endswith("Name a URL outside of the storage, such as another bucket.")
+    assert told.endswith("Set a URL outside of the storage, such as another bucket.")

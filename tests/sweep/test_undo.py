@@ -102,7 +102,7 @@ def test_a_restore_or_purge_releases_all_frames_that_it_cached_also_after_an_err
     restore(undo(spark, world), selected("b"))
     assert cached(spark) <= before
     world.now += timedelta(days=30)
-    with pytest.raises(GuardRefused, match="is not the hash of what may be purged now"):
+    with pytest.raises(GuardRefused, match="is not the hash of the objects that may be purged now"):
         purge(undo(spark, world), "0" * 64, kept(spark))
     assert cached(spark) <= before
     here = undo(spark, world)
@@ -134,7 +134,7 @@ def test_nothing_is_undone_from_a_warehouse_that_other_machines_do_not_see(
     )
     away = replace(here, repository=in_a_bucket)
     for begin in (lambda: restore(away, selected("b")), lambda: purge(away, "0" * 64, kept(spark))):
-        with pytest.raises(GuardRefused, match=r"would not see this one's lease\. Nothing was deleted"):
+        with pytest.raises(GuardRefused, match=r"would not see the lease of this sweep\. Nothing was deleted"):
             begin()
 
 
@@ -318,6 +318,6 @@ def test_the_look_at_what_lives_is_of_the_purge_itself_and_its_window_begins_the
     assert asked == [True]
     *_, record = read_records(world.warehouse, REPOSITORY)
     assert record.document["longest_window_seconds"] >= 300
-    with pytest.raises(GuardRefused, match="is not the hash of what may be purged now"):
+    with pytest.raises(GuardRefused, match="is not the hash of the objects that may be purged now"):
         purge(undo(spark, world), due.digest, Live(answer))
     assert asked == [True]

@@ -105,7 +105,7 @@ def test_what_the_ledger_calls_gone_is_gone(spark: SparkSession, outcome: str, w
     listing = frames.inventory(spark, Listed("a", last_modified=written))
     check_result = deleted_are_gone(gone(ledger(spark, a=outcome)), listing)
     assert check_result.passed is passed
-    assert ("first a" in check_result.detail) is not passed
+    assert ("a first" in check_result.detail) is not passed
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,10 @@ def test_a_sweep_that_was_cut_off_before_its_record_is_told_of(spark: SparkSessi
         for check_result in what_was_done(inputs, frames.inventory(spark), inputs.ledger())
     }
     assert told["records_follow"].passed
-    assert f"of 1 plans, {plan.day} {plan.plan_hash} first, the last sweep was cut off" in told["records_follow"].detail
+    assert (
+        f"the last sweeps of 1 plans, {plan.day} {plan.plan_hash} first, ended without a record"
+        in told["records_follow"].detail
+    )
 
 
 def test_verdicts_on_several_plans_become_one_that_names_those_that_failed() -> None:

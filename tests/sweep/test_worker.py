@@ -65,7 +65,7 @@ class Bench:
 
     def work(self, action: Recording, batches: Sequence[pa.RecordBatch], worker: str = "0-0", **task: Any) -> list[Row]:
         """Return the tally of one worker that has two objects in each group."""
-        given = {"deadline": NOW + timedelta(minutes=15), "turn": 0, "rate": 0.2, **task}
+        given = {"deadline": NOW + timedelta(minutes=15), "batch_number": 0, "rate": 0.2, **task}
         tally = work(TaskSpec(action, self.place(), self.lease, **given), batches, worker, self.clock)
         return [row for part in tally for row in part.to_pylist()]
 
@@ -168,9 +168,9 @@ def test_a_group_that_cannot_be_noted_is_not_touched(bench: Bench) -> None:
 
 def test_every_group_of_every_worker_and_turn_has_a_name_of_its_own(bench: Bench) -> None:
     action = Recording()
-    for turn in (0, 1):
+    for batch_number in (0, 1):
         for worker in ("0-0", "1-0"):
-            bench.work(action, [batch("a", "b", "c"), batch("d")], worker, turn=turn)
+            bench.work(action, [batch("a", "b", "c"), batch("d")], worker, batch_number=batch_number)
     release_lease(bench.warehouse, bench.lease, NOW)
     bench.lease = take_lease(bench.warehouse, "orchard", "a-run", NOW, LIFE)  # the next sweep counts from the first
     bench.work(action, [batch("a", "b", "c"), batch("d")])
@@ -289,5 +289,5 @@ def test_a_worker_begins_at_the_pace_that_others_reached_and_tells_its_own(bench
     action = Recording(lambda _: action.paces[0].throttled(action.paces[0].now() + 60))
     tally = bench.work(action, [batch("a", "b")], rate=None, reached=1_000.0)
     assert [row["reached"] for row in tally] == [pytest.approx(1_000 * 0.8 * 0.8)]
-    tally = bench.work(Recording(), [batch("f", "g", lives="skipped")], turn=1)
+    tally = bench.work(Recording(), [batch("f", "g", lives="skipped")], batch_number=1)
     assert {row["outcome"]: row["reached"] for row in tally} == {"deleted": None, "skipped": None}

@@ -88,12 +88,12 @@ def test_damaged_metadata_are_refused_with_the_table_and_the_command_that_makes_
     partition = ("orchard", "commit_graph", DAY.isoformat())
     warehouse.write_document({**STORED, **change}, *partition, METADATA)
     (tmp_path.joinpath(*partition) / SUCCESS).touch()
-    message = rf"orchard: the metadata of commit_graph of {DAY} are damaged: .* Nothing was deleted\. Make it again: "
+    message = rf"orchard: the metadata of commit_graph of {DAY} is damaged: .* Nothing was deleted\. Make it again: "
     with pytest.raises(TableContractError, match=f"{message}`retention plan orchard --as-of {DAY}`"):
         warehouse.metadata("orchard", "commit_graph", DAY)
 
 
 def test_a_detail_that_a_table_must_have_is_named_where_it_is_missing() -> None:
     assert needed("a-run", "policy_run") == "a-run"
-    with pytest.raises(TableContractError, match=r"have no policy_run: .* Nothing was deleted\. Plan again\."):
+    with pytest.raises(TableContractError, match=r"has no policy_run: .* Nothing was deleted\. Plan again\."):
         needed(Details().policy_run, "policy_run")

@@ -16,7 +16,7 @@ from retention_assets.errors import TableContractError
 from retention_assets.lakefs.source.ranges import COMMITTED, metaranges, ranges
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.warehouse import cache_batches
-from retention_assets.warehouse.table_cache import Kind, TableCache, _share, read_tables
+from retention_assets.warehouse.table_cache import Kind, TableCache, _checksum_share, read_tables
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.lakefs_tables import Entry, Range, write_metarange, write_range
 
@@ -198,7 +198,7 @@ def test_what_was_lost_after_it_was_written_is_read_again(cached: Cached, table:
 def test_many_small_batches_are_merged_and_the_newest_rows_of_a_range_count(
     cached: Cached, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache_batches, "_MOST", 2)
+    monkeypatch.setattr(cache_batches, "_MOST_SMALL", 2)
     ids = cached.ids
     for run_id, known in (("first", ids[:1]), ("second", ids[:2]), ("full", ids[1:2])):
         cached.run(run_id, known, full=run_id == "full")
@@ -218,17 +218,17 @@ def test_a_full_run_reads_its_own_batch_after_another_run_merged_it(
     cached: Cached, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its rows of metaranges would be missing otherwise, and their objects would seem dead."""
-    monkeypatch.setattr(cache_batches, "_MOST", 1)
+    monkeypatch.setattr(cache_batches, "_MOST_SMALL", 1)
     cached.run("first")
     full = cached.cache("full", full=True)
     wanted = cached.frame(cached.ids)
     full.rows(wanted, KIND)
     assert cache_batches.merge_batches(cached.warehouse, "orchard", KIND.name, "other") == 2
-    assert full.known_rows(wanted, KIND).count() == 9
+    assert full.cached_rows(wanted, KIND).count() == 9
 
 
 def test_a_batch_that_lost_rows_is_not_merged(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_batches, "_MOST", 1)
+    monkeypatch.setattr(cache_batches, "_MOST_SMALL", 1)
     cached.run("first")
     cached.run("second", full=True)
     kept = cached.batches()
@@ -238,22 +238,22 @@ def test_a_batch_that_lost_rows_is_not_merged(cached: Cached, monkeypatch: pytes
         cache_batches.merge_batches(cached.warehouse, "orchard", KIND.name, "other")
     place = cached.warehouse.location("orchard", KIND.name, kept[-1].name)
     assert re.match(rf"{re.escape(place)}: \d rows of \S+ can be read, and 3 were written\. ", str(refused.value))
-    assert "Nothing was deleted. Remove this directory, then run the same again." in str(refused.value)
+    assert "Nothing was deleted. Remove this directory, then run the same command again." in str(refused.value)
     assert [one.name for one in cached.batches()] == [one.name for one in kept]
 
 
 def test_a_merge_that_is_interrupted_changes_nothing(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_batches, "_MOST", 1)
+    monkeypatch.setattr(cache_batches, "_MOST_SMALL", 1)
     cached.run("first", cached.ids[:1])
     writes = ("write_file", "mark_complete", "append_rows", "write_document")
     cached.run("second", cached.ids[1:2], full=True)
-    known = cached.cache("before").known_rows(cached.frame(cached.ids[:2]), KIND).count()
+    known = cached.cache("before").cached_rows(cached.frame(cached.ids[:2]), KIND).count()
     for number, name in enumerate(writes):
         with monkeypatch.context() as patch:
             patch.setattr(Warehouse, name, interrupted)
             with pytest.raises(KeyboardInterrupt):
                 cache_batches.merge_batches(cached.warehouse, "orchard", KIND.name, f"try-{number}")
-        assert cached.cache(f"after-{number}").known_rows(cached.frame(cached.ids[:2]), KIND).count() == known
+        assert cached.cache(f"after-{number}").cached_rows(cached.frame(cached.ids[:2]), KIND).count() == known
 
 
 def interrupted(*_: object, **__: object) -> None:
@@ -274,6 +274,6 @@ def test_the_shares_tell_of_which_file_rows_are(
 ) -> None:
     def shares(rows: dict[str, int]) -> int:
         ids = [name for name, number in rows.items() for _ in range(number)]
-        return spark.createDataFrame(pa.table({KIND.id_column: ids})).agg(F.sum(_share(KIND))).collect()[0][0]
+        return spark.createDataFrame(pa.table({KIND.id_column: ids})).agg(F.sum(_checksum_share(KIND))).collect()[0][0]
 
     assert (shares(written) == shares(there)) is is_same

@@ -34,7 +34,7 @@ from retention_assets.inventory.unusual import name_warnings
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.spark.frames import CachedFrames, collect_together
 from retention_assets.state.acknowledged import record_found
-from retention_assets.state.memory import due_objects, keep_due, require_past
+from retention_assets.state.memory import due_objects, keep_due, require_no_future_plan
 from retention_assets.state.plan import (
     Heads,
     Plan,
@@ -188,7 +188,7 @@ def make_plan(
     The day's earlier plan is withdrawn first. If a check fails, the day has no plan.
     """
     withdraw_plan(warehouse, terms.repository, terms.day)
-    require_past(warehouse, terms.repository, terms.now)
+    require_no_future_plan(warehouse, terms.repository, terms.now)
     with CachedFrames() as frames:
         return _keep(spark, warehouse, terms, basis, inputs, _checked(spark, warehouse, terms, basis, inputs, frames))
 

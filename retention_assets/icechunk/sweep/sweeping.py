@@ -64,14 +64,14 @@ class IcechunkRepositorySweep(RepositorySweep):
         self._policy = sweep.opened.policy()
         self.candidates = planned_as_approved(sweep, plan, self._policy.policy_hash)
         self._edits = edits = planned_edits(sweep.warehouse, plan)
-        self.beside = changes_beside(edits)
+        self.history_changes = count_history_changes(edits)
         require_clock(sweep.opened.repository, sweep.opened.access, sweep.clock)
         self.access = sweep.opened.access
         listed = sum(amount.objects for amount in plan.totals.values())
         self.layout = IcechunkLayout(characters(listed, sweep.limits.sweep.round))
         self._heads = planned_heads(sweep.warehouse, plan)
         lost = acknowledged_addresses(sweep.spark, sweep.warehouse, sweep.name)
-        cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, self.access, sweep.attempt, lost=lost)
+        cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, self.access, sweep.run_id, lost=lost)
         query = IcechunkLivenessQuery(sweep.name, sweep.opened.source, self._policy, self._edits)
         self._liveness = IcechunkLiveness(sweep.spark, cache, query, sweep.clock)
 
@@ -124,7 +124,7 @@ class IcechunkRepositorySweep(RepositorySweep):
         self._liveness.release()
 
 
-def changes_beside(edits: PlannedEdits) -> int:
-    """Return the number of snapshots and references that the plan removes; a budget counts them like objects."""
+def count_history_changes(edits: PlannedEdits) -> int:
+    """Return the number of snapshots and references that the plan removes; a budget counts each as one object."""
     snapshots = {*edits.released, *edits.dropped}
     return len(snapshots) + len(edits.deleted_branches) + len(edits.deleted_tags)

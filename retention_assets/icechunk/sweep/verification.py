@@ -67,7 +67,7 @@ def files_kept(sweep: IcechunkSweep, state: IcechunkState, lost: DataFrame) -> D
     `lost`: addresses of files that are not read, so files that only they name are left out.
     """
     cache = TableCache(
-        sweep.spark, sweep.warehouse, sweep.name, sweep.opened.access, sweep.attempt, full=True, lost=lost
+        sweep.spark, sweep.warehouse, sweep.name, sweep.opened.access, sweep.run_id, full=True, lost=lost
     )
     return reach_of(sweep.spark, cache, _current_set_of(sweep, state)).required()
 
@@ -82,14 +82,14 @@ def files_to_spare(sweep: IcechunkSweep) -> DataFrame:
     acknowledged = acknowledged_addresses(sweep.spark, sweep.warehouse, sweep.name)
     lost = presence(acknowledged, access).where("last_modified IS NULL").select("address").cache()
     try:
-        cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, access, sweep.attempt, lost=lost)
+        cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, access, sweep.run_id, lost=lost)
         reach = reach_of(sweep.spark, cache, _current_set_of(sweep, sweep.opened.source.state()))
         for kind, needed in ((snapshot_manifests(), reach.others), (manifest_chunks(), reach.manifests.where("live"))):
             files = needed.where(F.col("address").startswith(f"{kind.folder}/")).join(
                 lost, on="address", how="left_semi"
             )
             ids = files.select(F.substring_index("address", "/", -1).alias(kind.id_column))
-            unread = cache.unread(ids, kind).first()
+            unread = cache.uncached(ids, kind).first()
             if unread is not None:
                 raise GuardRefused(
                     f"{sweep.name}: {kind.folder}/{unread[0]} is needed but lost, and no run ever read it, so the "

@@ -9,7 +9,7 @@ from retention_assets.config.settings import LakeFSSettings
 from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory, SeenHead, remember, with_true_ages
 from retention_assets.policy.rules import Policy
-from retention_assets.state.memory import _STAY, MEMORY
+from retention_assets.state.memory import MEMORY, PLANS_STORED
 from retention_assets.state.plan import Plan, made_name
 from retention_assets.tables import TIMESTAMP
 from retention_assets.warehouse.warehouse import Warehouse
@@ -56,7 +56,7 @@ def keep_memory(warehouse: Warehouse, plan: Plan, references: References, policy
     ]
     seen_at = memory.seen_at.isoformat() if memory.seen_at else None
     warehouse.write_document({"seen_at": seen_at, "heads": heads}, plan.repository, MEMORY, name, _HEADS)
-    for old in warehouse.directories(plan.repository, MEMORY)[:-_STAY]:
+    for old in warehouse.directories(plan.repository, MEMORY)[:-PLANS_STORED]:
         warehouse.remove_directory(plan.repository, MEMORY, old)
 
 

@@ -58,7 +58,7 @@ from retention_assets.policy.rules import Policy
 from retention_assets.spark.frames import CachedFrames, collect_together
 from retention_assets.state.acknowledged import acknowledged_addresses, first_of, record_found, record_missing
 from retention_assets.state.ledger import collected_addresses
-from retention_assets.state.memory import due_objects, keep_due, require_past
+from retention_assets.state.memory import due_objects, keep_due, require_no_future_plan
 from retention_assets.state.plan import (
     Heads,
     Plan,
@@ -361,7 +361,7 @@ def _unlisted(
 def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, inputs: PlanInputs) -> Planned:
     """Make the plan of `terms.day`, and store it if no guard refuses it. The day's earlier plan is always withdrawn."""
     withdraw_plan(warehouse, terms.repository, terms.day)
-    require_past(warehouse, terms.repository, terms.now)
+    require_no_future_plan(warehouse, terms.repository, terms.now)
     with CachedFrames() as frames:
         earlier = due_objects(spark, warehouse, terms.repository)
         return _keep(spark, warehouse, terms, inputs, classify(terms, inputs, frames, earlier=earlier))

@@ -38,7 +38,7 @@ def report(sweep: Sweep[OpenRepository], *, execute: bool = True, plan_hash: str
 class LakeFSRepositorySweep(RepositorySweep):
     """The sweep of a plan of a lakeFS repository; see `RepositorySweep`. It deletes objects and edits nothing."""
 
-    beside = 0
+    history_changes = 0
     publishes = False
 
     def __init__(self, sweep: Sweep[OpenRepository], plan: Plan) -> None:
@@ -51,7 +51,7 @@ class LakeFSRepositorySweep(RepositorySweep):
         self.access, self.layout = sweep.opened.access, Directories()
         self.dump = dump_of(sweep)
         self._heads = planned_heads(sweep.warehouse, plan)
-        cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, self.access, sweep.attempt)
+        cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, self.access, sweep.run_id)
         self._liveness = LakeFSLiveness(sweep.spark, cache, liveness_query(sweep, policy), sweep.clock)
 
     def require_same(self) -> None:
@@ -76,7 +76,7 @@ class LakeFSRepositorySweep(RepositorySweep):
         sweep = self._sweep
         if sweep.opened.repository.lakefs.write_results:
             ended = ledger.where(f"outcome != '{Outcome.ATTEMPTED}'")
-            statistics = rule_statistics(self.candidates, ended, sweep.attempt, self.plan.plan_hash, self._started)
+            statistics = rule_statistics(self.candidates, ended, sweep.run_id, self.plan.plan_hash, self._started)
             write_statistics(self.access, sweep.day, statistics)
 
     def release(self) -> None:

@@ -57,7 +57,7 @@ class ObstoreDeletion(OpenStore):
         return result_of(failure)
 
 
-AT_ONCE = 10  # more than 12 concurrent deletions made S3 answer SlowDown. Source: lakeFS facts 8, #5729
+AT_ONCE = 10  # more than 12 concurrent deletions made S3 return SlowDown. Source: lakeFS facts 8, #5729
 
 _POLL_SECONDS = 2.0  # seconds between two polls of the caller's deadline, because a poll may cost a request
 _RETRY_POLICY = RetryPolicy()
@@ -65,7 +65,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # the XML of a bulk deletion changes 
 _NOT_PLAIN = Failure(Kind.OTHER, "not tried: the path has an empty part, `.`, `..` or a control character")
 _CONTRADICTION = Failure(Kind.OTHER, "not tried: the path was given twice, with different ETags")
 _NOT_REQUESTED = ObjectResult(Outcome.ATTEMPTED)
-_UNKNOWN = "the outcome is unknown, because a request that named the object got no clear response"
+_UNKNOWN = "the outcome is unknown, because a request for the object got no clear response"
 
 BeforeDeadline = Callable[[], bool]
 _Send = Callable[[Sequence[DeleteTarget]], Sequence[ObjectResult]]

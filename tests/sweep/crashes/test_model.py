@@ -20,7 +20,7 @@ from retention_assets.state.ledger import (
     collected_since,
     finished_of,
     ledger_of_plan,
-    newest_of,
+    newest_conclusive,
     read_ledgers,
 )
 from retention_assets.sweep.engine import SparkEngine
@@ -86,7 +86,7 @@ def test_how_each_address_ended_last(spark: SparkSession, warehouse: Warehouse, 
 
 
 def test_where_each_address_is(spark: SparkSession, warehouse: Warehouse, rows: list[Row]) -> None:
-    found = newest_of(read_ledgers(spark, warehouse, "orchard", [(DAY.isoformat(), HASH)]))
+    found = newest_conclusive(read_ledgers(spark, warehouse, "orchard", [(DAY.isoformat(), HASH)]))
     assert told(found) == said(standing(rows))
 
 

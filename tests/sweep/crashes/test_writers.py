@@ -148,7 +148,7 @@ def test_a_run_whose_lease_is_taken_ends_with_what_is_in_its_hands(
         swept(world, mode, between_batches=once(0, lambda: lose(world)))
     assert there(world, DEAD) == {*DEAD} - {"a"}  # of the first worker's first batch, the other is alive
     with pytest.raises(
-        GuardRefused, match="sweeps were stopped" if lose is stop else "another-run has the lease since"
+        GuardRefused, match="sweeps were stopped" if lose is stop else "another-run has held the lease since"
     ):
         sweep(world, mode)
     if lose is stop:
@@ -161,7 +161,7 @@ def test_while_one_run_is_at_it_another_one_is_refused_and_changes_nothing(world
     refused: list[str] = []
 
     def begin_another() -> None:
-        with pytest.raises(GuardRefused, match="a-run has the lease since") as refusal:
+        with pytest.raises(GuardRefused, match="a-run has held the lease since") as refusal:
             sweep(world, mode, "another-run")
         refused.append(str(refusal.value))
 
@@ -188,7 +188,7 @@ def withdraw(world: World) -> None:
 @MODES
 @pytest.mark.parametrize(
     ("change", "complaint"),
-    [(make_anew, "another process has made a new plan"), (withdraw, "there is no current plan of 2026-11-01")],
+    [(make_anew, "another process made a new plan"), (withdraw, "there is no current plan of 2026-11-01")],
     ids=["made_anew", "withdrawn"],
 )
 def test_a_plan_that_does_not_stand_any_more_is_not_carried_on(

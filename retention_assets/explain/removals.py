@@ -7,7 +7,7 @@ from typing import Any
 
 from retention_assets.config.configuration import Repository
 from retention_assets.errors import RetentionError
-from retention_assets.explain.answers import Removal
+from retention_assets.explain.explanations import Removal
 from retention_assets.explain.plans import Row, approval_of
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.ledger import FINISHED, LEDGERS, plans_with_ledgers
@@ -19,9 +19,9 @@ from retention_assets.tables import DELETION_CANDIDATES, LEDGER
 
 
 def removals(warehouse: Warehouse, repository: Repository, addresses: Collection[str]) -> dict[str, Removal]:
-    """Return the removal of each address from the newest ledger that names the address; others are left out.
+    """Return the removal of each address, from the newest ledger that has the address. Other addresses are omitted.
 
-    Only the ledgers of plans that named one of the addresses are read.
+    Only the ledgers of plans that list one of the addresses are read.
     """
     found: dict[str, Removal] = {}
     asked = set(addresses)
@@ -41,15 +41,15 @@ def removals(warehouse: Warehouse, repository: Repository, addresses: Collection
 def deciding_row(rows: Collection[Row]) -> Row | None:
     """Return the newest row of an address that shows whether the object is gone, else the newest row of any kind.
 
-    The rule is that of `ledger.newest_of`: finished outcomes count, and attempts with an unknown result.
+    This is the same rule as in `ledger.newest_of`: finished outcomes count, and attempts with an unknown result.
     """
-    tried = Counter(row["fence"] for row in rows if row["outcome"] == Outcome.ATTEMPTED)
-    answered = Counter(row["fence"] for row in rows if row["outcome"] != Outcome.ATTEMPTED)
+    attempts = Counter(row["fence"] for row in rows if row["outcome"] == Outcome.ATTEMPTED)
+    results = Counter(row["fence"] for row in rows if row["outcome"] != Outcome.ATTEMPTED)
     deciding = [
         row
         for row in rows
         if row["outcome"] in FINISHED
-        or (row["outcome"] == Outcome.ATTEMPTED and tried[row["fence"]] > answered[row["fence"]])
+        or (row["outcome"] == Outcome.ATTEMPTED and attempts[row["fence"]] > results[row["fence"]])
     ]
     return max(
         deciding or rows, key=lambda row: (row["fence"], row["outcome"] != Outcome.ATTEMPTED, row["at"]), default=None
@@ -125,6 +125,8 @@ def _copy_of(warehouse: Warehouse, repository: Repository, plan_hash: str, addre
 
     try:
         quarantine = quarantine_of_plan(repository, find_plan(warehouse, repository.name, plan_hash))
-    except RetentionError:  # another configuration, or a variable that is not set here: only the URL is unknown
+    except (
+        RetentionError
+    ):  # the configuration differs, or a variable is not set here: only the URL of the copy is unknown
         return None
     return quarantine.describe(address)

@@ -13,7 +13,7 @@ from rich.console import Console
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.config.timestamps import utc_now
 from retention_assets.errors import ConfigurationError
-from retention_assets.explain.answers import Answer
+from retention_assets.explain.explanations import Explanation
 from retention_assets.explain.status import RepositoryStatus, statuses
 from retention_assets.state.plan import Plan, find_plan, load_plan
 from retention_assets.tables import DELETION_CANDIDATES, SHOWN
@@ -115,7 +115,7 @@ class LakeRepository:
             raise ConfigurationError(f"{name}: is not a table. Nothing was read. Tables: {', '.join(sorted(SHOWN))}.")
         return open_table(self._warehouse, self.name, name, day or self.newest_plan().day)
 
-    def explain(self, asked: str, day: date | None = None) -> Answer:
+    def explain(self, asked: str, day: date | None = None) -> Explanation:
         """Return why an object, commit or file is kept and until when, or why it is gone. Reads only the warehouse.
 
         `asked`: a path, address or commit; for Icechunk a snapshot, manifest or chunk. `day`: as `newest_plan`.

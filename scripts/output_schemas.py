@@ -8,8 +8,8 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from retention_assets.config.settings import Mode, Model
 from retention_assets.core.amounts import Amount
-from retention_assets.explain.answers import Answer
-from retention_assets.explain.status import InQuarantine, SweepSeen
+from retention_assets.explain.explanations import Explanation
+from retention_assets.explain.status import InQuarantine, LastSweep
 from retention_assets.policy.lint import Finding
 from retention_assets.repositories.permissions import PermissionCheck
 
@@ -163,7 +163,7 @@ class StatusOutput(Model):
     monthly_cost: float | None
     approval: str | None
     approved_by: str | None
-    sweep: SweepSeen | None
+    sweep: LastSweep | None
     quarantine: list[InQuarantine]
     trend: list[TrendDay]
     stopped_by: str | None
@@ -400,7 +400,7 @@ OUTPUTS: Mapping[str, TypeAdapter[Any]] = {
     "acknowledge": TypeAdapter(AcknowledgedOutput),
     "approve": TypeAdapter(ApprovalOutput),
     "diff": TypeAdapter(PlansDiffOutput | PolicyDiffOutput),
-    "explain": TypeAdapter(Answer),
+    "explain": TypeAdapter(Explanation),
     "housekeeping": TypeAdapter(list[LeftoverOutput]),
     **{
         f"icechunk {change}": TypeAdapter(IcechunkChangeOutput)

@@ -8,6 +8,18 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "retention_assets"
 REPLACED = {
+    "ObjectAnswer": "ObjectExplanation",
+    "PlanSeen": "UsedPlan",
+    "CommitSeen": "CommitState",
+    "EntrySeen": "EntryState",
+    "SweepSeen": "LastSweep",
+    "_last_picture": "_last_inventory",
+    "_carried": "_reused_rows",
+    "_DUMP_PATIENCE": "_DUMP_TIMEOUT",
+    "_judged": "_checked_response",
+    "left_heads": "gone_heads",
+    "spellings": "namespace_urls",
+    "_named_at": "_references_at",
     "Deed": "Action",
     "deed": "action",
     "deeds": "actions",

@@ -32,7 +32,7 @@ from retention_assets.cli.rendering import format_amount, human_bytes, human_cos
 from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount
-from retention_assets.explain.answers import GONE, Answer, CommitSeen, ObjectAnswer, Removal
+from retention_assets.explain.explanations import GONE, CommitState, Explanation, ObjectExplanation, Removal
 from retention_assets.explain.plans import newest_plan
 from retention_assets.explain.simulation import Forecast, forecast_of
 from retention_assets.explain.status import RepositoryStatus, statuses
@@ -180,35 +180,35 @@ def explain(context: click.Context, repository: str, asked: str, given: datetime
     """
     from retention_assets.explain.explaining import explain as explain_name
 
-    answer = explain_name(configuration_of(context), repository, asked, given.date() if given else None)
+    explanation = explain_name(configuration_of(context), repository, asked, given.date() if given else None)
     if json_wanted:
-        print_json(answer.document())
+        print_json(explanation.document())
         return
-    for line in lines_of(answer, utc_now()):
+    for line in lines_of(explanation, utc_now()):
         say(line)
 
 
-def lines_of(answer: Answer, now: datetime) -> Iterator[str]:
+def lines_of(explanation: Explanation, now: datetime) -> Iterator[str]:
     """Yield the lines of an explanation. `now` (UTC): ages and waiting times count from this time."""
-    if answer.commit:
-        yield from _of_commit(answer.commit, now)
-    if answer.snapshot:
-        yield f"snapshot {answer.snapshot['snapshot_id']}: {answer.snapshot['decision']}: {answer.snapshot['reason']}"
-    if answer.kind == "path" and len(answer.objects) > 1:
-        yield f"{answer.asked} has {len(answer.objects):,} versions:"
-    for one in answer.objects:
+    if explanation.commit:
+        yield from _of_commit(explanation.commit, now)
+    if snapshot := explanation.snapshot:
+        yield f"snapshot {snapshot['snapshot_id']}: {snapshot['decision']}: {snapshot['reason']}"
+    if explanation.kind == "path" and len(explanation.objects) > 1:
+        yield f"{explanation.asked} has {len(explanation.objects):,} versions:"
+    for one in explanation.objects:
         yield from _of_object(one, now)
-    plan = answer.plan
+    plan = explanation.plan
     approved = f"approved by {plan.approved_by}" if plan.approved_by else "not approved"
     yield f"From the plan of {plan.day}, made {_age(plan.made_at, now)} ago, {approved}: {plan.plan_hash}"
-    for note in answer.notes:
+    for note in explanation.notes:
         yield f"Note: {note}"
-    for one in answer.objects:
+    for one in explanation.objects:
         if one.removal and one.removal.outcome == "quarantined":
-            yield f"Bring back: {program()} restore {answer.repository} --address {shlex.quote(one.address)}"
+            yield f"Bring back: {program()} restore {explanation.repository} --address {shlex.quote(one.address)}"
 
 
-def _of_object(one: ObjectAnswer, now: datetime) -> Iterator[str]:
+def _of_object(one: ObjectExplanation, now: datetime) -> Iterator[str]:
     size = "" if one.size is None else f" ({human_bytes(one.size)})"
     yield f"{one.address}{size} {_STATES.get(one.state, one.state)}"
     for path in [entry.path for entry in one.entries][:_FEW]:
@@ -226,7 +226,7 @@ def _of_object(one: ObjectAnswer, now: datetime) -> Iterator[str]:
     yield f"  {_future(one, now.date())}"
 
 
-def _future(one: ObjectAnswer, today: date) -> str:
+def _future(one: ObjectExplanation, today: date) -> str:
     if one.state == "candidate":
         return "The next sweep of this plan deletes it, if the plan is approved."
     if one.state == "waiting":
@@ -263,7 +263,7 @@ def _of_removal(removal: Removal) -> Iterator[str]:
         yield f"    `purge` may delete the copy after {removal.purge_after:%Y-%m-%d %H:%M} UTC"
 
 
-def _of_commit(commit: CommitSeen, now: datetime) -> Iterator[str]:
+def _of_commit(commit: CommitState, now: datetime) -> Iterator[str]:
     state, until = "is active", _until(commit.until, now)
     if not commit.active:
         state, until = "is not active", _since(commit.until)

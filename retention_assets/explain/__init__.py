@@ -1,1 +1,4 @@
-"""Answers from the warehouse why an object is kept or gone, and how repositories stand. Without Spark and Dagster."""
+"""Explains from the warehouse why objects are kept or gone, and reports the status of repositories.
+
+This package needs neither Spark nor Dagster.
+"""

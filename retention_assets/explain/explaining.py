@@ -10,9 +10,11 @@ from typing import Any
 
 from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.errors import ConfigurationError, RetentionError
-from retention_assets.explain.answers import Answer, ObjectAnswer, Removal
+from retention_assets.explain.explanations import Explanation, ObjectExplanation, Removal
 from retention_assets.explain.plans import PlanTables, Row, approval_of, newest_plan
 from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.policy.rules import Policy
+from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.ledger import FINISHED, LEDGERS, plans_with_ledgers
 from retention_assets.state.plan import PLANNED_OBJECTS, find_plan
 from retention_assets.state.records import RECORDS
@@ -23,23 +25,23 @@ from retention_assets.warehouse.warehouse import Warehouse
 _FOLDERS = {"snapshot": ("snapshots/", "transactions/"), "manifest": ("manifests/",), "chunk": ("chunks/",)}
 
 
-def explain(configuration: Configuration, name: str, asked: str, day: date | None = None) -> Answer:
+def explain(configuration: Configuration, name: str, asked: str, day: date | None = None) -> Explanation:
     """Return why `asked` is kept or gone: a path, address, commit, snapshot, manifest or chunk of a repository.
 
     `day`: the day of the plan to use; None: the newest plan that no guard refused.
-    Errors: ConfigurationError when nothing of this name is known; GuardRefused without a plan; TableContractError when
+    Errors: ConfigurationError when no table has this name; GuardRefused when there is no plan; TableContractError when
     a table of the plan is missing.
     """
     repository = configuration.repository(name)
     tables, notes = newest_plan(Warehouse(configuration.warehouse), repository, day)
-    answer = _of_icechunk if repository.is_icechunk else _of_lakefs
-    return answer(configuration, tables, relative(repository, asked), notes)
+    explain_name = _of_icechunk if repository.is_icechunk else _of_lakefs
+    return explain_name(configuration, tables, relative(repository, asked), notes)
 
 
-def explain_objects(configuration: Configuration, name: str, addresses: Collection[str]) -> list[ObjectAnswer]:
+def explain_objects(configuration: Configuration, name: str, addresses: Collection[str]) -> list[ObjectExplanation]:
     """Return the explanations of many objects from the newest plan. Each table is read once."""
     tables, _ = newest_plan(Warehouse(configuration.warehouse), configuration.repository(name), None)
-    return _with_removals(tables, _explainer(configuration, tables).objects(addresses))
+    return _with_removals(tables, explainer_of(configuration, tables).objects(addresses))
 
 
 def relative(repository: Repository, asked: str) -> str:
@@ -51,32 +53,43 @@ def relative(repository: Repository, asked: str) -> str:
     return asked
 
 
-def _explainer(configuration: Configuration, tables: PlanTables) -> Any:
+def explainer_of(
+    configuration: Configuration,
+    tables: PlanTables,
+    policy: Policy | SnapshotPolicy | None = None,
+    *,
+    settles: bool = True,
+) -> Any:
+    """Return the explainer for the kind of the repository. `policy`, `settles`: see `LakeFSExplainer`."""
     if tables.repository.is_icechunk:  # these imports take a part of a second each, and only one is needed
         from retention_assets.explain.icechunk import IcechunkExplainer
 
-        return IcechunkExplainer(tables, configuration)
+        assert not isinstance(policy, Policy)
+        return IcechunkExplainer(tables, configuration, policy, settles)
     from retention_assets.explain.lakefs import LakeFSExplainer
 
-    return LakeFSExplainer(tables, configuration)
+    assert not isinstance(policy, SnapshotPolicy)
+    return LakeFSExplainer(tables, configuration, policy, settles)
 
 
-def _of_lakefs(configuration: Configuration, tables: PlanTables, asked: str, notes: list[str]) -> Answer:
-    explainer = _explainer(configuration, tables)
+def _of_lakefs(configuration: Configuration, tables: PlanTables, asked: str, notes: list[str]) -> Explanation:
+    explainer = explainer_of(configuration, tables)
     if commit := explainer.commit(asked):
-        return Answer(tables.repository.name, asked, "commit", tables.seen("commit_graph"), (), tuple(notes), commit)
+        plan = tables.used_plan("commit_graph")
+        return Explanation(tables.repository.name, asked, "commit", plan, (), tuple(notes), commit)
     addresses = [] if explainer.may_be_address(asked) else explainer.addresses_at(asked)
     kind = "path" if addresses else "address"
     objects = _with_removals(tables, explainer.objects(addresses or [asked]))
     if addresses:
         notes.append("This output does not include an object that is staged at this path and not committed.")
     _require_known(tables, asked, objects)
-    return Answer(tables.repository.name, asked, kind, tables.seen("commit_graph"), tuple(objects), tuple(notes))
+    plan = tables.used_plan("commit_graph")
+    return Explanation(tables.repository.name, asked, kind, plan, tuple(objects), tuple(notes))
 
 
-def _of_icechunk(configuration: Configuration, tables: PlanTables, asked: str, notes: list[str]) -> Answer:
-    explainer, name = _explainer(configuration, tables), tables.repository.name
-    seen = tables.seen("repository_history")
+def _of_icechunk(configuration: Configuration, tables: PlanTables, asked: str, notes: list[str]) -> Explanation:
+    explainer, name = explainer_of(configuration, tables), tables.repository.name
+    plan = tables.used_plan("repository_history")
     kind = next((kind for kind, folders in _FOLDERS.items() if asked.startswith(folders)), "address")
     objects = _with_removals(tables, explainer.objects([asked]))
     if not _is_known(objects):
@@ -88,39 +101,39 @@ def _of_icechunk(configuration: Configuration, tables: PlanTables, asked: str, n
     snapshot = explainer.snapshot(asked.rpartition("/")[2]) if kind == "snapshot" else None
     if snapshot is None:
         _require_known(tables, asked, objects)
-    return Answer(name, asked, kind, seen, tuple(objects), tuple(notes), snapshot=snapshot)
+    return Explanation(name, asked, kind, plan, tuple(objects), tuple(notes), snapshot=snapshot)
 
 
-def _is_known(objects: Sequence[ObjectAnswer]) -> bool:
+def _is_known(objects: Sequence[ObjectExplanation]) -> bool:
     return any(one.listed or one.removal or one.kept_by or one.entries for one in objects)
 
 
-def _require_known(tables: PlanTables, asked: str, objects: Sequence[ObjectAnswer]) -> None:
+def _require_known(tables: PlanTables, asked: str, objects: Sequence[ObjectExplanation]) -> None:
     if not _is_known(objects):
         plan = tables.plan
         raise ConfigurationError(
-            f"{plan.repository}: {asked!r} is no path, address, commit, snapshot, manifest or chunk that the plan of "
-            f"{plan.day} (made at {plan.made_at:%Y-%m-%d %H:%M} UTC) or a ledger has. If it is newer than that plan, "
-            f"plan again: `retention plan {plan.repository}`."
+            f"{plan.repository}: {asked!r} was not found. Neither a ledger nor the plan of {plan.day}, made at "
+            f"{plan.made_at:%Y-%m-%d %H:%M} UTC, has a path, address, commit, snapshot, manifest or chunk of this "
+            f"name. If it is newer than the plan, plan again: `retention plan {plan.repository}`."
         )
 
 
-def _with_removals(tables: PlanTables, objects: Sequence[ObjectAnswer]) -> list[ObjectAnswer]:
-    """Return the explanations with the removals of objects that are not listed, or that the plan named."""
+def _with_removals(tables: PlanTables, objects: Sequence[ObjectExplanation]) -> list[ObjectExplanation]:
+    """Return the explanations with the removals of objects that are not listed, or that the plan lists as due."""
     asked = [one.address for one in objects if not one.listed or one.reason is not None]
     found = removals(tables.warehouse, tables.repository, asked) if asked else {}
-    return [one.after(found.get(one.address), tables.plan.made_at) for one in objects]
+    return [one.with_removal(found.get(one.address), tables.plan.made_at) for one in objects]
 
 
 def removals(warehouse: Warehouse, repository: Repository, addresses: Collection[str]) -> dict[str, Removal]:
-    """Return the removal of each address from the newest ledger that names the address; others are left out.
+    """Return the removal of each address, from the newest ledger that has the address. Other addresses are omitted.
 
-    Only the ledgers of plans that named one of the addresses are read.
+    Only the ledgers of plans that list one of the addresses are read.
     """
     found: dict[str, Removal] = {}
-    asked = set(addresses)
+    requested = set(addresses)
     for day, plan_hash in reversed(plans_with_ledgers(warehouse, repository.name)):
-        if not (left := asked - found.keys()):
+        if not (left := requested - found.keys()):
             break
         planned = _planned(warehouse, repository.name, plan_hash, left)
         if not planned:
@@ -135,15 +148,15 @@ def removals(warehouse: Warehouse, repository: Repository, addresses: Collection
 def deciding_row(rows: Collection[Row]) -> Row | None:
     """Return the newest row of an address that shows whether the object is gone, else the newest row of any kind.
 
-    The rule is that of `ledger.newest_conclusive`: finished outcomes count, and attempts with an unknown result.
+    This is the rule of `ledger.newest_conclusive`: finished outcomes count, and attempts with an unknown result.
     """
-    tried = Counter(row["fence"] for row in rows if row["outcome"] == Outcome.ATTEMPTED)
-    answered = Counter(row["fence"] for row in rows if row["outcome"] != Outcome.ATTEMPTED)
+    attempts = Counter(row["fence"] for row in rows if row["outcome"] == Outcome.ATTEMPTED)
+    results = Counter(row["fence"] for row in rows if row["outcome"] != Outcome.ATTEMPTED)
     deciding = [
         row
         for row in rows
         if row["outcome"] in FINISHED
-        or (row["outcome"] == Outcome.ATTEMPTED and tried[row["fence"]] > answered[row["fence"]])
+        or (row["outcome"] == Outcome.ATTEMPTED and attempts[row["fence"]] > results[row["fence"]])
     ]
     return max(
         deciding or rows, key=lambda row: (row["fence"], row["outcome"] != Outcome.ATTEMPTED, row["at"]), default=None
@@ -219,6 +232,6 @@ def _copy_of(warehouse: Warehouse, repository: Repository, plan_hash: str, addre
 
     try:
         quarantine = quarantine_of_plan(repository, find_plan(warehouse, repository.name, plan_hash))
-    except RetentionError:  # another configuration, or a variable that is not set here: only the URL is unknown
+    except RetentionError:  # the configuration differs, or a variable is not set here: only the copy's URL is unknown
         return None
     return quarantine.describe(address)

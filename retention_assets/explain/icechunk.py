@@ -3,7 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from retention_assets.config.configuration import Configuration
 from retention_assets.core.keepers import Keeper, old_enough_at, plan_day
 from retention_assets.core.states import CANDIDATE, FOREIGN, HELD, KEPT, WAITING, YOUNG
-from retention_assets.explain.answers import ABSENT, MISSING, ObjectAnswer
+from retention_assets.explain.explanations import ABSENT, MISSING, ObjectExplanation
 from retention_assets.explain.plans import PlanTables, Row, policy_of_plan, referring_repositories
 from retention_assets.icechunk.formats.ids import CANONICAL, decode_id
 from retention_assets.icechunk.formats.paths import (
@@ -45,7 +45,7 @@ from retention_assets.warehouse.reading import one_of, read_batches, read_direct
 
 _FILE = re.compile(f"(?:{SNAPSHOTS}|{TRANSACTIONS}|{MANIFESTS}|{CHUNKS}){CANONICAL}")
 _LISTED = ("address", "size", "last_modified")
-_SHOWN = 10  # snapshots that are named as keepers of a file
+_SHOWN = 10  # snapshots that are listed as keepers of a file
 _OF_SNAPSHOTS = pa.schema([("snapshot_id", pa.string()), ("manifest_id", pa.string())])
 _OF_MANIFESTS = pa.schema([("manifest_id", pa.string()), ("chunk_id", pa.string()), ("location", pa.string())])
 
@@ -56,26 +56,25 @@ class IcechunkExplainer:
 
     tables: PlanTables
     configuration: Configuration
-    policy: SnapshotPolicy | None = None  # judge by this policy; None: by the policy of the plan
-    settles: bool = True  # whether settling counts: a day is then when a file may go, else when it comes due
-    references_table: str = field(default=REPOSITORY_HISTORY.name, init=False)
+    policy: SnapshotPolicy | None = None  # the policy to apply; None: the policy of the plan
+    settles: bool = True  # True: `goes_on` includes the settling time; False: it is the day when a file comes due
 
     def snapshot(self, snapshot_id: str) -> Mapping[str, Any] | None:
-        """Return the decision on a snapshot, as a row of `expired_snapshots`; None: the plan saw none with this id."""
+        """Return the decision on a snapshot, as a row of `expired_snapshots`; None: the plan has no such snapshot."""
         return self._decisions.get(snapshot_id)
 
-    def objects(self, addresses: Collection[str]) -> list[ObjectAnswer]:
-        """Return the answer for each file: its state in the plan, who keeps it, and the day on which it will go."""
+    def objects(self, addresses: Collection[str]) -> list[ObjectExplanation]:
+        """Return the explanation of each file: its state in the plan, what keeps it, and when it will go."""
         asked = sorted(set(addresses))
         where = one_of("address", asked)
         listed = {row["address"]: row for row in self.tables.rows(STORAGE_INVENTORY.name, where, _LISTED)}
         due, live, snapshot_ids = self.tables.due(asked), self._live(asked), self._snapshots_with(asked)
-        if self.policy:  # another policy decides on all files but backups; `live` has what the plan's policy retains
+        if self.policy:  # another policy decides on all files except backups; `live` is from the plan's policy
             due = {address: row for address, row in due.items() if address.startswith(OVERWRITTEN)}
             live = {address for address in live if address not in snapshot_ids}
         found = [self._object(one, listed.get(one), due.get(one), live, snapshot_ids.get(one, set())) for one in asked]
-        unclear = [one.address for one in found if one.state in (HELD, CANDIDATE) and one.address not in due]
-        others = referring_repositories(self.configuration, self.tables.repository.name, unclear)
+        of_others = [one.address for one in found if one.state in (HELD, CANDIDATE) and one.address not in due]
+        others = referring_repositories(self.configuration, self.tables.repository.name, of_others)
         return [_held_by_others(one, others[one.address]) if one.address in others else one for one in found]
 
     @cached_property
@@ -99,7 +98,7 @@ class IcechunkExplainer:
         return {row["snapshot_id"]: row for row in self.tables.rows(EXPIRED_SNAPSHOTS.name)}
 
     def _live(self, addresses: Sequence[str]) -> set[str]:
-        """Return those of the manifests and chunks that a retained snapshot references."""
+        """Return the manifests and chunks in `addresses` that a retained snapshot references."""
         where = one_of("address", addresses) & pc.field("live")
         found = [self.tables.rows(table.name, where, ["address"]) for table in (REACHABLE_MANIFESTS, REACHABLE_CHUNKS)]
         return {row["address"] for rows in found for row in rows}
@@ -123,7 +122,7 @@ class IcechunkExplainer:
         return found
 
     def _manifests_of(self, chunks: Sequence[str]) -> list[tuple[str, str]]:
-        """Return (manifest, address of the chunk) of all manifests that name one of the chunks, by id or by URL."""
+        """Return (manifest, address of the chunk) of all manifests that reference a chunk of `chunks`, by id or URL."""
         if not chunks:
             return []
         ids = {address.removeprefix(CHUNKS): address for address in chunks}
@@ -142,34 +141,34 @@ class IcechunkExplainer:
 
     def _object(
         self, address: str, listed: Row | None, due: Row | None, live: set[str], snapshot_ids: set[str]
-    ) -> ObjectAnswer:
+    ) -> ObjectExplanation:
         keepers = self._keepers(address, live, snapshot_ids)
-        answer = ObjectAnswer(address, MISSING if keepers else ABSENT, listed is not None, kept_by=keepers)
+        explained = ObjectExplanation(address, MISSING if keepers else ABSENT, listed is not None, kept_by=keepers)
         if listed is None:
-            return answer
-        answer = replace(answer, size=listed["size"], last_modified=listed["last_modified"])
+            return explained
+        explained = replace(explained, size=listed["size"], last_modified=listed["last_modified"])
         if due is not None:
-            return self._due(answer, due)
+            return self._due(explained, due)
         if address.startswith("refs/"):
             released = self._forecast.released_on(needs_reference(address))
             detail = "it is a branch or tag; a sweep deletes it only with its expired history"
-            return replace(_kept_for_ever(answer, KEPT, "reference", detail), goes_on=released)
+            return replace(_kept_for_ever(explained, KEPT, "reference", detail), goes_on=released)
         if address in (REPO, CONFIG):
             return _kept_for_ever(
-                answer, KEPT, "repository", "it is one of the repository's own files, which always stay"
+                explained, KEPT, "repository", "it is one of the repository's own files, which always stay"
             )
         if address.startswith(OVERWRITTEN):
-            return self._backup(answer)
+            return self._backup(explained)
         if not _FILE.fullmatch(address):
             detail = "Icechunk does not generate such names, so the object is not the repository's own"
-            return _kept_for_ever(answer, FOREIGN, "foreign", detail)
-        return self._file(answer, snapshot_ids)
+            return _kept_for_ever(explained, FOREIGN, "foreign", detail)
+        return self._file(explained, snapshot_ids)
 
-    def _due(self, answer: ObjectAnswer, due: Row) -> ObjectAnswer:
+    def _due(self, explained: ObjectExplanation, due: Row) -> ObjectExplanation:
         waits = due.get("waits_until")
         ends = waits if waits is not None and waits > self._forecast.state.taken_at else None
         return replace(
-            answer,
+            explained,
             state=WAITING if ends else CANDIDATE,
             goes_on=ends.date() if ends else self.tables.plan.day,
             reason=due["reason"],
@@ -195,7 +194,7 @@ class IcechunkExplainer:
         if len(rows) > _SHOWN:
             found.append(Keeper("snapshot", "", f"{len(rows) - _SHOWN:,} more snapshots", None))
         if not found:
-            detail = "the history lists it as the log of a removed ancestor, or names it by a URL"
+            detail = "the history lists it as the transaction log of a removed ancestor, or references it by a URL"
             found = [Keeper("history", own, detail, None)]
         return tuple(found)
 
@@ -207,25 +206,27 @@ class IcechunkExplainer:
         names, times = (self._history[name].to_pylist() for name in ("snapshot_id", "flushed_at"))
         return dict(zip(names, times, strict=True))
 
-    def _file(self, answer: ObjectAnswer, snapshot_ids: set[str]) -> ObjectAnswer:
-        assert answer.last_modified is not None
+    def _file(self, explained: ObjectExplanation, snapshot_ids: set[str]) -> ObjectExplanation:
+        assert explained.last_modified is not None
         duration = self.tables.duration
-        old_enough = old_enough_at((answer.last_modified,), duration("grace") or timedelta(0))
+        old_enough = old_enough_at((explained.last_modified,), duration("grace") or timedelta(0))
         waits, today = self._waits, self.tables.plan.day
-        if answer.kept_by:
-            if any(keeper.kind == "history" for keeper in answer.kept_by) and not answer.address.startswith(
+        if explained.kept_by:
+            if any(keeper.kind == "history" for keeper in explained.kept_by) and not explained.address.startswith(
                 TRANSACTIONS
             ):
-                return replace(answer, state=KEPT)
-            released = self._forecast.released_on(needs_file(answer.address, {decode_id(one) for one in snapshot_ids}))
+                return replace(explained, state=KEPT)
+            released = self._forecast.released_on(
+                needs_file(explained.address, {decode_id(one) for one in snapshot_ids})
+            )
             end = None if released is None else datetime(released.year, released.month, released.day, tzinfo=UTC)
-            return replace(answer, state=KEPT, goes_on=end and plan_day(end, old_enough, waits, today))
-        if old_enough_at((answer.last_modified,), timedelta(0)) >= self._cutoff:
-            keeper = Keeper("age", answer.address, "it is too young: a commit may still reference it", old_enough)
-            return replace(answer, state=YOUNG, kept_by=(keeper,), goes_on=plan_day(None, old_enough, waits, today))
-        if self.policy and not (self._has_unread and answer.address.startswith((MANIFESTS, CHUNKS))):
-            return replace(answer, state=CANDIDATE, goes_on=today)
-        return _kept_for_ever(answer, HELD, "lost_files", "a lost snapshot or manifest may reference it")
+            return replace(explained, state=KEPT, goes_on=end and plan_day(end, old_enough, waits, today))
+        if old_enough_at((explained.last_modified,), timedelta(0)) >= self._cutoff:
+            keeper = Keeper("age", explained.address, "it is too young: a commit may still reference it", old_enough)
+            return replace(explained, state=YOUNG, kept_by=(keeper,), goes_on=plan_day(None, old_enough, waits, today))
+        if self.policy and not (self._has_unread and explained.address.startswith((MANIFESTS, CHUNKS))):
+            return replace(explained, state=CANDIDATE, goes_on=today)
+        return _kept_for_ever(explained, HELD, "lost_files", "a lost snapshot or manifest may reference it")
 
     @property
     def _waits(self) -> timedelta:
@@ -233,35 +234,35 @@ class IcechunkExplainer:
 
     @cached_property
     def _has_unread(self) -> bool:
-        """Whether snapshots or manifests are lost that no run ever read. Then no manifest and no chunk may go."""
+        """Whether a snapshot or manifest was lost before any run read it. Then no manifest or chunk may be deleted."""
         names = REACHABLE_MANIFESTS.name, REACHABLE_CHUNKS.name
         return any(self.tables.metadata(name).details.unread for name in names)
 
-    def _backup(self, answer: ObjectAnswer) -> ObjectAnswer:
-        """Return the answer for a backup below `overwritten/`, which is kept by its age alone."""
-        assert answer.last_modified is not None
-        backup = backup_named(answer.address.removeprefix(OVERWRITTEN))
+    def _backup(self, explained: ObjectExplanation) -> ObjectExplanation:
+        """Return the explanation for a backup below `overwritten/`, which is kept by its age alone."""
+        assert explained.last_modified is not None
+        backup = backup_named(explained.address.removeprefix(OVERWRITTEN))
         if backup is None:
-            return _kept_for_ever(answer, FOREIGN, "foreign", "Icechunk does not generate such names")
+            return _kept_for_ever(explained, FOREIGN, "foreign", "Icechunk does not generate such names")
         keeps, duration = self.tables.duration("collect_overwritten"), self.tables.duration
         if keeps is None:
-            return _kept_for_ever(answer, KEPT, "backup", "backups stay, since `collect_overwritten` is not set")
+            return _kept_for_ever(explained, KEPT, "backup", "backups stay, because `collect_overwritten` is not set")
         made = datetime.fromtimestamp(backup.written_at / 1000, UTC)
         grace = keeps + (duration("grace") or timedelta(0))
-        old_enough = old_enough_at((answer.last_modified, made), grace)
+        old_enough = old_enough_at((explained.last_modified, made), grace)
         if old_enough < self._cutoff + (duration("grace") or timedelta(0)):
-            return _kept_for_ever(answer, HELD, "lost_files", "the plan held it")
+            return _kept_for_ever(explained, HELD, "lost_files", "the plan did not list it, although it is old enough")
         keeper = Keeper(
-            "backup", answer.address, "it is a backup that is younger than `collect_overwritten`", old_enough
+            "backup", explained.address, "it is a backup that is younger than `collect_overwritten`", old_enough
         )
         goes_on = plan_day(None, old_enough, self._waits, self.tables.plan.day)
-        return replace(answer, state=KEPT, kept_by=(keeper,), goes_on=goes_on)
+        return replace(explained, state=KEPT, kept_by=(keeper,), goes_on=goes_on)
 
 
-def _kept_for_ever(answer: ObjectAnswer, state: str, kind: str, detail: str) -> ObjectAnswer:
-    return replace(answer, state=state, kept_by=(Keeper(kind, answer.address, detail, None),))
+def _kept_for_ever(explained: ObjectExplanation, state: str, kind: str, detail: str) -> ObjectExplanation:
+    return replace(explained, state=state, kept_by=(Keeper(kind, explained.address, detail, None),))
 
 
-def _held_by_others(answer: ObjectAnswer, names: Sequence[str]) -> ObjectAnswer:
+def _held_by_others(explained: ObjectExplanation, names: Sequence[str]) -> ObjectExplanation:
     detail = f"the repository {', '.join(names)} refers to an object of this name"
-    return _kept_for_ever(answer, HELD, "other_repository", detail)
+    return _kept_for_ever(explained, HELD, "other_repository", detail)

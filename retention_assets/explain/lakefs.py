@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
@@ -21,7 +21,7 @@ from retention_assets.core.states import (
     WAITING,
     YOUNG,
 )
-from retention_assets.explain.answers import ABSENT, MISSING, CommitSeen, EntrySeen, ObjectAnswer
+from retention_assets.explain.explanations import ABSENT, MISSING, CommitState, EntryState, ObjectExplanation
 from retention_assets.explain.plans import PlanTables, Row, policy_of_plan, referring_repositories
 from retention_assets.lakefs.names.generated import (
     canonical_name,
@@ -45,7 +45,7 @@ from retention_assets.tables import (
 )
 from retention_assets.warehouse.reading import one_of, read_batches, read_directory
 
-_SHOWN = 10  # commits of an entry in an answer
+_SHOWN = 10  # commits of an entry in an explanation
 _LISTED = ("address", "size", "last_modified")
 _PAIR = ("address", "key", "size", "added_at", "branches", "left_branches")
 _RANGE_COLUMNS = pa.schema(
@@ -56,39 +56,38 @@ _METARANGE_COLUMNS = pa.schema([("metarange_id", pa.string()), ("range_id", pa.s
 
 @dataclass(frozen=True)
 class LakeFSExplainer:
-    """Explains objects of one lakeFS repository. Small tables are read once, large ones only where they match."""
+    """Explains objects of one lakeFS repository. Of large tables, only the matching rows are read."""
 
     tables: PlanTables
     configuration: Configuration
-    policy: Policy | None = None  # judge by this policy; None: by the policy of the plan
-    settles: bool = True  # whether settling counts: a day is then when an object may go, else when it comes due
-    references_table: str = field(default=COMMIT_GRAPH.name, init=False)
+    policy: Policy | None = None  # the policy to apply; None: the policy of the plan
+    settles: bool = True  # True: `goes_on` includes the settling time; False: it is the day when an object comes due
 
     def may_be_address(self, asked: str) -> bool:
-        """Return whether lakeFS generates such names for objects. No path is then looked for."""
+        """Return whether lakeFS generates names like `asked` for objects. Such a name is not looked up as a path."""
         return is_generated_name(asked)
 
     def addresses_at(self, path: str) -> list[str]:
-        """Return the names of the objects that any commit shows at the path, sorted."""
+        """Return the sorted addresses of the objects that any commit has at the path."""
         rows = self.tables.rows(ADDRESSES.name, pc.field("key") == path, ["address"])
         return sorted({listed_name(row["address"]) for row in rows})
 
-    def commit(self, commit_id: str) -> CommitSeen | None:
-        """Return a commit as the plan saw it; None: the plan saw none with this id."""
+    def commit(self, commit_id: str) -> CommitState | None:
+        """Return the state of a commit in the plan; None: the plan has no commit with this id."""
         return self._commit(commit_id) if commit_id in self._kept.references.commits else None
 
-    def objects(self, addresses: Collection[str]) -> list[ObjectAnswer]:
-        """Return the answer for each address: its state in the plan, who keeps it, and the day on which it will go."""
+    def objects(self, addresses: Collection[str]) -> list[ObjectExplanation]:
+        """Return the explanation of each address: its state in the plan, what keeps it, and when it will go."""
         asked = sorted(set(addresses))
         where = one_of("address", asked)
         listed = {row["address"]: row for row in self.tables.rows(STORAGE_INVENTORY.name, where, _LISTED)}
         staged = {row["address"] for row in self.tables.rows(UNCOMMITTED_OBJECTS.name, where)}
         due, entries = self.tables.due(asked), self._entries(asked)
-        if self.policy:  # another policy lets other committed objects go; it does not change what is unreferenced
+        if self.policy:  # another policy releases other committed objects; the same objects are unreferenced
             due = {address: row for address, row in due.items() if row["reason"] == UNREFERENCED}
         found = [self._object(one, listed.get(one), entries.get(one, []), one in staged, due.get(one)) for one in asked]
-        unclear = [one.address for one in found if one.state in (MAY_BE_STAGED, CANDIDATE) and one.address not in due]
-        others = referring_repositories(self.configuration, self.tables.repository.name, unclear)
+        of_others = [one.address for one in found if one.state in (MAY_BE_STAGED, CANDIDATE) and one.address not in due]
+        others = referring_repositories(self.configuration, self.tables.repository.name, of_others)
         return [_held_by_others(one, others[one.address]) if one.address in others else one for one in found]
 
     @cached_property
@@ -177,31 +176,31 @@ class LakeFSExplainer:
 
     def _object(
         self, address: str, listed: Row | None, entries: Sequence[Entry], is_staged: bool, due: Row | None
-    ) -> ObjectAnswer:
+    ) -> ObjectExplanation:
         keepers = tuple(keeper for entry in entries for keeper in keepers_of(entry, self._kept))
         if is_staged:
             keepers += (Keeper("staged", address, "it is staged on a branch and not committed yet", None),)
         elif not entries and not self._staged_known:
             keepers += (Keeper("staged", address, "no staged list is known, so it may be staged", None),)
-        answer = ObjectAnswer(
+        explained = ObjectExplanation(
             address, ABSENT, listed is not None, kept_by=keepers, entries=tuple(self._entry(one) for one in entries)
         )
         if listed is None:
-            return replace(answer, state=MISSING if keepers else ABSENT)
-        answer = replace(answer, size=listed["size"], last_modified=listed["last_modified"])
+            return replace(explained, state=MISSING if keepers else ABSENT)
+        explained = replace(explained, size=listed["size"], last_modified=listed["last_modified"])
         if due is not None:
-            return self._due(answer, due)
+            return self._due(explained, due)
         if self._is_foreign(address):
             detail = "lakeFS does not generate such names, so the object is not the repository's own"
-            return replace(answer, state=FOREIGN, kept_by=(Keeper("foreign", address, detail, None),))
-        return self._classified(answer, listed, entries)
+            return replace(explained, state=FOREIGN, kept_by=(Keeper("foreign", address, detail, None),))
+        return self._classified(explained, listed, entries)
 
-    def _due(self, answer: ObjectAnswer, due: Row) -> ObjectAnswer:
+    def _due(self, explained: ObjectExplanation, due: Row) -> ObjectExplanation:
         waits = due.get("waits_until")
         return replace(
-            answer,
-            state=CANDIDATE if waits is None or waits <= self._named_at else WAITING,
-            goes_on=self.tables.plan.day if waits is None or waits <= self._named_at else waits.date(),
+            explained,
+            state=CANDIDATE if waits is None or waits <= self._references_at else WAITING,
+            goes_on=self.tables.plan.day if waits is None or waits <= self._references_at else waits.date(),
             reason=due["reason"],
             rule_ids=tuple(due["rule_ids"]),
             due_since=due["due_since"],
@@ -209,33 +208,35 @@ class LakeFSExplainer:
         )
 
     @cached_property
-    def _named_at(self) -> datetime:
+    def _references_at(self) -> datetime:
         return self.tables.metadata(COMMIT_GRAPH.name).taken_at
 
-    def _classified(self, answer: ObjectAnswer, listed: Row, entries: Sequence[Entry]) -> ObjectAnswer:
-        """Return the answer for an object that the plan did not name: kept, held, young, or perhaps staged."""
+    def _classified(self, explained: ObjectExplanation, listed: Row, entries: Sequence[Entry]) -> ObjectExplanation:
+        """Return the explanation of an object that is neither a candidate nor waits."""
         duration = self.tables.duration
         grace = duration("grace") or timedelta(0)
         if not entries:
             grace = max(grace, duration("token_life") or timedelta(0))
-        old_enough = old_enough_at((listed["last_modified"], issued(answer.address)), grace)
+        old_enough = old_enough_at((listed["last_modified"], issued(explained.address)), grace)
         settles = self.settles and (not entries or self.tables.plan.terms.get("settle_expired", "true") == "true")
         waits = (duration("settle") or timedelta(0)) if settles else timedelta(0)
-        today, keepers = self.tables.plan.day, answer.kept_by
+        today, keepers = self.tables.plan.day, explained.kept_by
         if keepers:
             of_commits = any(keeper.kind in ("branch", "commit") for keeper in keepers)
             unknown = not entries and not self._staged_known
             end = released_at(keepers)
             goes_on = None if end is None else plan_day(end, old_enough, waits, today)
-            return replace(answer, state=KEPT if of_commits or unknown else HELD, goes_on=goes_on)
+            return replace(explained, state=KEPT if of_commits or unknown else HELD, goes_on=goes_on)
         if old_enough >= self._oldest_input:
             detail = "it is too young: an upload may still be linked or committed"
-            keeper = Keeper("age", answer.address, detail, old_enough)
-            return replace(answer, state=YOUNG, kept_by=(keeper,), goes_on=plan_day(None, old_enough, waits, today))
+            keeper = Keeper("age", explained.address, detail, old_enough)
+            return replace(explained, state=YOUNG, kept_by=(keeper,), goes_on=plan_day(None, old_enough, waits, today))
         if self.policy and entries:
-            return replace(answer, state=CANDIDATE, goes_on=today)
-        detail = "the head of a branch has the same content, so it may be staged there without being in any list"
-        return replace(answer, state=MAY_BE_STAGED, kept_by=(Keeper("same_content", answer.address, detail, None),))
+            return replace(explained, state=CANDIDATE, goes_on=today)
+        detail = "the head of a branch has the same content, so it may be staged there although no list shows it"
+        return replace(
+            explained, state=MAY_BE_STAGED, kept_by=(Keeper("same_content", explained.address, detail, None),)
+        )
 
     def _is_foreign(self, address: str) -> bool:
         if not is_generated_name(address):
@@ -246,11 +247,11 @@ class LakeFSExplainer:
         used = pc.match_substring_regex(pc.field("address"), f"^(?:{pattern})$")
         return not self.tables.rows(ADDRESSES.name, used, ["address"])
 
-    def _entry(self, entry: Entry) -> EntrySeen:
+    def _entry(self, entry: Entry) -> EntryState:
         ends, rule = lifecycle_end(entry, self._kept.policy.lifecycle)
         commits = self._kept.references.commits
         newest = sorted(entry.commits, key=lambda one: commits[one].created_at, reverse=True)
-        return EntrySeen(
+        return EntryState(
             path=entry.path,
             branches=entry.branches,
             added_at=entry.added_at,
@@ -261,9 +262,9 @@ class LakeFSExplainer:
             lifecycle_due=ends,
         )
 
-    def _commit(self, commit_id: str) -> CommitSeen:
+    def _commit(self, commit_id: str) -> CommitState:
         activity = self._kept.activity[commit_id]
-        return CommitSeen(
+        return CommitState(
             commit_id,
             self._kept.references.commits[commit_id].created_at,
             activity.active,
@@ -285,6 +286,6 @@ def _policy_of_files(repository: Repository) -> Policy:
     return policy_of_files(repository)
 
 
-def _held_by_others(answer: ObjectAnswer, names: Sequence[str]) -> ObjectAnswer:
+def _held_by_others(explained: ObjectExplanation, names: Sequence[str]) -> ObjectExplanation:
     detail = f"the repository {', '.join(names)} refers to an object of this name"
-    return replace(answer, state=HELD, kept_by=(Keeper("other_repository", names[0], detail, None),))
+    return replace(explained, state=HELD, kept_by=(Keeper("other_repository", names[0], detail, None),))

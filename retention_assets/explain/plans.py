@@ -1,4 +1,4 @@
-"""The plan that explains an object, the rows of its tables, its policy, and references from other repositories."""
+"""Reads the plan that an explanation uses: its tables, its policy, and references from other repositories."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.config.durations import parse_duration
 from retention_assets.errors import ConfigurationError, GuardRefused, TableContractError
-from retention_assets.explain.answers import PlanSeen
+from retention_assets.explain.explanations import UsedPlan
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.approval import APPROVALS
@@ -55,7 +55,7 @@ class PlanTables:
         yield from scan_directory(self.warehouse, *parts, schema=schema, columns=columns)
 
     def due(self, addresses: Collection[str]) -> dict[str, Row]:
-        """Return the rows of those of the addresses that the plan named, waiting objects included, by address."""
+        """Return the plan's row of each address that is a candidate or waits. Other addresses are omitted."""
         name, where = self.repository.name, one_of("address", addresses)
         made = made_name(self.plan)
         if self.warehouse.is_complete(name, DUE_OBJECTS.name, made):
@@ -73,11 +73,11 @@ class PlanTables:
             return value if isinstance(value, timedelta) else None
         return None if written == "null" else parse_duration(written)
 
-    def seen(self, references: str) -> PlanSeen:
-        """Return the plan as an explanation shows it. `references`: the table that has its references."""
+    def used_plan(self, references: str) -> UsedPlan:
+        """Return the plan as an explanation shows it. `references`: the name of the table with its references."""
         plan, document = self.plan, approval_of(self.warehouse, self.repository.name, self.plan.plan_hash)
         by = document.get("approved_by") if document else None
-        return PlanSeen(plan.day, plan.plan_hash, plan.made_at, self.metadata(references).taken_at, by)
+        return UsedPlan(plan.day, plan.plan_hash, plan.made_at, self.metadata(references).taken_at, by)
 
 
 def newest_plan(warehouse: Warehouse, repository: Repository, day: date | None) -> tuple[PlanTables, list[str]]:
@@ -130,7 +130,7 @@ def policy_of_plan[P: (Policy, SnapshotPolicy)](
 def referring_repositories(
     configuration: Configuration, repository: str, addresses: Collection[str]
 ) -> dict[str, list[str]]:
-    """Return for each address the other repositories that refer to an object whose name has the same last part."""
+    """Return the other repositories that refer to an object with the same last name part, for each address."""
     if not addresses:
         return {}
     warehouse, found = Warehouse(configuration.warehouse), dict[str, list[str]]()
@@ -155,5 +155,5 @@ def _last_parts(warehouse: Warehouse, other: Repository) -> set[str]:
         where = pc.match_substring(pc.field("address"), "://")
         parts = other.name, ADDRESSES.name, newest
         written = read_directory(warehouse, *parts, schema=ADDRESSES.schema, where=where)["address"]
-    plain = {text.split("?")[0].split("#")[0] for text in written.to_pylist()}
-    return {spelled.rpartition("/")[2] for text in plain for spelled in (text, unquote(text))}
+    locations = {text.split("?")[0].split("#")[0] for text in written.to_pylist()}
+    return {spelled.rpartition("/")[2] for text in locations for spelled in (text, unquote(text))}

@@ -1,7 +1,7 @@
-"""What comes due on the coming days if nobody changes anything, under the policy of a plan or under another one.
+"""Forecasts what comes due on the coming days if nobody changes anything, under a plan's policy or another policy.
 
-Each object is judged as `explain` judges it. Objects are explained in batches, so memory does not grow with the
-repository; the time does: about 0.2 ms for each object.
+Each object is classified in the same way as by `explain`. Objects are explained in batches, so memory does not grow
+with the repository. The time grows by about 0.2 ms for each object.
 """
 
 from collections import defaultdict
@@ -13,7 +13,8 @@ from typing import Any
 from retention_assets.config.configuration import Configuration
 from retention_assets.core.amounts import NO_PATH, Amount, sum_of
 from retention_assets.core.states import CANDIDATE, WAITING
-from retention_assets.explain.answers import ObjectAnswer, plain
+from retention_assets.explain.explaining import explainer_of
+from retention_assets.explain.explanations import ObjectExplanation, plain
 from retention_assets.explain.plans import PlanTables
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
@@ -26,25 +27,25 @@ Days = Mapping[date | None, Mapping[str, Amount]]  # by day and prefix; None: no
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What comes due when, by day and prefix.
+    """The amounts that come due, by day and prefix.
 
-    An object comes due on the first day whose plan names it, as a candidate or as one that waits to settle. On the day
-    of the plan itself everything is due that the plan names. Nobody writes, deletes or sweeps in the meantime.
+    An object comes due on the first day whose plan lists it as a candidate or as a waiting object. The first day has
+    all candidates and waiting objects of the plan. The forecast assumes that nobody writes, deletes or sweeps.
     """
 
     policy_hash: str
     first: date  # the day of the plan
     last: date  # the last of the days
     days: Mapping[date, Mapping[str, Amount]]  # from `first` to `last`; days on which nothing comes due are left out
-    later: Amount  # what comes due after `last`
-    never: Amount  # for which no day is known: it stays as long as nobody changes anything
+    later: Amount  # objects that come due after `last`
+    never: Amount  # objects without a known day: they stay as long as nobody changes anything
 
     def total(self, day: date) -> Amount:
-        """Return what comes due on a day."""
+        """Return the amount that comes due on a day."""
         return sum_of(self.days.get(day, {}).values())
 
     def due_until(self, day: date) -> Amount:
-        """Return what a plan of this day finds due if nothing was swept before it."""
+        """Return the amount that a plan of this day finds due if nothing was swept before."""
         return sum_of(self.total(one) for one in self.days if one <= day)
 
     def document(self) -> dict[str, Any]:
@@ -67,14 +68,15 @@ class Forecast:
 def forecast_of(
     configuration: Configuration, tables: PlanTables, days: int, policy: Policy | SnapshotPolicy | None = None
 ) -> Forecast:
-    """Return what comes due from the day of the plan to `days` later. `policy`: None: the policy of the plan.
+    """Return the forecast from the day of the plan to `days` later. If `policy` is None, the plan's policy applies.
 
-    Errors: TableContractError without a table; GuardRefused when a hold of `policy` names what does not exist.
+    Errors: TableContractError when a table is missing; GuardRefused when a hold of `policy` names a branch, tag, commit
+    or snapshot that does not exist.
     """
     first = tables.plan.day
     last = first + timedelta(days=days)
     found: defaultdict[date | None, defaultdict[str, Amount]] = defaultdict(lambda: defaultdict(Amount))
-    for one in _answers(configuration, tables, policy):
+    for one in _explanations(configuration, tables, policy):
         day, prefix = _due_on(one, first), _prefix_of(one, tables.repository.is_icechunk)
         kept = found[day] if day is None or day <= last else found[date.max]
         kept[prefix] = sum_of((kept[prefix], Amount(1, one.size or 0)))
@@ -84,38 +86,24 @@ def forecast_of(
     return Forecast(policy_hash, first, last, within, later, never)
 
 
-def _answers(
+def _explanations(
     configuration: Configuration, tables: PlanTables, policy: Policy | SnapshotPolicy | None
-) -> Iterator[ObjectAnswer]:
-    explainer = _explainer(configuration, tables, policy)
+) -> Iterator[ObjectExplanation]:
+    explainer = explainer_of(configuration, tables, policy, settles=False)
     for batch in tables.batches(STORAGE_INVENTORY.name, ("address",)):
         for start in range(0, batch.num_rows, _AT_ONCE):
             yield from explainer.objects(batch["address"].slice(start, _AT_ONCE).to_pylist())
 
 
-def _explainer(configuration: Configuration, tables: PlanTables, policy: Policy | SnapshotPolicy | None) -> Any:
-    if tables.repository.is_icechunk:  # these imports take a part of a second each, and only one is needed
-        from retention_assets.explain.icechunk import IcechunkExplainer
-
-        assert not isinstance(policy, Policy)
-        return IcechunkExplainer(tables, configuration, policy, settles=False)
-    from retention_assets.explain.lakefs import LakeFSExplainer
-
-    assert not isinstance(policy, SnapshotPolicy)
-    return LakeFSExplainer(tables, configuration, policy, settles=False)
-
-
-def _due_on(one: ObjectAnswer, today: date) -> date | None:
+def _due_on(one: ObjectExplanation, today: date) -> date | None:
     if one.state in (CANDIDATE, WAITING):
         return today
-    if any(
-        keeper.kind == "reference" for keeper in one.kept_by
-    ):  # a sweep deletes it with the history: no plan names it
-        return None
+    if any(keeper.kind == "reference" for keeper in one.kept_by):
+        return None  # a sweep deletes it with the history, so no plan lists it
     return one.goes_on
 
 
-def _prefix_of(one: ObjectAnswer, is_icechunk: bool) -> str:
+def _prefix_of(one: ObjectExplanation, is_icechunk: bool) -> str:
     path = one.address if is_icechunk else min((entry.path for entry in one.entries), default=None)
     if path is None:
         return NO_PATH

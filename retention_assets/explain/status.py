@@ -1,4 +1,4 @@
-"""The state of each repository: newest plan, approval, last sweep, quarantine, trend, and the actions that it needs."""
+"""Reports the status of each repository: plan, approval, last sweep, quarantine, trend, and required actions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.core.amounts import Amount
 from retention_assets.core.states import WAITING
 from retention_assets.errors import RetentionError
-from retention_assets.explain.answers import plain
+from retention_assets.explain.explanations import plain
 from retention_assets.explain.plans import approval_of
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import BUDGET, beyond_budget
@@ -31,7 +31,7 @@ APPROVED, WITHIN_BUDGET, NOT_APPROVED, WITHDRAWN, LAPSED = (
 
 
 @dataclass(frozen=True, slots=True)
-class SweepSeen:
+class LastSweep:
     """The newest sweep of a repository, as its audit record has it."""
 
     day: date
@@ -66,21 +66,26 @@ class RepositoryStatus:
     monthly_cost: float | None  # of the candidates; None: no price is configured
     approval: str | None
     approved_by: str | None
-    sweep: SweepSeen | None
+    sweep: LastSweep | None
     quarantine: tuple[InQuarantine, ...]
-    trend: tuple[tuple[date, int], ...]  # bytes that each of the last plans would free or lets wait, oldest first
+    trend: tuple[tuple[date, int], ...]  # day and bytes (candidates and waiting) of the last plans, oldest first
     stopped_by: str | None
-    running: str | None  # who sweeps now
+    running: str | None  # the owner of the sweep that runs now
     needs: tuple[str, ...]  # a sentence for each required action; `{program}` stands for the command
 
     def document(self) -> dict[str, Any]:
         """Return the status for JSON."""
         plan = self.plan
-        seen = plan and {"day": plan.day, "plan_hash": plan.plan_hash, "made_at": plan.made_at, "blocked": plan.blocked}
+        newest = plan and {
+            "day": plan.day,
+            "plan_hash": plan.plan_hash,
+            "made_at": plan.made_at,
+            "blocked": plan.blocked,
+        }
         rest = {name: getattr(self, name) for name in self.__slots__ if name not in ("plan", "trend")}
         parts = {name: _document(value) for name, value in rest.items()}
         trend = [{"day": day, "bytes": size} for day, size in self.trend]
-        document: dict[str, Any] = plain({**parts, "plan": seen, "trend": trend})
+        document: dict[str, Any] = plain({**parts, "plan": newest, "trend": trend})
         return document
 
 
@@ -209,12 +214,12 @@ def _records(warehouse: Warehouse, name: str) -> list[Mapping[str, Any]]:
     return list(warehouse.read_documents(name, RECORDS))
 
 
-def _last_sweep(records: Sequence[Mapping[str, Any]]) -> SweepSeen | None:
+def _last_sweep(records: Sequence[Mapping[str, Any]]) -> LastSweep | None:
     sweeps = [one for one in records if one["kind"] == "sweep"]
     if not sweeps:
         return None
     newest = sweeps[-1]
-    return SweepSeen(
+    return LastSweep(
         date.fromisoformat(newest["day"]),
         newest["plan_hash"],
         datetime.fromisoformat(newest["ended"]),
@@ -225,7 +230,7 @@ def _last_sweep(records: Sequence[Mapping[str, Any]]) -> SweepSeen | None:
 
 
 def _in_quarantine(records: Sequence[Mapping[str, Any]], keep: timedelta) -> Iterator[InQuarantine]:
-    """Yield the plans whose newest record counts quarantined objects. Their time begins with the last sweep's end."""
+    """Yield the plans whose newest record has quarantined objects. Their time begins when the last sweep ends."""
     newest: dict[tuple[str, str], Mapping[str, Any]] = {}
     swept: dict[tuple[str, str], datetime] = {}
     for record in records:

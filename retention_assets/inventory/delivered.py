@@ -1,4 +1,4 @@
-"""Reads the inventories that Amazon S3 delivers to a folder: which deliveries exist, are complete, and cover a day.
+"""Reads the inventories that Amazon S3 delivers to a folder: lists the deliveries, and reads manifests and files.
 
 A delivery has the name of its folder, `YYYY-MM-DDTHH-MMZ`: the start of the scan in UTC. So sorted names are in order
 of time. The folders `data/` and `hive/` lie beside the deliveries.
@@ -7,7 +7,6 @@ Source: Amazon S3 User Guide, "Locating your inventory list".
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 import pyarrow as pa
 
@@ -18,7 +17,6 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 
 _DELIVERY = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
-_TIME = "%Y-%m-%dT%H-%MZ"
 
 
 class Inventory:
@@ -41,12 +39,9 @@ class Inventory:
             return False
         return True
 
-    def newest_complete(self, not_after: datetime | None = None) -> str | None:
-        """Return the newest complete delivery whose scan began at or before `not_after`; None when there is none."""
-        for delivery in reversed(self.deliveries()):
-            if (not_after is None or scan_start(delivery) <= not_after) and self.is_complete(delivery):
-                return delivery
-        return None
+    def newest_complete(self) -> str | None:
+        """Return the newest complete delivery; None when there is none."""
+        return next((delivery for delivery in reversed(self.deliveries()) if self.is_complete(delivery)), None)
 
     def load_manifest(self, delivery: str) -> Manifest:
         """Return the manifest of a delivery.
@@ -89,22 +84,12 @@ class Inventory:
             if key[:depth] == folder[start:] and not {"", ".", ".."} & set(key[depth:]):
                 return "/".join(key[depth:])
         raise CorruptFile(
-            f"{manifest.name}: its file {file.key!r} does not lie in the inventory's folder {self.url}. It was not "
-            f"read and nothing was deleted. Name the folder that the key begins with, or a copy with the same path."
+            f"{manifest.name}: its file {file.key!r} does not lie in the inventory's folder {self.url}. The file was "
+            f"not read and nothing was deleted. Set `inventory` to the folder that the key begins with, or to a copy "
+            f"with the same path."
         )
 
 
 def is_delivery(name: str) -> bool:
-    """Return whether a folder's name is that of a delivery, `YYYY-MM-DDTHH-MMZ`; `data` and `hive` are not."""
+    """Return whether a folder is a delivery, by its name: `YYYY-MM-DDTHH-MMZ`, in contrast to `data` and `hive`."""
     return _DELIVERY.fullmatch(name) is not None
-
-
-def scan_start(delivery: str) -> datetime:
-    """Return the start of a delivery's scan (UTC), read from its name. Raises: CorruptFile for any other name."""
-    try:
-        return datetime.strptime(delivery, _TIME).replace(tzinfo=UTC)
-    except ValueError as error:
-        raise CorruptFile(
-            f"{delivery!r}: is not the name of a delivery, such as 2026-11-01T00-00Z. It was not used. "
-            "Check `inventory.url`: it names the folder `…/source-bucket/config-ID`."
-        ) from error

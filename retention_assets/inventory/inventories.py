@@ -1,4 +1,4 @@
-"""Reads the inventories that the store delivered into rows of `storage_inventory`, on executors."""
+"""Reads the newest delivered inventories as rows of `storage_inventory`, on executors."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -50,7 +50,7 @@ def bucket_and_prefix(namespace: str) -> tuple[str, str]:
     if scheme != "s3" or not bucket:
         raise ConfigurationError(
             f"{namespace}: an S3 inventory lists s3:// namespaces only. Nothing was read or deleted. "
-            f"List the store itself instead: remove the repository's inventory."
+            f"Remove `inventory` from the configuration of the repository, so that the store itself is listed."
         )
     return bucket, f"{path}/" if path else ""
 
@@ -66,7 +66,7 @@ def require_bucket_listed(manifests: Sequence[Manifest], namespace: str) -> None
         listed = ", ".join(sorted({manifest.source_bucket for manifest in manifests})) or "nothing"
         raise ConfigurationError(
             f"{namespace}: the repository's inventories list {listed}, not the bucket {bucket!r}. Nothing was deleted. "
-            f"Name the folder of an inventory of that bucket: `…/{bucket}/<inventory>`."
+            f"Set `inventory` to the folder of an inventory of that bucket: `…/{bucket}/<inventory>`."
         )
 
 
@@ -121,7 +121,7 @@ def _newest(access: StoreAccess, expected: str) -> tuple[StoreAccess, Manifest]:
     if manifest.file_format.value.lower() != expected.lower():
         raise ConfigurationError(
             f"{inventory.url}: the inventory's files are {manifest.file_format.value}, `inventory.format` says "
-            f"{expected}. Nothing was deleted. Correct it."
+            f"{expected}. Nothing was deleted. Correct `inventory.format`."
         )
     return access, manifest
 

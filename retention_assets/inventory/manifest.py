@@ -146,10 +146,10 @@ def _require_columns(columns: tuple[str, ...], name: str) -> None:
         required += ["is_latest", "is_delete_marker"]  # without them an old version would count as the object
     if missing := [column for column in required if column not in columns]:
         raise unusable(
-            name, f"the inventory lacks {', '.join(missing)}", "Add the fields to the inventory's configuration."
+            name, f"the inventory is missing {', '.join(missing)}", "Add the fields to the inventory's configuration."
         )
     if len(set(columns)) < len(columns):
-        raise unusable(name, f"fileSchema names a column twice: {', '.join(columns)}")
+        raise unusable(name, f"fileSchema has a column twice: {', '.join(columns)}")
 
 
 def _first_problem(error: ValidationError) -> str:

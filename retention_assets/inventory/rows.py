@@ -120,7 +120,7 @@ def _objects(content: Buffer, manifest: Manifest, name: str) -> Iterator[pa.Reco
         for batch in batches:
             yield _current(batch, manifest, wanted, name)
     except (pa.ArrowException, OSError) as error:
-        raise unusable(name, f"is not the {manifest.file_format} file it should be ({error})") from error
+        raise unusable(name, f"is not a valid {manifest.file_format} file ({error})") from error
 
 
 def _csv_batches(content: pa.Buffer, manifest: Manifest, wanted: list[str]) -> Iterator[pa.RecordBatch]:
@@ -153,7 +153,7 @@ def _parquet_batches(content: pa.Buffer, manifest: Manifest, wanted: list[str]) 
 def _current(batch: pa.RecordBatch, manifest: Manifest, wanted: list[str], name: str) -> pa.RecordBatch:
     """Return the latest versions of `batch` that are not delete markers."""
     if missing := [column for column in wanted if column not in batch.schema.names]:
-        raise unusable(name, f"lacks {', '.join(missing)}, which the manifest names")
+        raise unusable(name, f"is missing {', '.join(missing)}, which the manifest lists")
     if not pc.all(pc.equal(batch["bucket"], pa.scalar(manifest.source_bucket))).as_py():
         raise unusable(name, f"has rows of another bucket than {manifest.source_bucket!r}")
     if manifest.lists_versions:

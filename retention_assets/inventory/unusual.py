@@ -11,7 +11,7 @@ from retention_assets.warehouse.warehouse import Rows
 
 
 def is_unusual(address: Column) -> Column:
-    """Return whether a name has an empty, `.` or `..` segment, ends with a slash, or has a control character."""
+    """Return whether a key has an empty, `.` or `..` segment, ends with a slash, or has a control character."""
     return address.rlike(rf"(^|/)\.{{0,2}}(/|{END})|[\x00-\x1f\x7f]")
 
 
@@ -25,16 +25,16 @@ def unusual_counts() -> list[Column]:
 
 
 def unusual_names(counted: Mapping[str, Any]) -> str | None:
-    """Return the number of keys that are not paths, with the first of them; None when there are none.
+    """Return a text with the number of keys that are not valid paths, and the first one; None when there are none.
 
     `counted`: the values of `unusual_counts`, by name.
     """
     if not counted[_NUMBER]:
         return None
-    return f"{counted[_NUMBER]:,} keys, {counted[_FIRST]!r} first, have a name that is no path"
+    return f"{counted[_NUMBER]:,} keys are not valid paths (first: {counted[_FIRST]!r})"
 
 
 def name_warnings(inventory: Rows) -> list[str]:
-    """Return a warning about keys that are not paths; an empty list when there are none."""
+    """Return a warning about keys that are not valid paths; an empty list when there are none."""
     names = inventory.details.unusual_names
-    return [f"In the store {names}. They count as foreign and stay."] if names else []
+    return [f"In the store, {names}. They are classified as foreign and are never deleted."] if names else []

@@ -227,7 +227,9 @@ FAULTS = (
     ("spoil", "seen", "remedy"),
     [
         pytest.param(_no_checksum, "no complete inventory", "Wait for one .* or remove `inventory`", id="no_checksum"),
-        pytest.param(_another_format, "files are Parquet, `inventory.format` says ORC", "Correct it", id="format"),
+        pytest.param(
+            _another_format, "files are Parquet, `inventory.format` says ORC", "Correct `inventory.format`", id="format"
+        ),
     ],
 )
 def test_a_delivery_that_cannot_be_used_is_refused_before_any_of_its_files_is_read(

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from retention_assets.explain.answers import ObjectAnswer
 from retention_assets.explain.explaining import explain, explain_objects
+from retention_assets.explain.explanations import ObjectExplanation
 from retention_assets.icechunk.formats.paths import backup_named
 from tests.assets.icechunk_lake import AS_OF, DAY, LONG_AGO, NAME, IcechunkLake, at, files_of, new_icechunk_lake
 from tests.end_to_end.command import run
@@ -62,7 +62,7 @@ class Explained:
     case: Case
     lake: IcechunkLake
     ids: Mapping[str, str]
-    answers: Mapping[str, ObjectAnswer]
+    answers: Mapping[str, ObjectExplanation]
 
     def collected(self, days: int, copy: Path) -> set[str]:
         """Return the files that icechunk removes from a copy when it expires and collects so many days later."""

@@ -10,8 +10,8 @@ import pytest
 
 from retention_assets.config.configuration import Configuration
 from retention_assets.core.keepers import old_enough_at
-from retention_assets.explain.answers import ObjectAnswer
 from retention_assets.explain.explaining import explain, explain_objects
+from retention_assets.explain.explanations import ObjectExplanation
 from retention_assets.lakefs.names.generated import issued
 from retention_assets.state.plan import Plan, load_plan
 from retention_assets.warehouse.warehouse import Warehouse
@@ -46,7 +46,7 @@ class Explained:
     case: Case
     configuration: Configuration
     plan: Plan
-    answers: Mapping[str, ObjectAnswer]
+    answers: Mapping[str, ObjectExplanation]
 
     @property
     def truth(self) -> Truth:
@@ -105,7 +105,7 @@ def test_each_object_goes_on_the_first_day_on_which_brute_force_finds_nothing_th
         assert addresses - too_young <= truth.live(day - timedelta(days=1))
 
 
-def _old_enough(answer: ObjectAnswer) -> date:
+def _old_enough(answer: ObjectExplanation) -> date:
     return old_enough_at((answer.last_modified, issued(answer.address)), GRACE).date()
 
 

@@ -131,7 +131,7 @@ def test_an_altered_file_is_refused(file_format):
 @every_format
 def test_a_truncated_file_whose_manifest_agrees_is_refused_all_the_same(file_format):
     made = make_inventory(listed_rows("meadow"), "lake", SCANNED, file_format, files=1)
-    with pytest.raises(CorruptFile, match=f"is not the {file_format} file it should be"):
+    with pytest.raises(CorruptFile, match=f"is not a valid {file_format} file"):
         keys(of(made, made.objects[made.files[0]][:-9]))
 
 

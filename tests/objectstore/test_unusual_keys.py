@@ -150,6 +150,6 @@ def test_they_are_foreign_told_of_and_missed_in_no_place(spark: SparkSession, bu
     assert {row[0] for row in marked if row[1]} == set(unusual)
     assert {row[0] for row in marked if row[2]} == {name for name in USUAL if name.startswith(SLICE)}
     assert unusual_names(listed.agg(*unusual_counts()).first()) == (
-        f"{len(unusual)} keys, '..' first, have a name that is no path"
+        f"{len(unusual)} keys are not valid paths (first: '..')"
     )
     assert unusual_names(listed.where("address = 'top'").agg(*unusual_counts()).first()) is None

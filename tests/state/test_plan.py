@@ -241,10 +241,9 @@ def test_the_policy_of_a_plan_is_stored_with_the_keys_of_earlier_versions(wareho
 
 
 def test_keys_that_are_no_paths_are_warned_of(spark: SparkSession, warehouse: Warehouse) -> None:
-    made = planned(spark, warehouse, replace(WORLD, unusual="2 keys, 'a//b' first, have a name that is no path"))
-    assert "In the store 2 keys, 'a//b' first, have a name that is no path. They count as foreign and stay." in (
-        made.warnings
-    )
+    unusual = "2 keys are not valid paths (first: 'a//b')"
+    made = planned(spark, warehouse, replace(WORLD, unusual=unusual))
+    assert f"In the store, {unusual}. They are classified as foreign and are never deleted." in made.warnings
 
 
 def test_old_references_and_no_grace_period_are_warned_of(spark: SparkSession, warehouse: Warehouse) -> None:

@@ -24,7 +24,7 @@ NOTES = {
     "instance": "",
     "known": "false",
     "legacy_kinds": "linked root",
-    "unusual_names": "1 keys, '..' first, have a name that is no path",
+    "unusual_names": "1 keys are not valid paths (first: '..')",
     "fell_back": "there is no inventory of an earlier run",
     "clean_at": "2026-11-20T01:02:03.000004+00:00",
     "storage": "s3://lake/orchard",

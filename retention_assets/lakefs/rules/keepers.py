@@ -112,7 +112,7 @@ def _due_under(rule: LifecycleRule, entry: Entry) -> datetime | None:
 
 
 def _keepers(entry: Entry, kept: KeptCommits, ends: datetime | None, rule: str | None) -> Iterator[Keeper]:
-    limit = f"; the lifecycle rule {rule} ends this" if rule else ""
+    limit = f"; the lifecycle rule {rule} releases it" if rule else ""
     for commit_id in entry.commits:
         for branch in kept.heads.get(commit_id, ()):
             yield Keeper("branch", branch, f"the head of branch {branch} has it{limit}", ends, entry.path)
@@ -135,10 +135,11 @@ def _of_commits(
     last = max(commits, key=lambda one: (_order(kept.activity[one].due_since), one))
     until, by = kept.activity[last].due_since, kept.activity[last].rule_id
     count = "1 active commit has" if len(commits) == 1 else f"{len(commits):,} active commits have"
-    why = f"under the rule {RETENTION_IDS}{by}" if by else "which never expires"
+    under = f" under the rule {RETENTION_IDS}{by}" if by else ""
+    why = f"{last} never expires{under}" if until is None else f"{last} expires last{under}"
     if ends is not None and (until is None or ends < until):
-        until, why = ends, f"until the lifecycle rule {rule} ends this"
-    detail = f"{count} it; the last of them to expire is {last}, {why}"
+        until, why = ends, f"the lifecycle rule {rule} releases it earlier than {last} expires"
+    detail = f"{count} it; {why}"
     if gone := kept.by_reflog.get(last):
         detail = f"{detail}; only the reflog has the branch that reached it: {gone}"
         return Keeper("reflog", gone, detail, until, entry.path)

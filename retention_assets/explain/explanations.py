@@ -14,7 +14,7 @@ MISSING = "missing"  # as `absent`, but something refers to the object
 
 
 @dataclass(frozen=True, slots=True)
-class PlanSeen:
+class UsedPlan:
     """The plan that an explanation uses."""
 
     day: date
@@ -25,28 +25,28 @@ class PlanSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitSeen:
-    """A commit that contains an object at a path, as the plan saw it."""
+class CommitState:
+    """The state of a commit in the plan."""
 
     commit_id: str
     created_at: datetime
     active: bool
-    until: datetime | None  # UTC: when its retention ends; None: never
+    until: datetime | None  # UTC: end of its retention; None: never
     rule_id: str | None
     heads: tuple[str, ...]
     protected_by: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class EntrySeen:
-    """A path at which commits show an object."""
+class EntryState:
+    """A path at which commits have an object."""
 
     path: str
     branches: tuple[str, ...]
     added_at: datetime
     commits: int
     active_commits: int
-    shown: tuple[CommitSeen, ...]  # the newest commits
+    shown: tuple[CommitState, ...]  # the newest commits
     lifecycle_rule: str | None  # the first lifecycle rule that releases the entry
     lifecycle_due: datetime | None
 
@@ -74,7 +74,7 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectAnswer:
+class ObjectExplanation:
     """Why one object is kept or gone."""
 
     address: str
@@ -83,16 +83,16 @@ class ObjectAnswer:
     size: int | None = None
     last_modified: datetime | None = None
     kept_by: tuple[Keeper, ...] = ()
-    goes_on: date | None = None  # the first day whose plan can name it if nothing changes; None: never
+    goes_on: date | None = None  # the first day whose plan may delete it if nothing changes; None: never
     reason: str | None = None  # of a candidate or a waiting object
     rule_ids: tuple[str, ...] = ()
     due_since: datetime | None = None
     waits_until: datetime | None = None
-    entries: tuple[EntrySeen, ...] = ()
+    entries: tuple[EntryState, ...] = ()
     removal: Removal | None = None
 
-    def after(self, removal: Removal | None, made_at: datetime) -> "ObjectAnswer":
-        """Return the explanation with the removal that a ledger has. `made_at`: the time of the plan (UTC)."""
+    def with_removal(self, removal: Removal | None, made_at: datetime) -> "ObjectExplanation":
+        """Return the explanation with a removal from a ledger. `made_at`: the time of the plan (UTC)."""
         if removal is None:
             return self
         is_gone = removal.outcome not in _STILL_THERE and (not self.listed or removal.at >= made_at)
@@ -106,17 +106,17 @@ class ObjectAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The explanation of a name: of all objects, or of the commit or snapshot, with this name."""
+class Explanation:
+    """The explanation of a name: of all objects with this name, or of a commit or snapshot."""
 
     repository: str
     asked: str
     kind: str  # address, path, commit, snapshot, manifest or chunk
-    plan: PlanSeen
-    objects: tuple[ObjectAnswer, ...]
-    notes: tuple[str, ...] = ()  # sentences: what is unknown, and which plan was used
-    commit: CommitSeen | None = None  # of a commit
-    snapshot: Mapping[str, Any] | None = None  # of a snapshot: its row of `expired_snapshots`
+    plan: UsedPlan
+    objects: tuple[ObjectExplanation, ...]
+    notes: tuple[str, ...] = ()  # sentences about limits of the explanation, and about the plan that was used
+    commit: CommitState | None = None  # if the name is a commit
+    snapshot: Mapping[str, Any] | None = None  # if the name is a snapshot: its row of `expired_snapshots`
 
     def document(self) -> dict[str, Any]:
         """Return the values for JSON."""

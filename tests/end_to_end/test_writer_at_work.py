@@ -293,7 +293,7 @@ def created_again(world: World) -> None:
 @pytest.mark.parametrize(
     ("act", "words"),
     [
-        pytest.param(made_anew, "has made a new plan", id="the plan is made anew"),
+        pytest.param(made_anew, "made a new plan", id="the plan is made anew"),
         pytest.param(withdrawn, "no current plan of 2026-11-01", id="a plan is begun", marks=pytest.mark.slow),
         pytest.param(created_again, "created again under its name", id="the repository is created again"),
     ],

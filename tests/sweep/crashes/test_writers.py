@@ -188,7 +188,7 @@ def withdraw(world: World) -> None:
 @MODES
 @pytest.mark.parametrize(
     ("change", "complaint"),
-    [(make_anew, "another process has made a new plan"), (withdraw, "there is no current plan of 2026-11-01")],
+    [(make_anew, "another process made a new plan"), (withdraw, "there is no current plan of 2026-11-01")],
     ids=["made_anew", "withdrawn"],
 )
 def test_a_plan_that_does_not_stand_any_more_is_not_carried_on(

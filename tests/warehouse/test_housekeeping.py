@@ -238,7 +238,7 @@ def test_no_other_run_is_beside_a_removal_and_a_failed_one_goes_on(days: Days, m
     days.plan(OLD)
     expected = days.leftovers()
     take_lease(days.warehouse, NAME, "a sweep", NOW, timedelta(minutes=30))
-    with pytest.raises(GuardRefused, match="a sweep has the lease"):
+    with pytest.raises(GuardRefused, match="a sweep has held the lease"):
         days.remove()
     later = NOW + timedelta(hours=1)
     remove_directory = Warehouse.remove_directory

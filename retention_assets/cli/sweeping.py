@@ -125,7 +125,7 @@ def sweep(
     run_job(configuration, sweep_job(repository), day)
     failed, left = _report(configuration, repository, day, json_wanted=json_wanted)
     if failed:
-        rest = f"{left:,} more were not tried" if left else "all other objects of the plan are done"
+        rest = f"{left:,} more were not tried" if left else "the other objects of the plan are done"
         raise StoreError(
             f"{repository} {day}: {failed:,} objects could not be deleted; {rest}. The reasons: "
             f"`retention show {repository} deletion_report --as-of {day} --format csv`. "

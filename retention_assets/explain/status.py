@@ -158,7 +158,7 @@ def needs_of(status: RepositoryStatus, newest_day: str | None, now: datetime, li
     if newest_day and newest_day > plan.day.isoformat():
         yield f"The plan of {newest_day} was withdrawn or refused. Plan again: {{program}} plan {name}"
     if plan.blocked:
-        yield f"The plan cannot be executed: {plan.blocked}"
+        yield f"The plan must not be executed: {plan.blocked}"
     elif now - plan.made_at > life:
         yield f"The plan of {plan.day} is too old to be swept. Plan again: {{program}} plan {name}"
     elif plan.candidates.objects and status.mode != "plan":

@@ -102,7 +102,7 @@ def approve(
     plan = require_plan(warehouse, repository, day, plan_hash, undone="approved")
     if plan.blocked:
         raise GuardRefused(
-            f"{repository} {day}: the plan cannot be executed: {plan.blocked} Nothing was approved. Correct this, "
+            f"{repository} {day}: the plan must not be executed: {plan.blocked} Nothing was approved. Correct this, "
             f"then plan again: `retention plan {repository} --as-of {day}`."
         )
     if terms["mode"] == "plan":

@@ -81,7 +81,7 @@ FILES = {
     "a table of the dump is missing": Bad(lambda place: table(place, COMMITS).unlink(), 3, (COMMITS, "Check")),
     "a table of the dump is corrupted": Bad(lambda place: spoil(table(place, COMMITS)), 3, (COMMITS, "Nothing")),
     "the dump names other tables": Bad(without_a_head, 3, ("_lakefs/", "Nothing")),
-    "the staged list has no file": Bad(lambda place: place.write(staged="_lakefs/none/"), 3, ("_lakefs/none", "Name")),
+    "the staged list has no file": Bad(lambda place: place.write(staged="_lakefs/no/"), 3, ("_lakefs/no", "staged:")),
     "the storage is elsewhere": Bad(lambda place: place.write(storage="nowhere"), 3, ("nowhere", "storage")),
 }
 DUMPS = {

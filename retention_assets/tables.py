@@ -139,7 +139,7 @@ ACTIVE_RANGES = Table(
 
 ADDRESSES = Table(
     "addresses",
-    key=("address", "key"),
+    key=("address", "key", "etag"),  # almost always one row per pair: a pair's entries rarely have other checksums
     schema=_schema(
         ("address", pa.string(), False),  # relative to the namespace; an absolute URI if outside it
         ("key", pa.string(), False),  # the path in the repository

@@ -41,7 +41,7 @@ from retention_assets.inventory.unusual import unusual_counts, unusual_names
 from retention_assets.objectstore.listing import list_objects, unlisted
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.policy.table import snapshot_policy_rows
-from retention_assets.spark.frames import collect_together
+from retention_assets.spark.frames import collect_together, from_arrow
 from retention_assets.state.approval import planned_terms
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.memory import require_no_future_plan
@@ -128,11 +128,11 @@ def reachable_manifests(
     """Every manifest that a retained snapshot references (`live`), and those that only released snapshots reference."""
     basis, lost = _basis(resource, context, repository_history), resource.lost(pyspark, storage_inventory)
     cache = resource.cache(context, pyspark, config, lost)
-    snapshots = snapshots_of(session(pyspark), basis.retained, basis.retained.leaving(basis.state))
+    snapshots = snapshots_of(basis.retained, basis.retained.leaving(basis.state))
     references, reading = cache.rows(snapshots, snapshot_manifests())
     metadata = storage_inventory.frame.where(~F.col("address").startswith(CHUNKS))
     there = metadata.select("address", F.lit(True).alias("there"))
-    every = manifests_of(snapshots, references).join(there, on="address", how="left")
+    every = manifests_of(from_arrow(session(pyspark), snapshots), references).join(there, on="address", how="left")
     found = every.where(F.col("live") | F.col("there")).drop("there").cache()
     listing_cutoff = AgeCutoff(storage_inventory.taken_at, resource.repository.settings.grace, issued=no_issue_time)
     stay = others(session(pyspark), basis.retained).where(F.col("address").startswith(SNAPSHOTS))
@@ -162,7 +162,7 @@ def reachable_chunks(
     """Every chunk that a manifest references. Executors read each manifest once and cache its rows by its id."""
     lost, manifests = resource.lost(pyspark, storage_inventory), reachable_manifests.frame
     cache = resource.cache(context, pyspark, config, lost)
-    references, reading = cache.rows(manifests, manifest_chunks())
+    references, reading = cache.rows(reachable_manifests.ids("manifest_id"), manifest_chunks())
     found = chunks_of(manifests, references, cache.url).cache()
     opened, inventory = resource.open_icechunk(), storage_inventory.frame
     listing_cutoff = AgeCutoff(storage_inventory.taken_at, resource.repository.settings.grace, issued=no_issue_time)

@@ -8,6 +8,7 @@ Liveness comes from the newer inputs.
 from dataclasses import replace
 
 import dagster as dg
+import pyarrow as pa
 import pyarrow.compute as pc
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import functions as F
@@ -23,7 +24,7 @@ from retention_assets.lakefs.rules.committed import commit_graph as graph_of
 from retention_assets.lakefs.rules.name_sets import NameSets
 from retention_assets.lakefs.rules.ranges import OF_COMMITS, canonical
 from retention_assets.lakefs.rules.ranges import active_ranges as ranges_of
-from retention_assets.lakefs.rules.ranges import addresses as pairs_of
+from retention_assets.lakefs.rules.ranges import addresses as addresses_of
 from retention_assets.lakefs.rules.references import references_hash
 from retention_assets.lakefs.rules.tables import REFERENCES, commit_graph_rows, references_of
 from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, directory_prefix, take_snapshot
@@ -112,11 +113,12 @@ def uncommitted_objects(
     opened = resource.open()
     staged = opened.source.staged()
     files, shown = (staged.files, staged.shown) if staged else ((), ())
-    frame = staged_objects(session(pyspark), opened.access, files, opened.namespace_urls, shown)
+    found = staged_objects(session(pyspark), opened.access, files, opened.namespace_urls, shown)
     details = Details(known=staged is not None)
-    rows = Rows(frame, staged.taken_at if staged else resource.clock.now(), details)
+    rows = Rows(found, staged.taken_at if staged else resource.clock.now(), details)
     if staged is not None:
-        rows, _ = resource.write("uncommitted_objects", day_of(context), rows)  # `release` removes the list
+        if not rows.is_held:
+            rows, _ = resource.write("uncommitted_objects", day_of(context), rows)  # `release` removes the list
         opened.source.release(staged)
     return checked(rows, numbers=details.texts())
 
@@ -160,11 +162,16 @@ def active_ranges(
     potential_commits: Rows,
 ) -> Made:
     """Every range that a commit contains, with the branches of these commits. Executors read the metaranges."""
-    commits = potential_commits.frame.where("metarange_id != ''")
-    of_commits, reading = resource.cache(context, pyspark, config).rows(commits, metaranges())
+    of_commits, reading = resource.cache(context, pyspark, config).rows(_metaranges_of(potential_commits), metaranges())
     found = ranges_of(potential_commits.columns(*OF_COMMITS), of_commits)
     rows = Rows(found, potential_commits.taken_at, potential_commits.details)
     return checked(rows, numbers={"metaranges_read": reading.files, "metarange_bytes": reading.bytes})
+
+
+def _metaranges_of(potential_commits: Rows) -> pa.Table:
+    """Return the ids of the metaranges of all commits. A commit without entries has none."""
+    commits = potential_commits.columns("metarange_id")
+    return commits.filter(pc.not_equal(commits["metarange_id"], ""))
 
 
 @declared(checks=["ranges_complete"])
@@ -178,13 +185,13 @@ def addresses(
 ) -> Made:
     """Every (path, address) pair of any commit. Executors read each range once and cache its rows by its id."""
     cache = resource.cache(context, pyspark, config)
-    entries, reading = cache.rows(active_ranges.frame, ranges())
-    commits = potential_commits.frame.where("metarange_id != ''")
+    entries, reading = cache.rows(active_ranges.ids("range_id"), ranges())
     known = resource.cache(context, pyspark, ReadOptions()) if config.full else cache
-    of_commits = known.cached_rows(commits, metaranges())  # `active_ranges` was made of these metaranges
+    # `active_ranges` was made of these metaranges.
+    of_commits = known.cached_rows(_metaranges_of(potential_commits), metaranges())
     check_result = ranges_complete(of_commits, entries, active_ranges.frame)
     names = NameSets.of_commits(potential_commits.columns(*OF_COMMITS))
-    pairs = pairs_of(active_ranges.frame, canonical(entries, resource.open().namespace_urls), names)
+    pairs = addresses_of(active_ranges.frame, canonical(entries, resource.open().namespace_urls), names)
     rows, counted = resource.write(
         "addresses", day_of(context), Rows(pairs, active_ranges.taken_at, active_ranges.details), kinds_counted()
     )

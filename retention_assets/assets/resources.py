@@ -37,7 +37,7 @@ from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.spark.sessions import SparkSettings, fit_to, prepared, reporting_out_of_memory, spark_settings
-from retention_assets.state.acknowledged import acknowledged_addresses, record_missing
+from retention_assets.state.acknowledged import acknowledged_addresses, known_addresses, record_missing
 from retention_assets.state.plan import PLANNED_OBJECTS, Planned
 from retention_assets.sweep.sweep_run import AnyRepository, Sweep
 from retention_assets.tables import DELETION_CANDIDATES, STORAGE_INVENTORY
@@ -141,6 +141,8 @@ class RepositoryResource(dg.ConfigurableResource):
         """Return the cache of table files that earlier runs read. `lost`: see `TableCache`."""
         full = options.reads_all(context.run)
         access = open_store(self.repository)
+        if not known_addresses(self.warehouse, self.name):
+            lost = None  # nothing is acknowledged as lost
         return TableCache(session(pyspark), self.warehouse, self.name, access, context.run_id, full=full, lost=lost)
 
     def write(self, table: str, day: date, rows: Rows, observe: Sequence[Column] = ()) -> tuple[Rows, Observed]:

@@ -1,10 +1,9 @@
 """The commands `plan`, `show` and `demo`."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, datetime
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,17 +44,15 @@ from retention_assets.config.configuration import Configuration, Repository, loa
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount, sum_of
 from retention_assets.core.states import CANDIDATE, WAITING
-from retention_assets.state.memory import due_objects_of
 from retention_assets.state.plan import Plan, load_plan
-from retention_assets.tables import ADDRESSES, COMMIT_GRAPH, DELETION_CANDIDATES, SHOWN
+from retention_assets.tables import ADDRESSES, COMMIT_GRAPH, SHOWN
 from retention_assets.warehouse.reading import read_directory
 from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:  # importing Spark takes seconds
-    from pyspark.sql import DataFrame, SparkSession
-
     from retention_assets.cli.runs import FinishedRun
     from retention_assets.icechunk.rules.planned import PlannedEdits
+    from retention_assets.report.groups import Group
 
 _FORMS = click.Choice(["table", "csv", "json"])
 _SHOWN = 20  # rows of a table on a screen without --limit
@@ -225,7 +222,6 @@ def _is_ready(samples: Path, repository: Repository) -> bool:
 
 _FEW = 3  # how many examples are shown
 _MOST = 12  # rows of a summary: as many as a person reads at a glance
-_GROUPED = ("address", "size", "reason", "paths", "branches")  # the columns from which groups are made
 Amounts = list[tuple[str, int, int]]
 
 
@@ -259,9 +255,6 @@ class Groups:
         print_amounts(screen, f"{title} by reason", "reason", self.reasons)
         print_amounts(screen, f"{title} by top prefix", "prefix", self.prefixes)
         print_amounts(screen, f"{title} by branch (an object counts for each branch)", "branch", self.branches)
-
-
-_NONE = Groups([], [], [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,51 +296,29 @@ class Summary:
 
 
 def summary_of(configuration: Configuration, repository: str, day: date) -> Summary:
-    """Return the summary of the day's candidates, computed by Spark."""
-    from pyspark.sql import DataFrame
-    from pyspark.sql import functions as F
-
-    from retention_assets.core.totals import directory, largest_groups, top_prefix
+    """Return the summary of the day's plan. Errors: TableContractError if the plan's objects are no longer stored."""
+    from retention_assets.explain.plans import PlanTables
     from retention_assets.icechunk.edits.stored import planned_edits
-    from retention_assets.spark.frames import collect_together
-    from retention_assets.spark.sessions import started
+    from retention_assets.report.groups import due_groups
 
-    spark = started(configuration.spark)
-    warehouse, is_icechunk = Warehouse(configuration.warehouse), configuration.repository(repository).is_icechunk
-    candidates = warehouse.rows(spark, repository, DELETION_CANDIDATES.name, day).frame
+    warehouse, configured = Warehouse(configuration.warehouse), configuration.repository(repository)
     plan = load_plan(warehouse, repository, day)
-    parts = [candidates.select(*_GROUPED, F.lit(CANDIDATE).alias("part"))]
-    if plan.first_wait_ends:
-        waiting_objects = due_objects_of(spark, warehouse, plan).join(
-            candidates.select("address"), "address", "left_anti"
-        )
-        parts.append(waiting_objects.select(*_GROUPED, F.lit(WAITING).alias("part")))
-    prefix = directory() if is_icechunk else top_prefix()  # the array path of a chunk is unknown
-    largest = largest_groups(reduce(DataFrame.unionByName, parts), "part", F.col("reason"), prefix, _MOST)
-    frames = {"groups": largest}
-    if not is_icechunk:
-        frames["duplicates"] = _duplicates(spark, configuration, repository, day)
-    rows = collect_together(frames)
-    found = _groups(rows["groups"])
-    waiting = found.get(WAITING, _NONE) if plan.first_wait_ends else None
-    if is_icechunk:
-        return Summary(found.get(CANDIDATE, _NONE), waiting, (), planned_edits(warehouse, plan))
-    duplicates = (
-        Duplicate(row["address"], ", ".join(row["let_go"][:_FEW]), ", ".join(row["kept_by"][:_FEW]))
-        for row in sorted(rows["duplicates"], key=lambda row: (-row["size"], row["address"]))
-    )
-    return Summary(found.get(CANDIDATE, _NONE), waiting, tuple(duplicates))
+    groups = due_groups(PlanTables(warehouse, configured, plan))
+    candidates = _largest(groups, lambda group: group.candidate)
+    waiting = _largest(groups, lambda group: group.waiting) if plan.first_wait_ends else None
+    if configured.is_icechunk:
+        return Summary(candidates, waiting, (), planned_edits(warehouse, plan))
+    return Summary(candidates, waiting, _duplicates(configuration, repository, day))
 
 
-def _groups(rows: Iterable[Mapping[str, Any]]) -> dict[str, Groups]:
-    """Return the groups of each part (candidates, waiting objects)."""
-    from retention_assets.core.totals import BRANCH, PREFIX, REASON, TOTAL
+def _largest(groups: Mapping[str, Sequence["Group"]], part: Callable[["Group"], Amount]) -> Groups:
+    """Return the largest groups of a part of the objects, the group with the most bytes first."""
 
-    found: dict[str, dict[str, Amounts]] = {}
-    for row in sorted(rows, key=lambda row: (-row["bytes"], row["name"])):
-        amounts = found.setdefault(row["part"], {REASON: [], PREFIX: [], BRANCH: [], TOTAL: []})
-        amounts[row["by"]].append((row["name"], row["objects"], row["bytes"]))
-    return {part: Groups(by[REASON], by[PREFIX], by[BRANCH]) for part, by in found.items()}
+    def rows(kind: str) -> Amounts:
+        named = [(group.name, part(group).objects, part(group).bytes) for group in groups[kind]]
+        return sorted((row for row in named if row[1]), key=lambda row: (-row[2], row[0]))[:_MOST]
+
+    return Groups(rows("reason"), rows("prefix"), rows("branch"))
 
 
 def _waits(plan: Plan) -> str:
@@ -374,19 +345,21 @@ def _show_edits(screen: Console, plan: Plan, edits: "PlannedEdits") -> None:
             screen.print(f"  and {len(names) - _MOST:,} more of that kind", **AS_IT_IS)
 
 
-def _duplicates(spark: "SparkSession", configuration: Configuration, repository: str, day: date) -> "DataFrame":
-    """Return a few of the addresses that only a duplicate keeps."""
-    from pyspark.sql import functions as F
-
+def _duplicates(configuration: Configuration, repository: str, day: date) -> tuple[Duplicate, ...]:
+    """Return a few of the addresses that only a duplicate keeps, the largest first."""
     from retention_assets.assets.runs import as_of as start_of
     from retention_assets.lakefs.rules.lifecycle import kept_by_duplicates, with_lifecycle
     from retention_assets.lakefs.source.opening import open_repository
+    from retention_assets.spark.sessions import started
 
     warehouse = Warehouse(configuration.warehouse)
     policy = open_repository(configuration.repository(repository), utc_now).policy()
     path = f"{repository}/{COMMIT_GRAPH.name}/{day}"
     graph = read_directory(warehouse, path, schema=COMMIT_GRAPH.schema, columns=["head_of"])
     heads = graph["head_of"].combine_chunks().flatten()
-    pairs = warehouse.rows(spark, repository, ADDRESSES.name, day).frame
-    kept = kept_by_duplicates(with_lifecycle(pairs, policy.lifecycle, heads.to_pylist(), start_of(day)))
-    return kept.orderBy(F.col("size").desc(), "address").limit(_FEW)
+    pairs = warehouse.rows(started(configuration.spark), repository, ADDRESSES.name, day).frame
+    kept = kept_by_duplicates(with_lifecycle(pairs, policy.lifecycle, heads.to_pylist(), start_of(day)), _FEW)
+    return tuple(
+        Duplicate(row["address"], ", ".join(row["let_go"][:_FEW]), ", ".join(row["kept_by"][:_FEW]))
+        for row in sorted(kept.collect(), key=lambda row: (-row["size"], row["address"]))
+    )

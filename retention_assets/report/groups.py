@@ -182,8 +182,30 @@ class _Sums:
 
 def groups_of(tables: PlanTables) -> PlanGroups:
     """Return the groups of a plan. Ages are as of the plan. Errors: TableContractError if a table is missing."""
+    plan, is_icechunk = tables.plan, tables.repository.is_icechunk
+    (candidates, due), listed, live = _due_sums(tables), _Sums(), _Sums()
+    for batch in tables.batches(STORAGE_INVENTORY.name, ("address", "size", "last_modified")):
+        listed.add(_of_listed(batch, plan.made_at, is_icechunk))
+    if not is_icechunk:
+        pairs = LivePairs.of_plan(tables)
+        for batch in tables.batches(ADDRESSES.name, LIVE_PAIR):
+            live.add(_of_live(pairs.in_batch(batch)))
+    return PlanGroups(**{kind: _groups(kind, candidates, due, listed, live) for kind in _KINDS})
+
+
+def due_groups(tables: PlanTables) -> dict[str, list[Group]]:
+    """Return the groups of candidates and waiting objects by kind. Objects that stay are not read.
+
+    Errors: TableContractError if the plan's objects are no longer stored.
+    """
+    candidates, due = _due_sums(tables)
+    return {kind: _groups(kind, candidates, due, _Sums(), _Sums()) for kind in _KINDS}
+
+
+def _due_sums(tables: PlanTables) -> tuple[_Sums, _Sums]:
+    """Return the sums of the candidates, and those of all due objects: candidates and waiting objects."""
     plan, warehouse, is_icechunk = tables.plan, tables.warehouse, tables.repository.is_icechunk
-    candidates, due, listed, live = _Sums(), _Sums(), _Sums(), _Sums()
+    candidates, due = _Sums(), _Sums()
     planned = plan.repository, PLANNED_OBJECTS, plan.plan_hash
     if not warehouse.is_complete(*planned):
         raise TableContractError(
@@ -193,18 +215,11 @@ def groups_of(tables: PlanTables) -> PlanGroups:
     for batch in scan_directory(warehouse, *planned, schema=DELETION_CANDIDATES.schema, columns=_DUE):
         candidates.add(_of_due(batch, plan.made_at, is_icechunk))
     due_objects = plan.repository, DUE_OBJECTS.name, made_name(plan)
-    if plan.first_wait_ends and warehouse.is_complete(*due_objects):
-        for batch in scan_directory(warehouse, *due_objects, schema=DUE_OBJECTS.schema, columns=_DUE):
-            due.add(_of_due(batch, plan.made_at, is_icechunk))
-    else:
-        due = candidates  # no object waits, or the waiting objects are no longer stored
-    for batch in tables.batches(STORAGE_INVENTORY.name, ("address", "size", "last_modified")):
-        listed.add(_of_listed(batch, plan.made_at, is_icechunk))
-    if not is_icechunk:
-        pairs = LivePairs.of_plan(tables)
-        for batch in tables.batches(ADDRESSES.name, LIVE_PAIR):
-            live.add(_of_live(pairs.in_batch(batch)))
-    return PlanGroups(**{kind: _groups(kind, candidates, due, listed, live) for kind in _KINDS})
+    if not (plan.first_wait_ends and warehouse.is_complete(*due_objects)):
+        return candidates, candidates  # no object waits, or the waiting objects are no longer stored
+    for batch in scan_directory(warehouse, *due_objects, schema=DUE_OBJECTS.schema, columns=_DUE):
+        due.add(_of_due(batch, plan.made_at, is_icechunk))
+    return candidates, due
 
 
 def _groups(kind: str, candidates: _Sums, due: _Sums, listed: _Sums, live: _Sums) -> list[Group]:

@@ -26,6 +26,11 @@ def from_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
     return spark.createDataFrame(table, from_arrow_schema(table.schema))
 
 
+def as_frame(spark: SparkSession, rows: DataFrame | pa.Table) -> DataFrame:
+    """Return rows for Spark. If the driver holds them, they become part of each query."""
+    return from_arrow(spark, rows) if isinstance(rows, pa.Table) else rows
+
+
 def is_connect(spark: SparkSession) -> bool:
     """Return whether the session is remote, by Spark Connect. A remote session has no Java process of its own."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")

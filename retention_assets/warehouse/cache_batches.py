@@ -38,6 +38,7 @@ class CacheBatch:
 
     name: str
     size: int  # bytes of the files with its rows
+    ids_size: int  # bytes of the files with the ids
     has_manifest: bool
 
 
@@ -84,7 +85,8 @@ def _read(warehouse: Warehouse, repository: str, kind: str) -> tuple[list[CacheB
             if not _has_all(manifest["rows"], rows[name]) or not _has_all(manifest["ids"], ids[name]):
                 continue  # files of the batch are missing: their rows are fetched again
             replaced |= dict.fromkeys(manifest["replaces"], ids[name][MANIFEST].written_at)
-        complete.append(CacheBatch(name, sum(file.size for file in rows[name].values()), manifest is not None))
+        size, ids_size = (sum(file.size for file in files[name].values()) for files in (rows, ids))
+        complete.append(CacheBatch(name, size, ids_size, manifest is not None))
     there = rows.keys() | ids.keys()
     return complete, [Replaced(name, since) for name, since in sorted(replaced.items()) if name in there]
 

@@ -1,4 +1,8 @@
-"""Caches the rows of immutable table files. Executors read each file once. Later runs look up its rows by its id."""
+"""Caches the rows of immutable table files. Each file is read once. Later runs look up its rows by its id.
+
+Executors read the files and the cached rows. If the ids and their rows are few, the driver reads them itself: each
+execution of Spark takes longer than reading some small files.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -7,6 +11,7 @@ from itertools import batched
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -14,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from retention_assets.errors import TableContractError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.spark.frames import CachedFrames, from_arrow, on_workers, read_tasks
+from retention_assets.spark.frames import CachedFrames, as_frame, from_arrow, on_workers, read_tasks
 from retention_assets.warehouse.cache_batches import (
     BATCH,
     ROWS,
@@ -25,10 +30,14 @@ from retention_assets.warehouse.cache_batches import (
     need_merge,
     write_manifest,
 )
+from retention_assets.warehouse.reading import one_of, read_directory
 from retention_assets.warehouse.warehouse import Warehouse
 
 _AGAIN = "Run the same command again: it reads the files again."
 _AT_ONCE = 8  # files that one task fetches at once: this hides the store's latency, and takes at most a few hundred MB
+_FEW_IDS = 10_000  # the driver looks up at most as many ids
+_FEW_ROWS = 20_000  # the driver reads at most as many cached rows
+_FEW_FILES, _FEW_BYTES = 128, 2**22  # the driver fetches at most as many files of this size together; also cached ids
 
 FILE_BYTES = pa.field("file_bytes", pa.int64())  # the file's size on its first row, 0 on others; the sum is bytes read
 Decode = Callable[[bytes, str, str], pa.RecordBatch]  # arguments: content, file name for messages, id
@@ -58,15 +67,19 @@ def read_tables(ids: DataFrame, kind: Kind, access: StoreAccess) -> DataFrame:
     decode, folder = kind.decode, kind.folder
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reader = ObjectReader(access)
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for batch in batches:
-                for chunk in batched(batch.column(0).to_pylist(), _AT_ONCE):
-                    names = [f"{folder}/{table_id}" for table_id in chunk]
-                    for table_id, name, content in zip(chunk, names, pool.map(reader.read, names), strict=True):
-                        yield decode(content, reader.describe(name), table_id)
+        for batch in batches:
+            yield from _decoded(batch.column(0).to_pylist(), decode, folder, access)
 
     return on_workers(ids, read, kind.schema)
+
+
+def _decoded(ids: Sequence[str], decode: Decode, folder: str, access: StoreAccess) -> Iterator[pa.RecordBatch]:
+    reader = ObjectReader(access)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for chunk in batched(ids, _AT_ONCE):
+            names = [f"{folder}/{table_id}" for table_id in chunk]
+            for table_id, name, content in zip(chunk, names, pool.map(reader.read, names), strict=True):
+                yield decode(content, reader.describe(name), table_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +129,25 @@ class TableCache:
         """The URL of the repository that has the files."""
         return self._access.url
 
-    def rows(self, ids: DataFrame, kind: Kind) -> tuple[DataFrame, Fetched]:
+    def rows(self, ids: DataFrame | pa.Table, kind: Kind) -> tuple[DataFrame, Fetched]:
         """Return the rows of all files in `ids` (column `kind.id_column`), and how many files were fetched.
 
-        Files that are not cached are fetched. Errors: of the files and the store, raised on executors.
+        Files that are not cached are fetched. `ids`: rows for Spark, or rows that the driver holds.
+        Errors: of the files and the store; executors raise them too.
         """
         if need_merge(self._batches(kind)) and not self._full:  # a full run reads its own batches only
             merge_batches(self._warehouse, self._repository, kind.name, self._run_id)
+        wanted = _few_ids(ids, kind)
+        index = None if wanted is None or self._lost is not None else self._index(kind)
+        if wanted is None or index is None:
+            reading = self._fetch_missing(as_frame(self._spark, ids), kind)
+        else:
+            known = index[kind.id_column].combine_chunks()
+            reading = self._fetch_few(wanted.filter(pc.invert(pc.is_in(wanted, known))), kind)
+        return self.cached_rows(ids, kind), reading
+
+    def _fetch_missing(self, ids: DataFrame, kind: Kind) -> Fetched:
+        """Fetch the files in `ids` that are not cached. Executors do this."""
         is_empty = not self._batches(kind)
         missing = ids.select(kind.id_column).distinct() if is_empty else self.uncached(ids, kind)
         if self._lost is not None:
@@ -133,21 +158,93 @@ class TableCache:
             frames.cache(missing)
             width = read_tasks(self._spark)
             files = width if is_empty else missing.count()  # if all files are missing, the fetch counts them
-            reading = self._fetch(missing, kind, min(files, width)) if files else Fetched(0, 0)
-        return self.cached_rows(ids, kind), reading
+            return self._fetch(missing, kind, min(files, width)) if files else Fetched(0, 0)
+
+    def _fetch_few(self, missing: pa.Array, kind: Kind) -> Fetched:
+        """Fetch the files with these ids. The driver does this itself if they are few and small."""
+        ids = missing.to_pylist()
+        if len(ids) <= _FEW_FILES:
+            reader = ObjectReader(self._access)
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                metadata = pool.map(reader.head, [f"{kind.folder}/{one}" for one in ids])
+                size = sum(one.size for one in metadata)
+            if size <= _FEW_BYTES:
+                return self._fetch_here(ids, kind, size)
+        frame = from_arrow(self._spark, pa.table([missing], [kind.id_column]))
+        return self._fetch(frame, kind, min(len(ids), read_tasks(self._spark)))
+
+    def _fetch_here(self, ids: Sequence[str], kind: Kind, size: int) -> Fetched:
+        """Fetch files on the driver, and store their rows as a new batch."""
+        if not ids:
+            return Fetched(0, 0)
+        name = self._next_batch(kind)
+        decoded = list(_decoded(ids, kind.decode, kind.folder, self._access))
+        rows = pa.Table.from_batches(decoded, kind.schema)
+        rows = rows.append_column(BATCH, pa.repeat(pa.scalar(name), rows.num_rows))
+        columns = [ids, [name] * len(ids), [one.num_rows for one in decoded]]
+        of_files = pa.table(columns, schema=pa.schema([pa.field(kind.id_column, pa.string()), BATCH, ROWS]))
+        for table, stored in ((kind.name, rows), (ids_of(kind.name), of_files)):
+            self._warehouse.write_table(stored, self._repository, table, name)
+            self._require_rows(stored.num_rows, table, name)
+        write_manifest(self._warehouse, self._repository, kind.name, name)
+        return Fetched(len(ids), size)
 
     def uncached(self, ids: DataFrame, kind: Kind) -> DataFrame:
         """Return those of `ids` (column `kind.id_column`, distinct) whose files are not in the cache."""
         wanted = ids.select(kind.id_column).distinct()
         return wanted.join(self._complete_files(kind, self._batches(kind)), on=kind.id_column, how="left_anti")
 
-    def cached_rows(self, ids: DataFrame, kind: Kind) -> DataFrame:
+    def cached_rows(self, ids: DataFrame | pa.Table, kind: Kind) -> DataFrame:
         """Return the cached rows of the files in `ids`. Nothing is fetched; files that are not cached have no rows."""
-        wanted = ids.select(kind.id_column).distinct()
         batches = self._batches(kind)
-        read = self._newest_batches(kind, batches).join(wanted, on=kind.id_column, how="left_semi")
-        rows = self._read(kind.name, [*kind.schema, BATCH], [batch.name for batch in batches])
+        wanted = _few_ids(ids, kind)
+        index = None if wanted is None else self._index(kind)
+        if wanted is None or index is None:
+            frame = as_frame(self._spark, ids)
+            distinct = frame.select(kind.id_column).distinct()
+            read = self._newest_batches(kind, batches).join(distinct, on=kind.id_column, how="left_semi")
+            names = [batch.name for batch in batches]
+        else:
+            chosen = index.filter(pc.is_in(index[kind.id_column], wanted))
+            if sum(chosen[ROWS.name].to_pylist()) <= _FEW_ROWS:
+                return from_arrow(self._spark, self._rows_of(chosen, kind))
+            read, names = from_arrow(self._spark, chosen), chosen[BATCH.name].unique().to_pylist()
+        rows = self._read(kind.name, [*kind.schema, BATCH], names)
         return rows.join(read, on=[kind.id_column, BATCH.name], how="left_semi")
+
+    def _rows_of(self, chosen: pa.Table, kind: Kind) -> pa.Table:
+        """Return the rows of some files (id, batch). The driver reads them. Errors: TableContractError if rows lack."""
+        schema = pa.schema([*kind.schema, BATCH])
+        found = [schema.empty_table()]
+        for name in chosen[BATCH.name].unique().to_pylist():
+            ids = chosen.filter(pc.equal(chosen[BATCH.name], name))[kind.id_column].to_pylist()
+            where = one_of(kind.id_column, ids)
+            found.append(read_directory(self._warehouse, self._repository, kind.name, name, schema=schema, where=where))
+        rows, expected = pa.concat_tables(found), sum(chosen[ROWS.name].to_pylist())
+        if rows.num_rows != expected:
+            raise TableContractError(
+                f"{self._location(kind.name, '')}: {expected:,} rows were written, and {rows.num_rows:,} can be read. "
+                f"Nothing was deleted. {_AGAIN}"
+            )
+        return rows
+
+    def _index(self, kind: Kind) -> pa.Table | None:
+        """Return (id, batch, rows) of each cached file, from its newest batch; None if only Spark can tell.
+
+        The driver does not count the rows of batches without a manifest, and does not read the ids of many files.
+        """
+        batches = self._batches(kind)
+        if sum(batch.ids_size for batch in batches) > _FEW_BYTES or not all(one.has_manifest for one in batches):
+            return None
+        schema = pa.schema([pa.field(kind.id_column, pa.string()), BATCH, ROWS])
+        names = [batch.name for batch in batches if not self._full or batch.name.endswith(self._run_id)]
+        found = [
+            read_directory(self._warehouse, self._repository, ids_of(kind.name), name, schema=schema) for name in names
+        ]
+        rows = pa.concat_tables([schema.empty_table(), *found])
+        newest = rows.group_by(kind.id_column).aggregate([(BATCH.name, "max")])
+        named = newest.rename_columns([kind.id_column, BATCH.name])
+        return rows.join(named, keys=[kind.id_column, BATCH.name], join_type="left semi")
 
     def _fetch(self, missing: DataFrame, kind: Kind, width: int) -> Fetched:
         """Fetch the files in `missing` in `width` tasks, and store their rows as a new batch.
@@ -230,6 +327,13 @@ class TableCache:
 
     def _location(self, name: str, batch: str) -> str:
         return self._warehouse.location(self._repository, name, batch)
+
+
+def _few_ids(ids: DataFrame | pa.Table, kind: Kind) -> pa.Array | None:
+    """Return the distinct ids if the driver holds them and they are few; None: Spark looks them up."""
+    if not isinstance(ids, pa.Table) or ids.num_rows > _FEW_IDS:
+        return None
+    return ids[kind.id_column].combine_chunks().unique()
 
 
 def _checksum_share(kind: Kind) -> Column:

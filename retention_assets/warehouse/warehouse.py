@@ -36,6 +36,7 @@ METADATA = "_facts.json"  # Spark ignores names that begin with an underscore
 SUCCESS = "_SUCCESS"  # the marker file that Spark writes after all rows of a table
 _PART = "part-00000.parquet"  # the file of a table that the driver writes
 _FOOTER = 2**16  # bytes read from the end of a Parquet file; a longer footer takes a second read
+_FEW = 10_000  # rows of which the driver reads a column
 _AT_ONCE = 16  # footers or documents read at the same time
 _CONDITIONS = "_conditions"  # scratch file that tests whether the store honours conditional writes
 
@@ -74,17 +75,23 @@ class Rows:
     written: Written | None = None  # None: `data` is not written to the partition yet
     began: float | None = None  # when the asset began to make the rows, in seconds of `time.monotonic`
     read: Callable[[Sequence[str] | None], pa.Table] | None = None  # reads columns of the partition without Spark
+    count: int | None = None  # rows of a partition that was read
 
     @property
     def frame(self) -> "DataFrame":
         """The rows for Spark."""
-        if not isinstance(self.data, pa.Table):
+        if not self.is_held:
             return self.data
         from pyspark.sql import SparkSession
 
         from retention_assets.spark.frames import from_arrow
 
         return from_arrow(SparkSession.active(), self.data)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the driver holds all rows."""
+        return isinstance(self.data, pa.Table)
 
     @property
     def table(self) -> pa.Table:
@@ -96,6 +103,11 @@ class Rows:
     def columns(self, *names: str) -> pa.Table:
         """Return some columns of the rows for the driver. This saves memory: lists of names can be large."""
         return self.read(names) if self.read else self.table.select(names)
+
+    def ids(self, name: str) -> "DataFrame | pa.Table":
+        """Return one column: for the driver if the rows are known to be few, and for Spark otherwise."""
+        is_few = isinstance(self.data, pa.Table) or (self.count is not None and self.count <= _FEW)
+        return self.columns(name) if is_few else self.frame.select(name)
 
 
 class Warehouse:
@@ -191,7 +203,8 @@ class Warehouse:
 
             return read_directory(self, *parts, schema=TABLES[table].schema, columns=columns)
 
-        return Rows(self._frame(spark, files, *parts), metadata.taken_at, metadata.details, read=read)
+        frame = self._frame(spark, files, *parts)
+        return Rows(frame, metadata.taken_at, metadata.details, read=read, count=metadata.rows)
 
     def frame(self, spark: "SparkSession", *parts: str) -> "DataFrame":
         """Return the rows of a directory that Spark wrote, with the columns of its files."""

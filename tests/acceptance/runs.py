@@ -23,6 +23,7 @@ from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.staged_objects import staged_objects
 from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
 from retention_assets.policy.rules import Policy
+from retention_assets.spark.frames import as_frame
 from retention_assets.tables import STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import PartitionMetadata
 from retention_assets.warehouse.table_cache import TableCache
@@ -80,7 +81,7 @@ class Run:
         opened = self.open()
         staged = opened.source.staged()
         files, shown = (staged.files, staged.shown) if staged else ((), ())
-        frame = staged_objects(self.spark, opened.access, files, opened.namespace_urls, shown)
+        frame = as_frame(self.spark, staged_objects(self.spark, opened.access, files, opened.namespace_urls, shown))
         return frame, staged is not None, staged.taken_at if staged else self.now
 
     def found(self, snapshot: InventorySnapshot) -> set[Found]:

@@ -164,7 +164,7 @@ class Day:
         inventory = self._keep(STORAGE_INVENTORY.name, Rows(snapshot.frame, snapshot.taken_at, snapshot.details))
         staged = opened.source.staged()
         assert staged
-        waiting = staged_objects(self.spark, opened.access, staged.files, opened.namespace_urls, staged.shown)
+        listed = staged_objects(self.spark, opened.access, staged.files, opened.namespace_urls, staged.shown)
         references = opened.source.references()
         graph = self.spark.createDataFrame(commit_graph_rows(commit_graph(references)))
         query = LivenessQuery(opened, opened.policy(), self.date, Memory())
@@ -175,7 +175,7 @@ class Day:
         entries, ranges_read = cache.rows(held, ranges())
         inputs = PlanInputs(
             inventory,
-            Rows(waiting, staged.taken_at, Details(known=True)),
+            Rows(listed, staged.taken_at, Details(known=True)),
             Rows(graph, references.taken_at, Details(references_hash=references_hash(references))),
             Rows(addresses(held, canonical(entries, opened.namespace_urls)).cache(), references.taken_at),
         )

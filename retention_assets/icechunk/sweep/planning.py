@@ -32,7 +32,7 @@ from retention_assets.icechunk.sweep.reach import live_addresses, others, snapsh
 from retention_assets.icechunk.sweep.retained_set import RetainedSet, edits_of, retained_set_of
 from retention_assets.inventory.unusual import name_warnings
 from retention_assets.policy.snapshots import SnapshotPolicy
-from retention_assets.spark.frames import CachedFrames, collect_together
+from retention_assets.spark.frames import CachedFrames, collect_together, from_arrow
 from retention_assets.state.acknowledged import record_found
 from retention_assets.state.memory import due_objects, keep_due, require_no_future_plan
 from retention_assets.state.plan import (
@@ -251,7 +251,7 @@ def _checked(
 ) -> _Checked:
     inventory, manifests, chunks = inputs.inventory.frame, inputs.manifests.frame, inputs.chunks.frame
     stay = others(spark, basis.retained)
-    gone = snapshots_of(spark, basis.retained, basis.retained.leaving(basis.state)).where("NOT live")
+    gone = from_arrow(spark, snapshots_of(basis.retained, basis.retained.leaving(basis.state))).where("NOT live")
     holding = holding_of(manifests, chunks, stay, gone)
     objects = inputs.others.keep(classified(inventory, holding, basis.age_cutoff, terms.collect_overwritten))
     if inputs.unread:

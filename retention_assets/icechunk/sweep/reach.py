@@ -59,9 +59,9 @@ def reach_of(spark: SparkSession, cache: TableCache, retained: RetainedSet) -> R
 
     Errors: errors of the files and the store, as executors raise them, also for a missing snapshot or manifest.
     """
-    snapshots = snapshots_of(spark, retained, ())
+    snapshots = snapshots_of(retained, ())
     of_snapshots, _ = cache.rows(snapshots, snapshot_manifests())
-    manifests = manifests_of(snapshots, of_snapshots)
+    manifests = manifests_of(from_arrow(spark, snapshots), of_snapshots)
     of_manifests, _ = cache.rows(manifests, manifest_chunks())
     return Reach(manifests, chunks_of(manifests, of_manifests, cache.url), others(spark, retained))
 
@@ -74,13 +74,13 @@ def live_addresses(manifests: DataFrame, chunks: DataFrame, others: DataFrame) -
     return live_chunks.where(of_chunks).unionByName(few)
 
 
-def snapshots_of(spark: SparkSession, retained: RetainedSet, leaving: Iterable[bytes]) -> DataFrame:
+def snapshots_of(retained: RetainedSet, leaving: Iterable[bytes]) -> pa.Table:
     """Return one row per snapshot that stays or is `leaving`: the columns that its manifests and chunks inherit."""
     rows = [
         *_snapshot_rows(retained, sorted(retained.snapshots), live=True),
         *_snapshot_rows(retained, sorted(leaving), live=False),
     ]
-    return from_arrow(spark, pa.Table.from_pylist(rows, schema=_SNAPSHOTS))
+    return pa.Table.from_pylist(rows, schema=_SNAPSHOTS)
 
 
 def others(spark: SparkSession, retained: RetainedSet) -> DataFrame:

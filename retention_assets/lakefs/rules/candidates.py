@@ -22,6 +22,7 @@ from retention_assets.core.states import (
     YOUNG,
 )
 from retention_assets.lakefs.names.columns import is_generated, is_outside, stored_name
+from retention_assets.lakefs.rules.same_content import is_md5
 from retention_assets.spark.frames import union_of
 
 LIVE_COLUMNS = ("address", "key", "active", "protected", "lifecycle_due", "last_modified")
@@ -34,6 +35,9 @@ def commits_by_address(pairs: DataFrame, held_prefixes: Collection[str]) -> Data
     An address is kept if an active commit has a pair of it that is not due under a lifecycle rule. Pairs of commits
     that are not active do not keep an address. Pairs of an absolute address count for the listed object that the
     address refers to (`stored_name`).
+
+    `entry_md5` is a hash of the entry's checksum if that is an MD5. Every aggregate has a fixed size, so Spark
+    aggregates in a hash table and sorts nothing.
 
     `pairs`: `addresses` with the columns of `with_lifecycle`.
     """
@@ -49,7 +53,7 @@ def commits_by_address(pairs: DataFrame, held_prefixes: Collection[str]) -> Data
             F.max(F.when(F.col("active"), F.col("lifecycle_due_since"))).alias("lifecycle_since"),
             F.min("added_at").alias("first_committed_at"),
             F.max("last_held_at").alias("last_committed_at"),
-            F.max("etag").alias("entry_etag"),
+            F.max(F.when(is_md5(F.col("etag")), F.xxhash64("etag"))).alias("entry_md5"),
         )
     )
 

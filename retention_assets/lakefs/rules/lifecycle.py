@@ -95,18 +95,25 @@ def _earliest(timestamps: Sequence[Column]) -> Column:
     return F.least(*timestamps) if len(timestamps) > 1 else timestamps[0]
 
 
-def kept_by_duplicates(pairs: DataFrame) -> DataFrame:
+def kept_by_duplicates(pairs: DataFrame, most: int) -> DataFrame:
     """Return (address, size, kept_by, let_go) of addresses that are kept only because of the paths in `kept_by`.
 
     `let_go` has the paths that no longer keep the address: no active commit has the pair, or the pair is due under a
-    lifecycle rule.
+    lifecycle rule. The paths are collected for the `most` largest addresses only, because Spark sorts what it collects.
 
     `pairs`: `addresses` with the columns of `with_lifecycle`.
     """
     keeps = F.col("active") & ~F.col("lifecycle_due")
-    grouped = pairs.groupBy("address").agg(
-        F.max("size").alias("size"),
-        F.array_sort(F.collect_set(F.when(keeps, F.col("key")))).alias("kept_by"),
-        F.array_sort(F.collect_set(F.when(~keeps, F.col("key")))).alias("let_go"),
+    both = pairs.groupBy("address").agg(
+        F.max("size").alias("size"), F.bool_or(keeps).alias("is_kept"), F.bool_or(~keeps).alias("is_let_go")
     )
-    return grouped.where((F.size("kept_by") > 0) & (F.size("let_go") > 0))
+    largest = both.where("is_kept AND is_let_go").orderBy(F.col("size").desc(), "address").limit(most)
+    return (
+        pairs.drop("size")
+        .join(F.broadcast(largest.select("address", "size")), on="address", how="inner")
+        .groupBy("address", "size")
+        .agg(
+            F.array_sort(F.collect_set(F.when(keeps, F.col("key")))).alias("kept_by"),
+            F.array_sort(F.collect_set(F.when(~keeps, F.col("key")))).alias("let_go"),
+        )
+    )

@@ -74,8 +74,33 @@ def canonical(range_entries: DataFrame, namespace_urls: Sequence[str]) -> DataFr
     return range_entries.withColumn("address", address).drop("address_type")
 
 
+def pairs_of(active_ranges: DataFrame, range_entries: DataFrame, names: NameSets | None = None) -> DataFrame:
+    """Return the rows of `addresses`, with `range_number` instead of `range_id`.
+
+    Spark aggregates in a hash table only if every aggregate has a fixed size. With a text among them, Spark would sort
+    all entries. So the checksum is part of the key: a pair whose entries have different checksums has a row for each.
+
+    `active_ranges`, `range_entries`, `names`: see `addresses`.
+    """
+    names = names or NameSets.of(active_ranges)
+    pairs = (
+        names.encoded(active_ranges.withColumnRenamed("first_added_at", "added_at"))
+        .join(range_entries, on="range_id", how="inner")
+        .groupBy("address", "key", "etag")
+        .agg(
+            F.max("size").alias("size"),
+            F.min("added_at").alias("added_at"),
+            F.max("last_modified").alias("last_modified"),
+            F.min(_number()).alias("range_number"),
+            *state_aggregates(),
+            *names.united(),
+        )
+    )
+    return names.decoded(pairs)
+
+
 def addresses(active_ranges: DataFrame, range_entries: DataFrame, names: NameSets | None = None) -> DataFrame:
-    """Return one row per (address, path) pair. `branches` is the union over all ranges that have the pair.
+    """Return one row per (address, path) pair and checksum. `branches` is the union over all ranges that have the pair.
 
     `added_at` is the creation time of the oldest commit that has the pair.
 
@@ -84,19 +109,11 @@ def addresses(active_ranges: DataFrame, range_entries: DataFrame, names: NameSet
         range_entries: `canonical` entries; they must include the entries of all `active_ranges`.
         names: the names in the lists of `active_ranges`, if the caller knows them.
     """
-    names = names or NameSets.of(active_ranges)
-    pairs = (
-        names.encoded(active_ranges.withColumnRenamed("first_added_at", "added_at"))
-        .join(range_entries, on="range_id", how="inner")
-        .groupBy("address", "key")
-        .agg(
-            F.max("size").alias("size"),
-            F.min("added_at").alias("added_at"),
-            F.max("last_modified").alias("last_modified"),
-            F.min("range_id").alias("range_id"),
-            *state_aggregates(),
-            F.max("etag").alias("etag"),
-            *names.united(),
-        )
-    )
-    return names.decoded(pairs)
+    ids = active_ranges.groupBy(_number().alias("range_number")).agg(F.min("range_id").alias("range_id"))
+    pairs = pairs_of(active_ranges, range_entries, names)
+    return pairs.join(ids, on="range_number", how="inner").drop("range_number")
+
+
+def _number() -> Column:
+    """Return a number for each range. Two ranges rarely have the same number, and then either of them is named."""
+    return F.xxhash64("range_id")

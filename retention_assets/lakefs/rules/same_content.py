@@ -20,16 +20,17 @@ _SMALL, _FEW = 2**20, 20  # bytes, objects
 _OF_STORES = r"^([0-9a-f]{32}(-[0-9]+)?|0x[0-9A-F]+)\z"  # ETags of S3 (also of multipart uploads) and of Azure
 
 
-def head_contents(pairs: DataFrame) -> DataFrame:
+def head_contents(pairs: DataFrame, risky: DataFrame) -> DataFrame:
     """Return the distinct contents of all heads: `size`, `head_checksum`, and `head_address` of one object.
 
     `head_address` is null if all addresses are outside the namespace, because such objects cannot be read.
 
-    `pairs`: rows of `addresses`.
+    `pairs`: rows of `addresses`. `risky`: unreferenced candidates; only contents of their sizes are returned.
     """
     name = stored_name(F.col("address"))
     here = F.min(F.when(~is_outside(name), name)).alias("head_address")
-    return pairs.where("at_head").groupBy("size", F.col("etag").alias("head_checksum")).agg(here)
+    heads = pairs.where("at_head").join(risky.select("size").distinct(), on="size", how="left_semi")
+    return heads.groupBy("size", F.col("etag").alias("head_checksum")).agg(here)
 
 
 def unreferenced(objects: DataFrame) -> DataFrame:
@@ -50,13 +51,12 @@ def etag_differs() -> Column:
 
     This happens in stores that encrypt objects. The ETags of such a store are not checksums of the content.
     """
-    both = _matches(F.col("etag"), _MD5) & _matches(F.col("entry_etag"), _MD5)
-    return both & (F.col("etag") != F.col("entry_etag"))
+    return is_md5(F.col("etag")) & F.coalesce(F.xxhash64("etag") != F.col("entry_md5"), F.lit(False))
 
 
 def unknown_content(risky: DataFrame, *, etags_are_checksums: bool) -> DataFrame:
     """Return the objects at risk (address, size) whose ETag is not the MD5 of their content."""
-    unknown = risky.where(~_matches(F.col("etag"), _MD5)) if etags_are_checksums else risky
+    unknown = risky.where(~is_md5(F.col("etag"))) if etags_are_checksums else risky
     return unknown.select("address", "size")
 
 
@@ -71,7 +71,7 @@ def heads_of_sizes(objects: DataFrame, risky: DataFrame, contents: DataFrame) ->
     heads = of_stores.join(risky.select("size").distinct(), on="size", how="left_semi").join(
         objects.select(F.col("address").alias("head_address"), "etag"), on="head_address", how="inner"
     )
-    is_proven = _matches(F.col("etag"), _MD5) & (F.col("etag") == F.col("head_checksum"))
+    is_proven = is_md5(F.col("etag")) & (F.col("etag") == F.col("head_checksum"))
     return heads.select(F.col("head_address").alias("address"), "size", is_proven.alias("is_proven"))
 
 
@@ -83,11 +83,13 @@ def unproven_heads(heads: DataFrame, *, etags_are_checksums: bool) -> DataFrame:
     return heads.where(~(F.col("is_proven") & F.lit(etags_are_checksums))).select("address", "size").distinct()
 
 
-def smallest_committed(objects: DataFrame) -> DataFrame:
+def smallest_committed(objects: DataFrame, pairs: DataFrame) -> DataFrame:
     """Return a few small committed objects (address, size, entry_etag) whose checksum looks like an MD5."""
-    size = F.col("size")
-    small = objects.where(_matches(F.col("entry_etag"), _MD5) & (size > 0) & (size < _SMALL))
-    return small.orderBy("size", "address").limit(_FEW).select("address", "size", "entry_etag")
+    size, etag = F.col("size"), F.col("etag")
+    small = objects.where(F.col("entry_md5").isNotNull() & (size > 0) & (size < _SMALL))
+    few = small.orderBy("size", "address").limit(_FEW).select("address", "size")
+    entries = pairs.where(is_md5(etag)).groupBy(stored_name(F.col("address")).alias("address"))
+    return few.join(entries.agg(F.max(etag).alias("entry_etag")), on="address", how="inner")
 
 
 def is_checksum_of(md5: str | None, checksum: str) -> bool:
@@ -111,7 +113,7 @@ def of_same_content(risky: DataFrame, digests: DataFrame, contents: DataFrame) -
     )
     heads = contents.join(of_heads, on="head_address", how="left")
     head, etag = F.col("head_checksum"), F.col("etag")
-    md5 = F.when(F.col("is_asked"), F.col("md5")).when(_matches(etag, _MD5), etag)
+    md5 = F.when(F.col("is_asked"), F.col("md5")).when(is_md5(etag), etag)
     same = [etag == head, F.regexp_extract(etag, _OF_PARTS, 1) == head, md5 == head, md5 == F.col("head_md5")]
     unread = [F.col("is_asked") & F.col("md5").isNull(), F.col("head_is_asked") & F.col("head_md5").isNull()]
     kept = ~_matches(head, _OF_STORES)
@@ -125,6 +127,11 @@ def keep_same_content(objects: DataFrame, hidden: DataFrame) -> DataFrame:
     marked = objects.join(hidden.withColumn("is_hidden", F.lit(True)), on="address", how="left")
     state = F.when(F.col("is_hidden").isNotNull(), F.lit(MAY_BE_STAGED)).otherwise(F.col("state"))
     return marked.withColumn("state", state).drop("is_hidden")
+
+
+def is_md5(etag: Column) -> Column:
+    """Return whether an ETag or a checksum looks like an MD5."""
+    return _matches(etag, _MD5)
 
 
 def _matches(text: Column, pattern: str) -> Column:

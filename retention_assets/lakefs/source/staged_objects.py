@@ -1,6 +1,9 @@
-"""Reads the server's list of staged objects on executors. Source: lakeFS facts 4.4 (Parquet, relative addresses)."""
+"""Reads the server's list of staged objects. Source: lakeFS facts 4.4 (Parquet, relative addresses).
 
-from collections.abc import Iterator, Sequence
+Executors read the list. The driver reads a small list itself, because each execution of Spark takes longer.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from io import BytesIO
 
@@ -13,11 +16,12 @@ from retention_assets.errors import CorruptFile, brief
 from retention_assets.lakefs.names.columns import canonical_address
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.spark.frames import from_arrow, on_workers
+from retention_assets.spark.frames import Batches, from_arrow, on_workers
 from retention_assets.tables import UNCOMMITTED_OBJECTS
 
 _ADDRESS, _CREATED = "physical_address", "creation_date"  # unix seconds, the server's clock
 _FULL_OR_RELATIVE = 0
+_FEW_FILES, _FEW_BYTES = 8, 2**20  # of a list that the driver reads
 
 
 def staged_objects(
@@ -26,30 +30,36 @@ def staged_objects(
     files: Sequence[str],
     namespace_urls: Sequence[str],
     shown: Sequence[tuple[str, datetime]] = (),
-) -> DataFrame:
-    """Return (address, created_at) of each staged object, with canonical addresses.
+) -> DataFrame | pa.Table:
+    """Return (address, created_at) of each staged object, with canonical addresses. The driver holds a short list.
 
     `files`, `shown`: see `StagedList`. `namespace_urls`: see `generated`.
 
-    Errors: CorruptFile that names the file, and the errors of the store; both are raised when the rows are computed.
+    Errors: CorruptFile that names the file, and the errors of the store; for a long list, both are raised when the rows
+    are computed.
     """
-    addresses, created = ([row[column] for row in shown] for column in (0, 1))
-    rows = from_arrow(spark, pa.table([addresses, created], schema=UNCOMMITTED_OBJECTS.schema))
-    if files:
-        rows = rows.unionByName(_listed(spark, access, files))
     address = canonical_address(F.col("address"), F.lit(_FULL_OR_RELATIVE), namespace_urls)
-    return rows.withColumn("address", address).distinct()
+    addresses, created = ([row[column] for row in shown] for column in (0, 1))
+    held = pa.table([addresses, created], schema=UNCOMMITTED_OBJECTS.schema)
+    reader = ObjectReader(access)
+    if len(files) <= _FEW_FILES and sum(reader.head(name).size for name in files) <= _FEW_BYTES:
+        batches = [batch for name in files for batch in staged_rows(reader.read(name), reader.describe(name))]
+        rows = pa.concat_tables([held, pa.Table.from_batches(batches, held.schema)])
+        named = from_arrow(spark, rows).withColumn("address", address).toArrow()
+        return named.group_by(named.column_names).aggregate([]).cast(UNCOMMITTED_OBJECTS.schema)
+    names = from_arrow(spark, pa.table({"name": files}))
+    listed = on_workers(names, _reader(access), UNCOMMITTED_OBJECTS.schema)
+    return from_arrow(spark, held).unionByName(listed).withColumn("address", address).distinct()
 
 
-def _listed(spark: SparkSession, access: StoreAccess, files: Sequence[str]) -> DataFrame:
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _reader(access: StoreAccess) -> Callable[[Batches], Batches]:
+    def read(batches: Batches) -> Batches:
         reader = ObjectReader(access)
         for batch in batches:
             for name in batch.column(0).to_pylist():
                 yield from staged_rows(reader.read(name), reader.describe(name))
 
-    names = from_arrow(spark, pa.table({"name": files}))
-    return on_workers(names, read, UNCOMMITTED_OBJECTS.schema)
+    return read
 
 
 def staged_rows(content: bytes, name: str) -> Iterator[pa.RecordBatch]:

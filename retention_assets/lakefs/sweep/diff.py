@@ -259,7 +259,7 @@ def _contents(
     )
     commits = from_arrow(spark, rows)
     cache = TableCache(spark, warehouse, repository.name, open_store(repository), proposal.run_id)
-    return commits, committed_contents(spark, cache, namespace_urls(repository.namespace, repository.storage), rows)
+    return commits, committed_contents(cache, namespace_urls(repository.namespace, repository.storage), rows)
 
 
 def _difference(changes: DataFrame, prefix: Callable[[], Column] = top_prefix) -> Difference:

@@ -29,12 +29,22 @@ def ranges_complete(metarange_ranges: DataFrame, range_entries: DataFrame, range
 
     A range that is in no metarange fails the check, because its number of entries is unknown.
     """
-    expected = ranges.select("range_id").join(metarange_ranges.select("range_id", "count"), on="range_id", how="left")
-    found = range_entries.groupBy("range_id").agg(F.count(F.lit(1)).alias("found"))
+    nothing = F.lit(None).cast("bigint")
+    of_metaranges = metarange_ranges.select("range_id", "count", nothing.alias("entries"), F.lit(False).alias("needed"))
+    needed = ranges.select("range_id", nothing, nothing, F.lit(True))
+    entries = range_entries.select("range_id", nothing, F.lit(1).cast("bigint"), F.lit(False))
+    is_complete = (F.col("least") == F.col("most")) & (F.col("most") == F.coalesce("found", F.lit(0)))
     row = (
-        expected.distinct()
-        .join(found, on="range_id", how="left")
-        .where(~F.col("count").eqNullSafe(F.coalesce("found", F.lit(0))))
+        of_metaranges.unionAll(needed)
+        .unionAll(entries)
+        .groupBy("range_id")
+        .agg(
+            F.min("count").alias("least"),
+            F.max("count").alias("most"),
+            F.sum("entries").alias("found"),
+            F.bool_or("needed").alias("needed"),
+        )
+        .where(F.col("needed") & ~F.coalesce(is_complete, F.lit(False)))
         .agg(F.count(F.lit(1)).alias("short"), F.min("range_id").alias("first"))
         .first()
     )

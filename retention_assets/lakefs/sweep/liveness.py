@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -25,7 +26,7 @@ from retention_assets.lakefs.rules.committed import activity, commit_graph, prot
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 from retention_assets.lakefs.rules.name_sets import NameSets
 from retention_assets.lakefs.rules.potential import is_potential, thresholds
-from retention_assets.lakefs.rules.ranges import active_ranges, addresses, canonical
+from retention_assets.lakefs.rules.ranges import active_ranges, canonical, pairs_of
 from retention_assets.lakefs.rules.references import References, references_hash
 from retention_assets.lakefs.rules.reflog import Memory, counting_heads, with_true_ages
 from retention_assets.lakefs.rules.tables import commit_graph_rows, potential_commits_rows
@@ -36,7 +37,7 @@ from retention_assets.lakefs.source.staged_objects import staged_objects
 from retention_assets.lakefs.sweep.guards import heads_present, ranges_complete
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.table import CurrentRule
-from retention_assets.spark.frames import from_arrow
+from retention_assets.spark.frames import as_frame
 from retention_assets.state.plan import Heads, Plan
 from retention_assets.warehouse.table_cache import TableCache
 
@@ -55,24 +56,22 @@ class CommittedContents:
         return ranges_complete(self.metarange_ranges, self.entries, self.ranges)
 
     def pairs(self) -> DataFrame:
-        """Return the (path, address) pairs of all commits; see `addresses`."""
-        return addresses(self.ranges, self.entries, self.names)
+        """Return the (path, address) pairs of all commits."""
+        return pairs_of(self.ranges, self.entries, self.names)
 
     def pairs_of(self, commits: DataFrame) -> DataFrame:
         """Return the (path, address) pairs of some of the commits. `commits`: rows of `potential_commits`."""
-        return addresses(active_ranges(commits, self.metarange_ranges), self.entries)
+        return pairs_of(active_ranges(commits, self.metarange_ranges), self.entries)
 
 
-def committed_contents(
-    spark: SparkSession, cache: TableCache, namespace_urls: Sequence[str], commits: pa.Table
-) -> CommittedContents:
+def committed_contents(cache: TableCache, namespace_urls: Sequence[str], commits: pa.Table) -> CommittedContents:
     """Return the contents of `commits`. Only files that are not in the cache are read from the store.
 
     `commits`: rows of `potential_commits`. `namespace_urls`: see `generated`.
 
     Errors: CorruptFile and the errors of the store, raised on executors.
     """
-    ids = from_arrow(spark, commits.select(["metarange_id"])).where("metarange_id != ''")
+    ids = commits.select(["metarange_id"]).filter(pc.not_equal(commits["metarange_id"], ""))
     of_commits, _ = cache.rows(ids, metaranges())
     names = NameSets.of_commits(commits)
     ranges_of_commits = active_ranges(commits, of_commits, names)
@@ -173,7 +172,8 @@ class LakeFSLiveness:
                 f"taken after it. Then plan again: `retention plan {opened.repository.name} --as-of {self._query.day}`."
             )
         pairs = self._pairs_of(references)
-        uncommitted = staged_objects(self._spark, opened.access, staged.files, opened.namespace_urls, staged.shown)
+        listed = staged_objects(self._spark, opened.access, staged.files, opened.namespace_urls, staged.shown)
+        uncommitted = as_frame(self._spark, listed)
         live = live_addresses(pairs, uncommitted, self._query.held_prefixes()).select("address")
         committed = pairs.select(stored_name(F.col("address")).alias("address")).distinct()
         return Liveness(live, committed, checked_at)
@@ -246,7 +246,7 @@ class LakeFSLiveness:
             return self._pairs[1]
         query = self._query
         rows = commits_now(query, references, rules=())
-        contents = committed_contents(self._spark, self._cache, query.opened.namespace_urls, rows)
+        contents = committed_contents(self._cache, query.opened.namespace_urls, rows)
         if refused := refusals([heads_present(references), contents.check_complete()]):
             name, guard, remedy = query.opened.repository.name, refused[0].guard, REMEDIES[refused[0].guard]
             raise GuardRefused(f"{name}: {guard}: {refused[0].detail}. {self._undone} {remedy}")

@@ -246,9 +246,9 @@ def classify(
     known = inputs.staged_known
     legacy = KINDS if terms.legacy_names else inputs.kinds_in_use()
     held = classified(inventory, commits_by_address(pairs, prefixes), staged, age_cutoff, staged_known=known)
-    objects = held = frames.cache(inputs.others.keep(with_foreign_names(held, legacy)))
+    objects = held = frames.compute(inputs.others.keep(with_foreign_names(held, legacy)))
     if planned is None:
-        hidden = _of_same_content(held, head_contents(pairs), terms.access, frames)
+        hidden = _of_same_content(held, pairs, terms.access, frames)
     else:
         hidden = unreferenced(held).select("address").join(planned, on="address", how="left_anti")
     if hidden is not None:
@@ -271,13 +271,13 @@ def classify(
 
 
 def _of_same_content(
-    objects: DataFrame, contents: DataFrame, access: StoreAccess, frames: CachedFrames
+    objects: DataFrame, pairs: DataFrame, access: StoreAccess, frames: CachedFrames
 ) -> DataFrame | None:
     """Return the addresses of unreferenced candidates that may be staged; None: there are none.
 
     Only a few objects are read for this.
     """
-    contents = frames.cache(contents)
+    contents = frames.cache(head_contents(pairs, unreferenced(objects)))
     risky = frames.cache(at_risk(objects, contents))
     heads = heads_of_sizes(objects, risky, contents)
     found = collect_together(
@@ -292,17 +292,17 @@ def _of_same_content(
     # If the store's ETags are not checksums, no head is proven.
     believed = not found["objects"][0]["differing"]
     unread = unknown_content(risky, etags_are_checksums=believed)
-    if found["heads"][0]["unproven" if believed else "all"] and _contents_agree(objects, access):
+    if found["heads"][0]["unproven" if believed else "all"] and _contents_agree(objects, pairs, access, frames):
         unread = unread.unionByName(unproven_heads(heads, etags_are_checksums=believed))
     return of_same_content(risky, frames.cache(md5_of(unread, access)), contents)
 
 
-def _contents_agree(objects: DataFrame, access: StoreAccess) -> bool:
+def _contents_agree(objects: DataFrame, pairs: DataFrame, access: StoreAccess, frames: CachedFrames) -> bool:
     """Return whether the checksum of any entry is computed from the object's content.
 
     If none is, objects with equal content can have different entries.
     """
-    few = smallest_committed(objects).cache()
+    few = frames.cache(smallest_committed(objects, pairs))
     rows = few.join(md5_of(few, access), on="address", how="inner").collect()
     return any(is_checksum_of(row["md5"], row["entry_etag"]) for row in rows)
 

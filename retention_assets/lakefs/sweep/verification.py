@@ -19,7 +19,7 @@ from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
 from retention_assets.objectstore.listing import list_objects
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.spark.frames import CachedFrames, from_arrow
+from retention_assets.spark.frames import CachedFrames, as_frame, from_arrow
 from retention_assets.state.acknowledged import acknowledged_addresses
 from retention_assets.state.plan import planned_of_all
 from retention_assets.sweep.verification import (
@@ -82,7 +82,8 @@ def _referenced_now(
     entries = frames.cache(read_tables(kept, ranges(), opened.access))
     check_results = [heads_present(references), ranges_complete(of_commits, entries, kept)]
     files, shown = (staged.files, staged.shown) if staged else ((), ())
-    uncommitted = staged_objects(spark, opened.access, files, opened.namespace_urls, shown).select("address")
+    listed = staged_objects(spark, opened.access, files, opened.namespace_urls, shown)
+    uncommitted = as_frame(spark, listed).select("address")
     committed = canonical(entries, opened.namespace_urls).select("address")
     referenced = frames.cache(committed.unionByName(uncommitted).distinct())
     if staged is not None:

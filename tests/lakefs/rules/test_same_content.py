@@ -21,6 +21,7 @@ from retention_assets.lakefs.rules.same_content import (
     smallest_committed,
     unknown_content,
     unproven_heads,
+    unreferenced,
 )
 from tests import frames
 from tests.frames import DAY, NOW, Listed, Pair, address
@@ -35,7 +36,7 @@ def objects(spark: SparkSession, listed: Sequence[Listed], pairs: Sequence[Pair]
     made = classified(
         frames.inventory(spark, *listed), commits_by_address(rows, ()), frames.staged(spark), HORIZON, staged_known=True
     )
-    return made, head_contents(rows)
+    return made, head_contents(rows, unreferenced(made))
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,8 @@ def test_small_committed_objects_tell_whether_contents_give_checksums(spark: Spa
     pairs = [Pair(name, size=size, active=True, etag=MD5) for name, size in sizes.items()]
     pairs[4] = Pair(address(5), size=9, active=True, etag="made-up")
     made, _ = objects(spark, [Listed(name, size) for name, size in sizes.items()], pairs)
-    assert [row["address"] for row in smallest_committed(made).collect()] == [address(2), address(4)]
+    found = smallest_committed(made, frames.pairs(spark, *pairs)).orderBy("size").collect()
+    assert [(row["address"], row["entry_etag"]) for row in found] == [(address(2), MD5), (address(4), MD5)]
 
 
 def test_content_that_no_head_has_any_more_keeps_nothing(spark: SparkSession) -> None:

@@ -18,11 +18,11 @@ from retention_assets.assets.runs import ReadOptions, SweepOptions, day_of
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff, no_issue_time
 from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS
-from retention_assets.icechunk.rules.reach import KINDS, chunks_of, manifests_of, refs_of
+from retention_assets.icechunk.rules.reach import chunks_of, manifests_of
 from retention_assets.icechunk.source.history import history_details, history_rows
 from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
 from retention_assets.icechunk.sweep import verification as proof
-from retention_assets.icechunk.sweep.guards import incomplete_manifests, manifests_complete, referenced_exist
+from retention_assets.icechunk.sweep.guards import count_refs, referenced_exist
 from retention_assets.icechunk.sweep.layout import icechunk_prefixes, top_of
 from retention_assets.icechunk.sweep.planning import (
     GUARDS,
@@ -41,7 +41,7 @@ from retention_assets.inventory.unusual import unusual_counts, unusual_names
 from retention_assets.objectstore.listing import list_objects, unlisted
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.policy.table import snapshot_policy_rows
-from retention_assets.spark.frames import collect_together, from_arrow
+from retention_assets.spark.frames import from_arrow
 from retention_assets.state.approval import planned_terms
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.memory import require_no_future_plan
@@ -133,10 +133,11 @@ def reachable_manifests(
     metadata = storage_inventory.frame.where(~F.col("address").startswith(CHUNKS))
     there = metadata.select("address", F.lit(True).alias("there"))
     every = manifests_of(from_arrow(session(pyspark), snapshots), references).join(there, on="address", how="left")
-    found = every.where(F.col("live") | F.col("there")).drop("there").cache()
+    found = _of(resource, context, basis, every.where(F.col("live") | F.col("there")).drop("there"))
+    rows, _ = resource.write("reachable_manifests", day_of(context), found)
     listing_cutoff = AgeCutoff(storage_inventory.taken_at, resource.repository.settings.grace, issued=no_issue_time)
     stay = others(session(pyspark), basis.retained).where(F.col("address").startswith(SNAPSHOTS))
-    live = found.where("live").select("address").unionByName(stay)
+    live = rows.frame.where("live").select("address").unionByName(stay)
     access = resource.open_icechunk().access
     referenced = referenced_exist("metadata_exists", live, there, access, listing_cutoff, lost)
     resource.record_missing(referenced)
@@ -145,7 +146,6 @@ def reachable_manifests(
         read = references.select(F.concat(F.lit(SNAPSHOTS), "snapshot_id").alias("address"))
         unread = stay.join(lost, on="address", how="left_semi").join(read, on="address", how="left_anti").count()
     numbers = {"snapshots_read": reading.files, "snapshot_bytes": reading.bytes, "lost": referenced.lost}
-    rows = _of(resource, context, basis, found)
     rows = replace(rows, details=replace(rows.details, lost=referenced.lost, unread=unread))
     return checked(rows, [referenced.check_result], numbers)
 
@@ -163,31 +163,20 @@ def reachable_chunks(
     lost, manifests = resource.lost(pyspark, storage_inventory), reachable_manifests.frame
     cache = resource.cache(context, pyspark, config, lost)
     references, reading = cache.rows(reachable_manifests.ids("manifest_id"), manifest_chunks())
-    found = chunks_of(manifests, references, cache.url).cache()
+    found = Rows(chunks_of(manifests, references, cache.url), reachable_manifests.taken_at)
+    rows, _ = resource.write("reachable_chunks", day_of(context), found)
     opened, inventory = resource.open_icechunk(), storage_inventory.frame
     listing_cutoff = AgeCutoff(storage_inventory.taken_at, resource.repository.settings.grace, issued=no_issue_time)
-    refs = refs_of(references).cache()
-    must_exist = found.where("live AND certain")
+    must_exist = rows.frame.where("live AND certain")
     referenced = referenced_exist("chunks_exist", must_exist, inventory, opened.access, listing_cutoff, lost)
     resource.record_missing(referenced)
-    unread = manifests.where("live").join(lost, on="address", how="left_semi").select("manifest_id")
-    unread = unread.join(refs, on="manifest_id", how="left_anti")
-    read = manifests.join(unread, on="manifest_id", how="left_anti")
-    counted = collect_together(
-        {
-            "incomplete": incomplete_manifests(read, refs),
-            "refs": refs.agg(*(F.coalesce(F.sum(kind), F.lit(0)).alias(kind) for kind in KINDS)),
-            "unread": unread.agg(F.count(F.lit(1)).alias("manifests")),
-        }
-    )
-    (incomplete,), (of_kinds,), (unread_row,) = (counted[name] for name in ("incomplete", "refs", "unread"))
-    check_results = [manifests_complete(incomplete), referenced.check_result]
+    refs = count_refs(manifests, references, lost)
+    check_results = [refs.check_result, referenced.check_result]
     files = {"manifests_read": reading.files, "manifest_bytes": reading.bytes, "lost": referenced.lost}
-    numbers = {**of_kinds, **files}
+    numbers = {**refs.by_kind, **files}
     # The other details stay, because the policy and the history are the same.
-    details = replace(reachable_manifests.details, lost=referenced.lost, unread=unread_row["manifests"])
-    rows = Rows(found, reachable_manifests.taken_at, details)
-    return checked(rows, check_results, numbers)
+    details = replace(reachable_manifests.details, lost=referenced.lost, unread=refs.unread)
+    return checked(replace(rows, details=details), check_results, numbers)
 
 
 @declared(checks=GUARDS)

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from retention_assets.errors import TableContractError
 from retention_assets.lakefs.source.ranges import COMMITTED, metaranges, ranges
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.warehouse import cache_batches
+from retention_assets.warehouse import cache_batches, table_cache
 from retention_assets.warehouse.table_cache import Kind, TableCache, _checksum_share, read_tables
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.lakefs_tables import Entry, Range, write_metarange, write_range
@@ -111,11 +111,15 @@ def test_one_file_of_several_that_cannot_be_read_ends_it(
 
 @dataclass
 class Cached:
-    """A cache of ranges over a place with three of them; `run` reads as a run of that name does."""
+    """A cache of ranges over a place with three of them; `run` reads as a run of that name does.
+
+    `held`: the driver holds the ids, so it reads the files and their rows itself.
+    """
 
     spark: SparkSession
     root: Path
     ids: list[str]
+    held: bool
 
     @property
     def warehouse(self) -> Warehouse:
@@ -125,8 +129,9 @@ class Cached:
         access = StoreAccess(f"file://{self.root}/lake")
         return TableCache(self.spark, self.warehouse, "orchard", access, run_id, full=full)
 
-    def frame(self, ids: list[str]) -> DataFrame:
-        return self.spark.createDataFrame(pa.table({KIND.id_column: ids}))
+    def frame(self, ids: list[str]) -> DataFrame | pa.Table:
+        named = pa.table({KIND.id_column: ids})
+        return named if self.held else self.spark.createDataFrame(named)
 
     def run(self, run_id: str, ids: list[str] | None = None, *, full: bool = False) -> tuple[int, int]:
         """Return how many rows a run gets, and how many files it had to read."""
@@ -142,10 +147,10 @@ class Cached:
         next(file for file in files if pq.read_metadata(file).num_rows).unlink()
 
 
-@pytest.fixture
-def cached(spark: SparkSession, tmp_path: Path) -> Cached:
+@pytest.fixture(params=[False, True], ids=["on_executors", "on_the_driver"])
+def cached(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Cached:
     (tmp_path / "lake").mkdir()
-    return Cached(spark, tmp_path, ranges_of(tmp_path / "lake"))
+    return Cached(spark, tmp_path, ranges_of(tmp_path / "lake"), request.param)
 
 
 def test_a_range_is_read_once(cached: Cached) -> None:
@@ -153,6 +158,7 @@ def test_a_range_is_read_once(cached: Cached) -> None:
     assert cached.run("second") == (9, 0)
 
 
+@pytest.mark.parametrize("cached", [False], indirect=True, ids=["on_executors"])
 def test_rows_that_were_written_and_cannot_be_read_back_are_not_taken_for_the_file(
     cached: Cached, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,19 +177,43 @@ def test_rows_that_were_written_and_cannot_be_read_back_are_not_taken_for_the_fi
     assert cached.run("second") == (9, 3)  # nothing of that batch counts
 
 
-def test_a_list_of_ids_that_cannot_be_read_back_is_not_taken(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("table", "written"), [(KIND.name, 9), (f"{KIND.name}_ids", 3)], ids=["rows", "ids"])
+def test_a_batch_of_which_files_are_missing_after_the_write_is_not_used(
+    cached: Cached, monkeypatch: pytest.MonkeyPatch, table: str, written: int
+) -> None:
     require = Warehouse.require_row_count
 
-    def of_what_is_left(warehouse: Warehouse, written: int, *parts: str, remedy: str) -> object:
-        if parts[1] == f"{KIND.name}_ids":
+    def of_the_remaining_files(warehouse: Warehouse, written: int, *parts: str, remedy: str) -> object:
+        if parts[1] == table:
             cached.lose_a_part(parts[1])
         return require(warehouse, written, *parts, remedy=remedy)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Warehouse, "require_row_count", of_what_is_left)
-        with pytest.raises(TableContractError, match=r"_ids/\S+: has 0 rows, and 3 were written"):
+        patch.setattr(Warehouse, "require_row_count", of_the_remaining_files)
+        with pytest.raises(TableContractError, match=rf"{table}/\S+: has \d rows, and {written} were written"):
             cached.run("first")
     assert cached.run("second") == (9, 3)
+
+
+@pytest.mark.parametrize("cached", [True], indirect=True, ids=["on_the_driver"])
+def test_the_driver_refuses_a_cached_file_of_which_rows_are_missing(cached: Cached) -> None:
+    cached.run("first")
+    (batch,) = cached.batches()
+    cached.lose_a_part(KIND.name)
+    cache_batches.write_manifest(cached.warehouse, "orchard", KIND.name, batch.name)  # agrees with the files left
+    with pytest.raises(TableContractError, match=r"9 rows were written, and 0 can be read\. Nothing was deleted"):
+        cached.run("second")
+
+
+@pytest.mark.parametrize("cached", [True], indirect=True, ids=["on_the_driver"])
+@pytest.mark.parametrize("limit", ["_FEW_IDS", "_FEW_FILES", "_FEW_BYTES", "_FEW_ROWS"])
+def test_the_driver_leaves_many_ids_files_bytes_or_rows_to_executors(
+    cached: Cached, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(table_cache, limit, 0)
+    assert cached.run("first") == (9, 3)
+    assert cached.run("second") == (9, 0)
+    assert cached.run("third", cached.ids[:1]) == (3, 0)
 
 
 @pytest.mark.parametrize("table", [KIND.name, f"{KIND.name}_ids"])

@@ -12,8 +12,10 @@ from pyspark.sql import functions as F
 
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.guards import CheckResult, describe_missing
+from retention_assets.icechunk.rules.reach import KINDS, refs_of
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.listing import presence
+from retention_assets.spark.frames import CachedFrames, collect_together
 
 _MOST_CHECKED = 100_000  # most unlisted objects that are checked one by one, which takes some minutes
 _NAMED = 3  # missing objects that the detail names
@@ -50,42 +52,64 @@ def referenced_exist(
     """
     absent_of_all = live.select("address").join(inventory, on="address", how="left_anti")
     is_lost = acknowledged.select("address", F.lit(True).alias("is_lost"))
-    marked = absent_of_all.join(is_lost, on="address", how="left").cache()
-    unlisted = marked.where("is_lost IS NULL").select("address")
-    counted = marked.agg(F.count("is_lost").alias("lost"), F.count_if(F.col("is_lost").isNull()).alias("count")).first()
-    assert counted is not None
-    lost, count = counted["lost"], counted["count"]
-    if count > _MOST_CHECKED:
-        detail = f"{count:,} referenced objects are not in the listing, too many to check each one in the store"
-        first = tuple(row["address"] for row in unlisted.orderBy("address").limit(_MOST_CHECKED).collect())
-        marked.unpersist()
-        return Referenced(CheckResult(guard, False, detail, count), lost, first)
-    if not count:
-        marked.unpersist()
-        detail = "every referenced object is in the listing"
-        return Referenced(CheckResult(guard, True, f"{detail}; {lost:,} are lost" if lost else detail), lost)
-    found = presence(unlisted, access).cache()
-    absent = F.col("last_modified").isNull()
-    row = found.agg(
-        F.count_if(absent).alias("absent"),
-        F.count_if(listing_cutoff.is_older(F.col("last_modified"))).alias("overlooked"),
-        F.min(F.when(listing_cutoff.is_older(F.col("last_modified")), F.col("address"))).alias("first"),
-    ).first()
-    assert row is not None
-    gone = found.where(absent).select("address")
-    names = [one["address"] for one in gone.orderBy("address").collect()] if row["absent"] else []
-    where = describe_missing(gone, inventory) if row["absent"] else ""
-    found.unpersist()
-    marked.unpersist()
-    if names:
-        more = " and others" if len(names) > _NAMED else ""
-        detail = f"{len(names):,} referenced objects are missing: {', '.join(names[:_NAMED])}{more}. {where}"
-        return Referenced(CheckResult(guard, False, detail, len(names)), lost, tuple(names))
-    if row["overlooked"]:
-        detail = f"{row['overlooked']:,} old objects, {row['first']} first, exist but are not in the listing"
-        return Referenced(CheckResult(guard, False, detail, row["overlooked"]), lost)
-    detail = f"every referenced object exists; {count:,} were written after the listing"
+    with CachedFrames() as frames:
+        marked = frames.cache(absent_of_all.join(is_lost, on="address", how="left"))
+        unlisted = marked.where("is_lost IS NULL").select("address")
+        lost, count = marked.agg(F.count("is_lost"), F.count_if(F.col("is_lost").isNull())).collect()[0]
+        if not count:
+            return _passed(guard, "every referenced object is in the listing", lost)
+        if count > _MOST_CHECKED:
+            detail = f"{count:,} referenced objects are not in the listing, too many to check each one in the store"
+            first = tuple(row["address"] for row in unlisted.orderBy("address").limit(_MOST_CHECKED).collect())
+            return Referenced(CheckResult(guard, False, detail, count), lost, first)
+        found = frames.cache(presence(unlisted, access))
+        gone = found.where("last_modified IS NULL").select("address")
+        if names := [one["address"] for one in gone.orderBy("address").collect()]:
+            more = " and others" if len(names) > _NAMED else ""
+            where = describe_missing(gone, inventory)
+            detail = f"{len(names):,} referenced objects are missing: {', '.join(names[:_NAMED])}{more}. {where}"
+            return Referenced(CheckResult(guard, False, detail, len(names)), lost, tuple(names))
+        old = found.where(listing_cutoff.is_older(F.col("last_modified")))
+        overlooked, first_old = old.agg(F.count(F.lit(1)), F.min("address")).collect()[0]
+    if overlooked:
+        detail = f"{overlooked:,} old objects, {first_old} first, exist but are not in the listing"
+        return Referenced(CheckResult(guard, False, detail, overlooked), lost)
+    return _passed(guard, f"every referenced object exists; {count:,} were written after the listing", lost)
+
+
+def _passed(guard: str, detail: str, lost: int) -> Referenced:
     return Referenced(CheckResult(guard, True, f"{detail}; {lost:,} are lost" if lost else detail), lost)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRefs:
+    """The chunk refs of the manifests: the result of `manifests_whole`, the refs by kind, and manifests never read."""
+
+    check_result: CheckResult
+    by_kind: Mapping[str, int]
+    unread: int  # live manifests that are lost and that no run has read
+
+
+def count_refs(manifests: DataFrame, manifest_chunks: DataFrame, lost: DataFrame) -> ManifestRefs:
+    """Count the chunk refs of manifests, and check that no live manifest is incomplete.
+
+    `manifests`: rows of `reachable_manifests`. `manifest_chunks`: the rows of their files. `lost`: addresses of files
+    that are acknowledged as lost.
+    """
+    with CachedFrames() as frames:
+        refs = frames.cache(refs_of(manifest_chunks))
+        unread = manifests.where("live").join(lost, on="address", how="left_semi").select("manifest_id")
+        unread = unread.join(refs, on="manifest_id", how="left_anti")
+        read = manifests.join(unread, on="manifest_id", how="left_anti")
+        found = collect_together(
+            {
+                "incomplete": incomplete_manifests(read, refs),
+                "refs": refs.agg(*(F.coalesce(F.sum(kind), F.lit(0)).alias(kind) for kind in KINDS)),
+                "unread": unread.agg(F.count(F.lit(1)).alias("manifests")),
+            }
+        )
+    (incomplete,), (by_kind,), (never_read,) = found["incomplete"], found["refs"], found["unread"]
+    return ManifestRefs(manifests_complete(incomplete), by_kind, never_read["manifests"])
 
 
 def incomplete_manifests(manifests: DataFrame, refs: DataFrame) -> DataFrame:

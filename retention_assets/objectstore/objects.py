@@ -124,9 +124,12 @@ class ObjectReader(OpenStore):
                 return
 
     def _listed(self, prefix: str, offset: str | None, rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the objects that obstore lists. On S3, boto3 lists the rest if obstore cannot name a key exactly."""
+        """Yield the objects that obstore lists, in batches that are not empty.
+
+        On S3, boto3 lists the rest if obstore cannot name a key exactly, and all if a key may begin with a slash.
+        """
         listed: list[pa.Array] = []
-        if not self._names_exactly(prefix):
+        if not self._names_exactly(prefix) or self._is_whole_bucket(prefix):
             yield from self._listed_exactly(prefix, offset, listed)
             return
 
@@ -150,13 +153,26 @@ class ObjectReader(OpenStore):
             chunk = self._try(lambda: next(chunks, None))
 
     def _listed_exactly(self, prefix: str, offset: str | None, listed: Sequence[pa.Array]) -> Iterator[pa.RecordBatch]:
-        """Yield the objects below `prefix` under their exact keys, without those in `listed`."""
+        """Yield the objects below `prefix` under their exact keys, without those in `listed`.
+
+        On a store that lists in order, the listing continues after the last path in `listed`. This path is not greater
+        than its key, because obstore can only have removed a slash at its end. All other keys are greater than this
+        key, so none is left out.
+        """
         from retention_assets.objectstore.s3 import list_exactly  # importing boto3 takes a second
 
+        if listed and self._access.lists_in_order:
+            offset, listed = listed[-1][-1].as_py(), ()
         already_listed = pa.chunked_array(listed, pa.string())
         for entries in list_exactly(self._access, prefix, offset):
             batch = _batch(entries)
-            yield batch.filter(pc.invert(pc.is_in(batch.column(0), value_set=already_listed)))
+            rest = batch.filter(pc.invert(pc.is_in(batch.column(0), value_set=already_listed)))
+            if len(rest):
+                yield rest
+
+    def _is_whole_bucket(self, prefix: str) -> bool:
+        """Return whether `prefix` covers a whole S3 bucket. Only then may a listed key begin with a slash."""
+        return self._is_s3 and not prefix and "/" not in self._access.url.removeprefix("s3://")
 
     def _names_exactly(self, prefix: str) -> bool:
         """Return whether obstore uses `prefix` as it is: it has no empty, `.` or `..` segment, no control character."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
@@ -14,6 +15,7 @@ from retention_assets.lakefs.source.inventory_snapshot import directory_prefix, 
 from retention_assets.objectstore.listing import list_objects, unlisted
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.s3 import list_exactly
+from retention_assets.sweep.preconditions import Preconditions
 from tests.faulty_s3 import Faults, FaultyS3, faulty_s3
 from tests.objectstore.s3 import Bucket
 from tests.objectstore.servers import server_that_answers
@@ -105,6 +107,59 @@ def test_empty_objects_of_usual_names_are_listed_as_they_are(bucket: Bucket) -> 
     for name in ("data/s/_SUCCESS", "data/s/x"):
         bucket.client().put_object(Bucket=bucket.name, Key=name, Body=b"")
     assert keys(ObjectReader(bucket.access()), "data/s/") == ["data/s/_SUCCESS", "data/s/x"]
+
+
+@pytest.fixture
+def large_directory(bucket: Bucket) -> list[str]:
+    """A directory of two pages, the second of which has an empty object; its keys in order."""
+    names = [f"data/s/{number:04}" for number in range(1_100)]
+    put(bucket, "", *names)
+    bucket.client().put_object(Bucket=bucket.name, Key="data/s/_SUCCESS", Body=b"")
+    return [*names, "data/s/_SUCCESS"]
+
+
+def test_an_empty_object_on_a_later_page_does_not_end_the_listing_of_a_key_range(
+    bucket: Bucket, large_directory: list[str]
+) -> None:
+    batches = list(ObjectReader(bucket.access()).list_between("data/s/", "data/s/0000", "data/s/~"))
+    assert [path for batch in batches for path in batch.column(0).to_pylist()] == large_directory[1:]
+    assert all(len(batch) for batch in batches)
+
+
+def test_a_check_before_deletion_finds_objects_beside_an_empty_object_on_a_later_page(
+    bucket: Bucket, large_directory: list[str]
+) -> None:
+    access = bucket.access()
+    listed = pa.Table.from_batches(ObjectReader(access).list("data/s/"))
+    columns = [listed["path"], *listed.columns[1:]]
+    planned = pa.table(columns, names=["address", "last_modified", "size", "etag"])
+    check = Preconditions(access)
+    assert check.classified(planned, check.open())["outcome"].null_count == len(large_directory)
+
+
+def test_after_an_empty_object_the_listing_continues_behind_the_pages_that_it_has(
+    bucket: Bucket, faulty: FaultyS3, large_directory: list[str]
+) -> None:
+    reader = ObjectReader(bucket.access(endpoint=faulty.endpoint))
+    batches = reader.list_between("data/s/", "data/s/", "data/s/~")
+    assert [path for batch in batches for path in batch.column(0).to_pylist()] == large_directory
+    assert [request.query.get("start-after") for request in faulty.requests if request.is_listing] == [
+        "data/s",
+        "data/s",  # the second page, by its token
+        "data/s/0999",
+    ]
+
+
+def test_objects_whose_keys_begin_with_a_slash_never_stand_for_the_objects_without_the_slash(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retention_assets.objectstore.objects._ROWS_PER_BATCH", 2)
+    sizes = {"/y": 3, "/z": 4, "a": 1, "b": 2, "y": 5, "z": 6, "zz": 0}
+    for key, size in sizes.items():
+        s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object(bucket.name, key, b"-" * size)
+    rows = [row for batch in ObjectReader(bucket.access()).list() for row in batch.to_pylist()]
+    assert {row["path"]: row["size"] for row in rows} == sizes
+    assert len(rows) == len(sizes)
 
 
 def test_a_listing_key_by_key_goes_on_after_a_throttle_and_ends_with_the_store_s_word(

@@ -159,12 +159,12 @@ class ObjectReader(OpenStore):
         than its key, because obstore can only have removed a slash at its end. All other keys are greater than this
         key, so none is left out.
         """
-        from retention_assets.objectstore.s3 import list_exactly  # importing boto3 takes a second
+        from retention_assets.objectstore.s3 import list_exactly, s3_bucket  # importing boto3 takes a second
 
         if listed and self._access.lists_in_order:
             offset, listed = listed[-1][-1].as_py(), ()
         already_listed = pa.chunked_array(listed, pa.string())
-        for entries in list_exactly(self._access, prefix, offset):
+        for entries in list_exactly(s3_bucket(self._access), prefix, offset):
             batch = _batch(entries)
             rest = batch.filter(pc.invert(pc.is_in(batch.column(0), value_set=already_listed)))
             if len(rest):
@@ -218,9 +218,9 @@ class ObjectReader(OpenStore):
                 return self._value_or_raise(level, prefix, LIST)
             if not isinstance(level, Failure) and not _misnames(level):
                 return level
-        from retention_assets.objectstore.s3 import level_exactly  # importing boto3 takes a second
+        from retention_assets.objectstore.s3 import level_exactly, s3_bucket  # importing boto3 takes a second
 
-        return level_exactly(self._access, prefix)
+        return level_exactly(s3_bucket(self._access), prefix)
 
     def _call[T](self, call: Callable[[], T], path: str, action: Action) -> T:
         return self._value_or_raise(self._try(call), path, action)

@@ -14,7 +14,7 @@ from retention_assets.lakefs.names.columns import is_generated
 from retention_assets.lakefs.source.inventory_snapshot import directory_prefix, prefixes
 from retention_assets.objectstore.listing import list_objects, unlisted
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.s3 import list_exactly
+from retention_assets.objectstore.s3 import list_exactly, s3_bucket
 from retention_assets.sweep.preconditions import Preconditions
 from tests.faulty_s3 import Faults, FaultyS3, faulty_s3
 from tests.objectstore.s3 import Bucket
@@ -175,20 +175,20 @@ def test_a_listing_key_by_key_goes_on_after_a_throttle_and_ends_with_the_store_s
         return len(asked) in (2, 3)
 
     faulty.faults = Faults(slow_down=1.0, applies=second_and_third)
-    assert sorted(keys(reader)) == ["data//x", "data/y"]
+    assert sorted(keys(reader, "data/")) == ["data//x", "data/y"]
     asked.clear()
     faulty.faults = Faults(broken=1.0, applies=lambda request: asked.append(1) is None and len(asked) > 1)
     with pytest.raises(StoreError, match=r"cannot list .* InternalError|cannot list .*\(InternalError\)"):
-        keys(reader)
+        keys(reader, "data/")
 
 
 @pytest.mark.parametrize("token", [b"", b"<NextContinuationToken>a</NextContinuationToken>"], ids=["none", "the_same"])
 def test_a_listing_key_by_key_that_does_not_go_on_is_an_error(bucket: Bucket, token: bytes) -> None:
     page = b"<ListBucketResult><IsTruncated>true</IsTruncated>" + token + b"</ListBucketResult>"
     with server_that_answers(200, page) as endpoint, pytest.raises(StoreError) as refused:
-        list(list_exactly(bucket.access(endpoint=endpoint), "data"))
+        list(list_exactly(s3_bucket(bucket.access(endpoint=endpoint)), "data"))
     told = str(refused.value)
-    assert f"s3://{bucket.name}: the store's listing of 'data/' is incomplete: a page does not say" in told
+    assert f"s3://{bucket.name}: cannot list 'data/': a page does not say where the next page begins." in told
     assert "The listing was not used. Run again. If the error remains, contact the store's vendor." in told
 
 

@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +18,9 @@ from obstore.exceptions import BaseError
 
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import LIST, READ, Action, Failure, Kind, failure_of
+
+if TYPE_CHECKING:
+    from retention_assets.objectstore.s3 import S3Bucket
 
 __all__ = ["LISTING", "ObjectMetadata", "ObjectReader", "OpenStore", "StoreAccess"]
 
@@ -31,6 +35,7 @@ LISTING = pa.schema(
 
 _ROWS_PER_BATCH = 10_000
 _ROWS_PER_PAGE = 1_000  # one page of S3 and GCS; a listing of a key range reads at most one page too much
+_CONNECTIONS = 16  # of boto3: as many threads use one reader
 _CHUNK = 8 * 1024**2  # bytes
 _UNNAMEABLE = "invalid path"  # part of obstore's message
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -56,6 +61,13 @@ class OpenStore:
     @property
     def _is_s3(self) -> bool:
         return self._access.url.startswith("s3://")
+
+    @cached_property
+    def _bucket(self) -> "S3Bucket":
+        """The bucket for requests of boto3. Its client is made at the first use and kept."""
+        from retention_assets.objectstore.s3 import s3_bucket  # importing boto3 takes a second
+
+        return s3_bucket(self._access, _CONNECTIONS)
 
     def describe(self, path: str) -> str:
         """Return the full URL of `path`, for messages."""
@@ -159,12 +171,12 @@ class ObjectReader(OpenStore):
         than its key, because obstore can only have removed a slash at its end. All other keys are greater than this
         key, so none is left out.
         """
-        from retention_assets.objectstore.s3 import list_exactly, s3_bucket  # importing boto3 takes a second
+        from retention_assets.objectstore.s3 import list_exactly  # importing boto3 takes a second
 
         if listed and self._access.lists_in_order:
             offset, listed = listed[-1][-1].as_py(), ()
         already_listed = pa.chunked_array(listed, pa.string())
-        for entries in list_exactly(s3_bucket(self._access), prefix, offset):
+        for entries in list_exactly(self._bucket, prefix, offset):
             batch = _batch(entries)
             rest = batch.filter(pc.invert(pc.is_in(batch.column(0), value_set=already_listed)))
             if len(rest):
@@ -218,9 +230,9 @@ class ObjectReader(OpenStore):
                 return self._value_or_raise(level, prefix, LIST)
             if not isinstance(level, Failure) and not _misnames(level):
                 return level
-        from retention_assets.objectstore.s3 import level_exactly, s3_bucket  # importing boto3 takes a second
+        from retention_assets.objectstore.s3 import level_exactly  # importing boto3 takes a second
 
-        return level_exactly(s3_bucket(self._access), prefix)
+        return level_exactly(self._bucket, prefix)
 
     def _call[T](self, call: Callable[[], T], path: str, action: Action) -> T:
         return self._value_or_raise(self._try(call), path, action)

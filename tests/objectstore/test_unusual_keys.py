@@ -17,7 +17,7 @@ from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.s3 import list_exactly, s3_bucket
 from retention_assets.sweep.preconditions import Preconditions
 from tests.faulty_s3 import Faults, FaultyS3, faulty_s3
-from tests.objectstore.s3 import Bucket
+from tests.objectstore.s3 import Bucket, count_clients
 from tests.objectstore.servers import server_that_answers
 
 SLICE = "data/g0nksc1ksduf4a1dfd7g/"
@@ -190,6 +190,15 @@ def test_a_listing_key_by_key_that_does_not_go_on_is_an_error(bucket: Bucket, to
     told = str(refused.value)
     assert f"s3://{bucket.name}: cannot list 'data/': a page does not say where the next page begins." in told
     assert "The listing was not used. Run again. If the error remains, contact the store's vendor." in told
+
+
+def test_a_reader_makes_one_client_for_all_of_its_listings(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(bucket, "", "data//x", "tables/")
+    clients = count_clients(monkeypatch)
+    reader = ObjectReader(bucket.access())
+    assert [keys(reader, "data/"), keys(reader, "tables/")] == [["data//x"], ["tables/"]]
+    assert [row["path"] for batch in reader.list_direct("tables/") for row in batch.to_pylist()] == ["tables/"]
+    assert len(clients) == 1
 
 
 def test_they_are_foreign_told_of_and_missed_in_no_place(spark: SparkSession, bucket: Bucket) -> None:

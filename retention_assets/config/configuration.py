@@ -12,13 +12,12 @@ from pathlib import Path
 from pydantic import Field, ValidationError, field_validator
 
 from retention_assets.config.documents import KeyPath, load_document, wrong_keys
-from retention_assets.config.limits import KeepSettings
+from retention_assets.config.limits import KeepSettings, Model
 from retention_assets.config.settings import (
     CommonSettings,
     IcechunkSettings,
     InventorySettings,
     LakeFSSettings,
-    Model,
     RecordSettings,
     RepositorySettings,
     SparkValue,

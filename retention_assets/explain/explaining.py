@@ -60,7 +60,7 @@ def explainer_of(
     *,
     settles: bool = True,
 ) -> Any:
-    """Return the explainer for the kind of the repository. `policy`, `settles`: see `LakeFSExplainer`."""
+    """Return the explainer for the kind of the repository. `policy`, `settles`: see `Explainer`."""
     if tables.repository.is_icechunk:  # these imports take a part of a second each, and only one is needed
         from retention_assets.explain.icechunk import IcechunkExplainer
 

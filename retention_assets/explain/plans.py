@@ -39,13 +39,15 @@ class PlanTables:
         """Return the metadata of a table of the plan's day. Errors: TableContractError when the table is missing."""
         return self.warehouse.metadata(self.repository.name, table, self.plan.day)
 
-    def rows(self, table: str, where: pc.Expression | None = None, columns: Sequence[str] | None = None) -> list[Row]:
+    def table(self, table: str, where: pc.Expression | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Return rows of a table of the plan's day, by default with all columns. Errors: as `metadata`."""
         self.warehouse.require(self.repository.name, table, self.plan.day)
         parts, schema = (self.repository.name, table, self.plan.day.isoformat()), TABLES[table].schema
-        found: list[Row] = read_directory(
-            self.warehouse, *parts, schema=schema, where=where, columns=columns
-        ).to_pylist()
+        return read_directory(self.warehouse, *parts, schema=schema, where=where, columns=columns)
+
+    def rows(self, table: str, where: pc.Expression | None = None, columns: Sequence[str] | None = None) -> list[Row]:
+        """Return rows as dictionaries. See `table`."""
+        found: list[Row] = self.table(table, where, columns).to_pylist()
         return found
 
     def batches(self, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

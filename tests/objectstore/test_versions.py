@@ -1,6 +1,7 @@
 """Versions of a bucket on a real S3 server, its pages through a proxy that can give them wrongly."""
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -167,12 +168,23 @@ class TestNoncurrentVersions:
         assert sorted(paged, key=str) == sorted(whole, key=str)
         assert len(proxy.requests) == -(-11 // page)
 
+    def test_a_page_that_the_store_throttles_is_requested_again(
+        self, bucket: Bucket, proxy: FaultyS3, written: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("retention_assets.objectstore.s3.time.sleep", lambda seconds: None)
+        numbers = count()
+        proxy.answers.clear()
+        proxy.faults = Faults(page=2, slow_down=1.0, applies=lambda request: next(numbers) in (1, 2, 4))
+        paged, whole = rows(bucket.access("ns", endpoint=proxy.endpoint)), rows(bucket.access("ns"))
+        assert sorted(paged, key=str) == sorted(whole, key=str)
+        assert proxy.answers.count(503) == 3
+
     @pytest.mark.parametrize("page", [1, 2, 3])
     def test_a_page_that_comes_again_is_an_error(
         self, bucket: Bucket, proxy: FaultyS3, written: dict[str, list[str]], page: int
     ) -> None:
         proxy.faults = Faults(page=page, repeats=True)
-        with pytest.raises(StoreError, match=r"is wrong: 'ns/.*' is listed twice\. The listing was not used"):
+        with pytest.raises(StoreError, match=r"cannot list .* '': 'ns/.*' is listed twice\. The listing was not used"):
             rows(bucket.access("ns", endpoint=proxy.endpoint))
 
     @pytest.mark.parametrize(
@@ -218,8 +230,15 @@ class TestNoncurrentVersions:
         ],
     )
     def test_a_failure_is_an_error_in_one_line(
-        self, bucket: Bucket, status: int, body: bytes, error: type[StoreError], words: str
+        self,
+        bucket: Bucket,
+        monkeypatch: pytest.MonkeyPatch,
+        status: int,
+        body: bytes,
+        error: type[StoreError],
+        words: str,
     ) -> None:
+        monkeypatch.setattr("retention_assets.objectstore.s3.time.sleep", lambda seconds: None)
         with server_that_answers(status, body) as endpoint:
             access = bucket.access("ns", endpoint=endpoint)
             with pytest.raises(error, match=words) as caught:

@@ -18,7 +18,6 @@ from retention_assets.icechunk.rules.upgrade import Upgrade, Version1, upgraded
 from retention_assets.icechunk.source.repository import IcechunkSource, References, reference_files
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
-from retention_assets.objectstore.mutate.replacing import ObjectReplacer
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import DeleteTarget, Outcome
@@ -105,7 +104,7 @@ def _require_nobody_wrote(
     if unchanged:
         return
     found = source.repo_object()
-    if found is None or found.repo != made.repo or not ObjectReplacer(access).remove(REPO, found.etag):
+    if found is None or found.repo != made.repo or not ObjectWriter(access).remove(REPO, found.etag):
         raise GuardRefused(
             f"{access.url}: somebody wrote to the repository in format 1 during the upgrade, and somebody else has "
             f"already written to it in format 2. The old files were not deleted. Save the snapshots that the old "

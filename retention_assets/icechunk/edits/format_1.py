@@ -30,7 +30,6 @@ from retention_assets.icechunk.rules.expiration import Edit, Expiration, Reparen
 from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.replacing import ObjectReplacer
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.rate_limiter import backoffs
@@ -50,7 +49,6 @@ class ReferenceFiles:
     def __init__(self, access: StoreAccess) -> None:
         self._reader = ObjectReader(access)
         self._writer = ObjectWriter(access)
-        self._replacer = ObjectReplacer(access)
 
     def create_branch(self, name: str, snapshot_id: bytes) -> None:
         """Create a branch. Errors: GuardRefused for a name that is in use, or that format 1 does not allow."""
@@ -68,7 +66,7 @@ class ReferenceFiles:
         if expected is not None and found.tip != expected:
             on, wanted = encode_id(found.tip), encode_id(expected)
             _refuse(f"the branch {name!r} is on {on}, not on {wanted}", "Read the repository again.")
-        if not self._replacer.replace(_branch_path(name), write_reference(snapshot_id), found.etag):
+        if not self._writer.replace(_branch_path(name), write_reference(snapshot_id), found.etag):
             _refuse(f"the branch {name!r} was moved or deleted meanwhile", "Read the repository again.")
 
     def delete_branch(self, name: str, expected: bytes | None = None) -> None:
@@ -84,7 +82,7 @@ class ReferenceFiles:
             found = self._branch_file(name)
         except ObjectMissing:
             return True
-        return found.tip == expected and self._replacer.remove(_branch_path(name), found.etag)
+        return found.tip == expected and self._writer.remove(_branch_path(name), found.etag)
 
     def delete_tag(self, name: str) -> None:
         """Delete a tag by writing its tombstone; the tag's file stays. Errors: GuardRefused for an unknown tag."""
@@ -182,7 +180,7 @@ def apply_edits_v1(
 class _Rewriter:
     def __init__(self, access: StoreAccess) -> None:
         self._reader = ObjectReader(access)
-        self._replacer = ObjectReplacer(access)
+        self._writer = ObjectWriter(access)
         self._references = ReferenceFiles(access)
         self.removed: set[str] = set()
 
@@ -205,4 +203,4 @@ class _Rewriter:
         content, metadata = self._reader.read_with_metadata(path)
         if read_snapshot(content, where).parent_id != history.snapshots[edit.snapshot_id].parent_id:
             return False
-        return self._replacer.replace(path, with_parent(content, edit.parent_id, where), metadata.e_tag or "")
+        return self._writer.replace(path, with_parent(content, edit.parent_id, where), metadata.e_tag or "")

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from retention_assets.config.timestamps import Clock
 from retention_assets.errors import TableContractError
-from retention_assets.inventory.inventories import delivered_inventory
+from retention_assets.inventory.delivered import delivered_inventory
 from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.objectstore.listing import Prefixes, list_objects
 from retention_assets.objectstore.objects import ObjectReader

@@ -347,7 +347,7 @@ class _CheckedStore(OpenStore):
         """Return whether S3 reports an encryption with which the object's ETag is not its MD5 sum."""
         if not is_s3(self._access):
             return False
-        bucket = s3_bucket(self._access)
+        bucket = self._bucket
         try:
             response = bucket.client.head_object(Bucket=bucket.name, Key=bucket.key(path), **bucket.extra)
         except S3_ERRORS:

@@ -63,14 +63,14 @@ def status(context: click.Context, repositories: tuple[str, ...], json_wanted: b
     configuration, now = configuration_of(context), utc_now()
     found = statuses(configuration, repositories or tuple(configuration.repositories), now)
     if json_wanted:
-        print_json([_with_program(one.document()) for one in found])
+        print_json([{**one.document(), "needs": one.needs_with(program())} for one in found])
         return
     screen.print(_table(found, now))
     for one in found:
         if one.plan:
             say(f"{one.repository}: plan {one.plan.plan_hash}")
-        for need in one.needs:
-            say(f"{one.repository}: {need.format(program=program())}", style="yellow")
+        for need in one.needs_with(program()):
+            say(f"{one.repository}: {need}", style="yellow")
     if not any(one.needs for one in found):
         say("No action is needed.")
 
@@ -79,12 +79,6 @@ def sparkline(values: Sequence[int]) -> str:
     """Return a bar for each value, from zero to the highest."""
     highest = max(values, default=0)
     return "".join(_BARS[value * (len(_BARS) - 1) // highest] if highest else _BARS[0] for value in values)
-
-
-def _with_program(document: dict[str, object]) -> dict[str, object]:
-    needs = document["needs"]
-    assert isinstance(needs, list)
-    return {**document, "needs": [str(need).format(program=program()) for need in needs]}
 
 
 def _table(found: Sequence[RepositoryStatus], now: datetime) -> Table:

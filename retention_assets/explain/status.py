@@ -20,6 +20,7 @@ from retention_assets.warehouse.warehouse import Warehouse
 
 _PLANS = 14  # plans in a trend: two weeks of daily plans
 _GB = 10**9  # prices are per GB
+_PROGRAM = "{program}"  # stands for the command in a required action
 
 APPROVED, WITHIN_BUDGET, NOT_APPROVED, WITHDRAWN, LAPSED = (
     "approved",
@@ -72,6 +73,13 @@ class RepositoryStatus:
     stopped_by: str | None
     running: str | None  # the owner of the sweep that runs now
     needs: tuple[str, ...]  # a sentence for each required action; `{program}` stands for the command
+
+    def needs_with(self, program: str) -> list[str]:
+        """Return the required actions. `program`: the text that calls the command.
+
+        Other braces in the sentences stay: the errors of a store may contain JSON.
+        """
+        return [need.replace(_PROGRAM, program) for need in self.needs]
 
     def document(self) -> dict[str, Any]:
         """Return the status for JSON."""
@@ -128,11 +136,11 @@ def status_of(
         running=holder[0] if holder and not holder[1] else None,
         needs=(),
     )
-    needs = tuple(needs_of(found, days[-1] if days else None, now, settings.approval.life))
+    needs = tuple(_needs_of(found, days[-1] if days else None, now, settings.approval.life))
     return RepositoryStatus(**{**{one: getattr(found, one) for one in found.__slots__}, "needs": needs})
 
 
-def needs_of(status: RepositoryStatus, newest_day: str | None, now: datetime, life: timedelta) -> Iterator[str]:
+def _needs_of(status: RepositoryStatus, newest_day: str | None, now: datetime, life: timedelta) -> Iterator[str]:
     """Yield the required actions, the most urgent first.
 
     Args:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ from retention_assets.cli.inspecting import sparkline
 from retention_assets.config.configuration import load_configuration
 from retention_assets.core.amounts import Amount
 from retention_assets.explain.status import RepositoryStatus, status_of
+from retention_assets.report.figures import Figures
+from retention_assets.report.groups import PlanGroups
+from retention_assets.report.page import page_of
 from retention_assets.state.approval import Approval, withdraw_approval
 from retention_assets.state.lease import stop_sweeps
 from retention_assets.state.plan import Plan, keep_plan, withdraw_plan
@@ -195,6 +199,26 @@ def test_failures_of_the_last_sweep_and_its_early_end_need_a_person(world: World
     needs = " ".join(world.status().needs)
     assert "2 objects failed" in needs
     assert "the store was away" in needs
+
+
+def test_an_error_with_braces_is_shown_as_it_is(world: World) -> None:
+    error = 'the store answered {"code": "Denied", "program": {}}'
+    keep_plan(world.warehouse, a_plan())
+    write_record(world.warehouse, replace(a_record(failed=2), ended_early=error))
+    text, document = run("--config", world.file, "status"), run("--config", world.file, "status", "--json").document()
+    assert text.status == 0, text.err
+    assert f"The last sweep ended early: {error}" in text.out
+    assert f"The last sweep ended early: {error}" in document[0]["needs"]
+
+
+def test_the_page_of_a_report_shows_an_error_with_braces(world: World) -> None:
+    plan, error = a_plan(), 'the store answered {"code": "Denied"}: try later'
+    keep_plan(world.warehouse, plan)
+    write_record(world.warehouse, replace(a_record(failed=2), ended_early=error))
+    figures = Figures(plan, world.status(), True, [plan], PlanGroups([], [], [], [], [], []), [], [], None, None)
+    page = page_of(figures, {}, "retention")
+    assert f"<li>The last sweep ended early: {escape(error)}</li>" in page
+    assert f"<pre>retention report {NAME} --as-of {DAY}</pre>" in page
 
 
 def test_a_stop_is_shown_first_with_the_command_that_ends_it(world: World) -> None:

@@ -212,7 +212,7 @@ def _removal(warehouse: Warehouse, repository: Repository, row: Row, planned: Ro
         approved_at=approval.get("approved_at"),
         record=name,
         run_id=record.get("run_id"),
-        copy=_copy_of(warehouse, repository, plan_hash, row["address"]) if is_copy else None,
+        copy=_copy_of(warehouse, repository, plan_hash, date.fromisoformat(day), row["address"]) if is_copy else None,
         purge_after=row["at"] + repository.settings.quarantine.keep if is_copy else None,
     )
 
@@ -227,11 +227,11 @@ def _record_of(
     return None, {}
 
 
-def _copy_of(warehouse: Warehouse, repository: Repository, plan_hash: str, address: str) -> str | None:
+def _copy_of(warehouse: Warehouse, repository: Repository, plan_hash: str, day: date, address: str) -> str | None:
     from retention_assets.state.quarantine import quarantine_of_plan  # this import takes a quarter of a second
 
     try:
-        quarantine = quarantine_of_plan(repository, find_plan(warehouse, repository.name, plan_hash))
+        quarantine = quarantine_of_plan(repository, find_plan(warehouse, repository.name, plan_hash, day))
     except RetentionError:  # the configuration differs, or a variable is not set here: only the copy's URL is unknown
         return None
     return quarantine.describe(address)

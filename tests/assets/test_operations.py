@@ -115,6 +115,23 @@ def test_the_beginning_of_a_hash_approves_nothing(place: Place) -> None:
     assert place.warehouse.documents("orchard", APPROVALS) == []
 
 
+def test_the_day_whose_current_plan_has_the_hash_is_approved_although_a_later_day_once_had_it(place: Place) -> None:
+    later = DAY + timedelta(days=1)
+    keep_plan(place.warehouse, replace(place.plan, day=later))
+    keep_plan(place.warehouse, replace(place.plan, day=later, plan_hash="e" * 64, made_at=NOW))
+    assert place.run("approve", plan_hash=place.plan.plan_hash, by="anna") is None
+    approval = person_approval(place.warehouse, place.plan)
+    assert approval is not None
+    assert approval.day == DAY.isoformat()
+
+
+def test_a_plan_that_is_current_on_no_day_is_not_approved(place: Place) -> None:
+    keep_plan(place.warehouse, replace(place.plan, plan_hash="e" * 64, made_at=NOW))
+    error = place.run("approve", plan_hash=place.plan.plan_hash, by="anna")
+    assert f"{place.plan.plan_hash} is not the current plan of {DAY}" in str(error)
+    assert place.warehouse.documents("orchard", APPROVALS) == []
+
+
 def test_an_approval_is_withdrawn(place: Place) -> None:
     place.run("approve", plan_hash=place.plan.plan_hash, by="anna")
     assert place.run("withdraw", day=DAY.isoformat(), by="berta") is None

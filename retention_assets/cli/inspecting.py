@@ -205,9 +205,8 @@ def lines_of(explanation: Explanation, now: datetime) -> Iterator[str]:
 def _of_object(one: ObjectExplanation, now: datetime) -> Iterator[str]:
     size = "" if one.size is None else f" ({human_bytes(one.size)})"
     yield f"{one.address}{size} {_STATES.get(one.state, one.state)}"
-    for path in [entry.path for entry in one.entries][:_FEW]:
-        entry = next(entry for entry in one.entries if entry.path == path)
-        yield f"  at {path}: {entry.commits:,} commits have it, {entry.active_commits:,} of them active"
+    for entry in one.entries[:_FEW]:
+        yield f"  at {entry.path}: {entry.commits:,} commits have it, {entry.active_commits:,} of them active"
     if one.reason and one.state != GONE:
         yield f"  because {_REASONS.get(one.reason, one.reason)}{_rules(one.rule_ids)}{_since(one.due_since)}"
     for keeper in () if one.state == GONE else one.kept_by[:_FEW]:

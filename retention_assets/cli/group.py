@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -142,9 +143,9 @@ def print_json(document: object) -> None:
 
 def program() -> str:
     """Return the text that calls this command again: its name or path, with `--config` if it was given."""
-    called = "retention" if shutil.which("retention") else os.path.relpath(sys.argv[0])
+    called = "retention" if shutil.which("retention") else shlex.quote(os.path.relpath(sys.argv[0]))
     context = click.get_current_context(silent=True)
-    return f"{called} --config {context.obj}" if context and context.obj else called
+    return f"{called} --config {shlex.quote(str(context.obj))}" if context and context.obj else called
 
 
 # ---- progress on a terminal; nothing is written into a pipe

@@ -1,6 +1,7 @@
 """The commands `plan`, `show` and `demo`."""
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, datetime
@@ -168,7 +169,8 @@ def demo(only_prepare: bool) -> None:
         return
     made = [make_plan(configuration, name, _DAY) for name in ready]
     # The UI needs no variable to show the demo, unless the shell has one.
-    ui = made[0][1].ui if "RETENTION_CONFIG" in os.environ else made[0][1].ui.removeprefix(f"RETENTION_CONFIG={file} ")
+    of_file = f"RETENTION_CONFIG={shlex.quote(str(file))} "
+    ui = made[0][1].ui if "RETENTION_CONFIG" in os.environ else made[0][1].ui.removeprefix(of_file)
     show_closing(screen, Warehouse(configuration.warehouse), [plan for plan, _ in made], ui)
 
 

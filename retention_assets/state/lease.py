@@ -116,13 +116,15 @@ def release_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> None:
 def stop_sweeps(warehouse: Warehouse, repository: str, person: str, now: datetime) -> str | None:
     """Stop all sweeps of the repository until `resume_sweeps`. Workers stop after their current chunk.
 
-    Return the holder of the lease that was in force; None if there was none.
+    Return the holder of the lease of the sweep that was running. None: no sweep was running, because there was no lease
+    in force, or because the sweeps were stopped already.
     """
     for _ in range(_TRIES):
         number, document = _newest(warehouse, repository)
         stop = Lease(repository, f"{person}, who stopped all sweeps,", number + 1, number + 1, _NO_END, timedelta(0))
         if _create(warehouse, stop, now, released=False):
-            return None if document is None or document["released"] else str(document["holder"])
+            holder, was_stopped = _in_force(document, now) or (None, False)
+            return None if was_stopped else holder
     raise GuardRefused(
         f"{repository}: the sweeps were not stopped: other processes wrote a lease at each of {_TRIES} attempts. "
         f"Nothing was changed. Try again: `retention stop {repository}`."
@@ -141,7 +143,11 @@ def resume_sweeps(warehouse: Warehouse, repository: str, now: datetime) -> None:
 
 def lease_in_force(warehouse: Warehouse, repository: str, now: datetime) -> tuple[str, bool] | None:
     """Return the holder of the lease, and whether sweeps are stopped until `resume_sweeps`; None: a sweep may start."""
-    _, document = _newest(warehouse, repository)
+    return _in_force(_newest(warehouse, repository)[1], now)
+
+
+def _in_force(document: dict[str, Any] | None, now: datetime) -> tuple[str, bool] | None:
+    """Return `lease_in_force` of the newest document; None if there is no document."""
     if document is None or document["released"]:
         return None
     until = datetime.fromisoformat(document["until"])

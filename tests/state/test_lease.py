@@ -286,6 +286,21 @@ def test_a_stop_says_when_nobody_was_sweeping(warehouse: Warehouse) -> None:
     assert stop_sweeps(warehouse, "orchard", "ada", NOW) is None
 
 
+def test_a_second_stop_names_no_running_sweep_but_the_second_person_has_stopped_the_sweeps(
+    warehouse: Warehouse,
+) -> None:
+    take(warehouse)
+    assert stop_sweeps(warehouse, "orchard", "ada", NOW) == "a-run"
+    assert stop_sweeps(warehouse, "orchard", "bob", NOW) is None
+    with pytest.raises(GuardRefused, match="sweeps were stopped by bob"):
+        take(warehouse, "another-run")
+
+
+def test_a_stop_does_not_name_a_dead_sweep_whose_lease_has_expired(warehouse: Warehouse) -> None:
+    take(warehouse)
+    assert stop_sweeps(warehouse, "orchard", "ada", NOW + LIFE) is None
+
+
 def test_a_stop_that_meets_a_renewal_stops_all_the_same(warehouse: Warehouse) -> None:
     lease = take(warehouse)
     renewals: list[Lease] = []

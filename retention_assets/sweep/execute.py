@@ -168,10 +168,10 @@ def work_and_conclude(
     started: datetime,
     repository: RepositorySweep | None = None,
 ) -> SweepResult:
-    """Publish the edits of the plan, process all remaining objects, and conclude.
+    """Publish the edits of the plan, process all remaining objects, write the audit record, mark a completed plan.
 
-    A sweep that ends early also writes an audit record, if it changed anything. A restore or purge has no `repository`:
-    it changes only copies and versions.
+    A sweep that ends early also writes an audit record, if it changed anything. So does a sweep whose ledger does not
+    balance with the plan. A restore or purge has no `repository`: it changes only copies and versions.
     Errors: the error that ended the sweep, whether or not a record could be written.
     """
     published = run.beyond_plan
@@ -180,6 +180,10 @@ def work_and_conclude(
         if repository:
             published = repository.publish(lease)
         lease, window = work_through(run, engine, lease)
+        outcomes = dict(engine.outcomes())
+        require_balance(run.plan, outcomes)
+        outcomes.pop(Outcome.ATTEMPTED, None)
+        record = _record(run, approval, lease, started, outcomes, engine.ledger_digest(lease.fence))
     except Exception as error:
         with suppress(Exception):  # writing the record may fail for the same reason; the first error is raised
             if may_publish or run.beyond_plan or _has_rows(run, lease):
@@ -189,7 +193,11 @@ def work_and_conclude(
                 ended = replace(record, published=published, ended_early=brief(error))
                 write_record(run.warehouse, ended, run.seal)
         raise
-    return conclude(run, engine, approval, lease, started, window, published)
+    write_record(run.warehouse, replace(record, longest_window_seconds=window, published=published), run.seal)
+    plan, is_complete = run.plan, _is_complete(run.plan, outcomes)
+    if is_complete:
+        record_completed(run.warehouse, plan.repository, plan.day, plan.plan_hash, plan.policy_run)
+    return SweepResult(outcomes, is_complete)
 
 
 def _has_rows(run: SweepRun, lease: Lease) -> bool:
@@ -244,35 +252,17 @@ def require_current_plan(run: SweepRun) -> None:
         )
 
 
-def conclude(
-    run: SweepRun,
-    engine: Engine[Any],
-    approval: Approval,
-    lease: Lease,
-    started: datetime,
-    window: float,
-    published: Mapping[str, Any] | None = None,
-) -> SweepResult:
-    """Require that the ledger balances with the plan, write the audit record, and mark a completed plan.
+def _is_complete(plan: Plan, outcomes: Mapping[str, Amount]) -> bool:
+    """Return whether the plan was completed, from the totals of its ledger.
 
     A plan with failed, unattempted, quarantined or restored objects is not completed: `last_deleted` does not advance.
-    Skipped objects do not prevent completion, because a later plan includes them again. Source: DESIGN.md, invariant 9
-    and Decisions (`last_deleted`).
+    Skipped objects do not prevent completion, because a later plan includes them again. Source: DESIGN.md, Decisions
+    (`last_deleted`).
     """
-    plan, outcomes = run.plan, dict(engine.outcomes())
-    unknown = outcomes.pop(Outcome.ATTEMPTED, Amount())
-    require_balance(plan, {**outcomes, Outcome.ATTEMPTED: unknown})
-    tried = sum_of(outcomes.values()).objects
     held_back = any(
         outcomes.get(name, Amount()).objects for name in (Outcome.FAILED, Outcome.QUARANTINED, Outcome.RESTORED)
     )
-    is_complete = tried == plan.candidates.objects and not held_back
-    record = _record(run, approval, lease, started, outcomes, engine.ledger_digest(lease.fence))
-    ended = replace(record, longest_window_seconds=window, published=published)
-    write_record(run.warehouse, ended, run.seal)
-    if is_complete:
-        record_completed(run.warehouse, plan.repository, plan.day, plan.plan_hash, plan.policy_run)
-    return SweepResult(outcomes, is_complete)
+    return sum_of(outcomes.values()).objects == plan.candidates.objects and not held_back
 
 
 def _record(

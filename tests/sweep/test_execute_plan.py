@@ -100,10 +100,13 @@ class TellsMore(EngineHere):
         return {**super().outcomes(), "restored": Amount(1, 10)}
 
 
-def test_a_sweep_whose_ledger_does_not_balance_leaves_no_record(world: World) -> None:
+def test_a_sweep_whose_ledger_does_not_balance_has_a_record_that_says_so(world: World) -> None:
     with pytest.raises(GuardRefused, match=r"10 objects and .* of 9 and .* planned"):
         execute(sweep_run(world, "sweep", "delete", "a-run"), TellsMore(world), RepositoryHere())
-    assert list(read_records(world.warehouse, REPOSITORY)) == []
+    (record,) = read_records(world.warehouse, REPOSITORY)
+    assert "the ledger does not balance with the plan" in record.document["ended_early"]
+    assert record.document["outcomes"]["restored"] == {"objects": 1, "bytes": 10}
+    assert record.document["ledger_digest"] is not None
     assert completed_runs(world.warehouse, REPOSITORY) == frozenset()
     assert lease_is_free(world)
 

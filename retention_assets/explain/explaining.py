@@ -17,7 +17,7 @@ from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.ledger import FINISHED, LEDGERS, plans_with_ledgers
 from retention_assets.state.plan import PLANNED_OBJECTS, find_plan
-from retention_assets.state.records import RECORDS
+from retention_assets.state.records import newest_first
 from retention_assets.tables import DELETION_CANDIDATES, LEDGER
 from retention_assets.warehouse.reading import one_of, read_directory, read_files
 from retention_assets.warehouse.warehouse import Warehouse
@@ -220,9 +220,8 @@ def _removal(warehouse: Warehouse, repository: Repository, row: Row, planned: Ro
 def _record_of(
     warehouse: Warehouse, repository: str, plan_hash: str, fence: int
 ) -> tuple[str | None, Mapping[str, Any]]:
-    for name in reversed(warehouse.documents(repository, RECORDS)):
-        document = warehouse.read_document(repository, RECORDS, name)
-        if document and (document["plan_hash"], document["fence"]) == (plan_hash, fence):
+    for name, document in newest_first(warehouse, repository):
+        if (document["plan_hash"], document["fence"]) == (plan_hash, fence):
             return name, document
     return None, {}
 

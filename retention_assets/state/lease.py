@@ -97,9 +97,13 @@ def holds(warehouse: Warehouse, lease: Lease, now: datetime) -> bool:
 
 
 def _is_newest(warehouse: Warehouse, lease: Lease) -> bool:
-    """Return whether the newest document is the document of `lease`."""
-    number, document = _newest(warehouse, lease.repository)
-    if document is None or number != lease.number:
+    """Return whether the newest document is the document of `lease`.
+
+    Workers call this before each chunk. So only the names after the name of the document are listed, not all leases
+    that the repository ever had.
+    """
+    parts = lease.repository, LEASES, _name(lease.number)
+    if warehouse.has_document_after(*parts) or (document := warehouse.read_document(*parts)) is None:
         return False
     written = (document["holder"], document["fence"], document["until"], document["released"])
     return written == (lease.holder, lease.fence, lease.until.isoformat(), False)
@@ -189,7 +193,11 @@ def _create(warehouse: Warehouse, lease: Lease, now: datetime, *, released: bool
         "released": released,
         "record": newest_fingerprint(warehouse, lease.repository),
     }
-    return warehouse.create_document(document, lease.repository, LEASES, f"{lease.number:08d}.json")
+    return warehouse.create_document(document, lease.repository, LEASES, _name(lease.number))
+
+
+def _name(number: int) -> str:
+    return f"{number:08d}.json"
 
 
 def witnessed_record(warehouse: Warehouse, repository: str) -> str | None:

@@ -10,8 +10,10 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
+from itertools import batched
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ _SHORTEST_KEY = 32  # characters: 128 bits in hexadecimal, as printed by `openss
 _SIGNED_PREFIX = b"retention record\n"  # prefix of the signed bytes: other uses of the key give no valid signature
 _FIRST = "0" * 64  # `previous` in the first record
 _TRIES = 100  # attempts to append a record while other runs append records
+_AT_ONCE = 16  # records that are read at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +229,18 @@ def read_records(warehouse: Warehouse, repository: str) -> Iterator[StoredRecord
 
 def newest_of_plan(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -> Mapping[str, Any] | None:
     """Return the newest record of a plan, which has the totals of its whole ledger; None when there is none."""
-    documents = (kept.document for kept in read_records(warehouse, repository))
-    of_plan = [one for one in documents if (one["day"], one["plan_hash"]) == (day, plan_hash)]
-    return of_plan[-1] if of_plan else None
+    of_plan = (
+        one for _, one in newest_first(warehouse, repository) if (one["day"], one["plan_hash"]) == (day, plan_hash)
+    )
+    return next(of_plan, None)
+
+
+def newest_first(warehouse: Warehouse, repository: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (name, document) of all records, the newest first. A few are read at once, and no more than are needed."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for names in batched(reversed(warehouse.documents(repository, RECORDS)), _AT_ONCE):
+            documents = pool.map(lambda name: warehouse.read_document(repository, RECORDS, name), names)
+            yield from ((name, one) for name, one in zip(names, documents, strict=True) if one is not None)
 
 
 def newest_fingerprint(warehouse: Warehouse, repository: str) -> str | None:

@@ -6,7 +6,7 @@ how it ended.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
@@ -149,15 +149,15 @@ def execute(run: SweepRun, engine: Engine[Any], repository: RepositorySweep) -> 
     )
     run.seal.copy_records(run.warehouse, plan.repository)  # a sweep that cannot copy its record must not start
     with held_lease(run.warehouse, plan.repository, run.run_id, run.clock, limits.sweep.lease) as lease:
-        remaining = sum(engine.remaining(lease.fence))
-        if remaining or repository.history_changes:
+        batches = engine.remaining(lease.fence)
+        if batches or repository.history_changes:
             repository.require_same()
-        if remaining:
+        if batches:
             require_few_resurrected(plan, engine.resurrected(), limits.approval)
         if repository.publishes:
             lease = renew_lease(run.warehouse, lease, run.clock())
             require_current_plan(run)
-        return work_and_conclude(run, engine, approval, lease, started, repository)
+        return work_and_conclude(run, engine, approval, lease, started, batches, repository)
 
 
 def work_and_conclude(
@@ -166,12 +166,14 @@ def work_and_conclude(
     approval: Approval,
     lease: Lease,
     started: datetime,
+    batches: Sequence[int],
     repository: RepositorySweep | None = None,
 ) -> SweepResult:
     """Publish the edits of the plan, process all remaining objects, write the audit record, mark a completed plan.
 
     A sweep that ends early also writes an audit record, if it changed anything. So does a sweep whose ledger does not
-    balance with the plan. A restore or purge has no `repository`: it changes only copies and versions.
+    balance with the plan. A restore or purge has no `repository`: it changes only copies and versions. `batches`: the
+    number of objects in each batch that remains, see `Engine.remaining`.
     Errors: the error that ended the sweep, whether or not a record could be written.
     """
     published = run.beyond_plan
@@ -179,7 +181,7 @@ def work_and_conclude(
     try:
         if repository:
             published = repository.publish(lease)
-        lease, window = work_through(run, engine, lease)
+        lease, window = work_through(run, engine, lease, batches)
         outcomes = dict(engine.outcomes())
         require_balance(run.plan, outcomes)
         outcomes.pop(Outcome.ATTEMPTED, None)
@@ -205,18 +207,17 @@ def _has_rows(run: SweepRun, lease: Lease) -> bool:
     return lease.fence in sweeps_of(run.warehouse, plan.repository, plan.day.isoformat(), plan.plan_hash)
 
 
-def work_through(run: SweepRun, engine: Engine[Any], lease: Lease) -> tuple[Lease, float]:
-    """Process all remaining objects; return the current lease and the longest window in seconds.
+def work_through(run: SweepRun, engine: Engine[Any], lease: Lease, batches: Sequence[int]) -> tuple[Lease, float]:
+    """Process `batches`, and all that remain after them; return the current lease and the longest window in seconds.
 
     A window is the time from a liveness check to the last object processed under that check. Objects that a batch
     leaves at its deadline are checked again in the next pass. Two passes in a row without progress are an error.
     """
     window, reached = 0.0, None
     batch_numbers = count()
-    batches = engine.remaining(lease.fence)
     progress = Progress(run.name, sum(batches), run.clock, run.log)
     is_second = False
-    while sum(batches):
+    while batches:
         before = progress.done
         for number, objects in enumerate(batches):
             lease = renew_lease(run.warehouse, lease, run.clock())

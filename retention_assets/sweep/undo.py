@@ -305,7 +305,7 @@ def _execute(undo: Undo, run: SweepRun, engine: "UndoEngine") -> SweepResult:
     approval = Approval(run.plan.plan_hash, run.plan.day.isoformat(), undo.person, started.isoformat())
     run.seal.copy_records(undo.warehouse, run.plan.repository)
     with held_lease(undo.warehouse, run.plan.repository, undo.run_id, undo.clock, run.limits.sweep.lease) as lease:
-        return work_and_conclude(run, engine, approval, lease, started)
+        return work_and_conclude(run, engine, approval, lease, started, engine.remaining(lease.fence))
 
 
 class UndoEngine:

@@ -160,6 +160,16 @@ def test_while_one_holds_it_nobody_else_may_begin(warehouse: Warehouse) -> None:
     assert holds(warehouse, lease, NOW)
 
 
+def test_a_check_of_the_lease_does_not_list_the_leases_before_it(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        release_lease(warehouse, take(warehouse), NOW)
+    lease = take(warehouse)
+    monkeypatch.setattr(warehouse, "files", lambda *_: pytest.fail("all leases are listed"))
+    assert holds(warehouse, lease, NOW)
+
+
 def test_repositories_have_leases_of_their_own(warehouse: Warehouse) -> None:
     take(warehouse)
     take(warehouse, "another-run", repository="meadow")

@@ -274,6 +274,22 @@ def test_a_plan_with_nothing_left_to_do_asks_no_questions(world: World) -> None:
     assert ended == SweepResult({}, is_complete=False)
 
 
+def test_the_remaining_objects_are_counted_once_before_the_first_batch(world: World) -> None:
+    told: list[str] = []
+
+    class Tells(EngineHere):
+        def remaining(self, fence: int) -> Sequence[int]:
+            told.append("remaining")
+            return super().remaining(fence)
+
+        def check(self, number: int) -> Batch[pa.Table]:
+            told.append("check")
+            return super().check(number)
+
+    assert execute(sweep_run(world, "sweep", "delete", "a-run"), Tells(world), RepositoryHere()).is_complete
+    assert told[:2] == ["remaining", "check"]
+
+
 # ---- what is published before
 
 

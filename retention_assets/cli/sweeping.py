@@ -32,7 +32,7 @@ from retention_assets.state.approval import approve as approve_plan
 from retention_assets.state.approval import approved_terms, person, withdraw_approval
 from retention_assets.state.ledger import first_failure, results_of, sweeps_of
 from retention_assets.state.plan import Plan, load_plan
-from retention_assets.state.records import newest_of_plan
+from retention_assets.state.records import amounts_in, newest_of_plan
 from retention_assets.tables import DELETION_REPORT
 from retention_assets.warehouse.warehouse import Warehouse
 
@@ -236,8 +236,7 @@ def _report(configuration: Configuration, repository: str, day: date, *, json_wa
             f"the results of an interrupted sweep. Sweep with: `retention sweep {repository} --as-of {day}`."
         )
     # The newest record counts all rows of the ledger, also those of restores and interrupted runs.
-    outcomes = newest["outcomes"] if newest else {}
-    amounts = results_of(made.candidates, {outcome: Amount(**of) for outcome, of in outcomes.items()})
+    amounts = results_of(made.candidates, amounts_in(newest) if newest else {})
     references = 0
     if is_complete and warehouse.metadata(repository, DELETION_REPORT.name, day).details.plan_hash == made.plan_hash:
         reported = open_table(warehouse, repository, DELETION_REPORT.name, day)

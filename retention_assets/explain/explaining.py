@@ -5,16 +5,18 @@ For a removed object, it finds the ledger row, the approval and the record.
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from datetime import date
 from typing import Any
 
 from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.errors import ConfigurationError, RetentionError
 from retention_assets.explain.explanations import Explanation, ObjectExplanation, Removal
-from retention_assets.explain.plans import PlanTables, Row, approval_of, newest_plan
+from retention_assets.explain.plans import PlanTables, Row, newest_plan
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.state.approval import stored_approval
 from retention_assets.state.ledger import FINISHED, LEDGERS, plans_with_ledgers
 from retention_assets.state.plan import PLANNED_OBJECTS, find_plan
 from retention_assets.state.records import newest_first
@@ -194,25 +196,27 @@ def _ledger_rows(
 
 
 def _removal(warehouse: Warehouse, repository: Repository, row: Row, planned: Row, day: str, plan_hash: str) -> Removal:
+    day_of_plan = date.fromisoformat(day)
     name, record = _record_of(warehouse, repository.name, plan_hash, row["fence"])
-    approval = record or approval_of(warehouse, repository.name, plan_hash) or {}
+    approval = stored_approval(warehouse, repository.name, day_of_plan, plan_hash)  # of an interrupted run
+    approved = record or (asdict(approval) if approval else {})
     is_copy = row["outcome"] == Outcome.QUARANTINED
     return Removal(
         outcome=row["outcome"],
         at=row["at"],
         detail=row["detail"],
         plan_hash=plan_hash,
-        day=date.fromisoformat(day),
+        day=day_of_plan,
         fence=row["fence"],
         reason=planned.get("reason"),
         rule_ids=tuple(planned.get("rule_ids") or ()),
         paths=tuple(planned.get("paths") or ()),
         due_since=planned.get("due_since"),
-        approved_by=approval.get("approved_by"),
-        approved_at=approval.get("approved_at"),
+        approved_by=approved.get("approved_by"),
+        approved_at=approved.get("approved_at"),
         record=name,
         run_id=record.get("run_id"),
-        copy=_copy_of(warehouse, repository, plan_hash, date.fromisoformat(day), row["address"]) if is_copy else None,
+        copy=_copy_of(warehouse, repository, plan_hash, day_of_plan, row["address"]) if is_copy else None,
         purge_after=row["at"] + repository.settings.quarantine.keep if is_copy else None,
     )
 

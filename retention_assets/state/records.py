@@ -19,6 +19,7 @@ from typing import Any
 
 from retention_assets.config.configuration import Repository
 from retention_assets.config.settings import FromEnvironment
+from retention_assets.core.amounts import Amount
 from retention_assets.errors import ConfigurationError, GuardRefused, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.writing import ObjectWriter
@@ -233,6 +234,11 @@ def newest_of_plan(warehouse: Warehouse, repository: str, day: str, plan_hash: s
         one for _, one in newest_first(warehouse, repository) if (one["day"], one["plan_hash"]) == (day, plan_hash)
     )
     return next(of_plan, None)
+
+
+def amounts_in(record: Mapping[str, Any]) -> dict[str, Amount]:
+    """Return the totals in a record of the whole ledger of its plan, by outcome."""
+    return {outcome: Amount(**amount) for outcome, amount in record["outcomes"].items()}
 
 
 def newest_first(warehouse: Warehouse, repository: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

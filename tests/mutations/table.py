@@ -277,7 +277,7 @@ SWEEPING = (
         name="an approval of another hash is taken",
         breaks="an approval is bound to a plan's hash",
         file="retention_assets/state/approval.py",
-        old="    if approval is None or approval.plan_hash != plan.plan_hash:\n",
+        old="    if approval is None or approval.plan_hash != plan_hash:\n",
         new="    if approval is None:\n",
         caught_by=(
             "tests/state/test_approval.py"

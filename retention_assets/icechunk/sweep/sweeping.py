@@ -13,13 +13,13 @@ from retention_assets.core.liveness import Liveness
 from retention_assets.icechunk.edits.publishing import publish
 from retention_assets.icechunk.edits.stored import (
     begin_publication,
+    count_history_changes,
     keep_publication,
     planned_edits,
     removed_references,
     unexplained,
     without_existing,
 )
-from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.source.opening import OpenIcechunk
 from retention_assets.icechunk.sweep.layout import IcechunkLayout, characters
 from retention_assets.icechunk.sweep.liveness import IcechunkLiveness, IcechunkLivenessQuery
@@ -122,9 +122,3 @@ class IcechunkRepositorySweep(RepositorySweep):
     def release(self) -> None:
         """See `RepositorySweep`."""
         self._liveness.release()
-
-
-def count_history_changes(edits: PlannedEdits) -> int:
-    """Return the number of snapshots and references that the plan removes; a budget counts each as one object."""
-    snapshots = {*edits.released, *edits.dropped}
-    return len(snapshots) + len(edits.deleted_branches) + len(edits.deleted_tags)

@@ -24,7 +24,7 @@ from retention_assets.objectstore.outcomes import DeleteTarget, ObjectResult, Ou
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.objectstore.versions import all_versions, noncurrent_versions
 from retention_assets.state.quarantine import MANIFESTS, QuarantineLocation
-from retention_assets.sweep.worker import BeforeDeadline
+from retention_assets.sweep.worker import BeforeDeadline, chunks
 
 OF_COPY = "its copy in quarantine"  # detail in the ledger: the purged copy; the bucket may keep the original's versions
 _OF_COPY_VERSIONS_UNKNOWN = f"{OF_COPY}; whether the store keeps versions of the copy is unknown"
@@ -100,7 +100,9 @@ class Quarantining:
             return [ObjectResult(Outcome.FAILED, f"no manifest could be written: {error}")] * objects.num_rows
         results: list[ObjectResult] = []
         deadline_poll = _polled_rarely(before_deadline)
-        for start, length in _steps(objects["size"].to_pylist()):
+        # A step has enough objects to copy `_AT_ONCE` of them at the same time.
+        steps = chunks(objects["size"].to_pylist(), _STEP_OBJECTS, _STEP_BYTES, fewest=_AT_ONCE)
+        for start, length in steps:
             step = objects.slice(start, length)
             copies = self._copied(step, deadline_poll)
             moved = self._moved(step, copies, before_deadline)
@@ -387,22 +389,6 @@ def _verified_copies(location: QuarantineLocation) -> Mapping[str, VerifiedCopy]
         return location.verified_copies()
     except StoreError:
         return {}  # the objects are copied again
-
-
-def _steps(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield (start, length) of each step of a chunk.
-
-    A step has enough objects to copy `_AT_ONCE` of them at the same time.
-    """
-    start = total = 0
-    for number, size in enumerate(sizes):
-        objects = number - start
-        if objects == _STEP_OBJECTS or (objects >= _AT_ONCE and total + size > _STEP_BYTES):
-            yield start, objects
-            start, total = number, 0
-        total += size
-    if start < len(sizes):
-        yield start, len(sizes) - start
 
 
 def _rows(objects: pa.Table, *columns: str) -> list[tuple]:

@@ -6,6 +6,7 @@ The rows of objects stay in Spark. The driver gets only counts, prefixes and bat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from math import inf
 from typing import Any, Protocol, Self
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from retention_assets.state.lease import Lease
 from retention_assets.state.ledger import FINISHED, amounts_of, ledger_digest, ledger_of_plan, read_ledgers
 from retention_assets.state.plan import Plan
 from retention_assets.sweep.preconditions import Preconditions
-from retention_assets.sweep.worker import OBJECTS, TALLY, TaskSpec, work
+from retention_assets.sweep.worker import OBJECTS, TALLY, TaskSpec, chunks, work
 from retention_assets.warehouse.warehouse import Warehouse
 
 _LIVE_AGAIN = "is live again since it was planned"
@@ -333,13 +334,6 @@ def pack(prefixes: Sequence[tuple[str, int]], most: int) -> list[tuple[tuple[str
 
     A prefix with more than `most` objects is a batch of its own.
     """
-    batches: list[tuple[tuple[str, ...], int]] = []
-    names: list[str] = []
-    total = 0
-    for name, objects in prefixes:
-        if names and total + objects > most:
-            batches.append((tuple(names), total))
-            names, total = [], 0
-        names.append(name)
-        total += objects
-    return [*batches, (tuple(names), total)] if names else batches
+    parts = chunks([objects for _, objects in prefixes], inf, most)
+    batches = (prefixes[start : start + length] for start, length in parts)
+    return [(tuple(name for name, _ in batch), sum(objects for _, objects in batch)) for batch in batches]

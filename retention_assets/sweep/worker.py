@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import inf
 from typing import ClassVar, Protocol
 
 import pyarrow as pa
@@ -181,17 +182,20 @@ def _classified(preconditions: Preconditions | None, named_chunks: Iterable[_Nam
             yield pending[0], pending[1].result()
 
 
-def chunks(sizes: Sequence[int], most: int, most_bytes: int | None, first: int) -> Iterator[tuple[int, int]]:
+def chunks(
+    sizes: Sequence[int], most: float, most_bytes: float | None, first: float = inf, fewest: int = 1
+) -> Iterator[tuple[int, int]]:
     """Yield (start, length) of each chunk of objects that have these sizes. Each chunk has at least one object.
 
     The first chunk has at most `first` objects. Each further chunk may have four times as many as the one before, up to
-    `most`. A chunk with several objects has at most `most_bytes` bytes.
+    `most`. A chunk with more than `fewest` objects has at most `most_bytes` bytes.
     """
     start = total = 0
     now = min(first, most)
     for number, size in enumerate(sizes):
-        if number - start == now or (most_bytes is not None and number > start and total + size > most_bytes):
-            yield start, number - start
+        objects = number - start
+        if objects == now or (most_bytes is not None and objects >= fewest and total + size > most_bytes):
+            yield start, objects
             start, total, now = number, 0, min(now * _GROWTH, most)
         total += size
     if start < len(sizes):

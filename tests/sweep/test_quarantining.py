@@ -19,7 +19,7 @@ from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.quarantine import QuarantineLocation, quarantine_url
 from retention_assets.sweep import actions
 from retention_assets.sweep.actions import Purge, Quarantine
-from retention_assets.sweep.worker import OBJECTS
+from retention_assets.sweep.worker import OBJECTS, chunks
 from tests.faulty_s3 import FaultyS3, faulty_s3
 from tests.objectstore.s3 import Bucket
 
@@ -135,7 +135,7 @@ def test_what_was_copied_in_time_is_moved_though_the_rest_of_the_group_is_late(
     ],
 )
 def test_a_group_is_moved_in_steps(sizes: list[int], expected: list[tuple[int, int]]) -> None:
-    assert list(actions._steps(sizes)) == expected
+    assert list(chunks(sizes, actions._STEP_OBJECTS, actions._STEP_BYTES, fewest=actions._AT_ONCE)) == expected
 
 
 # ---- S3

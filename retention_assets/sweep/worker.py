@@ -56,20 +56,16 @@ BeforeDeadline = Callable[[], bool]
 
 
 class Action(Protocol):
-    """An operation on objects: delete, quarantine, restore or purge. It is pickled to executors."""
+    """An operation on objects: delete, quarantine, restore or purge. It is pickled to executors, which open it."""
 
     chunk_bytes: ClassVar[int | None]  # most bytes in one chunk; None: no limit
 
-    def open(self, rate_limiter: RateLimiter) -> "OpenAction":
-        """Return the action with open clients that keep to the rate of `rate_limiter`."""
+    def open(self, rate_limiter: RateLimiter) -> "Action":
+        """Return a copy of the action with open clients that keep to the rate of `rate_limiter`."""
         ...
 
-
-class OpenAction(Protocol):
-    """An action with open clients, on one executor."""
-
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
-        """Apply the action to each row of `OBJECTS`, and return the results in the same order.
+        """Apply the open action to each row of `OBJECTS`, and return the results in the same order.
 
         A store error is returned as an outcome; it is not raised. Objects skipped at the deadline have the outcome
         `attempted`; no second ledger row is written for them.
@@ -203,7 +199,7 @@ def chunks(
 
 
 def _processed(
-    task: TaskSpec, open_action: OpenAction, chunk: pa.Table, name: str, clock: Clock, before_deadline: BeforeDeadline
+    task: TaskSpec, open_action: Action, chunk: pa.Table, name: str, clock: Clock, before_deadline: BeforeDeadline
 ) -> pa.Table:
     """Write `attempted` rows for a chunk, apply the action, write the results, and return the rows of the results."""
     attempted = [ObjectResult(Outcome.ATTEMPTED)] * chunk.num_rows

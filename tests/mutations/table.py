@@ -503,8 +503,8 @@ KEEPING_BOOKS = (
         name="a purge leaves the versions of a copy",
         breaks="what is called purged is not stored any more",
         file="retention_assets/sweep/actions.py",
-        old="        if not self.action.keeps_versions:\n",
-        new="        if self.action:\n",
+        old="        if not self.keeps_versions:\n",
+        new="        if self.location:\n",
         caught_by=(
             f"{_COPIES}::test_after_a_purge_a_bucket_that_keeps_versions_stores_nothing_of_the_quarantine[moto]",
         ),

@@ -25,7 +25,7 @@ from retention_assets.state.ledger import OUTCOMES, LedgerLocation, sweeps_of
 from retention_assets.state.plan import Plan, load_plan
 from retention_assets.state.policies import record_completed
 from retention_assets.state.records import NO_SEAL, Record, Seal, write_record
-from retention_assets.sweep.engine import BatchResult, Engine, RepositorySweep
+from retention_assets.sweep.engine import BatchResult, Engine, RepositorySweep, SweepEngine
 from retention_assets.sweep.worker import Action, TaskSpec
 from retention_assets.warehouse.warehouse import Warehouse
 
@@ -129,7 +129,7 @@ class SweepResult:
     is_complete: bool  # whether the plan was completed
 
 
-def execute(run: SweepRun, engine: Engine[Any], repository: RepositorySweep) -> SweepResult:
+def execute(run: SweepRun, engine: SweepEngine[Any], repository: RepositorySweep) -> SweepResult:
     """Delete or quarantine the objects of the approved plan that are still unreferenced.
 
     Objects that an earlier attempt finished are skipped. The edits of the plan are published before any object is

@@ -25,7 +25,15 @@ from retention_assets.state.approval import approved_terms
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.lease import require_seen_by_all, witnessed_record
 from retention_assets.state.ledger import FREED, OUTCOMES, amounts_of, plans_with_ledgers, read_ledgers, results_of
-from retention_assets.state.plan import Plan, find_plan, load_plan, planned_objects, require_plan
+from retention_assets.state.plan import (
+    Heads,
+    Plan,
+    find_plan,
+    load_plan,
+    planned_heads,
+    planned_objects,
+    require_plan,
+)
 from retention_assets.state.quarantine import quarantine_of_plan
 from retention_assets.state.records import read_records, seal_of
 from retention_assets.sweep.actions import Delete, Quarantine
@@ -173,10 +181,11 @@ def chosen_plan(sweep: Sweep[AnyRepository], plan_hash: str) -> Plan:
     return load_plan(sweep.warehouse, sweep.name, sweep.day)
 
 
-def planned_as_approved(sweep: Sweep[AnyRepository], plan: Plan, policy_hash: str) -> DataFrame:
-    """Return the candidates of the plan. The candidates, the policy and the storage location must be as approved.
+def planned_as_approved(sweep: Sweep[AnyRepository], plan: Plan, policy_hash: str) -> tuple[DataFrame, Heads]:
+    """Return the candidates of the plan, and the heads of branches and tags at planning.
 
-    Errors: GuardRefused when one of them differs, or when the plan is blocked.
+    The candidates, the policy and the storage location must be as approved, and the clocks of this machine and of the
+    store must agree. Errors: GuardRefused when one of them differs, or when the plan is blocked.
     """
     require_same_location(sweep.warehouse, sweep.opened.repository)
     if plan.blocked:
@@ -189,7 +198,9 @@ def planned_as_approved(sweep: Sweep[AnyRepository], plan: Plan, policy_hash: st
             f"{plan.repository} {plan.day}: the policy was changed after the plan was made. Nothing was deleted. "
             f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
         )
-    return planned_objects(sweep.spark, sweep.warehouse, plan)
+    candidates = planned_objects(sweep.spark, sweep.warehouse, plan)
+    require_clock(sweep.opened.repository, sweep.opened.access, sweep.clock)
+    return candidates, planned_heads(sweep.warehouse, plan)
 
 
 def clocks(repository: Repository, access: StoreAccess, clock: Clock) -> CheckResult:

@@ -223,8 +223,7 @@ def _purge(
         message = f"Purge these objects with `digest: {due.digest}`." if due.has_any else "No objects are due."
         _report(context, message, {"due": due.amount, "surplus": due.surplus})
         return
-    others = resource.configuration.others(resource.name)
-    with LiveNow(undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.log, undo.clock) as live:
+    with LiveNow(undo, resource.configuration.others(resource.name)) as live:
         undone = purge(undo, config.digest, live, versions=config.versions)
     _report(context, "The metadata shows the totals of the plans' ledgers.", undone.ledgers)
     undone.require_complete(resource.name, "purged")

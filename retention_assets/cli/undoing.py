@@ -184,10 +184,12 @@ def purge(context: click.Context, repository: str, versions: bool, approved: str
     from retention_assets.sweep.undo import purge as delete_for_good
 
     configuration = configuration_of(context)
-    undo, others = _undo(configuration, repository), configuration.others(repository)
+    undo = _undo(configuration, repository)
     if approved:
-        parts = undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.log, undo.clock
-        with LiveNow(*parts) as live, working(f"{repository}: deleting for good"):
+        with (
+            LiveNow(undo, configuration.others(repository)) as live,
+            working(f"{repository}: deleting for good"),
+        ):
             undone = delete_for_good(undo, approved, live, versions=versions)
         _show_undone(repository, "purged", undone, json_wanted=json_wanted)
         return

@@ -124,7 +124,7 @@ REPLACED = {
     "history_notes": "history_details",
     "Question": "LivenessQuery",
     "question": "query",
-    "Desk": "AuditContext",
+    "Desk": "recorded_change",
     "desk": "context",
     "complaint": "violation",
     "instant_of": "datetime_of",

@@ -44,22 +44,22 @@ class Record:
     """
 
     kind: str  # sweep, restore, purge, acknowledge, or the change that a person made to references
-    mode: str
     repository: str
     day: str
-    plan_hash: str
-    policy_hash: str
-    planned_objects: int
-    planned_bytes: int
-    outcomes: Mapping[str, Mapping[str, int]]
     approved_by: str
     approved_at: str
-    fence: int
     run_id: str
     started: str
     ended: str
-    longest_window_seconds: float | None  # from a liveness check to the last object processed after it; None: unknown
-    ledger_digest: str | None  # of the plan's ledger, up to and including this fence; None: unknown, or no plan
+    mode: str = ""
+    plan_hash: str = ""  # empty: a change that a person made without a plan
+    policy_hash: str = ""
+    planned_objects: int = 0
+    planned_bytes: int = 0
+    outcomes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    fence: int = 0
+    longest_window_seconds: float | None = None  # from a liveness check to the last object after it; None: unknown
+    ledger_digest: str | None = None  # of the plan's ledger, up to and including this fence; None: unknown, or no plan
     published: Mapping[str, Any] | None = None  # the edits written before any object was deleted; None: no edits
     ended_early: str | None = None  # the error that ended the run early
     terms: Mapping[str, str] | None = None  # the settings that were approved; None: the run needed no approval
@@ -78,22 +78,13 @@ def record_without_plan(
     """Return the record of a change that a person made without a plan."""
     return Record(
         kind=kind,
-        mode="",
         repository=repository,
         day=started.date().isoformat(),
-        plan_hash="",
-        policy_hash="",
-        planned_objects=0,
-        planned_bytes=0,
-        outcomes={},
         approved_by=person,
         approved_at=started.isoformat(),
-        fence=0,
         run_id=run_id,
         started=started.isoformat(),
         ended=ended.isoformat(),
-        longest_window_seconds=None,
-        ledger_digest=None,
         published=published,
     )
 

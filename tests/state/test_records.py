@@ -23,6 +23,7 @@ from retention_assets.state.records import (
     fingerprint,
     newest_of_plan,
     read_records,
+    record_without_plan,
     seal_of,
     write_record,
 )
@@ -103,6 +104,23 @@ def test_the_newest_record_of_a_plan_is_found_without_reading_all_older_ones(
     assert newest["run_id"] == "run-39"
     assert "00000001.json" not in read
     assert newest_of_plan(warehouse, "orchard", "2026-11-02", "a" * 64) is None
+
+
+KEYS = {
+    "kind", "mode", "repository", "day", "plan_hash", "policy_hash", "planned_objects", "planned_bytes", "outcomes",
+    "approved_by", "approved_at", "fence", "run_id", "started", "ended", "longest_window_seconds", "ledger_digest",
+    "published", "ended_early", "terms", "dump", "previous",
+}  # fmt: skip
+
+
+def test_a_record_has_the_same_keys_with_and_without_a_plan(warehouse: Warehouse) -> None:
+    write(warehouse, 1)
+    at = datetime(2026, 11, 1, tzinfo=UTC)
+    change = record_without_plan("tag create v1", "orchard", "ada", at, at, "a-run", {"conflicts": 0})
+    write_record(warehouse, change)
+    first, second = (kept.document for kept in read_records(warehouse, "orchard"))
+    assert first.keys() == second.keys() == KEYS
+    assert (second["plan_hash"], second["outcomes"], second["fence"]) == ("", {}, 0)
 
 
 def change_an_amount(file: Path) -> None:

@@ -1,6 +1,6 @@
 """Inputs and common steps of one sweep of a day's plan, for every kind of repository."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Protocol
 
@@ -24,11 +24,10 @@ from retention_assets.spark.frames import sweep_workers
 from retention_assets.state.approval import approved_terms
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.lease import require_seen_by_all, witnessed_record
-from retention_assets.state.ledger import FREED, OUTCOMES, amounts_of, plans_with_ledgers, read_ledgers, results_of
+from retention_assets.state.ledger import FREED, OUTCOMES, amounts_of, results_of, swept_plans
 from retention_assets.state.plan import (
     Heads,
     Plan,
-    find_plan,
     load_plan,
     planned_heads,
     planned_objects,
@@ -237,20 +236,10 @@ def warn_of_versions(sweep: Sweep[AnyRepository], mode: str, sweep_result: Sweep
 def verification_inputs(sweep: Sweep[AnyRepository]) -> VerificationInputs:
     """Return the inputs that `retention verify` checks, of every plan that has a ledger."""
     name, warehouse = sweep.name, sweep.warehouse
-    tried = [
-        find_plan(warehouse, name, plan_hash, date.fromisoformat(day))
-        for day, plan_hash in plans_with_ledgers(warehouse, name)
-    ]
-    records = list(read_records(warehouse, name))
-    rows = read_ledgers(sweep.spark, warehouse, name, [plan.key for plan in tried])
-    has_quarantine = any(kept.document["mode"] == "quarantine" for kept in records)
-    if (
-        sweep.opened.repository.settings.mode == "quarantine"
-        or has_quarantine
-        or not rows.where(F.col("outcome") == Outcome.QUARANTINED).isEmpty()
-    ):
-        locations = [(plan, quarantine_of_plan(sweep.opened.repository, plan)) for plan in tried]
-    else:
-        locations = []
-    newest, seal = witnessed_record(warehouse, name), seal_of(sweep.opened.repository)
-    return VerificationInputs(sweep.spark, warehouse, name, tried, records, locations, newest, seal)
+    repository, records = sweep.opened.repository, list(read_records(warehouse, name))
+    newest, seal, plans = witnessed_record(warehouse, name), seal_of(repository), swept_plans(warehouse, name)
+    inputs = VerificationInputs(sweep.spark, warehouse, name, plans, records, (), newest, seal)
+    modes = {repository.settings.mode, *(kept.document["mode"] for kept in records)}
+    if "quarantine" in modes or not inputs.rows().where(F.col("outcome") == Outcome.QUARANTINED).isEmpty():
+        return replace(inputs, locations=[quarantine_of_plan(repository, plan) for plan in plans])
+    return inputs

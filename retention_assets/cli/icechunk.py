@@ -15,8 +15,9 @@ from retention_assets.cli.group import (
     configuration_of,
     examples,
     log_line,
+    name_argument,
     print_json,
-    repository_argument,
+    print_result,
     say,
     working,
 )
@@ -30,7 +31,7 @@ _name = click.argument("name", metavar="NAME")
 
 
 @cli.group(short_help="Change branches, tags and status of an Icechunk repository.")
-@repository_argument
+@name_argument
 @click.pass_context
 def icechunk(context: click.Context, repository: str) -> None:
     """Change references or the status of the Icechunk REPOSITORY, show its log, or upgrade it to format 2.
@@ -205,15 +206,13 @@ def upgrade(context: click.Context, dry_run: bool, json_wanted: bool) -> None:
 
     with working(f"{repository.name}: upgrading to format 2"):
         done = act() if dry_run else _recorded(context, repository, "upgrade", act)
-    if json_wanted:
-        print_json({"repository": repository.name, "dry_run": dry_run, **done})
-        return
     verb = "would be upgraded" if dry_run else "upgraded"
-    say(
+    text = (
         f"{repository.name}: {verb}: {done['snapshots']:,} snapshots, {done['branches']:,} branches, "
         f"{done['tags']:,} tags; {done['left_out']:,} unreachable snapshots are left out; "
         f"{len(done['removed']):,} files of format 1 {'would be' if dry_run else 'are'} removed"
     )
+    print_result({"repository": repository.name, "dry_run": dry_run, **done}, text, json_wanted=json_wanted)
 
 
 def _operate(context: click.Context, what: str, act: Callable[[Any], int], *, json_wanted: bool) -> None:
@@ -231,11 +230,9 @@ def _operate(context: click.Context, what: str, act: Callable[[Any], int], *, js
 
     with working(f"{repository.name}: {what}"):
         done = _recorded(context, repository, what, conflicts)
-    if json_wanted:
-        print_json({"repository": repository.name, "done": what, **done})
-        return
     met = f" ({done['conflicts']:,} conflicts with other writers)" if done["conflicts"] else ""
-    say(f"{repository.name}: done: {what}{met}")
+    document = {"repository": repository.name, "done": what, **done}
+    print_result(document, f"{repository.name}: done: {what}{met}", json_wanted=json_wanted)
 
 
 def _recorded(

@@ -12,19 +12,19 @@ from rich.table import Table
 from rich.text import Text
 
 from retention_assets.cli.group import (
+    Target,
     as_json,
     cli,
     configuration_of,
     day_option,
     examples,
+    names_argument,
     other_policy,
     print_json,
     program,
-    repositories_argument,
-    repository_argument,
-    repository_of,
     say,
     screen,
+    target_argument,
     warn,
     working,
 )
@@ -39,7 +39,6 @@ from retention_assets.explain.status import RepositoryStatus, statuses
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.plan import Plan
-from retention_assets.warehouse.warehouse import Warehouse
 
 _HOURS_SHOWN = 48  # an age is shown in hours up to this, then in days
 _BARS = "▁▂▃▄▅▆▇█"
@@ -52,7 +51,7 @@ _BARS = "▁▂▃▄▅▆▇█"
     short_help="Show the state of all repositories.",
     epilog=examples("retention status", "retention status orchard", "retention status --json"),
 )
-@repositories_argument
+@names_argument
 @as_json
 @click.pass_context
 def status(context: click.Context, repositories: tuple[str, ...], json_wanted: bool) -> None:
@@ -161,12 +160,11 @@ _REASONS = {
         "retention explain field 1CECHNKREP0F1RSTCMT0",
     ),
 )
-@repository_argument
+@target_argument
 @click.argument("asked", metavar="PATH|ADDRESS|COMMIT|SNAPSHOT|CHUNK")
 @day_option("Use the plan of this day. Default: the newest plan that no guard refused.")
 @as_json
-@click.pass_context
-def explain(context: click.Context, repository: str, asked: str, given: datetime | None, json_wanted: bool) -> None:
+def explain(target: Target, asked: str, day: date | None, json_wanted: bool) -> None:
     """Explain why an object, commit or file of REPOSITORY is kept and until when, or why it is gone.
 
     The command reads the newest plan and the ledgers in the warehouse. It makes no plan and does not read the
@@ -174,7 +172,7 @@ def explain(context: click.Context, repository: str, asked: str, given: datetime
     """
     from retention_assets.explain.explaining import explain as explain_name
 
-    explanation = explain_name(configuration_of(context), repository, asked, given.date() if given else None)
+    explanation = explain_name(target.configuration, target.name, asked, day)
     if json_wanted:
         print_json(explanation.document())
         return
@@ -301,30 +299,22 @@ _LONGEST = 3660  # days
         "retention simulate field --policy new.yaml --json",
     ),
 )
-@repository_argument
+@target_argument
 @other_policy
 @click.option(
     "--days", type=click.IntRange(0, _LONGEST), default=30, show_default=True, help="The length of the forecast."
 )
 @day_option("Begin with the plan of this day. Default: the newest plan that no guard refused.")
 @as_json
-@click.pass_context
-def simulate(
-    context: click.Context,
-    repository: str,
-    files: tuple[Path, ...],
-    days: int,
-    given: datetime | None,
-    json_wanted: bool,
-) -> None:
+def simulate(target: Target, files: tuple[Path, ...], days: int, day: date | None, json_wanted: bool) -> None:
     """Forecast what comes due in REPOSITORY on each of the coming days, if nobody writes and nothing is swept.
 
     With --policy, the output has two forecasts: one under the policy of the plan, one under the other policy. The
     command reads only the warehouse. It takes about 0.2 ms for each listed object and policy.
     """
-    configuration, configured = repository_of(context, repository)
-    tables, notes = newest_plan(Warehouse(configuration.warehouse), configured, given.date() if given else None)
-    policy = _policy_in(configured, files) if files else None
+    configuration, repository = target.configuration, target.name
+    tables, notes = newest_plan(target.warehouse, target.repository, day)
+    policy = _policy_in(target.repository, files) if files else None
     with working(f"{repository}: forecasting {days} days"):
         now = forecast_of(configuration, tables, days)
         other = forecast_of(configuration, tables, days, policy) if policy else None
@@ -336,7 +326,7 @@ def simulate(
         print_json({"repository": repository, "plan": plan, **both})
         return
     _show(tables.plan, now, other)
-    if files and not configured.is_icechunk:
+    if files and not target.repository.is_icechunk:
         options = " ".join(f"--policy {shlex.quote(str(file))}" for file in files)
         command = f"{program()} diff {repository} {options} --as-of {tables.plan.day}"
         say(f"Each object of the first day: {command}")

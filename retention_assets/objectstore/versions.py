@@ -46,22 +46,6 @@ def keeps_versions(access: StoreAccess) -> bool | None:
     return response.get("Status") in ("Enabled", "Suspended")
 
 
-def noncurrent_versions(access: StoreAccess, prefix: str = "") -> Iterator[pa.RecordBatch]:
-    """Yield the noncurrent versions below `prefix`, as `VERSIONS`, page by page.
-
-    A prefix is a directory; the empty prefix covers everything. A delete marker that is the current version is left
-    out: removing it would restore the version below it. A listing that ends without an error is complete.
-
-    Raises:
-        ConfigurationError: the store is not S3.
-        StoreError, AccessDenied: the store failed or denied the request, or its pages repeat or are incomplete.
-    """
-    for bucket, entries in _pages(access, prefix):
-        rows = [_row(bucket, entry, is_marker) for entry, is_marker in entries if not _is_current(entry)]
-        if rows:
-            yield pa.RecordBatch.from_pylist(rows, schema=VERSIONS)
-
-
 def all_versions(
     access: StoreAccess, prefix: str = "", between: tuple[str, str] | None = None
 ) -> Iterator[pa.RecordBatch]:
@@ -69,7 +53,11 @@ def all_versions(
 
     `between` is the first and the last path to return. The listing covers the paths that start with the common prefix
     of the two, and stops after the last. It does not start at the first path, because not every server supports that.
-    Errors: as `noncurrent_versions`.
+    A prefix is a directory; the empty prefix covers everything. A listing that ends without an error is complete.
+
+    Raises:
+        ConfigurationError: the store is not S3.
+        StoreError, AccessDenied: the store failed or denied the request, or its pages repeat or are incomplete.
     """
     first, last = between or ("", None)
     beginning = "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, last or "", strict=False)))

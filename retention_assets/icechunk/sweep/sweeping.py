@@ -13,13 +13,13 @@ from retention_assets.core.liveness import Liveness
 from retention_assets.icechunk.edits.publishing import publish
 from retention_assets.icechunk.edits.stored import (
     begin_publication,
+    count_history_changes,
     keep_publication,
     planned_edits,
     removed_references,
     unexplained,
     without_existing,
 )
-from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.source.opening import OpenIcechunk
 from retention_assets.icechunk.sweep.layout import IcechunkLayout, characters
 from retention_assets.icechunk.sweep.liveness import IcechunkLiveness, IcechunkLivenessQuery
@@ -29,9 +29,9 @@ from retention_assets.spark.frames import from_arrow
 from retention_assets.state.acknowledged import acknowledged_addresses
 from retention_assets.state.lease import Lease
 from retention_assets.state.ledger import ledger_of_plan, report_of
-from retention_assets.state.plan import Plan, planned_heads
+from retention_assets.state.plan import Plan
 from retention_assets.sweep.engine import RepositorySweep
-from retention_assets.sweep.sweep_run import Report, Sweep, chosen_plan, planned_as_approved, require_clock, sweep_plan
+from retention_assets.sweep.sweep_run import Report, Sweep, chosen_plan, planned_as_approved, sweep_plan
 from retention_assets.warehouse.table_cache import TableCache
 
 IcechunkSweep = Sweep[OpenIcechunk]
@@ -62,14 +62,12 @@ class IcechunkRepositorySweep(RepositorySweep):
         """Errors: GuardRefused if the plan, its policy or its location is not as approved, or if clocks differ."""
         self._sweep, self.plan = sweep, plan
         self._policy = sweep.opened.policy()
-        self.candidates = planned_as_approved(sweep, plan, self._policy.policy_hash)
+        self.candidates, self._heads = planned_as_approved(sweep, plan, self._policy.policy_hash)
         self._edits = edits = planned_edits(sweep.warehouse, plan)
         self.history_changes = count_history_changes(edits)
-        require_clock(sweep.opened.repository, sweep.opened.access, sweep.clock)
         self.access = sweep.opened.access
         listed = sum(amount.objects for amount in plan.totals.values())
         self.layout = IcechunkLayout(characters(listed, sweep.limits.sweep.round))
-        self._heads = planned_heads(sweep.warehouse, plan)
         lost = acknowledged_addresses(sweep.spark, sweep.warehouse, sweep.name)
         cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, self.access, sweep.run_id, lost=lost)
         query = IcechunkLivenessQuery(sweep.name, sweep.opened.source, self._policy, self._edits)
@@ -122,9 +120,3 @@ class IcechunkRepositorySweep(RepositorySweep):
     def release(self) -> None:
         """See `RepositorySweep`."""
         self._liveness.release()
-
-
-def count_history_changes(edits: PlannedEdits) -> int:
-    """Return the number of snapshots and references that the plan removes; a budget counts each as one object."""
-    snapshots = {*edits.released, *edits.dropped}
-    return len(snapshots) + len(edits.deleted_branches) + len(edits.deleted_tags)

@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing
+from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing, SourceError
 from retention_assets.icechunk.edits.commits import Edit, RepoCommits
 from retention_assets.icechunk.edits.format_1 import ReferenceFiles
 from retention_assets.icechunk.formats.ids import decode_id, is_canonical
@@ -35,7 +35,8 @@ class Operations:
     The caller holds the repository's lease. Ids are texts of 20 characters. In format 2 an operation is tried again
     after a conflict with another writer. In format 1 it changes one reference file, or is refused after a conflict.
     Errors: GuardRefused as in `icechunk.rules.operations`; ConfigurationError for a text that is not an id;
-    SourceError when there is no repository; errors of the store.
+    SourceError when there is no repository, and when it was upgraded to format 2 during the change; errors of the
+    store.
     """
 
     def __init__(
@@ -102,7 +103,12 @@ class Operations:
             return self._commits.commit(edit).conflicts
         self._source.references()  # raises when there is no repository
         in_format_1()
-        self._source.require_still_format_1()
+        if self._source.repo_object() is not None:
+            raise SourceError(
+                f"{self._url}: the repository was upgraded to format 2 while this change was made. The change was made "
+                "in the files of format 1, and the upgraded repository may lack it. No snapshot was deleted. Make the "
+                "change again."
+            )
         return 0
 
     def _existing(self, text: str) -> bytes:

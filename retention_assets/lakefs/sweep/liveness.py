@@ -247,7 +247,7 @@ class LakeFSLiveness:
         query = self._query
         rows = commits_now(query, references, rules=())
         contents = committed_contents(self._spark, self._cache, query.opened.namespace_urls, rows)
-        if refused := refusals([heads_present(references), contents.check_complete()]):
+        if refused := refusals([heads_present(references, rows), contents.check_complete()]):
             name, guard, remedy = query.opened.repository.name, refused[0].guard, REMEDIES[refused[0].guard]
             raise GuardRefused(f"{name}: {guard}: {refused[0].detail}. {self._undone} {remedy}")
         branches = query.memory.branch_names(references.branches)

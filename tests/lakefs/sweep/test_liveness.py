@@ -118,6 +118,24 @@ def test_a_repository_that_lost_a_commit_of_the_plan_is_another_one(tmp_path: Pa
         of_dump(place).require_same(a_plan(repository=NAME), planned)
 
 
+def test_a_refusal_says_that_nothing_more_was_deleted_only_after_the_first_check(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    place, clock = built(tmp_path), [TAKEN_AT]
+    repository = place.repository(RULES, source={"dump": "dump.json", "dump_age": "1d"})
+    asked = liveness(repository, tmp_path / "warehouse", spark, clock=lambda: clock[-1])
+    asked.entries()  # a sweep reads them before its first check if the plan has names of old versions
+    clock.append(NOW)
+    with pytest.raises(GuardRefused, match=NOTHING):
+        asked.now()
+    clock.append(TAKEN_AT)
+    asked.now()
+    clock.append(NOW)
+    with pytest.raises(GuardRefused, match=r"Nothing more was deleted\."):
+        asked.now()
+    asked.release()
+
+
 def test_a_range_with_fewer_entries_than_its_metarange_counts_is_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

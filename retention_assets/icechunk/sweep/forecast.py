@@ -10,7 +10,6 @@ from datetime import UTC, date, datetime, timedelta
 
 from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.formats.paths import SNAPSHOTS, TRANSACTIONS
-from retention_assets.icechunk.rules.expiration import BranchDeleted
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.retained_set import RetainedSet, retained_set_of
 from retention_assets.policy.snapshots import SnapshotPolicy
@@ -65,8 +64,8 @@ def needs_reference(address: str) -> Needs:
     branch = _BRANCH.fullmatch(address)
 
     def needed(retained: RetainedSet) -> bool:
-        edits = retained.expiration.edits if retained.expiration else ()
-        return branch is None or BranchDeleted(branch[1]) not in edits
+        deletions = retained.expiration.deletions if retained.expiration else ()
+        return branch is None or all((one.kind, one.name) != ("branch", branch[1]) for one in deletions)
 
     return needed
 

@@ -20,7 +20,6 @@ from retention_assets.icechunk.formats.model import (
 from retention_assets.icechunk.rules.snapshots import (
     History,
     Snapshot,
-    ancestry,
     datetime_of,
     lineage,
     micros_of,
@@ -67,7 +66,8 @@ def upgraded(old: Version1, at: datetime) -> Upgrade:
     require_complete(history)
     reached = reachable(history, history.tips())
     snapshots = {snapshot_id: one for snapshot_id, one in old.snapshots.items() if snapshot_id in reached}
-    root_time = micros_of(ancestry(history, old.branches[MAIN])[-1].flushed_at)
+    root = lineage(history, old.branches[MAIN], ())[-1]
+    root_time = micros_of(history.snapshots[root].flushed_at)
     log = _strictly_ordered(_entries(old, history, root_time))
     now = micros_of(at)
     if log[-1].updated_at >= now:
@@ -97,11 +97,11 @@ def _history_of(old: Version1) -> History:
 
 def _entries(old: Version1, history: History, root_time: int) -> Iterator[Update]:
     """Yield the entries of the ops log, not sorted by time; of entries with one time, the first yielded is earlier."""
-    main = ancestry(history, old.branches[MAIN])
-    listed = {snapshot.snapshot_id for snapshot in main}
+    main = lineage(history, old.branches[MAIN], ())
+    listed = set(main)
     yield Update(UpdateKind.REPO_INITIALIZED, root_time)
-    for snapshot in reversed(main[:-1]):
-        yield _commit(MAIN, snapshot)
+    for snapshot_id in reversed(main[:-1]):
+        yield _commit(MAIN, history.snapshots[snapshot_id])
     for name, tip in sorted(old.branches.items()):
         if name == MAIN:
             continue

@@ -140,13 +140,20 @@ class _Listed(NamedTuple):
 class IcechunkSource:
     """Reads the state of the repository in one store.
 
-    Later reads fetch only the snapshot files of format 1 that are new or have another ETag.
+    Later reads fetch only the snapshot files of format 1 that are new or have another ETag. `on_snapshot_file` is
+    called with each snapshot file that is read.
     """
 
-    def __init__(self, access: StoreAccess, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        access: StoreAccess,
+        clock: Callable[[], datetime],
+        on_snapshot_file: Callable[[SnapshotFile], None] | None = None,
+    ) -> None:
         self._reader = ObjectReader(access)
         self._url = access.url
         self._clock = clock
+        self._on_snapshot_file = on_snapshot_file
         self._known: dict[bytes, tuple[str | None, Snapshot]] = {}  # snapshots with the ETags of their files
 
     def state(self) -> IcechunkState:
@@ -207,14 +214,8 @@ class IcechunkSource:
                 f"deleted. Run again."
             )
 
-    def snapshot_files(self, ids: Iterable[bytes]) -> Iterator[SnapshotFile]:
-        """Yield the decoded files of any number of snapshots; missing files are left out.
-
-        Errors: CorruptFile for a corrupt file.
-        """
-        return (file for file, _ in self._files(ids))
-
     def _files(self, ids: Iterable[bytes]) -> Iterator[tuple[SnapshotFile, str | None]]:
+        """Yield the decoded files of any number of snapshots with their ETags; missing files are left out."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for some in batched(ids, _BATCH):
                 yield from (one for one in pool.map(self._file, some) if one is not None)
@@ -250,6 +251,8 @@ class IcechunkSource:
         while wanted:
             for file, etag in self._files(sorted(wanted)):
                 found[file.id] = self._checked(file)
+                if self._on_snapshot_file:
+                    self._on_snapshot_file(file)
                 self._known[file.id] = (etag, found[file.id])
             requested |= wanted
             wanted = self._referenced(found, references) - requested

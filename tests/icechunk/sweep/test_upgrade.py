@@ -1,6 +1,7 @@
 """Format 1 becomes format 2, as icechunk's own upgrade does it, and no commit is lost on the way."""
 
 import shutil
+from collections import Counter
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -59,6 +60,21 @@ def test_icechunk_reads_on_commits_and_knows_its_configuration(tmp_path: Path):
     assert repository.config.inline_chunk_threshold_bytes == 0
     commit_to(repository)
     assert repository.list_tags() == {"v1", "v2"}
+
+
+def test_an_upgrade_reads_every_snapshot_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    place = tree(tmp_path / "r", 1)
+    paths: Counter[str] = Counter()
+    read = ObjectReader.read_with_metadata
+
+    def counted(self: ObjectReader, path: str):  # type: ignore[no-untyped-def]
+        paths[path] += 1
+        return read(self, path)
+
+    monkeypatch.setattr(ObjectReader, "read_with_metadata", counted)
+    upgrade(place.access, now, dry_run=False)
+    snapshots = place.files("snapshots")
+    assert {path: paths[path] for path in snapshots} == dict.fromkeys(snapshots, 1)
 
 
 def test_a_configuration_with_variants_is_taken_over(tmp_path: Path):

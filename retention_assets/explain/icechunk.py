@@ -26,7 +26,7 @@ from retention_assets.icechunk.formats.paths import (
     REPO,
     SNAPSHOTS,
     TRANSACTIONS,
-    backup_named,
+    backup_written_at,
 )
 from retention_assets.icechunk.source.history import state_of
 from retention_assets.icechunk.source.opening import snapshot_policy
@@ -249,13 +249,13 @@ class IcechunkExplainer:
     def _backup(self, explained: ObjectExplanation) -> ObjectExplanation:
         """Return the explanation for a backup below `overwritten/`, which is kept by its age alone."""
         assert explained.last_modified is not None
-        backup = backup_named(explained.address.removeprefix(OVERWRITTEN))
-        if backup is None:
+        written_at = backup_written_at(explained.address.removeprefix(OVERWRITTEN))
+        if written_at is None:
             return _kept_for_ever(explained, FOREIGN, "foreign", "Icechunk does not generate such names")
         keeps, duration = self.tables.duration("collect_overwritten"), self.tables.duration
         if keeps is None:
             return _kept_for_ever(explained, KEPT, "backup", "backups stay, because `collect_overwritten` is not set")
-        made = datetime.fromtimestamp(backup.written_at / 1000, UTC)
+        made = datetime.fromtimestamp(written_at / 1000, UTC)
         grace = keeps + (duration("grace") or timedelta(0))
         old_enough = old_enough_at((explained.last_modified, made), grace)
         if old_enough < self._cutoff + (duration("grace") or timedelta(0)):

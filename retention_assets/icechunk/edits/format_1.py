@@ -19,7 +19,6 @@ from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.paths import (
     SNAPSHOTS,
     ReferenceFile,
-    ReferenceKind,
     read_reference,
     reference_address,
     write_reference,
@@ -51,13 +50,13 @@ class ReferenceFiles:
         A reference that is gone counts as deleted. The file of a deleted tag stays, and the tag gets a tombstone.
         Errors: GuardRefused for a new name that format 1 does not allow.
         """
-        path = ReferenceFile(ReferenceKind(change.kind), change.name).path
+        path = ReferenceFile(change.kind, change.name).path
         content = b"" if change.after is None else write_reference(change.after)
         if change.before is None:
             _require_plain(change.name)
             return self._writer.create(path, content)
         if change.kind == "tag":  # tags are never moved
-            self._writer.create(ReferenceFile(ReferenceKind.TAG, change.name, tombstone=True).path, content)
+            self._writer.create(ReferenceFile("tag", change.name, tombstone=True).path, content)
             return True
         try:
             found, metadata = self._reader.read_with_metadata(path)

@@ -24,7 +24,6 @@ from retention_assets.icechunk.formats.paths import (
     REPO,
     SNAPSHOTS,
     ReferenceFile,
-    ReferenceKind,
     read_reference,
     reference_file,
 )
@@ -69,10 +68,10 @@ def read_references(reader: ObjectReader) -> References:
     for file, path in zip(files, paths, strict=True):
         if file.tombstone:
             continue
-        if file.kind is ReferenceKind.TAG and file.name in deleted:
+        if file.kind == "tag" and file.name in deleted:
             named[file.name] = _named_once(reader, path)
         else:
-            of_kind = branches if file.kind is ReferenceKind.BRANCH else tags
+            of_kind = branches if file.kind == "branch" else tags
             of_kind[file.name] = _named(reader, file, path)
     return References(branches, tags, named, paths)
 
@@ -89,7 +88,7 @@ def _named(reader: ObjectReader, file: ReferenceFile, path: str) -> bytes:
         return read_reference(reader.read(path), reader.describe(path))
     except ObjectMissing:
         raise SourceError(
-            f"{reader.describe(path)}: the {file.kind.value} {file.name} was listed, but its file no longer exists. "
+            f"{reader.describe(path)}: the {file.kind} {file.name} was listed, but its file no longer exists. "
             f"Nothing was changed or deleted. Run again."
         ) from None
 

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
 from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, SnapshotInfo, Update, UpdateKind
-from retention_assets.icechunk.formats.paths import backup_named
+from retention_assets.icechunk.formats.paths import backup_written_at
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.formats.values import read_flexbuffer, write_flexbuffer
@@ -127,7 +127,7 @@ def test_every_backup_is_read_and_written_back(varied_2: Varied) -> None:
     backups = varied_2.files("overwritten")
     assert len(backups) > 20
     for name, content in backups.items():
-        assert backup_named(Path(name).name) is not None
+        assert backup_written_at(Path(name).name) is not None
         repo = read_repo(content, name)
         assert read_repo(write_repo(repo), name) == repo
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from retention_assets.config.timestamps import Clock
-from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.edits.commits import RepoCommits
 from retention_assets.icechunk.edits.format_1 import apply_edits_v1
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.formats.paths import reference_address
-from retention_assets.icechunk.rules.collection import collected
+from retention_assets.icechunk.rules.collection import collected, outdated
 from retention_assets.icechunk.rules.expiration import (
     Expiration,
     edited,
@@ -56,7 +55,7 @@ def publish(access: StoreAccess, planned: PlannedEdits, policy: SnapshotPolicy, 
     """
     found = IcechunkSource(access, clock).repo_object()
     if planned.format != (1 if found is None else 2):
-        raise _refusal(f"the repository no longer has format {planned.format}")
+        raise outdated(f"the repository no longer has format {planned.format}")
     if planned.format == 1:
         return _publish_v1(access, planned, policy, clock, log)
     commits = RepoCommits(access, clock, log)
@@ -133,7 +132,7 @@ def _require_no_new_child_of_removed(planned: PlannedEdits, history: History) ->
         parent = history.snapshots[snapshot_id].parent_id
         if parent is not None and parent in to_delete:
             new, old = encode_id(snapshot_id), encode_id(parent)
-            raise _refusal(f"the new snapshot {new} is based on {old}, which the plan removes")
+            raise outdated(f"the new snapshot {new} is based on {old}, which the plan removes")
 
 
 def _require_within(planned: PlannedEdits, history: History, expiration: Expiration) -> None:
@@ -148,8 +147,4 @@ def _require_within(planned: PlannedEdits, history: History, expiration: Expirat
         (sorted(map(encode_id, reached)), "snapshots that the plan removes are reachable from a branch or tag again"),
     ):
         if found:
-            raise _refusal(f"{len(found):,} {violation}, {found[0]} first")
-
-
-def _refusal(what: str) -> GuardRefused:
-    return GuardRefused(f"{what}. Nothing more was changed or deleted. Plan again, and approve that plan.")
+            raise outdated(f"{len(found):,} {violation}, {found[0]} first")

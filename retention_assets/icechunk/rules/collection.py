@@ -6,7 +6,7 @@ the references are read. So a snapshot that is created in between is not in the 
 Source: Icechunk facts 4.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -53,7 +53,7 @@ def kept_v2(repo: Repo, stored: Mapping[bytes, datetime], cutoff: datetime, held
     require_complete(history)
     reached = reachable(history, history.tips())
     young = (set(stored) | set(repo.snapshots)) - _old(stored, cutoff)
-    kept = reached | young | _existing(history, held)
+    kept = reached | young | set(held)
     kept |= {at for at in reachable(history, kept) if history.is_root(at)}
     return Kept(frozenset(kept), frozenset(repo.snapshots.keys() - kept))
 
@@ -67,7 +67,7 @@ def kept_v1(history: History, stored: Mapping[bytes, datetime], cutoff: datetime
     `history` has every snapshot file, and the references. Errors: SourceError as `require_complete`.
     """
     require_complete(history)
-    starts = history.tips() | (history.snapshots.keys() - _old(stored, cutoff)) | _existing(history, held)
+    starts = history.tips() | (history.snapshots.keys() - _old(stored, cutoff)) | set(held)
     kept = reachable(history, starts)
     return Kept(frozenset(kept), frozenset())
 
@@ -87,17 +87,6 @@ def _old(stored: Mapping[bytes, datetime], cutoff: datetime) -> set[bytes]:
     return {snapshot_id for snapshot_id, at in stored.items() if is_old(at, cutoff)}
 
 
-def _existing(history: History, held: Iterable[bytes]) -> set[bytes]:
-    """Return the held snapshots. Errors: GuardRefused for an unknown id, because a typo must not cause a deletion."""
-    for snapshot_id in held:
-        if snapshot_id not in history.snapshots:
-            raise GuardRefused(
-                f"a hold names the snapshot {encode_id(snapshot_id)}, which does not exist. Nothing was changed or "
-                f"deleted. Correct the id, or end the hold with `until`."
-            )
-    return set(held)
-
-
 def collected(repo: Repo, planned: Collection[bytes], dropped: Collection[bytes], stamp: Stamp) -> Repo:
     """Return `repo` without the `dropped` snapshots; `repo` itself when it has none of them.
 
@@ -114,10 +103,10 @@ def collected(repo: Repo, planned: Collection[bytes], dropped: Collection[bytes]
         return repo
     history = history_of(repo)
     for snapshot_id in sorted(reachable(history, history.tips()) & going):
-        raise _refusal(f"a branch or tag reaches the snapshot {encode_id(snapshot_id)}, which the plan removes")
+        raise outdated(f"a branch or tag reaches the snapshot {encode_id(snapshot_id)}, which the plan removes")
     for snapshot_id in sorted(repo.snapshots.keys() - set(planned)):
         if history.snapshots[snapshot_id].parent_id in going:
-            raise _refusal(f"the new snapshot {encode_id(snapshot_id)} is based on one that the plan removes")
+            raise outdated(f"the new snapshot {encode_id(snapshot_id)} is based on one that the plan removes")
     return with_update(repo_without(repo, going), Update(UpdateKind.GC_RAN, 0), stamp)
 
 
@@ -140,9 +129,10 @@ def _nearest_remaining(history: History, snapshot_id: bytes, going: Collection[b
     while at is not None and at in going:
         at = history.snapshots[at].parent_id
     if at is None:
-        raise _refusal(f"the snapshot {encode_id(snapshot_id)} would have no ancestor left")
+        raise outdated(f"the snapshot {encode_id(snapshot_id)} would have no ancestor left")
     return at
 
 
-def _refusal(what: str) -> GuardRefused:
+def outdated(what: str) -> GuardRefused:
+    """Return the refusal of edits that no longer fit the repository. `what`: the reason."""
     return GuardRefused(f"{what}. Nothing more was changed or deleted. Plan again, and approve that plan.")

@@ -98,10 +98,6 @@ class LivenessQuery:
         """The time 00:00 UTC of the day. Source: DESIGN.md, Decisions (As of)."""
         return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
 
-    def held_prefixes(self) -> list[str]:
-        """Return the path prefixes of the holds in force on the day."""
-        return [hold.value for hold in self.policy.holds if hold.kind == "prefix" and hold.in_force(self.day)]
-
 
 def commits_now(query: LivenessQuery, references: References, rules: Sequence[CurrentRule]) -> pa.Table:
     """Return `potential_commits` of `references`. If `rules` is empty, every commit is potential."""
@@ -175,7 +171,7 @@ class LakeFSLiveness:
             )
         pairs = self._pairs_of(references)
         uncommitted = staged_objects(self._spark, opened.access, staged.files, opened.namespace_urls, staged.shown)
-        live = live_addresses(pairs, uncommitted, self._query.held_prefixes()).select("address")
+        live = live_addresses(pairs, uncommitted, self._query.policy.held_prefixes(self._query.day)).select("address")
         committed = pairs.select(stored_name(F.col("address")).alias("address")).distinct()
         self._has_checked = True
         return Liveness(live, committed, checked_at)

@@ -3,7 +3,7 @@ from datetime import timedelta
 
 import pytest
 
-from retention_assets.errors import GuardRefused, SourceError
+from retention_assets.errors import SourceError
 from retention_assets.icechunk.rules.collection import Kept, is_old, kept_transaction_logs, kept_v1, kept_v2
 from retention_assets.icechunk.rules.snapshots import History
 from tests.icechunk.rules.graphs import at, history, names, snapshot_id
@@ -73,12 +73,6 @@ def test_an_empty_listing_drops_nothing():
 def test_held_snapshots_are_kept():
     assert names(kept_v2(repo_of(HISTORY), OLD, CUTOFF, [snapshot_id("x")]).dropped) == {"y", "z"}
     assert names(kept_v1(HISTORY, OLD, CUTOFF, [snapshot_id("y")]).snapshots) == {"root", "a", "b", "x", "y"}
-
-
-@pytest.mark.parametrize("kept", [kept_v1, lambda one, *more: kept_v2(repo_of(one), *more)], ids=("v1", "v2"))
-def test_a_hold_on_what_is_not_there_is_refused(kept):
-    with pytest.raises(GuardRefused, match=r"a hold names the snapshot .* which does not exist"):
-        kept(HISTORY, OLD, CUTOFF, [snapshot_id("gone")])
 
 
 def test_the_root_of_a_young_snapshot_is_kept_though_nothing_reaches_it():

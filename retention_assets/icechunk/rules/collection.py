@@ -7,7 +7,7 @@ Source: Icechunk facts 4.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from retention_assets.errors import GuardRefused
@@ -20,17 +20,6 @@ from retention_assets.icechunk.rules.updates import Stamp, require_online, with_
 _SECOND = timedelta(seconds=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The snapshots that a garbage collection keeps, with their manifests and chunks, and the snapshots that it drops.
-
-    `dropped` snapshots are removed from the repo object before any file is deleted; format 1 has none.
-    """
-
-    snapshots: frozenset[bytes]
-    dropped: frozenset[bytes]
-
-
 def is_old(stored: datetime, cutoff: datetime) -> bool:
     """Return whether a file written at `stored` (UTC, by the store's clock) is old: written before `cutoff`.
 
@@ -41,9 +30,12 @@ def is_old(stored: datetime, cutoff: datetime) -> bool:
     return latest < cutoff
 
 
-def kept_v2(repo: Repo, stored: Mapping[bytes, datetime], cutoff: datetime, held: Collection[bytes] = ()) -> Kept:
-    """Return the snapshots that a garbage collection of a format 2 repository keeps and drops.
+def kept_v2(
+    repo: Repo, stored: Mapping[bytes, datetime], cutoff: datetime, held: Collection[bytes] = ()
+) -> frozenset[bytes]:
+    """Return the snapshots that a garbage collection of a format 2 repository keeps, with their manifests and chunks.
 
+    The others are dropped: they are removed from the repo object before any file is deleted.
     The collection keeps every snapshot that a reference reaches, every held snapshot, and every other snapshot of
     `repo` or of the listing that is not old or not listed. The collection also keeps the roots of all these, so that
     each kept snapshot can get a parent when the snapshots in between are dropped.
@@ -55,11 +47,13 @@ def kept_v2(repo: Repo, stored: Mapping[bytes, datetime], cutoff: datetime, held
     young = (set(stored) | set(repo.snapshots)) - _old(stored, cutoff)
     kept = reached | young | set(held)
     kept |= {at for at in reachable(history, kept) if history.is_root(at)}
-    return Kept(frozenset(kept), frozenset(repo.snapshots.keys() - kept))
+    return frozenset(kept)
 
 
-def kept_v1(history: History, stored: Mapping[bytes, datetime], cutoff: datetime, held: Collection[bytes] = ()) -> Kept:
-    """Return the snapshots that a garbage collection of a format 1 repository keeps.
+def kept_v1(
+    history: History, stored: Mapping[bytes, datetime], cutoff: datetime, held: Collection[bytes] = ()
+) -> frozenset[bytes]:
+    """Return the snapshots that a garbage collection of a format 1 repository keeps, with their manifests and chunks.
 
     The collection keeps every snapshot that a reference reaches, every held snapshot, and every snapshot that is not
     old, each with all its known ancestors: a snapshot file names its parent, and a branch can still be created on it.
@@ -68,19 +62,15 @@ def kept_v1(history: History, stored: Mapping[bytes, datetime], cutoff: datetime
     """
     require_complete(history)
     starts = history.tips() | (history.snapshots.keys() - _old(stored, cutoff)) | set(held)
-    kept = reachable(history, starts)
-    return Kept(frozenset(kept), frozenset())
+    return frozenset(reachable(history, starts))
 
 
-def kept_transaction_logs(repo: Repo | None, kept: Kept) -> frozenset[bytes]:
+def kept_transaction_logs(repo: Repo, kept: frozenset[bytes]) -> frozenset[bytes]:
     """Return the ids of the transaction logs that stay: those of kept snapshots, and those that `repo` still lists.
 
-    `repo` is the repo object after the edit of the collection, made or projected. `repo` is None in format 1, which has
-    no such list.
+    `repo` is the repo object after the edit of the collection, made or projected. Format 1 has no such list.
     """
-    if repo is None:
-        return kept.snapshots
-    return kept.snapshots.union(*(one.pruned_ancestor_tx_logs for one in repo.snapshots.values()))
+    return kept.union(*(one.pruned_ancestor_tx_logs for one in repo.snapshots.values()))
 
 
 def _old(stored: Mapping[bytes, datetime], cutoff: datetime) -> set[bytes]:

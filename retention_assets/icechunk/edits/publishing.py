@@ -5,7 +5,7 @@ references that have expired since the plan stay, because nobody approved their 
 Source: DESIGN.md, Invariants; Icechunk facts 4, Design doc 011.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,9 +21,10 @@ from retention_assets.icechunk.rules.expiration import (
     edited,
     expiration_v2,
     expire_v1,
-    expire_v2,
+    expired,
 )
-from retention_assets.icechunk.rules.planned import PlannedEdits, more_than_planned, raw_ids, unapproved
+from retention_assets.icechunk.rules.planned import PlannedEdits, expiration_within, more_than_planned, raw_ids
+from retention_assets.icechunk.rules.retention import Unapproved
 from retention_assets.icechunk.rules.snapshots import History, history_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
 from retention_assets.icechunk.source.repository import IcechunkSource
@@ -50,7 +51,7 @@ def publish(access: StoreAccess, planned: PlannedEdits, policy: SnapshotPolicy, 
     A snapshot or reference of the plan that is already gone is not an error. Snapshots and references that have expired
     since the plan stay for the next plan. The caller holds the repository's lease.
     Errors: GuardRefused when a snapshot that the plan removes is reachable again or is the parent of a new snapshot,
-    when the repository has another format than planned, and as `expire_v1`, `expire_v2` and `collected`; SourceError,
+    when the repository has another format than planned, and as `expire_v1`, `expired` and `collected`; SourceError,
     StoreError and CorruptFile as reading and writing raise them.
     """
     found = IcechunkSource(access, clock).repo_object()
@@ -60,11 +61,11 @@ def publish(access: StoreAccess, planned: PlannedEdits, policy: SnapshotPolicy, 
         return _publish_v1(access, planned, policy, clock, log)
     commits = RepoCommits(access, clock, log)
     done = _Done()
-    expired = commits.commit(partial(_expired, planned, policy, done))
+    expiration = commits.commit(partial(_expired, planned, policy, done))
     dropped = commits.commit(partial(_dropped, planned))
-    written = tuple(one.backup for one in (expired, dropped) if one.backup is not None)
-    conflicts = expired.conflicts + dropped.conflicts
-    return Published(conflicts, written, tuple(sorted(done.removed)), dropped.etag, done.left)
+    written = tuple(one.backup for one in (expiration, dropped) if one.backup is not None)
+    conflicts = expiration.conflicts + dropped.conflicts
+    return Published(conflicts, written, done.removed, dropped.etag, done.left)
 
 
 @dataclass(slots=True)
@@ -77,16 +78,14 @@ class _Done:
 
 def _expired(planned: PlannedEdits, policy: SnapshotPolicy, done: _Done, repo: Repo, stamp: Stamp) -> Repo:
     """Return `repo` after the planned expiration, and set the removed references and the number left in `done`."""
-    done.removed, done.left = (), 0
     history = history_of(repo)
-    _require_no_new_child_of_removed(planned, history)
-    if not raw_ids(planned.released) & history.snapshots.keys() and not _references_left(planned, history):
+    expire = partial(expiration_v2, history, policy, planned.as_of)
+    expiration, done.left = _approved(planned, history, history.snapshots.keys(), expire)
+    done.removed = ()
+    if expiration is None:
         return repo
-    stays = unapproved(planned, partial(expiration_v2, history, policy, planned.as_of))
-    after, expiration = expire_v2(repo, policy, planned.as_of, stamp, stays)
-    _require_within(planned, history, expiration)
-    done.removed = tuple(reference_address(one.kind, one.name) for one in expiration.deletions)
-    done.left = len(stays)
+    after = expired(repo, expiration, stamp)
+    done.removed = tuple(sorted(reference_address(one.kind, one.name) for one in expiration.deletions))
     return after
 
 
@@ -101,19 +100,31 @@ def _publish_v1(
 
     def expiration_of(history: History) -> Expiration | None:
         nonlocal left
-        left = 0
-        _require_no_new_child_of_removed(planned, history)
-        reached = reachable(history, history.tips())
-        if not raw_ids(planned.released) & reached and not _references_left(planned, history):
-            return None
-        stays = unapproved(planned, partial(expire_v1, history, policy, planned.as_of))
-        expiration = expire_v1(history, policy, planned.as_of, stays)
-        _require_within(planned, history, expiration)
-        left = len(stays)
+        expire = partial(expire_v1, history, policy, planned.as_of)
+        expiration, left = _approved(planned, history, reachable(history, history.tips()), expire)
         return expiration
 
     done = apply_edits_v1(access, expiration_of, clock, log)
     return Published(done.conflicts, (), done.references_removed, None, left)
+
+
+def _approved(
+    planned: PlannedEdits,
+    history: History,
+    linked: Collection[bytes],
+    expire: Callable[[Unapproved], Expiration],
+) -> tuple[Expiration | None, int]:
+    """Return the expiration that the plan allows, and how many more snapshots and references have expired since.
+
+    None: nothing of the plan is left to do. `linked`: the snapshots that are still in the history.
+    Errors: GuardRefused as `publish`.
+    """
+    _require_no_new_child_of_removed(planned, history)
+    if raw_ids(planned.released).isdisjoint(linked) and not _references_left(planned, history):
+        return None, 0
+    expiration, stays = expiration_within(planned, expire)
+    _require_within(planned, history, expiration)
+    return expiration, len(stays)
 
 
 def _references_left(planned: PlannedEdits, history: History) -> bool:

@@ -21,7 +21,7 @@ from retention_assets.icechunk.rules.expiration import (
     expire_v1,
     repo_after,
 )
-from retention_assets.icechunk.rules.planned import PlannedEdits, unapproved
+from retention_assets.icechunk.rules.planned import PlannedEdits, expiration_within
 from retention_assets.icechunk.rules.retention import NOTHING_UNAPPROVED, Decision, Unapproved, held_snapshots
 from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.icechunk.source.repository import IcechunkState
@@ -87,7 +87,7 @@ def retained_set_of(
 
 
 def _within(planned: PlannedEdits | None, expire: Callable[[Unapproved], Expiration]) -> Expiration:
-    return expire(unapproved(planned, expire) if planned else NOTHING_UNAPPROVED)
+    return expiration_within(planned, expire)[0] if planned else expire(NOTHING_UNAPPROVED)
 
 
 def current_retained_set(state: IcechunkState, cutoff: datetime, held: Collection[bytes]) -> RetainedSet:

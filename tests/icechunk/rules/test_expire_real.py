@@ -7,9 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retention_assets.icechunk.rules.expiration import edited, expire_v1, expire_v2
+from retention_assets.icechunk.rules.expiration import edited, expire_v1
 from retention_assets.icechunk.rules.snapshots import History, history_of, lineage, reachable
 from retention_assets.icechunk.rules.updates import Stamp
+from tests.icechunk.rules.edits import expire_v2
 from tests.icechunk.rules.real import (
     Templates,
     expire,

@@ -116,7 +116,6 @@ class IcechunkState:
     format: Literal[1, 2]
     history: History
     repo: Repo | None  # format 2
-    etag: str | None  # of the repo object
     deleted_tags: frozenset[str]
     stored: Mapping[bytes, datetime]
     taken_at: datetime
@@ -172,11 +171,11 @@ class IcechunkSource:
             snapshots = self._snapshots(listed, references)
             self.require_still_format_1()
             history = History(snapshots, references.branches, references.tags)
-            state = IcechunkState(1, history, None, None, frozenset(references.deleted_tags), stored, taken_at)
+            state = IcechunkState(1, history, None, frozenset(references.deleted_tags), stored, taken_at)
         else:
             self._require_upgrade_complete(found.repo, stored)
             history = history_of(found.repo)
-            state = IcechunkState(2, history, found.repo, found.etag, found.repo.deleted_tags, stored, taken_at)
+            state = IcechunkState(2, history, found.repo, found.repo.deleted_tags, stored, taken_at)
         require_complete(state.history)
         return state
 

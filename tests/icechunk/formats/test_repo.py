@@ -8,7 +8,7 @@ import icechunk as ic
 import pytest
 from hypothesis import given
 
-from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
+from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, SnapshotInfo, Update, UpdateKind
 from retention_assets.icechunk.formats.paths import backup_written_at
 from retention_assets.icechunk.formats.repo_reader import read_repo
@@ -18,6 +18,7 @@ from tests.icechunk.formats.conftest import Varied
 from tests.icechunk.formats.strategies import repos
 from tests.icechunk_repositories import (
     BUCKET,
+    INITIAL_SNAPSHOT,
     METADATA,
     Commit,
     build_history,

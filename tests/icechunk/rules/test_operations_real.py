@@ -10,7 +10,7 @@ import icechunk as ic
 import pytest
 
 from retention_assets.errors import GuardRefused
-from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
+from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.formats.model import Availability, Repo
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.repo_writer import write_repo
@@ -18,7 +18,7 @@ from retention_assets.icechunk.rules.operations import set_status
 from retention_assets.icechunk.rules.snapshots import datetime_of, history_of, lineage, micros_of
 from retention_assets.icechunk.rules.updates import Stamp
 from tests.icechunk.rules.edits import create_branch, create_tag, delete_branch, delete_tag, expire_v2, reset_branch
-from tests.icechunk_repositories import Commit, build_history, create_repository, open_repository
+from tests.icechunk_repositories import INITIAL_SNAPSHOT, Commit, build_history, create_repository, open_repository
 from tests.models.policies import everything_older
 
 DAYS = [datetime(2026, 1, day, tzinfo=UTC) for day in range(1, 10)]

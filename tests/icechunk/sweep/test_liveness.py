@@ -32,7 +32,7 @@ class Told:
 
 
 def state_of(now: History, **changes: object) -> IcechunkState:
-    state = IcechunkState(2, now, None, None, frozenset(), {}, at(11))
+    state = IcechunkState(2, now, None, frozenset(), {}, at(11))
     return replace(state, **changes)  # type: ignore[arg-type]
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.icechunk.administration.upgrade import upgrade
-from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT
 from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.formats.paths import write_reference
 from retention_assets.icechunk.formats.repo_reader import read_repo
@@ -21,7 +20,7 @@ from retention_assets.objectstore.objects import ObjectReader
 from tests.faulty_s3 import Faults, faulty_s3
 from tests.icechunk.sweep.repositories import Place, histories, now, tree, uploaded, values
 from tests.icechunk.sweep.writer import commit_to, storage_of
-from tests.icechunk_repositories import build_varied, create_repository, open_repository
+from tests.icechunk_repositories import INITIAL_SNAPSHOT, build_varied, create_repository, open_repository
 from tests.objectstore.s3 import Bucket
 
 

@@ -22,10 +22,11 @@ from retention_assets.icechunk.formats.paths import (
     CONFIG,
     MANIFESTS,
     OVERWRITTEN,
+    REFERENCES,
     REPO,
     SNAPSHOTS,
     TRANSACTIONS,
-    backup_named,
+    backup_written_at,
 )
 from retention_assets.icechunk.source.history import state_of
 from retention_assets.icechunk.source.opening import snapshot_policy
@@ -136,10 +137,8 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
     def _classified(self, explained: ObjectExplanation, snapshot_ids: set[str]) -> ObjectExplanation:
         """Return the explanation of a listed file that is neither a candidate nor waits."""
         address = explained.address
-        if address.startswith("refs/"):
-            released = self._forecast.released_on(needs_reference(address))
-            detail = "it is a branch or tag; a sweep deletes it only with its expired history"
-            return replace(kept_for_ever(explained, KEPT, "reference", detail), goes_on=released)
+        if address.startswith(REFERENCES):
+            return self._reference(explained)
         if address in (REPO, CONFIG):
             return kept_for_ever(
                 explained, KEPT, "repository", "it is one of the repository's own files, which always stay"
@@ -150,6 +149,15 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
             detail = "Icechunk does not generate such names, so the object is not the repository's own"
             return kept_for_ever(explained, FOREIGN, "foreign", detail)
         return self._file(explained, snapshot_ids)
+
+    def _reference(self, explained: ObjectExplanation) -> ObjectExplanation:
+        """Return the explanation of a file below `refs/`, which has a branch or tag of format 1."""
+        if self._forecast.state.format == 2 or not explained.address.startswith(f"{REFERENCES}branch."):
+            detail = "it is a tag, or an upgrade from format 1 left it; no sweep deletes it"
+            return kept_for_ever(explained, KEPT, "reference", detail)
+        detail = "it is a branch; a sweep deletes it only with its expired history"
+        released = self._forecast.released_on(needs_reference(explained.address))
+        return replace(kept_for_ever(explained, KEPT, "reference", detail), goes_on=released)
 
     def _keepers(self, address: str, live: set[str], snapshot_ids: set[str]) -> tuple[Keeper, ...]:
         """Return the retained snapshots that need the file, the newest first."""
@@ -207,13 +215,13 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
 
     def _backup(self, explained: ObjectExplanation) -> ObjectExplanation:
         """Return the explanation for a backup below `overwritten/`, which is kept by its age alone."""
-        backup = backup_named(explained.address.removeprefix(OVERWRITTEN))
-        if backup is None:
+        written_at = backup_written_at(explained.address.removeprefix(OVERWRITTEN))
+        if written_at is None:
             return kept_for_ever(explained, FOREIGN, "foreign", "Icechunk does not generate such names")
         keeps = self.tables.duration("collect_overwritten")
         if keeps is None:
             return kept_for_ever(explained, KEPT, "backup", "backups stay, because `collect_overwritten` is not set")
-        made = datetime.fromtimestamp(backup.written_at / 1000, UTC)
+        made = datetime.fromtimestamp(written_at / 1000, UTC)
         old_enough = old_enough_at((explained.last_modified, made), keeps + self._duration("grace"))
         if old_enough < self._cutoff + self._duration("grace"):
             return kept_for_ever(explained, HELD, "lost_files", "the plan did not list it, although it is old enough")

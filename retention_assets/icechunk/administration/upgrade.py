@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from retention_assets.errors import GuardRefused, ObjectMissing, SourceError, StoreError
+from retention_assets.errors import CorruptFile, GuardRefused, ObjectMissing, SourceError, StoreError
 from retention_assets.icechunk.formats.ids import encode_id
-from retention_assets.icechunk.formats.model import SnapshotInfo
+from retention_assets.icechunk.formats.model import Repo, Snapshot, SnapshotInfo
 from retention_assets.icechunk.formats.paths import CONFIG, REPO, SNAPSHOTS
 from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.formats.values import upgraded_configuration, upgraded_metadata
-from retention_assets.icechunk.rules.upgrade import Upgrade, Version1, upgraded
+from retention_assets.icechunk.rules.snapshots import History
+from retention_assets.icechunk.rules.upgrade import upgraded
 from retention_assets.icechunk.source.repository import IcechunkSource, References, reference_files
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
@@ -44,43 +45,45 @@ def upgrade(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: bool
     `upgraded`; errors of `IcechunkSource.state`.
     """
     old = _old_files(access)  # listed before any of them is read, so a later change is noticed by its ETag
-    repo = IcechunkSource(access, clock).state().repo
-    if repo is not None and not old:
+    source = IcechunkSource(access, clock)
+    is_half_done = source.repo_object() is not None
+    if is_half_done and not old:
         raise GuardRefused(
             f"{access.url}: the repository has format 2 already. Nothing was changed. No action is needed."
         )
-    made = Upgrade(repo, frozenset()) if repo else _new_repo_object(access, clock, dry_run=dry_run)
+    repo, left_out = (source.state().repo, 0) if is_half_done else _new_repo_object(access, clock, dry_run=dry_run)
+    assert repo is not None
     if not dry_run:
         _remove(access, old)
-    counts = (len(made.repo.snapshots), len(made.repo.branches), len(made.repo.tags), len(made.left_out))
-    return Upgraded(*counts, removed=tuple(one.path for one in old), was_half_done=repo is not None)
+    counts = (len(repo.snapshots), len(repo.branches), len(repo.tags), left_out)
+    return Upgraded(*counts, removed=tuple(one.path for one in old), was_half_done=is_half_done)
 
 
-def _new_repo_object(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: bool) -> Upgrade:
-    """Build the repo object from the files of format 1, and write it; a dry run does not write it."""
-    source = IcechunkSource(access, clock)
+def _new_repo_object(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: bool) -> tuple[Repo, int]:
+    """Build the repo object from the files of format 1, and write it; a dry run does not write it.
+
+    Return the object, and the number of snapshots that it leaves out.
+    """
+    snapshots: dict[bytes, SnapshotInfo] = {}
+    source = IcechunkSource(access, clock, lambda file: snapshots.update({file.id: _upgraded_snapshot(file)}))
     references, config = source.references(), _configuration(ObjectReader(access))
-    made = upgraded(_version_1(source, references, config), clock())
+    history = History(source.state().history.snapshots, references.branches, references.tags)
     source.require_still_format_1()
+    stored = None if config is None else upgraded_configuration(config, CONFIG)
+    repo = upgraded(history, snapshots, references.deleted_tags, stored, clock())
     if not dry_run:
-        if not ObjectWriter(access).create(REPO, write_repo(made.repo)):
+        if not ObjectWriter(access).create(REPO, write_repo(repo)):
             raise GuardRefused(
                 f"{access.url}: somebody else upgraded the repository just now. Nothing was changed. Upgrade again to "
                 "remove the files of format 1 that are left."
             )
-        _require_nobody_wrote(access, source, references, config, made)
-    return made
+        _require_nobody_wrote(access, source, references, config, repo)
+    return repo, len(snapshots) - len(repo.snapshots)
 
 
-def _version_1(source: IcechunkSource, references: References, config: bytes | None) -> Version1:
-    """Return the repository as the input of `upgraded`; this reads every snapshot file."""
-    state = source.state()
-    snapshots = {}
-    for one in source.snapshot_files(sorted(state.history.snapshots)):
-        metadata = upgraded_metadata(one.metadata, f"{SNAPSHOTS}{encode_id(one.id)}")
-        snapshots[one.id] = SnapshotInfo(one.id, one.parent_id, one.flushed_at, one.message, metadata)
-    stored = None if config is None else upgraded_configuration(config, CONFIG)
-    return Version1(snapshots, references.branches, references.tags, references.deleted_tags, stored)
+def _upgraded_snapshot(file: Snapshot) -> SnapshotInfo:
+    metadata = upgraded_metadata(file.metadata, f"{SNAPSHOTS}{encode_id(file.id)}")
+    return SnapshotInfo(file.id, file.parent_id, file.flushed_at, file.message, metadata)
 
 
 def _configuration(reader: ObjectReader) -> bytes | None:
@@ -91,7 +94,7 @@ def _configuration(reader: ObjectReader) -> bytes | None:
 
 
 def _require_nobody_wrote(
-    access: StoreAccess, source: IcechunkSource, before: References, config: bytes | None, made: Upgrade
+    access: StoreAccess, source: IcechunkSource, before: References, config: bytes | None, made: Repo
 ) -> None:
     """Refuse if references or configuration have changed since they were read, and remove the new repo object.
 
@@ -99,12 +102,12 @@ def _require_nobody_wrote(
     """
     try:
         unchanged = source.references() == before and _configuration(ObjectReader(access)) == config
-    except SourceError:
+    except (CorruptFile, SourceError):  # somebody deletes a reference, or has written a part of one
         unchanged = False
     if unchanged:
         return
     found = source.repo_object()
-    if found is None or found.repo != made.repo or not ObjectWriter(access).remove(REPO, found.etag):
+    if found is None or found.repo != made or not ObjectWriter(access).remove(REPO, found.etag):
         raise GuardRefused(
             f"{access.url}: somebody wrote to the repository in format 1 during the upgrade, and somebody else has "
             f"already written to it in format 2. The old files were not deleted. Save the snapshots that the old "

@@ -14,7 +14,7 @@ from secrets import token_bytes
 
 from retention_assets.errors import GuardRefused, ObjectMissing, SourceError, StoreError
 from retention_assets.icechunk.formats.model import Repo, Update
-from retention_assets.icechunk.formats.paths import OVERWRITTEN, REPO, Backup, Original
+from retention_assets.icechunk.formats.paths import OVERWRITTEN, REPO, backup_name
 from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.formats.values import read_flexbuffer
 from retention_assets.icechunk.rules.snapshots import micros_of
@@ -123,7 +123,7 @@ class RepoCommits:
         if timedelta(0) < ahead < _MOST_AHEAD:
             self._sleep(ahead.total_seconds())
             now = self._clock()
-        return Stamp(now, Backup(Original.REPO, micros_of(now) // 1000, token_bytes(12)).name)
+        return Stamp(now, backup_name(micros_of(now) // 1000, token_bytes(12)))
 
     def _written(self, found: RepoObject, content: bytes, attempt: _Attempt) -> bool:
         backup = f"{OVERWRITTEN}{attempt.backup}"

@@ -5,27 +5,25 @@ references that have expired since the plan stay, because nobody approved their 
 Source: DESIGN.md, Invariants; Icechunk facts 4, Design doc 011.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
 from retention_assets.config.timestamps import Clock
-from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.edits.commits import RepoCommits
 from retention_assets.icechunk.edits.format_1 import apply_edits_v1
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo
-from retention_assets.icechunk.rules.collection import collected
+from retention_assets.icechunk.formats.paths import reference_address
+from retention_assets.icechunk.rules.collection import collected, outdated
 from retention_assets.icechunk.rules.expiration import (
-    BranchDeleted,
     Expiration,
-    TagDeleted,
     edited,
     expiration_v2,
     expire_v1,
-    expire_v2,
+    expired,
 )
-from retention_assets.icechunk.rules.planned import PlannedEdits, more_than_planned, raw_ids, unapproved
+from retention_assets.icechunk.rules.planned import PlannedEdits, expiration_within, more_than_planned, raw_ids
 from retention_assets.icechunk.rules.retention import Unapproved
 from retention_assets.icechunk.rules.snapshots import History, history_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
@@ -53,21 +51,21 @@ def publish(access: StoreAccess, planned: PlannedEdits, policy: SnapshotPolicy, 
     A snapshot or reference of the plan that is already gone is not an error. Snapshots and references that have expired
     since the plan stay for the next plan. The caller holds the repository's lease.
     Errors: GuardRefused when a snapshot that the plan removes is reachable again or is the parent of a new snapshot,
-    when the repository has another format than planned, and as `expire_v1`, `expire_v2` and `collected`; SourceError,
+    when the repository has another format than planned, and as `expire_v1`, `expired` and `collected`; SourceError,
     StoreError and CorruptFile as reading and writing raise them.
     """
     found = IcechunkSource(access, clock).repo_object()
     if planned.format != (1 if found is None else 2):
-        raise _refusal(f"the repository no longer has format {planned.format}")
+        raise outdated(f"the repository no longer has format {planned.format}")
     if planned.format == 1:
         return _publish_v1(access, planned, policy, clock, log)
     commits = RepoCommits(access, clock, log)
     done = _Done()
-    expired = commits.commit(partial(_expired, planned, policy, done))
+    expiration = commits.commit(partial(_expired, planned, policy, done))
     dropped = commits.commit(partial(_dropped, planned))
-    written = tuple(one.backup for one in (expired, dropped) if one.backup is not None)
-    conflicts = expired.conflicts + dropped.conflicts
-    return Published(conflicts, written, tuple(sorted(done.removed)), dropped.etag, done.left)
+    written = tuple(one.backup for one in (expiration, dropped) if one.backup is not None)
+    conflicts = expiration.conflicts + dropped.conflicts
+    return Published(conflicts, written, done.removed, dropped.etag, done.left)
 
 
 @dataclass(slots=True)
@@ -80,15 +78,14 @@ class _Done:
 
 def _expired(planned: PlannedEdits, policy: SnapshotPolicy, done: _Done, repo: Repo, stamp: Stamp) -> Repo:
     """Return `repo` after the planned expiration, and set the removed references and the number left in `done`."""
-    done.removed, done.left = (), 0
     history = history_of(repo)
-    _require_no_new_child_of_removed(planned, history)
-    if not raw_ids(planned.released) & history.snapshots.keys() and not _references_left(planned, history):
+    expire = partial(expiration_v2, history, policy, planned.as_of)
+    expiration, done.left = _approved(planned, history, history.snapshots.keys(), expire)
+    done.removed = ()
+    if expiration is None:
         return repo
-    stays = unapproved(planned, history, partial(expiration_v2, history, policy, planned.as_of))
-    after, expiration = expire_v2(repo, policy, planned.as_of, stamp, stays)
-    _require_within(planned, history, expiration)
-    done.removed, done.left = tuple(references_removed(expiration)), _count(stays)
+    after = expired(repo, expiration, stamp)
+    done.removed = tuple(sorted(reference_address(one.kind, one.name) for one in expiration.deletions))
     return after
 
 
@@ -103,38 +100,36 @@ def _publish_v1(
 
     def expiration_of(history: History) -> Expiration | None:
         nonlocal left
-        left = 0
-        _require_no_new_child_of_removed(planned, history)
-        reached = reachable(history, history.tips())
-        if not raw_ids(planned.released) & reached and not _references_left(planned, history):
-            return None
-        stays = unapproved(planned, history, partial(expire_v1, history, policy, planned.as_of))
-        expiration = expire_v1(history, policy, planned.as_of, stays)
-        _require_within(planned, history, expiration)
-        left = _count(stays)
+        expire = partial(expire_v1, history, policy, planned.as_of)
+        expiration, left = _approved(planned, history, reachable(history, history.tips()), expire)
         return expiration
 
     done = apply_edits_v1(access, expiration_of, clock, log)
     return Published(done.conflicts, (), done.references_removed, None, left)
 
 
-def _count(stays: Unapproved) -> int:
-    return len(stays.snapshots) + len(stays.branches) + len(stays.tags)
+def _approved(
+    planned: PlannedEdits,
+    history: History,
+    linked: Collection[bytes],
+    expire: Callable[[Unapproved], Expiration],
+) -> tuple[Expiration | None, int]:
+    """Return the expiration that the plan allows, and how many more snapshots and references have expired since.
 
-
-def references_removed(expiration: Expiration) -> Iterable[str]:
-    """Yield the references that an expiration deletes, named as in reports: `refs/tag.NAME`, `refs/branch.NAME`."""
-    for edit in expiration.edits:
-        if isinstance(edit, TagDeleted):
-            yield f"refs/tag.{edit.name}"
-        elif isinstance(edit, BranchDeleted):
-            yield f"refs/branch.{edit.name}"
+    None: nothing of the plan is left to do. `linked`: the snapshots that are still in the history.
+    Errors: GuardRefused as `publish`.
+    """
+    _require_no_new_child_of_removed(planned, history)
+    if raw_ids(planned.released).isdisjoint(linked) and not _references_left(planned, history):
+        return None, 0
+    expiration, stays = expiration_within(planned, expire)
+    _require_within(planned, history, expiration)
+    return expiration, len(stays)
 
 
 def _references_left(planned: PlannedEdits, history: History) -> bool:
     """Return whether a reference that the plan deletes still exists."""
-    tags, branches = set(planned.deleted_tags), set(planned.deleted_branches)
-    return bool(tags & history.tags.keys() or branches & history.branches.keys())
+    return any((one.kind, one.name) in planned.deleted for one in history.references())
 
 
 def _to_delete(planned: PlannedEdits) -> frozenset[bytes]:
@@ -148,22 +143,19 @@ def _require_no_new_child_of_removed(planned: PlannedEdits, history: History) ->
         parent = history.snapshots[snapshot_id].parent_id
         if parent is not None and parent in to_delete:
             new, old = encode_id(snapshot_id), encode_id(parent)
-            raise _refusal(f"the new snapshot {new} is based on {old}, which the plan removes")
+            raise outdated(f"the new snapshot {new} is based on {old}, which the plan removes")
 
 
 def _require_within(planned: PlannedEdits, history: History, expiration: Expiration) -> None:
     """Refuse an expiration that removes more than the plan, or that leaves a snapshot of the plan reachable."""
-    after, more = edited(history, expiration.edits), more_than_planned(planned, history, expiration)
+    after, more = edited(history, expiration.edits), more_than_planned(planned, expiration)
+    tags, branches = (sorted(one.name for one in more.deletions if one.kind == kind) for kind in ("tag", "branch"))
     reached = reachable(after, after.tips()) & _to_delete(planned)
     for found, violation in (
         (sorted(map(encode_id, more.snapshots)), "snapshots that are not in the plan would be released"),
-        (sorted(more.tags), "tags that are not in the plan would be deleted"),
-        (sorted(more.branches), "branches that are not in the plan would be deleted"),
+        (tags, "tags that are not in the plan would be deleted"),
+        (branches, "branches that are not in the plan would be deleted"),
         (sorted(map(encode_id, reached)), "snapshots that the plan removes are reachable from a branch or tag again"),
     ):
         if found:
-            raise _refusal(f"{len(found):,} {violation}, {found[0]} first")
-
-
-def _refusal(what: str) -> GuardRefused:
-    return GuardRefused(f"{what}. Nothing more was changed or deleted. Plan again, and approve that plan.")
+            raise outdated(f"{len(found):,} {violation}, {found[0]} first")

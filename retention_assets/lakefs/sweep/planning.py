@@ -167,10 +167,6 @@ class Terms:
         """Return the heads of earlier plans that are gone and still keep commits."""
         return counting_heads(references, self.memory, self.policy, self.as_of)
 
-    def held_prefixes(self) -> list[str]:
-        """Return the path prefixes of the holds in force on the day."""
-        return [hold.value for hold in self.policy.holds if hold.kind == "prefix" and hold.in_force(self.day)]
-
 
 def require_one_origin(terms: Terms, inputs: PlanInputs) -> None:
     """Refuse addresses that were computed under another policy or from other references than those of the plan.
@@ -237,7 +233,7 @@ def classify(
             unreferenced, so the current plan decides which of them are kept, and no object is read.
     """
     age_cutoff = AgeCutoff(inputs.oldest, terms.grace, terms.token_life, issued=issued_at)
-    prefixes = terms.held_prefixes()
+    prefixes = terms.policy.held_prefixes(terms.day)
     inventory, staged = inputs.inventory.frame, inputs.staged.frame
     references = inputs.references()
     pairs = with_lifecycle(

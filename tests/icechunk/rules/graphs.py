@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from retention_assets.icechunk.rules.snapshots import History, Snapshot, ancestry
+from retention_assets.icechunk.rules.snapshots import History, ReferenceChange, Snapshot, lineage
 from tests.icechunk.rules.real import BEGINNING
 
 
@@ -36,9 +36,14 @@ def history(
     )
 
 
+def deletion(of: History, reference: str) -> ReferenceChange:
+    """Return the deletion of a reference such as `tag v1`."""
+    return next(one.deletion for one in of.references() if str(one) == reference)
+
+
 def line(of: History, tip: bytes) -> list[str]:
     """What a user sees from `tip`, newest first."""
-    return [one.snapshot_id.decode().strip("-") for one in ancestry(of, tip)]
+    return [one.decode().strip("-") for one in lineage(of, tip, ())]
 
 
 def branch_line(of: History, branch: str = "main") -> list[str]:

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retention_assets.icechunk.rules.expiration import TagDeleted, edited, expire_v1, expire_v2
-from retention_assets.icechunk.rules.snapshots import History, ancestry, history_of, reachable
+from retention_assets.icechunk.rules.expiration import edited, expire_v1
+from retention_assets.icechunk.rules.snapshots import History, history_of, lineage, reachable
 from retention_assets.icechunk.rules.updates import Stamp
+from tests.icechunk.rules.edits import expire_v2
 from tests.icechunk.rules.real import (
     Templates,
     expire,
@@ -36,7 +37,7 @@ def templates(tmp_path_factory) -> Templates:
 
 def lines(history: History) -> dict[str, list[bytes]]:
     """What each reference sees."""
-    return {str(one): [s.snapshot_id for s in ancestry(history, one.tip)] for one in history.references()}
+    return {str(one): lineage(history, one.tip, ()) for one in history.references()}
 
 
 def agree_in_format_1(directory: Path, templates: Templates, world: World, instants: list[datetime], flags) -> None:
@@ -50,7 +51,7 @@ def agree_in_format_1(directory: Path, templates: Templates, world: World, insta
         expire(directory, older_than, branches=branches, tags=tags)
         ours = expire_v1(before, policy, older_than)
         assert lines(edited(before, ours.edits)) == lines(read_v1(directory))
-        buried |= {f"tag.{edit.name}" for edit in ours.edits if isinstance(edit, TagDeleted)}
+        buried |= {f"tag.{one.name}" for one in ours.deletions if one.kind == "tag"}
         assert buried == {path.parent.name for path in (directory / "refs").glob("*/ref.json.deleted")}
 
 

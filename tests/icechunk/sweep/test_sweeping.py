@@ -9,41 +9,27 @@ from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.icechunk.source.repository import IcechunkState
-from retention_assets.icechunk.sweep.liveness import IcechunkLiveness, IcechunkLivenessQuery
-from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.icechunk.sweep.sweeping import require_same_repository
 from retention_assets.state.plan import Heads
 from tests.icechunk.rules.graphs import at, history, snapshot_id
 from tests.sweep.small_world import a_plan
 
 LINE = {0: (None, 0), 1: (0, 1), 2: (1, 2), 3: (1, 3)}
 PLANNED = history(LINE, {"main": 2, "old": 3}, {"v1": 1})
-POLICY = SnapshotPolicy((), None, (), delete_expired_branches=False, delete_expired_tags=False)
 EDITS = PlannedEdits(2, at(10), at(9), (), (encode_id(snapshot_id(3)),), (), ("old",), ())
 
 
-class Told:
-    """A source that tells one state."""
-
-    def __init__(self, state: IcechunkState) -> None:
-        self._state = state
-
-    def state(self) -> IcechunkState:
-        return self._state
-
-
 def state_of(now: History, **changes: object) -> IcechunkState:
-    state = IcechunkState(2, now, None, None, frozenset(), {}, at(11))
+    state = IcechunkState(2, now, None, frozenset(), {}, at(11))
     return replace(state, **changes)  # type: ignore[arg-type]
 
 
 def require_same(state: IcechunkState) -> None:
-    query = IcechunkLivenessQuery("field", Told(state), POLICY, EDITS)  # type: ignore[arg-type]
     heads = Heads(
         {name: encode_id(tip) for name, tip in PLANNED.branches.items()},
         {name: encode_id(tip) for name, tip in PLANNED.tags.items()},
     )
-    liveness = IcechunkLiveness(None, None, query, lambda: at(11))  # type: ignore[arg-type]
-    liveness.require_same(a_plan(repository="field"), heads)
+    require_same_repository(a_plan(repository="field"), heads, EDITS, state)
 
 
 @pytest.mark.parametrize(

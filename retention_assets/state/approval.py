@@ -368,8 +368,8 @@ def _read(document: Mapping[str, Any], plan_hash: str) -> Approval | None:
     approval = None
     with suppress(TypeError, ValueError):
         found = Approval(**document)
-        datetime.fromisoformat(found.approved_at)
-        approval = found if isinstance(found.terms, dict) else None
+        has_zone = datetime.fromisoformat(found.approved_at).tzinfo is not None
+        approval = found if has_zone and isinstance(found.terms, dict) else None
     if approval is None or approval.plan_hash != plan_hash:
         return None
     return approval

@@ -218,6 +218,7 @@ WRITTEN_OTHERWISE = [
     {"plan_hash": "f" * 64, "approved_by": "x", "approved_at": AT},
     {"plan_hash": a_plan().plan_hash, "approved_by": "x", "approved_at": "y"},
     {"plan_hash": a_plan().plan_hash, "approved_by": "x", "approved_at": AT, "more": 1},
+    {"plan_hash": a_plan().plan_hash, "approved_by": "x", "approved_at": "2026-11-01T00:00:00"},
 ]
 
 

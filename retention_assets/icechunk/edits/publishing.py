@@ -129,7 +129,8 @@ def _approved(
 
 def _references_left(planned: PlannedEdits, history: History) -> bool:
     """Return whether a reference that the plan deletes still exists."""
-    return any((one.kind, one.name) in planned.deleted for one in history.references())
+    deleted = planned.deleted
+    return any((one.kind, one.name) in deleted for one in history.references())
 
 
 def _to_delete(planned: PlannedEdits) -> frozenset[bytes]:

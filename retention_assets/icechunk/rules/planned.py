@@ -61,9 +61,10 @@ class PlannedEdits:
 
 def more_than_planned(planned: PlannedEdits, expiration: Expiration) -> Unapproved:
     """Return the snapshots and references that an expiration would release or delete beyond the plan."""
+    deleted = planned.deleted
     return Unapproved(
         expiration.released - raw_ids(planned.released),
-        frozenset(one for one in expiration.deletions if (one.kind, one.name) not in planned.deleted),
+        frozenset(one for one in expiration.deletions if (one.kind, one.name) not in deleted),
     )
 
 

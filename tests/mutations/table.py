@@ -239,12 +239,12 @@ READING = (
         name="a range that cannot be read is passed over",
         breaks="what cannot be read ends the run (invariant 3)",
         file="retention_assets/warehouse/table_cache.py",
-        old="                        yield decode(content, reader.describe(name), table_id)\n",
+        old="                yield decode(content, reader.describe(name), table_id)\n",
         new=(
-            "                        try:\n"
-            "                            yield decode(content, reader.describe(name), table_id)\n"
-            "                        except Exception:\n"
-            "                            continue\n"
+            "                try:\n"
+            "                    yield decode(content, reader.describe(name), table_id)\n"
+            "                except Exception:\n"
+            "                    continue\n"
         ),
         caught_by=(
             "tests/warehouse/test_table_cache.py::test_one_file_of_several_that_cannot_be_read_ends_it[ranges-cut]",

@@ -118,6 +118,12 @@ def s3_bucket(access: StoreAccess, connections: int = 10, environment: Mapping[s
     return S3Bucket(access, client, name, f"{store.prefix}/" if store.prefix else "", extra, in_bulk)
 
 
+def is_encrypted(bucket: S3Bucket, path: str) -> bool:
+    """Return whether S3 reports an encryption with which the object's ETag is not its MD5 sum. Errors: S3_ERRORS."""
+    response = bucket.client.head_object(Bucket=bucket.name, Key=bucket.key(path), **bucket.extra)
+    return response.get("ServerSideEncryption", "AES256") != "AES256" or "SSECustomerAlgorithm" in response
+
+
 def failure_of_s3(error: Exception, access: StoreAccess) -> Failure:
     """Return the failure for one of S3_ERRORS. Its detail contains no value of the options."""
     secrets = access.options.values()

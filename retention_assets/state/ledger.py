@@ -5,7 +5,6 @@ Each file has the rows of one chunk and is written atomically. Before the sweep 
 is not finished, and it may be gone.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -201,7 +200,7 @@ def read_ledgers(
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    from retention_assets.spark.frames import from_arrow
+    from retention_assets.spark.frames import from_arrow, opened_files
 
     # Spark lists one directory with all ledgers faster than hundreds of its parts.
     parts = (repository, tree, *plans[0]) if len(plans) == 1 else (repository, tree)
@@ -210,9 +209,7 @@ def read_ledgers(
         empty = {name: F.lit(None).cast("string") for name in ("day", "plan_hash")}
         return from_arrow(spark, LEDGER.empty_table()).withColumns(empty)
     # An interrupted local write leaves a partial file with another ending beside the ledger files.
-    files = spark.read.option("pathGlobFilter", f"*{_ROWS}").option("recursiveFileLookup", "true")
-    # Spark would use cached rows of an earlier, equal query, without the rows written since. This option differs.
-    files = files.option("retention.listed", hashlib.sha256("\n".join(paths).encode()).hexdigest())
+    files = opened_files(spark).option("pathGlobFilter", f"*{_ROWS}").option("recursiveFileLookup", "true")
     rows = files.schema(from_arrow_schema(LEDGER)).parquet(warehouse.location(*parts))
     folders = F.split("_metadata.file_path", "/")
     day, plan = F.element_at(folders, -4), F.element_at(folders, -3)

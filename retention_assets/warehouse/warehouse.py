@@ -214,7 +214,9 @@ class Warehouse:
         """Read a directory with the schema in its files' footers, because Spark would start a job to infer it."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        reader = spark.read
+        from retention_assets.spark.frames import opened_files
+
+        reader = opened_files(spark)
         if files:
             reader = reader.schema(from_arrow_schema(in_utc(files[0].schema.to_arrow_schema())))
         return reader.parquet(self.location(*parts))

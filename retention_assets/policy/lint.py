@@ -1,6 +1,6 @@
 """Checks a policy against its repository: finds rules that match nothing, overlap, never apply or never delete."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import combinations
@@ -8,9 +8,10 @@ from typing import Literal
 
 from retention_assets.config.durations import format_duration
 from retention_assets.policy.matching import is_glob, matches_name
-from retention_assets.policy.rules import DEFAULT_RULE, CommittedRetention, Hold, LifecycleRule, Policy
+from retention_assets.policy.rules import DEFAULT_RULE, CommittedRetention, Hold, Kept, LifecycleRule, Policy
 from retention_assets.policy.snapshots import RefKind, SnapshotPolicy, SnapshotRule
 
+_SHORT = timedelta(hours=3)  # longer than ten years would be if someone wrote them as 120m
 _MAIN = "main"  # the branch of an Icechunk repository that is never deleted
 
 References = Mapping[RefKind, Collection[str]]  # names by kind
@@ -49,6 +50,7 @@ def lint(
     found += _overlapping_lifecycle(policy.lifecycle)
     for rule in policy.lifecycle:
         found += _lifecycle_branches(rule, branches)
+    found += _short_durations(policy.durations())
     return _sorted(found)
 
 
@@ -65,7 +67,21 @@ def lint_snapshots(
     found += _overlapping_references(policy, references)
     for kind in references:
         found += _idle_deletion(policy, kind, references[kind])
+    found += _short_durations(policy.durations())
     return _sorted(found)
+
+
+def duration_warnings(durations: Iterable[Kept]) -> list[str]:
+    """Return a plan's warnings about rules whose duration may be months that were written as minutes."""
+    return [f"Rule {one.rule_id}: {one.message}." for one in _short_durations(durations)]
+
+
+def _short_durations(durations: Iterable[Kept]) -> Iterator[Finding]:
+    for one in durations:
+        if one.duration and one.duration < _SHORT:
+            message = f"the duration {format_duration(one.duration)} is shorter than {format_duration(_SHORT)}"
+            advice = "the unit m is minutes; for months, write days, such as 180d"
+            yield _warning(one.rule_id or DEFAULT_RULE, f"{message}: {advice}")
 
 
 def _sorted(findings: Collection[Finding]) -> list[Finding]:

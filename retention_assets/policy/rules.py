@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Annotated, Literal, NamedTuple
@@ -140,6 +140,15 @@ class Policy:
     def held_prefixes(self, day: date) -> list[str]:
         """Return the path prefixes of the holds in force on the day."""
         return [hold.value for hold in self.holds if hold.kind == "prefix" and hold.in_force(day)]
+
+    def durations(self) -> Iterator[Kept]:
+        """Yield each duration of the policy, and the rule that has it."""
+        if self.retention:
+            yield self.retention.default_kept
+            yield from (Kept(rule.duration, rule.rule_id) for rule in self.retention.rules)
+        for lifecycle_rule in self.lifecycle:
+            for duration in (lifecycle_rule.default, *lifecycle_rule.per_branch.values()):
+                yield Kept(duration, lifecycle_rule.rule_id)
 
     @property
     def policy_hash(self) -> str:

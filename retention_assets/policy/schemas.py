@@ -156,8 +156,9 @@ class _HoldEntry(_Form):
         named = [kind for kind in self.kinds if getattr(self, kind) is not None]
         if len(named) != 1:
             raise ValueError(f"a hold names exactly one of {', '.join(self.kinds)}; this one names {len(named)}")
-        if named[0] != "prefix" and is_glob(getattr(self, named[0])):
-            raise ValueError(f"{named[0]}: a hold names one {named[0]}, no glob")
+        if is_glob(getattr(self, named[0])):
+            what = "a directory, such as raw/2024" if named[0] == "prefix" else f"one {named[0]}"
+            raise ValueError(f"{named[0]}: a hold names {what}, no glob")
         return self
 
     def hold(self) -> Hold:

@@ -2,14 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Literal, NamedTuple
 
 from retention_assets.config.durations import FOREVER
 from retention_assets.policy.matching import is_glob, matches_name
-from retention_assets.policy.rules import HOLD_IDS, Hold, HoldKind, canonical_hold
+from retention_assets.policy.rules import HOLD_IDS, Hold, HoldKind, Kept, canonical_hold
 
 RefKind = Literal["branch", "tag"]
 SNAPSHOT_HOLDS: tuple[HoldKind, ...] = ("snapshot", "branch", "tag")  # what a hold on an Icechunk repository may name
@@ -85,6 +85,11 @@ class SnapshotPolicy:
     def holds_in_force(self, as_of: date) -> list[Hold]:
         """Return the holds in force on the day `as_of`, sorted by id."""
         return sorted((hold for hold in self.holds if hold.in_force(as_of)), key=lambda hold: hold.hold_id)
+
+    def durations(self) -> Iterator[Kept]:
+        """Yield each duration of the policy, and the rule that has it."""
+        conditions = [rule.keep for rule in self.rules] + ([self.default] if self.default else [])
+        yield from (Kept(one.newer, one.rule_id) for one in conditions)
 
     @property
     def policy_hash(self) -> str:

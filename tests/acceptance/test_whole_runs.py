@@ -101,6 +101,7 @@ NOW = datetime(2025, 11, 1, tzinfo=UTC)
 OLD = NOW - timedelta(days=100)
 LIVE, EXPIRED, BY_LIFECYCLE, IN_NOTHING = (address(OLD, number) for number in range(4))
 RETENTION = {"default_retention_days": 10, "branches": []}
+PREFIXES = ("raw", "a/1", "Raw", "a/1/2", "")  # of holds
 LIFECYCLE = {"raw-month": {"prefix": "raw", "days": 30, "enabled": True}}
 
 
@@ -111,6 +112,20 @@ def small(directory: Path) -> BuiltRepository:
     ]
     objects = dict.fromkeys((LIVE, EXPIRED, BY_LIFECYCLE, IN_NOTHING), OLD)
     return build_repository(directory, commits, {"main": "second"}, taken_at=NOW, objects=objects)
+
+
+def test_a_plan_warns_about_a_hold_that_keeps_nothing_and_about_months_written_as_minutes(tmp_path: Path) -> None:
+    built = small(tmp_path)
+    holds = [{"id": f"hold-{at}", "prefix": prefix, "reason": "a lawsuit"} for at, prefix in enumerate(PREFIXES)]
+    minutes = {"retention": {"default": "6m", "branches": [{"branch": "main", "keep": "12d"}]}, "holds": holds}
+    planned = plan(built.configure(minutes), NAME, NOW.date())
+    warned = [text for text in planned.plan.warnings if "hold" in text or "minutes" in text]
+    assert [text.partition(":")[0] for text in warned] == [
+        "The hold on the prefix 'Raw' keeps nothing",
+        "The hold on the prefix 'a/1/2' keeps nothing",
+        "Rule default",
+    ]
+    assert "6m is shorter than 3h: the unit m is minutes" in warned[-1]
 
 
 def sweep(built: BuiltRepository, **settings: Any) -> Planned:

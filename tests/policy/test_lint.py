@@ -162,6 +162,19 @@ def test_a_disabled_rule_overlaps_nothing():
     assert [finding.rule_id for finding in found(lifecycle(*rules))] == ["b"]
 
 
+@pytest.mark.parametrize(
+    ("policy", "rules"),
+    [
+        (retention(BranchRetention("dev", "dev", timedelta(minutes=18))), ["dev"]),
+        (lifecycle(LifecycleRule("raw", "raw", timedelta(minutes=90), {"dev": None})), ["raw"]),
+        (lifecycle(LifecycleRule("raw", "raw", None, {"dev": timedelta(hours=2)})), ["raw"]),
+        (retention(BranchRetention("dev", "dev", timedelta(hours=3))), []),
+    ],
+)
+def test_a_duration_of_minutes_is_found(policy, rules):
+    assert [finding.rule_id for finding in found(policy) if "the unit m is minutes" in finding.message] == rules
+
+
 def test_errors_come_first():
     policy = Policy(CommittedRetention((BranchRetention("a", "gone", days(1)),)), (), (Hold("z", "tag", "v9", "r"),))
     assert [finding.severity for finding in found(policy)] == ["error", "warning"]

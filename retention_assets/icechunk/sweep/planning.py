@@ -31,6 +31,7 @@ from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.reach import live_addresses, others, snapshots_of
 from retention_assets.icechunk.sweep.retained_set import RetainedSet, edits_of, retained_set_of
 from retention_assets.inventory.unusual import name_warnings
+from retention_assets.policy.lint import duration_warnings
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.spark.frames import CachedFrames, collect_together, from_arrow
 from retention_assets.state.acknowledged import record_found
@@ -293,4 +294,4 @@ def _warnings(terms: IcechunkTerms, basis: PlanBasis, unread: int) -> list[str]:
         warnings.append(f"This plan must not be executed: {basis.blocked}")
     if not terms.grace:
         warnings.append("The grace period is zero: files that an open session has not yet committed can be deleted.")
-    return warnings
+    return [*warnings, *duration_warnings(terms.policy.durations())]

@@ -3,7 +3,7 @@
 Source: DESIGN.md, invariants 1, 2, 9 and 10, and Decisions (Deduplication, Reasons).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -122,6 +122,12 @@ def with_names(objects: DataFrame, pairs: DataFrame) -> DataFrame:
         )
         .drop("lifecycle_rules", "retention_rules")
     )
+
+
+def held_paths(pairs: DataFrame, held_prefixes: Sequence[str]) -> DataFrame:
+    """Return one row: for each prefix, by its index as the column's name, whether a pair has a path below it."""
+    covered = (F.coalesce(F.bool_or(below_any(F.col("key"), [prefix])), F.lit(False)) for prefix in held_prefixes)
+    return pairs.agg(*(one.alias(str(at)) for at, one in enumerate(covered)))
 
 
 def live_addresses(pairs: DataFrame, staged: DataFrame, held_prefixes: Collection[str]) -> DataFrame:

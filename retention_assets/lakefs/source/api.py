@@ -40,6 +40,7 @@ _DUMP_LIFE = timedelta(minutes=10)  # a dump is reused for this long; commits ma
 _FEW_PAGES = 200  # pages of logs; reading more pages takes longer than a dump
 _LOG_PAGE = 100  # commits; usually only one commit is new
 _DUMP_TIMEOUT = timedelta(hours=1)  # lakectl waits as long. Source: lakeFS facts 3.3
+_DATA = "data/"  # the folder of generated names below the namespace. Source: lakeFS facts 1.1
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0  # seconds between polls
 
 
@@ -286,10 +287,11 @@ class ApiSource:
         if whole.startswith(inside):
             return whole.removeprefix(inside)
         # A server with local storage prints absolute file paths. Source: lakeFS facts 1.3
-        path, found, rest = whole.rpartition("/" + inside.removeprefix("local://"))
-        if self._namespace.startswith("local://") and path.startswith("local://") and found:
-            return rest
-        return None
+        if not (self._namespace.startswith("local://") and whole.startswith("local://")):
+            return None
+        rests = _rests(whole, "/" + inside.removeprefix("local://"))
+        generated = [rest for rest in rests if rest.startswith(_DATA)]
+        return next(reversed(generated or rests), None)
 
     def _dumped_commits(self) -> str:
         """Let the server dump the references, wait for the dump, and return the id of its metarange of commits."""
@@ -386,3 +388,12 @@ def _written_for(run_id: str, files: Mapping[str, datetime], asked_at: datetime)
     own = sorted(file for file in files if file.startswith(folder))
     is_ours = all(files[file] >= asked_at - _CLOCK_TOLERANCE for file in own)
     return own if is_ours else ()
+
+
+def _rests(location: str, folder: str) -> list[str]:
+    """Return what follows `folder` in a location, for each place where the location contains it."""
+    found, at = [], location.find(folder)
+    while at >= 0:
+        found.append(location[at + len(folder) :])
+        at = location.find(folder, at + 1)
+    return found

@@ -30,6 +30,7 @@ from retention_assets.lakefs.rules.candidates import (
     classified,
     commits_by_address,
     due,
+    held_paths,
     live_entries,
     one_by_address,
     with_names,
@@ -50,6 +51,7 @@ from retention_assets.lakefs.rules.tables import REFERENCES, references_of
 from retention_assets.lakefs.source.checksums import md5_of
 from retention_assets.lakefs.sweep.memory import keep_memory
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.policy.lint import duration_warnings
 from retention_assets.policy.rules import Policy
 from retention_assets.spark.frames import CachedFrames, collect_together
 from retention_assets.state.acknowledged import acknowledged_addresses, first_of, record_found, record_missing
@@ -205,6 +207,7 @@ class CheckSummary:
     listed: LiveListed
     check_results: Sequence[CheckResult]
     digest: str  # of the candidates, without their ETags
+    unused_prefixes: Sequence[str]  # of holds in force: the repository has no path below them
 
 
 def classify(
@@ -298,8 +301,13 @@ def run_checks(
         staged_known=inputs.staged_known,
         generated=partial(is_own_name, legacy=classification.legacy),
     )
-    found = collect_together({"tally": compared, "digest": digested_buckets(chosen.drop("etag"))})
+    prefixes = terms.policy.held_prefixes(terms.day)
+    collected = {"tally": compared, "digest": digested_buckets(chosen.drop("etag"))}
+    if prefixes:
+        collected["held"] = held_paths(inputs.addresses.frame, prefixes)
+    found = collect_together(collected)
     (counted,) = found["tally"]
+    unused = [prefix for at, prefix in enumerate(prefixes) if not found["held"][0][str(at)]]
     listed_live = guards.ALL_LISTED
     if counted["unlisted"]:
         listed_live = _unlisted(spark, warehouse, terms, classification, inventory, listing_cutoff)
@@ -314,7 +322,7 @@ def run_checks(
         guards.totals_balance(totals.by_state, counted["listed"], amount),
     )
     digest = digest_of(found["digest"])
-    return CheckSummary(totals, amount, counted["live"], listed_live, check_results, digest)
+    return CheckSummary(totals, amount, counted["live"], listed_live, check_results, digest, unused)
 
 
 def _unlisted(
@@ -367,7 +375,7 @@ def _keep(
         totals=checks_of_plan.totals.by_state,
         live=checks_of_plan.live,
         collected=checks_of_plan.listed.collected,
-        warnings=tuple(_warnings(terms, inputs, seen)),
+        warnings=tuple(_warnings(terms, inputs, seen, checks_of_plan.unused_prefixes)),
         blocked=inputs.blocked,
         instance=inputs.graph.details.instance or None,
         made_at=terms.now,
@@ -387,10 +395,16 @@ def _keep(
     return Planned(stored, plan, check_results)
 
 
-def _warnings(terms: Terms, inputs: PlanInputs, references: References) -> list[str]:
+def _warnings(terms: Terms, inputs: PlanInputs, references: References, unused_prefixes: Sequence[str]) -> list[str]:
     warnings = []
     if inputs.blocked:
         warnings.append(f"This plan must not be executed: {inputs.blocked}")
+    warnings += [
+        f"The hold on the prefix {prefix!r} keeps nothing: no commit has a path below it. Compare its spelling with "
+        "the paths of the repository."
+        for prefix in unused_prefixes
+    ]
+    warnings += duration_warnings(terms.policy.durations())
     taken_at = inputs.graph.taken_at
     if terms.oldest_dump is not None and terms.now - taken_at > terms.oldest_dump:
         warnings.append(

@@ -289,6 +289,17 @@ class TestStaged:
         server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
         assert len(open_source(namespace="local://orchard").staged().files) == 1
 
+    @pytest.mark.parametrize("blocks", ["/var/lakefs/block", "/data/lakefs", "/srv/data"])
+    def test_an_object_of_a_local_namespace_named_data_has_its_path_below_the_namespace(
+        self, open_source: Callable[..., ApiSource], orchard: Repository, blocks: str
+    ) -> None:
+        orchard.namespace = "local://data"
+        address = f"local://{blocks}/data/{STAGED_ON_MAIN}"
+        orchard.changes = [{"branch": "main", "path": "a", "physical_address": address, "type": "added"}]
+        orchard.run_id, orchard.pages = LOST_RUN, [False]
+        (shown,) = open_source(namespace="local://data").staged().shown
+        assert shown[0] == STAGED_ON_MAIN
+
 
 class TestRelease:
     """The server's list is removed once it was read; nothing else ever is."""

@@ -105,7 +105,7 @@ def diff(
     if json_wanted and form == "csv":
         raise click.UsageError("--json and --format csv: choose one.")
     if limit is not None and form != "csv":
-        raise click.UsageError("--limit goes with --format csv.")
+        raise click.UsageError("--limit is only for --format csv.")
     known = target.repository.settings.price_per_gb_month
     wanted = _Wanted(json_wanted, form == "csv", limit, known if price is None else price)
     if plans:
@@ -123,7 +123,7 @@ def _require_plans_or_policy(plans: tuple[str, ...], files: tuple[Path, ...], da
     if bool(files) == bool(plans) or len(plans) not in (0, 2):
         raise click.UsageError("Name two plans by their hashes, or a policy with --policy FILE.")
     if plans and day:
-        raise click.UsageError("--as-of goes with --policy: a plan's hash says its day.")
+        raise click.UsageError("--as-of is only for --policy: the hash of a plan determines its day.")
 
 
 def _compare(target: Target, plans: tuple[str, ...], wanted: _Wanted) -> None:

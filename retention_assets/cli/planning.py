@@ -64,7 +64,7 @@ _SHOWN = 20  # rows of a table on a screen without --limit
 @target_argument
 @as_of
 @as_json
-@click.option("--full", is_flag=True, help="Read every range again, even if an earlier run read it.")
+@click.option("--full", is_flag=True, help="Read every table file again, even if an earlier run read it.")
 def plan(target: Target, day: date, json_wanted: bool, full: bool) -> None:
     """Compute what may be deleted from REPOSITORY, and show it. Deletes nothing."""
     from retention_assets.report.page import page_of_plan
@@ -314,7 +314,7 @@ def _waits(plan: Plan) -> str:
     until = first if first == last else f"{first} to {last}"
     return (
         f"{amount.objects:,} objects ({human_bytes(amount.bytes)}) wait until {until}, because plans have not "
-        "listed them for long enough (`settle`). A sweep of this plan does not delete them. A plan that is made after "
+        "named them for long enough (`settle`). A sweep of this plan does not delete them. A plan that is made after "
         "that time may delete them."
     )
 

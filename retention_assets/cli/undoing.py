@@ -47,7 +47,7 @@ def stop(target: Target, json_wanted: bool) -> None:
 
     by = person()
     was = stop_sweeps(target.warehouse, target.name, by, utc_now())
-    ending = f"Run {was} stops after its current chunk." if was else "No sweep was running."
+    ending = f"Run {was} stops within seconds." if was else "No sweep was running."
     text = f"Stopped: {target.name}. {ending}\nResume with: {program()} resume {target.name}"
     document = {"repository": target.name, "stopped_by": by, "was_sweeping": was}
     print_result(document, text, json_wanted=json_wanted)
@@ -138,7 +138,7 @@ def restore(target: Target, plan_hash: str | None, path: str | None, address: st
 
 
 @cli.command(
-    short_help="Permanently delete objects whose time in quarantine is over.",
+    short_help="Show which copies in quarantine are due, or delete them for good.",
     epilog=examples(
         "retention purge orchard", "retention purge orchard --approve HASH", "retention purge orchard --versions --json"
     ),
@@ -147,7 +147,7 @@ def restore(target: Target, plan_hash: str | None, path: str | None, address: st
 @click.option(
     "--versions",
     is_flag=True,
-    help="Use the versions that the bucket keeps of deleted objects, instead of the quarantine.",
+    help="Show or delete the versions that the bucket keeps of deleted objects, instead of the copies in quarantine.",
 )
 @click.option(
     "--approve",
@@ -244,8 +244,8 @@ def acknowledge(
     """Accept that live objects of REPOSITORY are lost. Then plans are possible again, and count these objects as lost.
 
     Without addresses, the command shows the objects that the last refused plan did not find, and asks for confirmation.
-    An object that exists in the store is refused. A record has the addresses, your name and the time. If more objects
-    are lost later, plans are refused again.
+    The command refuses an object that exists in the store. A record has the addresses, your name and the time. If more
+    objects are lost later, plans are refused again.
     """
     from retention_assets.state.acknowledged import acknowledge as acknowledge_lost
     from retention_assets.state.acknowledged import known_addresses, missing_addresses, require_lost
@@ -290,13 +290,14 @@ def _lines(file: Path) -> list[str]:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
-            f"{file}: cannot be read ({error.__class__.__name__}). Nothing was written."
+            f"{file}: cannot be read ({error.__class__.__name__}). Nothing was written. Name a text file (UTF-8) with "
+            "one address in each line."
         ) from error
     return [line for line in lines if line]
 
 
 @cli.command(
-    short_help="Remove old tables from the warehouse.",
+    short_help="Show old tables of the warehouse, or remove them.",
     epilog=examples("retention housekeeping", "retention housekeeping orchard --execute --json"),
 )
 @optional_name_argument

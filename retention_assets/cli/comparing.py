@@ -78,7 +78,9 @@ class _Wanted:
 @other_policy
 @day_option("The day of the plan, in UTC. Default: today.")
 @click.option(
-    "--price", type=click.FloatRange(min=0), help="The price of a GB (10^9 bytes) and month. Adds costs to the output."
+    "--price",
+    type=click.FloatRange(min=0),
+    help="The price of a GB (10^9 bytes) and month. Default: price_per_gb_month.",
 )
 @as_json
 @click.option(
@@ -99,7 +101,8 @@ def diff(
 ) -> None:
     """Compare two plans of REPOSITORY by their hashes, or the day's plan with the plan that --policy would give.
 
-    The command does not change plans. Exit status 1: a guard would refuse a plan under the other policy.
+    The first 8 digits of a hash are enough. The command does not change plans. Exit status 1: a guard would refuse a
+    plan under the other policy.
     """
     _require_plans_or_policy(plans, files, day)
     if json_wanted and form == "csv":

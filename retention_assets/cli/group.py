@@ -41,7 +41,7 @@ screen = Console()
     "--config",
     "file",
     type=click.Path(path_type=Path),
-    help="Default: RETENTION_CONFIG, else ./retention.yaml, else the demo.",
+    help="The configuration. Default: RETENTION_CONFIG, else ./retention.yaml, else the demo.",
 )
 @click.version_option(package_name="retention-assets", message="%(prog)s %(version)s")
 @click.pass_context

@@ -115,7 +115,7 @@ def init(
 ) -> None:
     """Write retention.yaml and a policy for the repository NAME, and test the permissions of the credentials.
 
-    On a terminal, the command asks for missing values. It only reads the store and the server. It deletes nothing.
+    On a terminal, the command asks for missing values. Without --try-writes, it only reads the store and the server.
     """
     file = Path(context.obj or _FILE)
     policy = file.parent / _POLICY

@@ -276,7 +276,7 @@ class Summary:
         if self.duplicates:
             screen.print(Text("kept only because another path has the same object", style="bold"))
         for one in self.duplicates:
-            screen.print(f"  {one.let_go} releases {one.address},\n  {one.kept_by} keeps it", **AS_IT_IS)
+            screen.print(f"  {one.address}\n    is due at {one.let_go}, and is kept at {one.kept_by}", **AS_IT_IS)
         if self.edits:
             _show_edits(screen, plan, self.edits)
 
@@ -321,7 +321,7 @@ def _waits(plan: Plan) -> str:
 
 def _show_edits(screen: Console, plan: Plan, edits: "PlannedEdits") -> None:
     """Print the snapshots, branches and tags that a sweep removes before it deletes files."""
-    screen.print(Text("removed from the history first, which cannot be undone", style="bold"))
+    screen.print(Text("removed from the history before files are deleted; this cannot be undone", style="bold"))
     amounts = f"{len(edits.released):,} snapshots that the policy releases, {len(edits.dropped):,} that nothing reaches"
     screen.print(f"  {amounts}: retention show {plan.repository} expired_snapshots --as-of {plan.day}", **AS_IT_IS)
     for kind, names in (("branch", edits.deleted_branches), ("tag", edits.deleted_tags)):

@@ -42,7 +42,7 @@ _SHOWN = 20  # how many addresses are printed
 @target_argument
 @as_json
 def stop(target: Target, json_wanted: bool) -> None:
-    """Stop the running sweep of REPOSITORY, and refuse new sweeps until `resume`."""
+    """Stop the running sweep of REPOSITORY. Until `resume`, sweeps, restores, purges and housekeeping are refused."""
     from retention_assets.state.lease import stop_sweeps
 
     by = person()
@@ -244,8 +244,8 @@ def acknowledge(
     """Accept that live objects of REPOSITORY are lost. Then plans are possible again, and count these objects as lost.
 
     Without addresses, the command shows the objects that the last refused plan did not find, and asks for confirmation.
-    The command refuses an object that exists in the store. A record has the addresses, your name and the time. If more
-    objects are lost later, plans are refused again.
+    With addresses or --file, it does not ask. The command refuses an object that exists in the store. A record has the
+    addresses, your name and the time. If more objects are lost later, plans are refused again.
     """
     from retention_assets.state.acknowledged import acknowledge as acknowledge_lost
     from retention_assets.state.acknowledged import known_addresses, missing_addresses, require_lost
@@ -307,9 +307,10 @@ def _lines(file: Path) -> list[str]:
 def housekeeping(context: click.Context, repository: str | None, execute: bool, json_wanted: bool) -> None:
     """Show old tables that the warehouse no longer needs, of REPOSITORY or of all repositories.
 
-    With --execute, the command removes them. These are tables of days that are older than `warehouse_keep.tables`,
-    objects of plans of this age that nobody swept, and merged batches of caches. Everything that a plan, sweep,
-    restore, purge or verification needs stays.
+    With --execute, the command removes tables of days that are older than `warehouse_keep.tables`, objects of plans of
+    this age that nobody swept, and merged batches of caches. If `warehouse_keep.plans` is set, it also removes the
+    documents of older plans that nobody swept. Everything that a plan, sweep, restore, purge or verification needs
+    stays.
     """
     from retention_assets.repositories.housekeeping import leftovers, remove_leftovers, unconfigured
 

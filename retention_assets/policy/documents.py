@@ -21,7 +21,7 @@ _OWN_KEYS = {"retention", "holds", "lifecycle"}
 _SERVER_KEYS = {"default_retention_days", "branches"}
 _SEED_KEYS = {"prefix", "days", "branch_days"}
 _ACCEPTED = (
-    "this tool's own form (`retention:`, `holds:`, `lifecycle:`), lakeFS's rules (`default_retention_days`, `branches`), "
+    "this tool's form (`retention:`, `holds:`, `lifecycle:`), lakeFS's rules (`default_retention_days`, `branches`), "
     'and lifecycle rules by id (`{"rule1": {"prefix": ..., "days": ..., "enabled": ..., "branch_days": {...}}}`)'
 )
 

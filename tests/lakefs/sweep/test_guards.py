@@ -177,8 +177,8 @@ def rows_of(*commits: str) -> pa.Table:
     [
         pytest.param(references({"main": "a", "dev": "b"}, {}), "the commit of dev was not read", id="a_branch"),
         pytest.param(references({"main": "a"}, {"v1": "b"}), "the commit of tag v1 was not read", id="a_tag"),
-        pytest.param(references({}, {"v1": "a"}), "no branch at all", id="no_branch"),
-        pytest.param(references({}, {}), "no branch at all", id="nothing_at_all"),
+        pytest.param(references({}, {"v1": "a"}), "there is no branch", id="no_branch"),
+        pytest.param(references({}, {}), "there is no branch", id="nothing_at_all"),
     ],
 )
 def test_a_head_whose_commit_is_missing_from_the_table_of_commits_is_refused(seen: References, detail: str) -> None:
